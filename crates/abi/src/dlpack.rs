@@ -1,0 +1,187 @@
+//! DLPack 1.x: how tensors are described and handed over.
+
+use core::ffi::{c_char, c_int, c_void};
+
+/// Kind of a device; see the `kDL*` constants.
+pub type DLDeviceType = i32;
+
+macro_rules! constants {
+    ($all:ident: $ty:ty { $( $(#[$doc:meta])* $name:ident = $value:literal; )* }) => {
+        $( $(#[$doc])* pub const $name: $ty = $value; )*
+        /// Names and values of the constants of one group, for generators.
+        pub const $all: &[(&str, $ty)] = &[$( (stringify!($name), $value) ),*];
+    };
+}
+
+constants! { DEVICE_TYPES: i32 {
+    /// Main memory.
+    kDLCPU = 1;
+    /// CUDA GPU.
+    kDLCUDA = 2;
+    /// Main memory pinned for CUDA.
+    kDLCUDAHost = 3;
+    /// OpenCL device.
+    kDLOpenCL = 4;
+    /// Vulkan device.
+    kDLVulkan = 7;
+    /// Metal device.
+    kDLMetal = 8;
+    /// Verilog simulator.
+    kDLVPI = 9;
+    /// ROCm GPU.
+    kDLROCM = 10;
+    /// Main memory pinned for ROCm.
+    kDLROCMHost = 11;
+    /// Reserved for extensions.
+    kDLExtDev = 12;
+    /// CUDA managed memory.
+    kDLCUDAManaged = 13;
+    /// oneAPI device.
+    kDLOneAPI = 14;
+    /// WebGPU device.
+    kDLWebGPU = 15;
+    /// Hexagon DSP.
+    kDLHexagon = 16;
+    /// MAIA device.
+    kDLMAIA = 17;
+    /// Trainium device.
+    kDLTrn = 18;
+}}
+
+constants! { DTYPE_CODES: u8 {
+    /// Signed integer.
+    kDLInt = 0;
+    /// Unsigned integer.
+    kDLUInt = 1;
+    /// IEEE floating point.
+    kDLFloat = 2;
+    /// Opaque pointer.
+    kDLOpaqueHandle = 3;
+    /// bfloat16.
+    kDLBfloat = 4;
+    /// Complex number.
+    kDLComplex = 5;
+    /// Boolean.
+    kDLBool = 6;
+    /// 8-bit float, 3 exponent and 4 mantissa bits.
+    kDLFloat8_e3m4 = 7;
+    /// 8-bit float, 4 exponent and 3 mantissa bits.
+    kDLFloat8_e4m3 = 8;
+    /// 8-bit float e4m3b11, finite, unsigned zero.
+    kDLFloat8_e4m3b11fnuz = 9;
+    /// 8-bit float e4m3, finite.
+    kDLFloat8_e4m3fn = 10;
+    /// 8-bit float e4m3, finite, unsigned zero.
+    kDLFloat8_e4m3fnuz = 11;
+    /// 8-bit float e5m2.
+    kDLFloat8_e5m2 = 12;
+    /// 8-bit float e5m2, finite, unsigned zero.
+    kDLFloat8_e5m2fnuz = 13;
+    /// 8-bit exponent.
+    kDLFloat8_e8m0fnu = 14;
+    /// 6-bit float e2m3, finite.
+    kDLFloat6_e2m3fn = 15;
+    /// 6-bit float e3m2, finite.
+    kDLFloat6_e3m2fn = 16;
+    /// 4-bit float e2m1, finite.
+    kDLFloat4_e2m1fn = 17;
+}}
+
+/// Major version of DLPack that tensors are exported with.
+pub const DLPACK_MAJOR_VERSION: u32 = 1;
+/// Minor version of DLPack that tensors are exported with.
+pub const DLPACK_MINOR_VERSION: u32 = 3;
+/// Flag of a [`DLManagedTensorVersioned`]: the memory must not be written.
+pub const DLPACK_FLAG_BITMASK_READ_ONLY: u64 = 1;
+/// Flag of a [`DLManagedTensorVersioned`]: the producer made a copy.
+pub const DLPACK_FLAG_BITMASK_IS_COPIED: u64 = 2;
+
+/// Version of DLPack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DLPackVersion {
+    /// A different one cannot be read.
+    pub major: u32,
+    /// A newer one can be read.
+    pub minor: u32,
+}
+
+/// A device: kind and number.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DLDevice {
+    /// Kind, one of the `kDL*` device constants.
+    pub device_type: DLDeviceType,
+    /// Number among the devices of its kind.
+    pub device_id: i32,
+}
+
+/// Type of an element: code, bits and vector lanes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DLDataType {
+    /// One of the `kDL*` type codes.
+    pub code: u8,
+    /// Bits of one lane.
+    pub bits: u8,
+    /// Number of lanes; 1 for scalars.
+    pub lanes: u16,
+}
+
+/// A tensor in memory, borrowed.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DLTensor {
+    /// Address of the data on its device.
+    pub data: *mut c_void,
+    /// Where the data is.
+    pub device: DLDevice,
+    /// Number of dimensions.
+    pub ndim: i32,
+    /// Type of an element.
+    pub dtype: DLDataType,
+    /// `ndim` extents.
+    pub shape: *mut i64,
+    /// `ndim` strides in elements; NULL means compact, row major.
+    pub strides: *mut i64,
+    /// Offset of the first element from `data`, in bytes.
+    pub byte_offset: u64,
+}
+
+/// A tensor with its release function, before DLPack 1.0.
+#[repr(C)]
+pub struct DLManagedTensor {
+    /// The tensor.
+    pub dl_tensor: DLTensor,
+    /// The producer's own data.
+    pub manager_ctx: *mut c_void,
+    /// Releases the tensor; called once by the consumer. May be NULL.
+    pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensor)>,
+}
+
+/// A tensor with its release function, DLPack 1.0 and later.
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
+    /// Version of the producer.
+    pub version: DLPackVersion,
+    /// The producer's own data.
+    pub manager_ctx: *mut c_void,
+    /// Releases the tensor; called once by the consumer. May be NULL.
+    pub deleter: Option<unsafe extern "C" fn(self_: *mut DLManagedTensorVersioned)>,
+    /// `DLPACK_FLAG_BITMASK_*`.
+    pub flags: u64,
+    /// The tensor.
+    pub dl_tensor: DLTensor,
+}
+
+/// Reports an error of an allocator: context, kind, message.
+pub type DLPackSetError =
+    unsafe extern "C" fn(error_ctx: *mut c_void, kind: *const c_char, message: *const c_char);
+
+/// Allocates a tensor like `prototype` (its `data` is ignored); 0 is success.
+pub type DLPackManagedTensorAllocator = unsafe extern "C" fn(
+    prototype: *mut DLTensor,
+    out: *mut *mut DLManagedTensorVersioned,
+    error_ctx: *mut c_void,
+    set_error: Option<DLPackSetError>,
+) -> c_int;

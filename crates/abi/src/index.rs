@@ -1,0 +1,80 @@
+//! Type indices: which type a value has. The lists below are facts of the ABI and never change.
+
+macro_rules! indices {
+    ($( $(#[$doc:meta])* $name:ident = $value:literal $( $key:literal )?; )*) => {
+        $( $(#[$doc])* pub const $name: i32 = $value; )*
+        /// Names and values of all type index constants, for generators.
+        pub const TYPE_INDICES: &[(&str, i32)] = &[$( (stringify!($name), $value) ),*];
+        /// Index and type key of each type that exists in every process.
+        pub const STATIC_TYPE_KEYS: &[(i32, &str)] = &[$( $( ($value, $key), )? )*];
+    };
+}
+
+indices! {
+    /// Any type; only in field metadata.
+    kTVMFFIAny = -1;
+    /// No value.
+    kTVMFFINone = 0 "None";
+    /// 64-bit signed integer.
+    kTVMFFIInt = 1 "int";
+    /// Boolean, 0 or 1 in `v_int64`.
+    kTVMFFIBool = 2 "bool";
+    /// 64-bit floating-point number.
+    kTVMFFIFloat = 3 "float";
+    /// Pointer without a type.
+    kTVMFFIOpaquePtr = 4 "void*";
+    /// `DLDataType`.
+    kTVMFFIDataType = 5 "DataType";
+    /// `DLDevice`.
+    kTVMFFIDevice = 6 "Device";
+    /// Borrowed `DLTensor*`.
+    kTVMFFIDLTensorPtr = 7 "DLTensor*";
+    /// Borrowed, NUL-terminated string; only in views.
+    kTVMFFIRawStr = 8 "const char*";
+    /// Borrowed `TVMFFIByteArray*` holding bytes; only in views.
+    kTVMFFIByteArrayPtr = 9 "TVMFFIByteArray*";
+    /// Address of a slot whose object the callee may take; only in views.
+    kTVMFFIObjectRValueRef = 10 "ObjectRValueRef";
+    /// String of at most 7 bytes, held in the value.
+    kTVMFFISmallStr = 11 "ffi.SmallStr";
+    /// Bytes, at most 7, held in the value.
+    kTVMFFISmallBytes = 12 "ffi.SmallBytes";
+    /// Result of a structural mutation that keeps the original.
+    kTVMFFIUnchanged = 13 "ffi.Unchanged";
+    /// First index of object types.
+    kTVMFFIStaticObjectBegin = 64;
+    /// Root of all object types.
+    kTVMFFIObject = 64 "ffi.Object";
+    /// String object.
+    kTVMFFIStr = 65 "ffi.String";
+    /// Bytes object.
+    kTVMFFIBytes = 66 "ffi.Bytes";
+    /// Error object.
+    kTVMFFIError = 67 "ffi.Error";
+    /// Function object.
+    kTVMFFIFunction = 68 "ffi.Function";
+    /// Shape object: a list of 64-bit integers.
+    kTVMFFIShape = 69 "ffi.Shape";
+    /// Tensor object.
+    kTVMFFITensor = 70 "ffi.Tensor";
+    /// Immutable sequence with copy on write.
+    kTVMFFIArray = 71 "ffi.Array";
+    /// Immutable mapping with copy on write.
+    kTVMFFIMap = 72 "ffi.Map";
+    /// Module: compiled code.
+    kTVMFFIModule = 73 "ffi.Module";
+    /// A Python object held by native code.
+    kTVMFFIOpaquePyObject = 74 "ffi.OpaquePyObject";
+    /// Mutable sequence.
+    kTVMFFIList = 75 "ffi.List";
+    /// Mutable mapping.
+    kTVMFFIDict = 76 "ffi.Dict";
+    /// What a structural visit returns to stop early.
+    kTVMFFIVisitInterrupt = 77 "ffi.VisitInterrupt";
+    /// Integer of any size.
+    kTVMFFIBigInt = 78 "ffi.BigInt";
+    /// One past the last static object type.
+    kTVMFFIStaticObjectEnd = 79;
+    /// First index that is given out at run time.
+    kTVMFFIDynObjectBegin = 128;
+}
