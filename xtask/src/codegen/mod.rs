@@ -1,0 +1,76 @@
+//! `codegen`: files that are made of the declarations in `crates/abi`.
+//!
+//! The ABI crate is the one source; what other languages need of it is written here and committed, so that a reader
+//! sees it and a build needs no generator. `codegen --check` (a step of `./x test`) fails when a file is stale.
+
+mod c_header;
+mod ctype;
+mod layout_check;
+mod source;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Result;
+
+/// A generated file: where it goes, relative to the project's root, and what is in it.
+pub(crate) struct Generated {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+/// Makes all generated files in memory.
+pub(crate) fn generate(root: &Path) -> Result<Vec<Generated>> {
+    let abi = source::read(&root.join("crates/abi"))?;
+    Ok(vec![
+        Generated { path: "bindings/c/include/anyfn/c_api.h".into(), text: c_header::write(&abi)? },
+        Generated { path: "bindings/c/tests/layout_check.c".into(), text: layout_check::write() },
+    ])
+}
+
+/// Paths of the generated files whose content on disk is not what the source says.
+pub(crate) fn stale(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut stale = Vec::new();
+    for file in generate(root)? {
+        if fs::read_to_string(root.join(&file.path)).ok().as_deref() != Some(&file.text) {
+            stale.push(file.path);
+        }
+    }
+    Ok(stale)
+}
+
+/// Runs the command; with `check` nothing is written and stale files are an error.
+pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
+    if check {
+        let stale = stale(root)?;
+        if stale.is_empty() {
+            println!("generated files are fresh");
+            return Ok(());
+        }
+        let names: Vec<_> = stale.iter().map(|p| p.display().to_string()).collect();
+        return Err(format!("stale, run `./x codegen`: {}", names.join(", ")).into());
+    }
+    for file in generate(root)? {
+        let path = root.join(&file.path);
+        if fs::read_to_string(&path).ok().as_deref() == Some(&file.text) {
+            println!("unchanged {}", file.path.display());
+            continue;
+        }
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        }
+        fs::write(&path, &file.text).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("wrote {}", file.path.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn generated_files_are_fresh() {
+        let root = crate::paths::root();
+        let stale = super::stale(&root).expect("the ABI crate can be read");
+        assert!(stale.is_empty(), "run `./x codegen`: {stale:?}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Reads the declarations of `crates/abi` from its source, doc comments included.
+
+use std::fs;
+use std::path::Path;
+
+use proc_macro2::TokenStream;
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Expr, Ident, Token, Type};
+
+use crate::Result;
+
+/// The files of the ABI crate that declare something, in the order of the header.
+const FILES: [&str; 7] =
+    ["lib.rs", "any.rs", "object.rs", "cells.rs", "dlpack.rs", "reflection.rs", "functions.rs"];
+
+/// All declarations of the ABI.
+#[derive(Default)]
+pub(crate) struct Abi {
+    /// First paragraph group of the `functions` module: what holds for all functions.
+    pub(crate) conventions: Vec<String>,
+    pub(crate) records: Vec<Record>,
+    pub(crate) aliases: Vec<Alias>,
+    pub(crate) constants: Vec<Constant>,
+    pub(crate) functions: Vec<Function>,
+    /// The functions outside of the table, such as the one that returns it.
+    pub(crate) entry_points: Vec<Function>,
+}
+
+/// A struct or a union.
+pub(crate) struct Record {
+    pub(crate) name: String,
+    pub(crate) doc: Vec<String>,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A field of a record or a parameter of a function.
+pub(crate) struct Field {
+    pub(crate) name: String,
+    pub(crate) doc: Vec<String>,
+    pub(crate) ty: Type,
+}
+
+pub(crate) struct Alias {
+    pub(crate) name: String,
+    pub(crate) doc: Vec<String>,
+    pub(crate) ty: Type,
+}
+
+/// A constant; `group` is the name of the table it stands in, if any.
+pub(crate) struct Constant {
+    pub(crate) group: Option<String>,
+    pub(crate) name: String,
+    pub(crate) doc: Vec<String>,
+    pub(crate) value: String,
+}
+
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) doc: Vec<String>,
+    pub(crate) params: Vec<Field>,
+    pub(crate) ret: Option<Type>,
+}
+
+/// Reads the crate whose root folder is `abi_dir`.
+pub(crate) fn read(abi_dir: &Path) -> Result<Abi> {
+    let mut abi = Abi::default();
+    for name in ["index.rs"].iter().chain(FILES.iter()) {
+        let path = abi_dir.join("src").join(name);
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let file = syn::parse_file(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        if *name == "functions.rs" {
+            abi.conventions = doc_lines(&file.attrs);
+        }
+        for item in file.items {
+            abi.add(item).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
+    if abi.functions.is_empty() || abi.records.is_empty() {
+        return Err("no functions or no structs found in crates/abi".into());
+    }
+    Ok(abi)
+}
+
+impl Abi {
+    fn add(&mut self, item: syn::Item) -> Result<()> {
+        match item {
+            syn::Item::Struct(s) if is_repr_c(&s.attrs) => {
+                self.records.push(record(s.ident, &s.attrs, s.fields));
+            }
+            syn::Item::Union(u) if is_repr_c(&u.attrs) => {
+                self.records.push(record(u.ident, &u.attrs, syn::Fields::Named(u.fields)));
+            }
+            syn::Item::Type(t) => {
+                self.aliases.push(Alias { name: t.ident.to_string(), doc: doc_lines(&t.attrs), ty: *t.ty });
+            }
+            syn::Item::Const(c) if c.ident != "_" && c.ident != "ABI_VERSION" => {
+                self.constants.push(Constant {
+                    group: None,
+                    name: c.ident.to_string(),
+                    doc: doc_lines(&c.attrs),
+                    value: constant_expr(&c.expr)?,
+                });
+            }
+            syn::Item::ForeignMod(m) => {
+                for item in m.items {
+                    if let syn::ForeignItem::Fn(f) = item {
+                        self.entry_points.push(foreign_function(f)?);
+                    }
+                }
+            }
+            syn::Item::Macro(m) => self.add_macro(&m.mac)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_macro(&mut self, mac: &syn::Macro) -> Result<()> {
+        let name = mac.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
+        match name.as_str() {
+            "indices" => self.add_constants(parse::<ConstantList>(&mac.tokens)?, "TYPE_INDICES")?,
+            "constants" | "flags" => {
+                let group = parse::<ConstantGroup>(&mac.tokens)?;
+                self.add_constants(group.list, &group.name.to_string())?;
+            }
+            "functions" => self.functions = parse::<FunctionList>(&mac.tokens)?.0,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_constants(&mut self, list: ConstantList, group: &str) -> Result<()> {
+        for (attrs, name, value) in list.0 {
+            self.constants.push(Constant {
+                group: Some(group.to_owned()),
+                name: name.to_string(),
+                doc: doc_lines(&attrs),
+                value: constant_expr(&value)?,
+            });
+        }
+        Ok(())
+    }
+}
+
+fn parse<T: Parse>(tokens: &TokenStream) -> Result<T> {
+    syn::parse2::<T>(tokens.clone()).map_err(|e| e.to_string().into())
+}
+
+fn record(name: Ident, attrs: &[Attribute], fields: syn::Fields) -> Record {
+    let fields = fields
+        .into_iter()
+        .filter_map(|f| Some(Field { name: f.ident.as_ref()?.to_string(), doc: doc_lines(&f.attrs), ty: f.ty }))
+        .collect();
+    Record { name: name.to_string(), doc: doc_lines(attrs), fields }
+}
+
+fn foreign_function(f: syn::ForeignItemFn) -> Result<Function> {
+    let mut params = Vec::new();
+    for arg in f.sig.inputs {
+        let syn::FnArg::Typed(arg) = arg else { return Err("a foreign function takes self".into()) };
+        let syn::Pat::Ident(name) = *arg.pat else { return Err("an argument has no name".into()) };
+        params.push(Field { name: c_name(&name.ident.to_string()), doc: Vec::new(), ty: *arg.ty });
+    }
+    let ret = match f.sig.output {
+        syn::ReturnType::Default => None,
+        syn::ReturnType::Type(_, ty) => Some(*ty),
+    };
+    Ok(Function { name: f.sig.ident.to_string(), doc: doc_lines(&f.attrs), params, ret })
+}
+
+fn is_repr_c(attrs: &[Attribute]) -> bool {
+    attrs.iter().any(|a| a.path().is_ident("repr") && a.parse_args::<Ident>().is_ok_and(|ident| ident == "C"))
+}
+
+/// The lines of the doc comment, without their leading blank.
+fn doc_lines(attrs: &[Attribute]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for attr in attrs {
+        let syn::Meta::NameValue(meta) = &attr.meta else { continue };
+        if !meta.path.is_ident("doc") {
+            continue;
+        }
+        if let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &meta.value {
+            let line = text.value();
+            lines.push(line.strip_prefix(' ').unwrap_or(&line).trim_end().to_owned());
+        }
+    }
+    lines
+}
+
+/// The name in C of an argument whose Rust name had to avoid a keyword.
+pub(crate) fn c_name(rust_name: &str) -> String {
+    rust_name.trim_end_matches('_').to_owned()
+}
+
+/// A constant expression as C text: literals, signs and shifts.
+fn constant_expr(expr: &Expr) -> Result<String> {
+    match expr {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Int(n), .. }) => Ok(n.base10_digits().to_owned()),
+        Expr::Unary(u) if matches!(u.op, syn::UnOp::Neg(_)) => Ok(format!("-{}", constant_expr(&u.expr)?)),
+        Expr::Binary(b) if matches!(b.op, syn::BinOp::Shl(_)) => {
+            Ok(format!("{} << {}", constant_expr(&b.left)?, constant_expr(&b.right)?))
+        }
+        Expr::Paren(p) => Ok(format!("({})", constant_expr(&p.expr)?)),
+        _ => Err("a constant is not made of literals, signs and shifts".into()),
+    }
+}
+
+/// `NAME = value ["key"];`, repeated.
+struct ConstantList(Vec<(Vec<Attribute>, Ident, Expr)>);
+
+impl Parse for ConstantList {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut list = Vec::new();
+        while !input.is_empty() {
+            let attrs = input.call(Attribute::parse_outer)?;
+            let name = input.parse()?;
+            input.parse::<Token![=]>()?;
+            let value = input.parse()?;
+            input.parse::<Option<syn::LitStr>>()?;
+            input.parse::<Token![;]>()?;
+            list.push((attrs, name, value));
+        }
+        Ok(ConstantList(list))
+    }
+}
+
+/// `GROUP [: type] { constants }`.
+struct ConstantGroup {
+    name: Ident,
+    list: ConstantList,
+}
+
+impl Parse for ConstantGroup {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let name = input.parse()?;
+        if input.parse::<Option<Token![:]>>()?.is_some() {
+            input.parse::<Type>()?;
+        }
+        let body;
+        syn::braced!(body in input);
+        Ok(ConstantGroup { name, list: body.parse()? })
+    }
+}
+
+/// `fn name(arg: type, ...) [-> type];`, repeated.
+struct FunctionList(Vec<Function>);
+
+impl Parse for FunctionList {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut list = Vec::new();
+        while !input.is_empty() {
+            let f: syn::ForeignItemFn = input.parse()?;
+            let span = f.sig.ident.span();
+            list.push(foreign_function(f).map_err(|e| syn::Error::new(span, e))?);
+        }
+        Ok(FunctionList(list))
+    }
+}
