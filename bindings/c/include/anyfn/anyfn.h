@@ -1,0 +1,667 @@
+/*
+ * Helpers for C on top of the ABI: for kernels that others call, and for programs that embed the runtime.
+ *
+ * A kernel:
+ *
+ *     #include <anyfn/anyfn.h>
+ *
+ *     ANYFN_EXPORT(add_one) {
+ *       int64_t x;
+ *       if (anyfn_check_num_args(num_args, 1) || anyfn_arg_int(args, num_args, 0, &x)) return -1;
+ *       return anyfn_return_int(result, x + 1);
+ *     }
+ *
+ * A caller:
+ *
+ *     TVMFFIObjectHandle f;
+ *     TVMFFIAny args[1], result;
+ *     if (anyfn_get_global("add_one", &f)) return anyfn_print_error(stderr);
+ *     args[0] = anyfn_int(41);
+ *     if (anyfn_call(f, args, 1, &result)) return anyfn_print_error(stderr);
+ *     printf("%lld\n", (long long)result.v_int64);
+ *     anyfn_release(&result);
+ *     anyfn_release_object(f);
+ *
+ * Conventions, besides those of <anyfn/c_api.h>:
+ *
+ * - Functions that return `int` return 0 on success. On -1 an error is raised on this thread, and outputs are unchanged
+ *   unless the text says otherwise. A kernel hands such a -1 on by returning -1 itself.
+ * - A *view* is a value that owns nothing and lives as long as what it was made of. An *owned* value is released once,
+ *   with anyfn_release().
+ * - Everything here is `static inline`, so the header adds no symbol to a library. What it calls of the runtime is
+ *   resolved by whoever loads the library.
+ */
+#ifndef ANYFN_ANYFN_H_
+#define ANYFN_ANYFN_H_
+
+#include <anyfn/c_api.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GNUC__) || defined(__clang__)
+#define ANYFN_PRINTF_LIKE(text, first) __attribute__((__format__(__printf__, text, first)))
+#define ANYFN_MUST_USE __attribute__((__warn_unused_result__))
+#define ANYFN_UNUSED __attribute__((__unused__))
+#else
+#define ANYFN_PRINTF_LIKE(text, first)
+#define ANYFN_MUST_USE
+#define ANYFN_UNUSED
+#endif
+
+#ifdef __cplusplus
+#define ANYFN_EXTERN_C extern "C"
+#else
+#define ANYFN_EXTERN_C extern
+#endif
+
+/**
+ * Begins the definition of a function that a library exports under `name`; its body follows in braces.
+ *
+ * The body has `self` (unused), `args` (views, borrowed for the call), `num_args` and `result` (None on entry; becomes
+ * an owned value). It returns 0, or -1 after raising an error. No C++ exception may leave it.
+ */
+#define ANYFN_EXPORT(name)                                                                                     \
+  ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi_##name(void* self, const TVMFFIAny* args, int32_t num_args,    \
+                                                       TVMFFIAny* result);                                     \
+  ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi_##name(                                                        \
+      void* self ANYFN_UNUSED, const TVMFFIAny* args ANYFN_UNUSED, int32_t num_args ANYFN_UNUSED,              \
+      TVMFFIAny* result ANYFN_UNUSED)
+
+/* ---- Making values ------------------------------------------------------------------------------------------- */
+
+/** The value None. */
+static inline TVMFFIAny anyfn_none(void) {
+  TVMFFIAny value;
+  memset(&value, 0, sizeof(value));
+  return value;
+}
+
+/** An int. */
+static inline TVMFFIAny anyfn_int(int64_t x) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIInt;
+  value.v_int64 = x;
+  return value;
+}
+
+/** A bool; anything but 0 is true. */
+static inline TVMFFIAny anyfn_bool(int x) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIBool;
+  value.v_int64 = x != 0;
+  return value;
+}
+
+/** A float. */
+static inline TVMFFIAny anyfn_float(double x) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIFloat;
+  value.v_float64 = x;
+  return value;
+}
+
+/** An opaque pointer; NULL becomes None. */
+static inline TVMFFIAny anyfn_ptr(void* p) {
+  TVMFFIAny value = anyfn_none();
+  if (p != NULL) {
+    value.type_index = kTVMFFIOpaquePtr;
+    value.v_ptr = p;
+  }
+  return value;
+}
+
+/** A view of a NUL-terminated string, for arguments only. Lives as long as `text`; NULL becomes None. */
+static inline TVMFFIAny anyfn_str(const char* text) {
+  TVMFFIAny value = anyfn_none();
+  if (text != NULL) {
+    value.type_index = kTVMFFIRawStr;
+    value.v_c_str = text;
+  }
+  return value;
+}
+
+/** A view of bytes (not text), for arguments only. Lives as long as `bytes` and what it points to. */
+static inline TVMFFIAny anyfn_bytes(TVMFFIByteArray* bytes) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIByteArrayPtr;
+  value.v_ptr = bytes;
+  return value;
+}
+
+/** A view of a tensor. Lives as long as `tensor` and what it points to; NULL becomes None. */
+static inline TVMFFIAny anyfn_tensor(DLTensor* tensor) {
+  TVMFFIAny value = anyfn_none();
+  if (tensor != NULL) {
+    value.type_index = kTVMFFIDLTensorPtr;
+    value.v_ptr = tensor;
+  }
+  return value;
+}
+
+/** A data type. */
+static inline TVMFFIAny anyfn_dtype(DLDataType dtype) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIDataType;
+  value.v_dtype = dtype;
+  return value;
+}
+
+/** A device. */
+static inline TVMFFIAny anyfn_device(DLDevice device) {
+  TVMFFIAny value = anyfn_none();
+  value.type_index = kTVMFFIDevice;
+  value.v_device = device;
+  return value;
+}
+
+/**
+ * A value that shows an object of any type. NULL becomes None.
+ *
+ * No reference is added: it is a view, unless the caller gives up its own reference to it.
+ */
+static inline TVMFFIAny anyfn_object(TVMFFIObjectHandle object) {
+  TVMFFIAny value = anyfn_none();
+  if (object != NULL) {
+    value.type_index = ((const TVMFFIObject*)object)->type_index;
+    value.v_obj = (TVMFFIObject*)object;
+  }
+  return value;
+}
+
+/* ---- Ownership ----------------------------------------------------------------------------------------------- */
+
+/** Releases an owned value and makes it None. */
+static inline void anyfn_release(TVMFFIAny* value) {
+  if (value->type_index >= kTVMFFIStaticObjectBegin) {
+    (void)TVMFFIObjectDecRef(value->v_obj);
+  }
+  *value = anyfn_none();
+}
+
+/** Gives a reference to an object back; NULL is ignored. */
+static inline void anyfn_release_object(TVMFFIObjectHandle object) { (void)TVMFFIObjectDecRef(object); }
+
+/** Adds a reference to an object; NULL is ignored. The caller releases it with anyfn_release_object(). */
+static inline void anyfn_retain_object(TVMFFIObjectHandle object) { (void)TVMFFIObjectIncRef(object); }
+
+/** Writes an owned value of a view to `*out`, whose old content is not released. Borrowed strings are copied. */
+ANYFN_MUST_USE static inline int anyfn_copy(const TVMFFIAny* view, TVMFFIAny* out) {
+  return TVMFFIAnyViewToOwnedAny(view, out);
+}
+
+/* ---- Raising errors ------------------------------------------------------------------------------------------ */
+
+/**
+ * Raises an error with a message made as by vprintf. Always returns -1.
+ *
+ * `kind` is the name of the class as which other languages see it, such as `ValueError`.
+ */
+ANYFN_PRINTF_LIKE(2, 0) static inline int anyfn_raise_v(const char* kind, const char* format, va_list arguments) {
+  char buffer[512];
+  char* message = buffer;
+  int length;
+  va_list again;
+  va_copy(again, arguments);
+  length = vsnprintf(buffer, sizeof(buffer), format, arguments);
+  if (length < 0) {
+    buffer[0] = '\0';
+  } else if ((size_t)length >= sizeof(buffer)) {
+    /* Without memory for all of it the message stays cut off. */
+    char* whole = (char*)malloc((size_t)length + 1);
+    if (whole != NULL) {
+      (void)vsnprintf(whole, (size_t)length + 1, format, again);
+      message = whole;
+    }
+  }
+  va_end(again);
+  TVMFFIErrorSetRaisedFromCStr(kind, message);
+  if (message != buffer) {
+    free(message);
+  }
+  return -1;
+}
+
+/** Raises an error with a message made as by printf. Always returns -1: `return anyfn_raise("ValueError", ...);`. */
+ANYFN_PRINTF_LIKE(2, 3) static inline int anyfn_raise(const char* kind, const char* format, ...) {
+  int code;
+  va_list arguments;
+  va_start(arguments, format);
+  code = anyfn_raise_v(kind, format, arguments);
+  va_end(arguments);
+  return code;
+}
+
+/** The name of the type of a value, as error messages show it; lives as long as the process. */
+static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
+  static const char unknown[] = "unknown type";
+  TVMFFIByteArray name;
+  const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(value->type_index);
+  if (info != NULL) {
+    return info->type_key;
+  }
+  {
+    /* An unknown index raised an error, which is not the one that the caller is about to report. */
+    TVMFFIObjectHandle error;
+    TVMFFIErrorMoveFromRaised(&error);
+    anyfn_release_object(error);
+  }
+  name.data = unknown;
+  name.size = sizeof(unknown) - 1;
+  return name;
+}
+
+/** Raises `TypeError` for argument `i`. Always returns -1. */
+static inline int anyfn_raise_arg(const TVMFFIAny* args, int32_t i, const char* expected) {
+  TVMFFIByteArray got = anyfn_type_name(&args[i]);
+  return anyfn_raise("TypeError", "Mismatched type on argument #%d. Expected `%s` but got `%.*s`", (int)i, expected,
+                     (int)got.size, got.data);
+}
+
+/* ---- Reading arguments --------------------------------------------------------------------------------------- */
+
+/** Checks the number of arguments. `TypeError` if it is another one. */
+ANYFN_MUST_USE static inline int anyfn_check_num_args(int32_t num_args, int32_t expected) {
+  if (num_args == expected) {
+    return 0;
+  }
+  return anyfn_raise("TypeError", "Mismatched number of arguments. Expected %d but got %d arguments", (int)expected,
+                     (int)num_args);
+}
+
+/** Checks that there is an argument `i`. `TypeError` if there are fewer. */
+ANYFN_MUST_USE static inline int anyfn_check_arg(int32_t num_args, int32_t i) {
+  if (i >= 0 && i < num_args) {
+    return 0;
+  }
+  return anyfn_raise("TypeError", "Missing argument #%d. Got %d arguments", (int)i, (int)num_args);
+}
+
+/** Reads argument `i` as an int; a bool counts as 0 or 1. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_int(const TVMFFIAny* args, int32_t num_args, int32_t i, int64_t* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index != kTVMFFIInt && args[i].type_index != kTVMFFIBool) return anyfn_raise_arg(args, i, "int");
+  *out = args[i].v_int64;
+  return 0;
+}
+
+/** Reads argument `i` as a bool, 0 or 1; an int counts as whether it is not zero. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_bool(const TVMFFIAny* args, int32_t num_args, int32_t i, int* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index != kTVMFFIBool && args[i].type_index != kTVMFFIInt) return anyfn_raise_arg(args, i, "bool");
+  *out = args[i].v_int64 != 0;
+  return 0;
+}
+
+/** Reads argument `i` as a float; an int or a bool is converted. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_float(const TVMFFIAny* args, int32_t num_args, int32_t i, double* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index == kTVMFFIFloat) {
+    *out = args[i].v_float64;
+  } else if (args[i].type_index == kTVMFFIInt || args[i].type_index == kTVMFFIBool) {
+    *out = (double)args[i].v_int64;
+  } else {
+    return anyfn_raise_arg(args, i, "float");
+  }
+  return 0;
+}
+
+/** Reads argument `i` as an opaque pointer; None is NULL. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_ptr(const TVMFFIAny* args, int32_t num_args, int32_t i, void** out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index == kTVMFFIOpaquePtr) {
+    *out = args[i].v_ptr;
+  } else if (args[i].type_index == kTVMFFINone) {
+    *out = NULL;
+  } else {
+    return anyfn_raise_arg(args, i, "void*");
+  }
+  return 0;
+}
+
+/** The content of an object of built-in type: what stands behind the header. */
+static inline void* anyfn_object_cell(TVMFFIObjectHandle object) { return (char*)object + sizeof(TVMFFIObject); }
+
+/**
+ * Gets the text of a string in any of its forms. Returns 1, or 0 (and raises nothing) if `value` is no string.
+ *
+ * The bytes are borrowed from `value`, for short strings from the struct itself: it must not move meanwhile. They are
+ * NUL-terminated unless a foreign runtime made the string.
+ */
+static inline int anyfn_get_str(const TVMFFIAny* value, TVMFFIByteArray* out) {
+  switch (value->type_index) {
+    case kTVMFFIRawStr:
+      out->data = value->v_c_str;
+      out->size = strlen(value->v_c_str);
+      return 1;
+    case kTVMFFISmallStr:
+      out->data = value->v_bytes;
+      out->size = value->small_str_len;
+      return 1;
+    case kTVMFFIStr:
+      *out = *(const TVMFFIByteArray*)anyfn_object_cell(value->v_obj);
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+/** Like anyfn_get_str(), for bytes. */
+static inline int anyfn_get_bytes(const TVMFFIAny* value, TVMFFIByteArray* out) {
+  switch (value->type_index) {
+    case kTVMFFIByteArrayPtr:
+      *out = *(const TVMFFIByteArray*)value->v_ptr;
+      return 1;
+    case kTVMFFISmallBytes:
+      out->data = value->v_bytes;
+      out->size = value->small_str_len;
+      return 1;
+    case kTVMFFIBytes:
+      *out = *(const TVMFFIByteArray*)anyfn_object_cell(value->v_obj);
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+/** The tensor that a value holds or shows, borrowed from it; NULL if it is no tensor. */
+static inline DLTensor* anyfn_get_tensor(const TVMFFIAny* value) {
+  switch (value->type_index) {
+    case kTVMFFIDLTensorPtr:
+      return (DLTensor*)value->v_ptr;
+    case kTVMFFITensor:
+      return (DLTensor*)anyfn_object_cell(value->v_obj);
+    default:
+      return NULL;
+  }
+}
+
+/** Reads argument `i` as text, borrowed for the call. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_str(const TVMFFIAny* args, int32_t num_args, int32_t i,
+                                               TVMFFIByteArray* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  return anyfn_get_str(&args[i], out) ? 0 : anyfn_raise_arg(args, i, "str");
+}
+
+/** Reads argument `i` as bytes, borrowed for the call. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_bytes(const TVMFFIAny* args, int32_t num_args, int32_t i,
+                                                 TVMFFIByteArray* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  return anyfn_get_bytes(&args[i], out) ? 0 : anyfn_raise_arg(args, i, "bytes");
+}
+
+/**
+ * Reads argument `i` as a tensor, borrowed for the call. `TypeError` for other types.
+ *
+ * Neither data type nor shape, strides or device are looked at; see anyfn_check_tensor().
+ */
+ANYFN_MUST_USE static inline int anyfn_arg_tensor(const TVMFFIAny* args, int32_t num_args, int32_t i, DLTensor** out) {
+  DLTensor* tensor;
+  if (anyfn_check_arg(num_args, i)) return -1;
+  tensor = anyfn_get_tensor(&args[i]);
+  if (tensor == NULL) return anyfn_raise_arg(args, i, "ffi.Tensor");
+  *out = tensor;
+  return 0;
+}
+
+/** Reads argument `i` as a function, borrowed for the call. `TypeError` for other types. */
+ANYFN_MUST_USE static inline int anyfn_arg_function(const TVMFFIAny* args, int32_t num_args, int32_t i,
+                                                    TVMFFIObjectHandle* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index != kTVMFFIFunction) return anyfn_raise_arg(args, i, "ffi.Function");
+  *out = args[i].v_obj;
+  return 0;
+}
+
+/** Reads argument `i` as an object of any type, borrowed for the call. `TypeError` for values that are no objects. */
+ANYFN_MUST_USE static inline int anyfn_arg_object(const TVMFFIAny* args, int32_t num_args, int32_t i,
+                                                  TVMFFIObjectHandle* out) {
+  if (anyfn_check_arg(num_args, i)) return -1;
+  if (args[i].type_index < kTVMFFIStaticObjectBegin) return anyfn_raise_arg(args, i, "ffi.Object");
+  *out = args[i].v_obj;
+  return 0;
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------- */
+
+/** Address of the first element. */
+static inline void* anyfn_tensor_data(const DLTensor* tensor) { return (char*)tensor->data + tensor->byte_offset; }
+
+/** Number of elements. The shape must be a real one: no negative extents, and a product that fits. */
+static inline int64_t anyfn_tensor_size(const DLTensor* tensor) {
+  int64_t size = 1;
+  int32_t i;
+  for (i = 0; i < tensor->ndim; ++i) {
+    size *= tensor->shape[i];
+  }
+  return size;
+}
+
+/** Whether the elements lie one after another, row major. */
+static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
+  int64_t expected = 1;
+  int32_t i;
+  if (tensor->strides == NULL) return 1;
+  for (i = 0; i < tensor->ndim; ++i) {
+    if (tensor->shape[i] == 0) return 1;
+  }
+  for (i = tensor->ndim - 1; i >= 0; --i) {
+    if (tensor->shape[i] != 1 && tensor->strides[i] != expected) return 0;
+    expected *= tensor->shape[i];
+  }
+  return 1;
+}
+
+/**
+ * Checks that a tensor lies contiguous in main memory, with scalar elements of a type such as `kDLFloat`, 32.
+ *
+ * `name` is how messages call the tensor. `TypeError` for another data type, `ValueError` for the rest.
+ */
+ANYFN_MUST_USE static inline int anyfn_check_tensor(const DLTensor* tensor, uint8_t code, uint8_t bits,
+                                                    const char* name) {
+  if (tensor->dtype.code != code || tensor->dtype.bits != bits || tensor->dtype.lanes != 1) {
+    return anyfn_raise("TypeError", "%s: expected elements of type code %u, %u bits, 1 lane, but got %u, %u, %u", name,
+                       (unsigned)code, (unsigned)bits, (unsigned)tensor->dtype.code, (unsigned)tensor->dtype.bits,
+                       (unsigned)tensor->dtype.lanes);
+  }
+  if (tensor->device.device_type != kDLCPU) {
+    return anyfn_raise("ValueError", "%s: expected a tensor in main memory, but its device type is %d", name,
+                       (int)tensor->device.device_type);
+  }
+  if (!anyfn_tensor_is_contiguous(tensor)) {
+    return anyfn_raise("ValueError", "%s: expected a contiguous tensor", name);
+  }
+  return 0;
+}
+
+/* ---- Returning values ---------------------------------------------------------------------------------------- */
+
+/** Returns None. Always 0. */
+static inline int anyfn_return_none(TVMFFIAny* result) {
+  *result = anyfn_none();
+  return 0;
+}
+
+/** Returns an int. Always 0. */
+static inline int anyfn_return_int(TVMFFIAny* result, int64_t x) {
+  *result = anyfn_int(x);
+  return 0;
+}
+
+/** Returns a bool. Always 0. */
+static inline int anyfn_return_bool(TVMFFIAny* result, int x) {
+  *result = anyfn_bool(x);
+  return 0;
+}
+
+/** Returns a float. Always 0. */
+static inline int anyfn_return_float(TVMFFIAny* result, double x) {
+  *result = anyfn_float(x);
+  return 0;
+}
+
+/** Returns an opaque pointer. Always 0. */
+static inline int anyfn_return_ptr(TVMFFIAny* result, void* p) {
+  *result = anyfn_ptr(p);
+  return 0;
+}
+
+/** Makes an owned string of `size` bytes of UTF-8; they are copied. */
+ANYFN_MUST_USE static inline int anyfn_return_str_n(TVMFFIAny* result, const char* text, size_t size) {
+  TVMFFIByteArray bytes;
+  bytes.data = text;
+  bytes.size = size;
+  return TVMFFIStringFromByteArray(&bytes, result);
+}
+
+/** Makes an owned string of a NUL-terminated one; it is copied. */
+ANYFN_MUST_USE static inline int anyfn_return_str(TVMFFIAny* result, const char* text) {
+  return anyfn_return_str_n(result, text, strlen(text));
+}
+
+/** Makes owned bytes; they are copied. */
+ANYFN_MUST_USE static inline int anyfn_return_bytes(TVMFFIAny* result, const void* data, size_t size) {
+  TVMFFIByteArray bytes;
+  bytes.data = (const char*)data;
+  bytes.size = size;
+  return TVMFFIBytesFromByteArray(&bytes, result);
+}
+
+/** Returns an object; the caller's reference goes over to the result. Always 0. */
+static inline int anyfn_return_object(TVMFFIAny* result, TVMFFIObjectHandle object) {
+  *result = anyfn_object(object);
+  return 0;
+}
+
+/** Returns a copy of a view, such as one of the arguments. */
+ANYFN_MUST_USE static inline int anyfn_return_view(TVMFFIAny* result, const TVMFFIAny* view) {
+  return TVMFFIAnyViewToOwnedAny(view, result);
+}
+
+/* ---- Functions ----------------------------------------------------------------------------------------------- */
+
+/** A NUL-terminated string as a byte array that borrows it. */
+static inline TVMFFIByteArray anyfn_byte_array(const char* text) {
+  TVMFFIByteArray bytes;
+  bytes.data = text;
+  bytes.size = strlen(text);
+  return bytes;
+}
+
+/**
+ * Calls a function with views as arguments.
+ *
+ * `*result` is overwritten, its old content not released. On success it is an owned value, on failure None.
+ */
+ANYFN_MUST_USE static inline int anyfn_call(TVMFFIObjectHandle function, const TVMFFIAny* args, int32_t num_args,
+                                            TVMFFIAny* result) {
+  int code;
+  *result = anyfn_none();
+  /* The ABI takes a pointer to mutable arguments but never writes through it. */
+  code = TVMFFIFunctionCall(function, (TVMFFIAny*)args, num_args, result);
+  if (code != 0) {
+    *result = anyfn_none();
+  }
+  return code;
+}
+
+/** Looks a global function up. `*out` is owned by the caller, and NULL if there is no such function. */
+ANYFN_MUST_USE static inline int anyfn_find_global(const char* name, TVMFFIObjectHandle* out) {
+  TVMFFIByteArray bytes = anyfn_byte_array(name);
+  return TVMFFIFunctionGetGlobal(&bytes, out);
+}
+
+/** Looks a global function up. `*out` is owned by the caller. `ValueError` if there is no such function. */
+ANYFN_MUST_USE static inline int anyfn_get_global(const char* name, TVMFFIObjectHandle* out) {
+  TVMFFIObjectHandle function = NULL;
+  if (anyfn_find_global(name, &function)) return -1;
+  if (function == NULL) return anyfn_raise("ValueError", "Cannot find global function %s", name);
+  *out = function;
+  return 0;
+}
+
+/** Calls a global function by name; otherwise like anyfn_call(). `ValueError` if there is no such function. */
+ANYFN_MUST_USE static inline int anyfn_call_global(const char* name, const TVMFFIAny* args, int32_t num_args,
+                                                   TVMFFIAny* result) {
+  int code;
+  TVMFFIObjectHandle function;
+  if (anyfn_get_global(name, &function)) return -1;
+  code = anyfn_call(function, args, num_args, result);
+  anyfn_release_object(function);
+  return code;
+}
+
+/**
+ * Makes a function object of a C function. `*out` is owned by the caller.
+ *
+ * `self` is passed to `function` as its first argument; `deleter(self)` (if not NULL) is called when the object goes.
+ * When both are NULL, `function` gets the function object itself.
+ */
+ANYFN_MUST_USE static inline int anyfn_make_function(TVMFFISafeCallType function, void* self,
+                                                     void (*deleter)(void* self), TVMFFIObjectHandle* out) {
+  return TVMFFIFunctionCreate(self, function, deleter, out);
+}
+
+/** Registers a C function under a global name. `RuntimeError` if the name is taken and `allow_override` is 0. */
+ANYFN_MUST_USE static inline int anyfn_register(const char* name, TVMFFISafeCallType function, int allow_override) {
+  int code;
+  TVMFFIObjectHandle object;
+  TVMFFIByteArray bytes = anyfn_byte_array(name);
+  if (TVMFFIFunctionCreate(NULL, function, NULL, &object)) return -1;
+  code = TVMFFIFunctionSetGlobal(&bytes, object, allow_override);
+  anyfn_release_object(object);
+  return code;
+}
+
+/* ---- Handling errors ----------------------------------------------------------------------------------------- */
+
+/** Takes the error that was raised on this thread; NULL if there is none. The caller owns it. */
+static inline TVMFFIObjectHandle anyfn_take_error(void) {
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  return error;
+}
+
+/** Raises an error object (again); the caller keeps its reference. Always returns -1. */
+static inline int anyfn_raise_object(TVMFFIObjectHandle error) {
+  TVMFFIErrorSetRaised(error);
+  return -1;
+}
+
+/** The content of an error, borrowed from it. */
+static inline const TVMFFIErrorCell* anyfn_error_cell(TVMFFIObjectHandle error) {
+  return (const TVMFFIErrorCell*)anyfn_object_cell(error);
+}
+
+/** The kind of an error, such as `ValueError`; borrowed from it. */
+static inline TVMFFIByteArray anyfn_error_kind(TVMFFIObjectHandle error) { return anyfn_error_cell(error)->kind; }
+
+/** The message of an error; borrowed from it. */
+static inline TVMFFIByteArray anyfn_error_message(TVMFFIObjectHandle error) {
+  return anyfn_error_cell(error)->message;
+}
+
+/** The backtrace of an error, the most recent call first; borrowed from it. */
+static inline TVMFFIByteArray anyfn_error_backtrace(TVMFFIObjectHandle error) {
+  return anyfn_error_cell(error)->backtrace;
+}
+
+/** Takes the error that was raised on this thread and prints `kind: message` and its backtrace. Always returns -1. */
+static inline int anyfn_print_error(FILE* file) {
+  TVMFFIObjectHandle error = anyfn_take_error();
+  if (error == NULL) {
+    fprintf(file, "no error is raised on this thread\n");
+    return -1;
+  }
+  {
+    const TVMFFIErrorCell* cell = anyfn_error_cell(error);
+    fprintf(file, "%.*s: %.*s\n%.*s", (int)cell->kind.size, cell->kind.data, (int)cell->message.size,
+            cell->message.data, (int)cell->backtrace.size, cell->backtrace.size > 0 ? cell->backtrace.data : "");
+  }
+  anyfn_release_object(error);
+  return -1;
+}
+
+#endif /* ANYFN_ANYFN_H_ */
