@@ -1,0 +1,204 @@
+//! What the macros of this crate expand to. Not part of the public interface: it may change at any time.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+pub use alloc::format;
+pub use linkme;
+
+pub use crate::convert::Mismatch;
+pub use crate::typed::Names;
+use core::ffi::c_int;
+
+use anyfn_abi::{
+    ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeGetOrAllocIndex, kTVMFFIObject,
+};
+
+use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
+
+/// One function that `#[register]` has collected.
+pub struct Entry {
+    /// Global name.
+    pub name: &'static str,
+    /// Replaces a function of the same name.
+    pub overrides: bool,
+    /// Documentation.
+    pub doc: &'static str,
+    /// Makes the function.
+    pub make: fn() -> PackedFunc,
+}
+
+/// All functions with `#[register]` in this program or library.
+#[linkme::distributed_slice]
+pub static REGISTRATIONS: [Entry];
+
+/// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
+#[must_use]
+pub fn intern(name: &str) -> &'static str {
+    alloc::boxed::Box::leak(name.into())
+}
+
+/// Adds what is known of a wrong argument to its error.
+pub(crate) fn with_detail(error: Error, function: &str, argument: &str, mismatch: &Mismatch) -> Error {
+    let _ = (function, argument, mismatch);
+    error
+}
+
+/// The candidate nearest to `name`, if one is near enough to be meant.
+pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.len() / 3).max(1);
+    candidates.map(|c| (distance(name, c, limit), c)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, c)| c)
+}
+
+/// Number of edits between two names, or more than `limit`.
+fn distance(a: &str, b: &str, limit: usize) -> usize {
+    if a.len().abs_diff(b.len()) > limit {
+        return limit + 1;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut next = vec![i + 1; b.len() + 1];
+        for (j, cb) in b.iter().enumerate() {
+            next[j + 1] = (row[j] + usize::from(ca != *cb)).min(row[j + 1] + 1).min(next[j] + 1);
+        }
+        row = next;
+    }
+    row[b.len()]
+}
+
+/// Index of a type that is registered at its first use.
+pub struct TypeIndex {
+    key: &'static str,
+    index: core::sync::atomic::AtomicI32,
+}
+
+impl TypeIndex {
+    /// An index that is not known yet.
+    #[must_use]
+    pub const fn new(key: &'static str) -> TypeIndex {
+        TypeIndex { key, index: core::sync::atomic::AtomicI32::new(-1) }
+    }
+
+    /// The index; the type is registered first if it is new. The index stays the same for ever.
+    #[inline]
+    pub fn get(&self) -> i32 {
+        use core::sync::atomic::Ordering::Relaxed;
+        match self.index.load(Relaxed) {
+            -1 => self.register(),
+            index => index,
+        }
+    }
+
+    #[cold]
+    fn register(&self) -> i32 {
+        let key = TVMFFIByteArray::from_slice(self.key.as_bytes());
+        // SAFETY: the key is borrowed for the call.
+        let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
+        assert!(index > kTVMFFIObject, "type `{}` cannot be registered: {}", self.key, Error::take_raised());
+        self.index.store(index, core::sync::atomic::Ordering::Relaxed);
+        index
+    }
+}
+
+/// Calls an exported function.
+///
+/// # Safety
+/// `args` must be `num_args` valid views for the call, `result` writable and holding nothing.
+pub unsafe fn call_exported<S, F: PackableFn<S>>(
+    names: &Names,
+    function: F,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    panics::trampoline(|| {
+        // SAFETY: the caller guarantees the views.
+        let args = unsafe { AnyView::slice_from_raw(args, num_args) };
+        let value = function.call_packed(names, args)?;
+        // SAFETY: the caller guarantees the result.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    })
+}
+
+/// Gives the signature of an exported function as JSON.
+///
+/// # Safety
+/// `result` must be writable and hold nothing.
+pub unsafe fn exported_metadata<S, F: PackableFn<S>>(names: &Names, _function: F, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: the caller guarantees the result.
+    unsafe { write_text(result, &crate::typed::signature_json::<F, S>(names)) }
+}
+
+/// Gives the documentation of an exported function.
+///
+/// # Safety
+/// `result` must be writable and hold nothing.
+pub unsafe fn exported_doc(names: &Names, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: the caller guarantees the result.
+    unsafe { write_text(result, names.doc) }
+}
+
+/// # Safety
+/// `result` must be writable and hold nothing.
+unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
+    panics::trampoline(|| {
+        // SAFETY: the caller guarantees the result.
+        unsafe { result.write(Any::from(crate::String::from(text)).into_raw()) };
+        Ok(())
+    })
+}
+
+/// What a library tells its loader of `#[register]`: one entry per function, made at the first call.
+pub fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
+    use core::sync::atomic::{AtomicPtr, Ordering};
+    static MADE: AtomicPtr<TVMFFIMethodInfo> = AtomicPtr::new(core::ptr::null_mut());
+    panics::remember_places();
+    // SAFETY: NULL or writable, as the loader calls it.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = REGISTRATIONS.len() as i32;
+    }
+    let made = MADE.load(Ordering::Acquire);
+    if !made.is_null() {
+        return made;
+    }
+    let info = |entry: &Entry| {
+        let function = (entry.make)();
+        let signature = function.signature().map(|text| &*Vec::leak(text.as_bytes().to_vec()));
+        TVMFFIMethodInfo {
+            name: TVMFFIByteArray::from_slice(entry.name.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(entry.doc.as_bytes()),
+            metadata: signature.map_or(TVMFFIByteArray::EMPTY, TVMFFIByteArray::from_slice),
+            flags: i64::from(entry.overrides),
+            method: Any::from(function).into_raw(),
+        }
+    };
+    let table = Vec::leak(REGISTRATIONS.iter().map(info).collect::<Vec<_>>()).as_mut_ptr();
+    // Two loaders at once make two tables; the first one stays, the other is never used.
+    match MADE.compare_exchange(core::ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => table,
+        Err(first) => first,
+    }
+}
+
+/// An ELF note: what a library was built for.
+#[repr(C, align(4))]
+pub struct Note {
+    name_size: u32,
+    desc_size: u32,
+    kind: u32,
+    name: [u8; 8],
+    abi: [u32; 3],
+    minimum_core: [u32; 3],
+}
+
+/// The note that `export!` puts into a library: owner `anyfn`, type 1, the ABI version and the oldest core that works.
+pub const NOTE: Note = Note {
+    name_size: 6,
+    desc_size: 24,
+    kind: 1,
+    name: *b"anyfn\0\0\0",
+    abi: [ABI_VERSION.major, ABI_VERSION.minor, ABI_VERSION.patch],
+    minimum_core: [0, 1, 0],
+};

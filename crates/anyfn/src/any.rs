@@ -1,0 +1,319 @@
+//! A value of any type, owned or borrowed.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+    kTVMFFIStaticObjectBegin,
+};
+
+use crate::convert::{FromArg, IntoAny};
+use crate::{Error, ObjectRef, Result, types};
+
+/// An owned value of any type: 16 bytes.
+///
+/// Numbers, short strings and the like live in the value; everything else is a counted reference to an object.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Any;
+/// let x = Any::new(42)?;
+/// assert_eq!(x.get::<i64>()?, 42);
+/// assert_eq!(x.type_key(), "int");
+/// assert!(x.get::<anyfn::String>().is_err());
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[repr(transparent)]
+pub struct Any(TVMFFIAny);
+
+// SAFETY: plain data, or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is just a number
+// here; using it is unsafe and up to whoever does so.
+unsafe impl Send for Any {}
+// SAFETY: as above; a shared `Any` gives read access only.
+unsafe impl Sync for Any {}
+
+/// A borrowed value of any type: 16 bytes, valid for `'a`.
+///
+/// The views that C code passes may also hold borrowed strings and bytes, which an [`Any`] never does.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct AnyView<'a>(TVMFFIAny, PhantomData<&'a TVMFFIAny>);
+
+// SAFETY: as for `Any`; what is borrowed outlives `'a` on any thread.
+unsafe impl Send for AnyView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for AnyView<'_> {}
+
+#[inline]
+const fn is_object(type_index: i32) -> bool {
+    type_index >= kTVMFFIStaticObjectBegin
+}
+
+impl Any {
+    /// The value `None`.
+    pub const NONE: Any = Any(TVMFFIAny::NONE);
+
+    /// Makes a value of a Rust value.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits.
+    #[inline]
+    pub fn new(value: impl IntoAny) -> Result<Any> {
+        value.into_any()
+    }
+
+    /// Reads the value as a Rust type; see [`FromArg`] for which types are accepted as which.
+    ///
+    /// # Errors
+    /// `TypeError` naming the expected and the actual type; `OverflowError` for an integer that does not fit.
+    #[inline]
+    pub fn get<'a, T: FromArg>(&'a self) -> Result<T::Arg<'a>> {
+        T::from_arg(self.view_ref()).map_err(Error::from)
+    }
+
+    /// Takes a value over that C code has made.
+    ///
+    /// # Safety
+    /// `raw` must be a valid owned value, and the caller gives its reference (if it holds one) away.
+    #[inline]
+    pub const unsafe fn from_raw(raw: TVMFFIAny) -> Any {
+        Any(raw)
+    }
+
+    /// Gives the value to C code, which must release it.
+    #[inline]
+    pub const fn into_raw(self) -> TVMFFIAny {
+        let raw = self.0;
+        core::mem::forget(self);
+        raw
+    }
+
+    /// The object, if the value is one.
+    #[inline]
+    pub fn into_object(self) -> Option<ObjectRef> {
+        if !is_object(self.0.type_index) {
+            return None;
+        }
+        let raw = self.into_raw();
+        // SAFETY: an owned value of an object type holds one reference, which moves out here.
+        unsafe { ObjectRef::from_owned_or_null(raw.value.v_obj.cast()) }
+    }
+
+    /// The value as a view.
+    #[inline]
+    pub fn as_view(&self) -> AnyView<'_> {
+        AnyView(self.0, PhantomData)
+    }
+}
+
+impl<'a> AnyView<'a> {
+    /// The value `None`.
+    pub const NONE: AnyView<'static> = AnyView(TVMFFIAny::NONE, PhantomData);
+
+    /// Takes a view that C code passes.
+    ///
+    /// # Safety
+    /// `raw` must be valid, and what it borrows must stay so for `'a`.
+    #[inline]
+    pub const unsafe fn from_raw(raw: TVMFFIAny) -> AnyView<'a> {
+        AnyView(raw, PhantomData)
+    }
+
+    /// The views that C code passes as an array.
+    ///
+    /// # Safety
+    /// `data` must point to `len` valid views that stay so for `'a`; it may be NULL when `len` is not positive.
+    #[inline]
+    pub unsafe fn slice_from_raw(data: *const TVMFFIAny, len: i32) -> &'a [AnyView<'a>] {
+        match usize::try_from(len) {
+            // SAFETY: the caller guarantees the array, and `AnyView` is transparent over its element.
+            Ok(len) if len > 0 && !data.is_null() => unsafe { core::slice::from_raw_parts(data.cast(), len) },
+            _ => &[],
+        }
+    }
+
+    /// The struct of the ABI, borrowed.
+    #[inline]
+    pub const fn as_raw(&self) -> &TVMFFIAny {
+        &self.0
+    }
+
+    /// Index of the value's type.
+    #[inline]
+    pub const fn type_index(&self) -> i32 {
+        self.0.type_index
+    }
+
+    /// Key of the value's type, such as `int` or `ffi.Array`.
+    pub fn type_key(&self) -> &'static str {
+        types::type_key(self.0.type_index)
+    }
+
+    /// Whether the value is `None`.
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.0.type_index == kTVMFFINone
+    }
+
+    /// Reads the value as a Rust type.
+    ///
+    /// # Errors
+    /// As [`Any::get`].
+    #[inline]
+    pub fn get<T: FromArg>(&'a self) -> Result<T::Arg<'a>> {
+        T::from_arg(self).map_err(Error::from)
+    }
+
+    /// The object, borrowed, if the value is one.
+    #[inline]
+    pub fn as_object(&self) -> Option<&ObjectRef> {
+        if !is_object(self.0.type_index) {
+            return None;
+        }
+        // SAFETY: the union holds a non-NULL object pointer for these types, `ObjectRef` is a transparent pointer, and
+        // the reference borrows from the view, so it does not outlive it and is not dropped.
+        unsafe { (&raw const self.0.value.v_obj).cast::<Option<ObjectRef>>().as_ref() }?.as_ref()
+    }
+
+    /// An owned value: objects get a new reference, borrowed strings and bytes are copied.
+    #[inline]
+    pub fn to_owned(&self) -> Any {
+        match self.0.type_index {
+            kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef => self.to_owned_slow(),
+            index => {
+                if is_object(index) {
+                    core::mem::forget(self.as_object().cloned());
+                }
+                Any(self.0)
+            }
+        }
+    }
+
+    #[cold]
+    fn to_owned_slow(&self) -> Any {
+        let mut out = TVMFFIAny::NONE;
+        // SAFETY: the view is valid and `out` is writable; on failure (out of memory) `out` stays None.
+        let code = unsafe { TVMFFIAnyViewToOwnedAny(&self.0, &mut out) };
+        if code != 0 {
+            drop(Error::take_raised());
+        }
+        Any(out)
+    }
+}
+
+impl Any {
+    /// Index of the value's type.
+    #[inline]
+    pub const fn type_index(&self) -> i32 {
+        self.0.type_index
+    }
+
+    /// Key of the value's type, such as `int` or `ffi.Array`.
+    pub fn type_key(&self) -> &'static str {
+        types::type_key(self.0.type_index)
+    }
+
+    /// Whether the value is `None`.
+    #[inline]
+    pub const fn is_none(&self) -> bool {
+        self.0.type_index == kTVMFFINone
+    }
+
+    /// The object, borrowed, if the value is one.
+    #[inline]
+    pub fn as_object(&self) -> Option<&ObjectRef> {
+        self.view_ref().as_object()
+    }
+
+    /// The value as a view, by reference: what is read from it borrows from `self`.
+    #[inline]
+    pub(crate) fn view_ref(&self) -> &AnyView<'_> {
+        // SAFETY: both are transparent over the same struct, and the view borrows for as long as `self` is borrowed.
+        unsafe { &*core::ptr::from_ref(self).cast() }
+    }
+}
+
+impl Clone for Any {
+    #[inline]
+    fn clone(&self) -> Any {
+        if is_object(self.0.type_index) {
+            core::mem::forget(self.as_view().as_object().cloned());
+        }
+        Any(self.0)
+    }
+}
+
+impl Drop for Any {
+    #[inline]
+    fn drop(&mut self) {
+        if is_object(self.0.type_index) {
+            // SAFETY: the type index says that the union holds an object pointer.
+            let handle = unsafe { self.0.value.v_obj };
+            // SAFETY: an owned value holds one reference, which goes here.
+            drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
+        }
+    }
+}
+
+impl Default for Any {
+    fn default() -> Any {
+        Any::NONE
+    }
+}
+
+impl From<ObjectRef> for Any {
+    #[inline]
+    fn from(object: ObjectRef) -> Any {
+        let object = ManuallyDrop::new(object);
+        Any(TVMFFIAny {
+            type_index: object.type_index(),
+            small_str_len: 0,
+            value: anyfn_abi::TVMFFIAnyValue { v_obj: object.header() },
+        })
+    }
+}
+
+impl<'a> From<&'a ObjectRef> for AnyView<'a> {
+    #[inline]
+    fn from(object: &'a ObjectRef) -> AnyView<'a> {
+        let raw = TVMFFIAny {
+            type_index: object.type_index(),
+            small_str_len: 0,
+            value: anyfn_abi::TVMFFIAnyValue { v_obj: object.header() },
+        };
+        AnyView(raw, PhantomData)
+    }
+}
+
+impl<'a> From<&'a Any> for AnyView<'a> {
+    fn from(value: &'a Any) -> AnyView<'a> {
+        value.as_view()
+    }
+}
+
+impl fmt::Debug for AnyView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::hash::debug(self, f)
+    }
+}
+
+impl fmt::Debug for Any {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_view().fmt(f)
+    }
+}
+
+/// Values are equal as map keys are: same type and same bits, strings and bytes by content.
+impl PartialEq for AnyView<'_> {
+    fn eq(&self, other: &AnyView<'_>) -> bool {
+        crate::hash::any_equal(self, other)
+    }
+}
+
+impl PartialEq for Any {
+    fn eq(&self, other: &Any) -> bool {
+        crate::hash::any_equal(&self.as_view(), &other.as_view())
+    }
+}

@@ -1,0 +1,184 @@
+//! Arguments of a call.
+
+use core::ffi::c_void;
+
+use alloc::string::String as StdString;
+
+use anyfn_abi::TVMFFIAny;
+
+use crate::{Any, AnyView, Bytes, DType, Device, IntoAny, Object, ObjectRef, Ref, Result, String, TypedPackedFunc};
+
+/// A Rust value that can be passed as an argument.
+///
+/// Everything that is [`IntoAny`] and common can be passed by value; objects and [`Any`] also by reference, which
+/// costs no reference count.
+///
+/// # Safety
+/// `into_arg` must give an owned value when `OWNED`, and otherwise a view of something that outlives `self`'s borrow.
+pub unsafe trait IntoArg {
+    /// Whether the result owns what it holds.
+    const OWNED: bool;
+
+    /// Makes the argument.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits.
+    fn into_arg(self) -> Result<TVMFFIAny>;
+}
+
+macro_rules! by_value {
+    ($owned:literal: $( $({$($generics:tt)*})? $ty:ty ),* $(,)?) => { $(
+        // SAFETY: an owned value, or one that owns nothing and so is its own view.
+        unsafe impl$(<$($generics)*>)? IntoArg for $ty {
+            const OWNED: bool = $owned;
+            #[inline]
+            fn into_arg(self) -> Result<TVMFFIAny> {
+                Ok(self.into_any()?.into_raw())
+            }
+        }
+    )* };
+}
+
+by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64, bool, (), *mut c_void, DType, Device);
+by_value!(true: &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
+    {T: IntoAny} Option<T>);
+
+/// Arguments that are objects: by value the reference moves, by reference nothing is counted.
+macro_rules! object_arg {
+    ($name:ident) => {
+        // SAFETY: the reference moves into the value.
+        unsafe impl $crate::args::IntoArg for $name {
+            const OWNED: bool = true;
+            #[inline]
+            fn into_arg(self) -> $crate::Result<anyfn_abi::TVMFFIAny> {
+                Ok($crate::Any::from(self.into_object()).into_raw())
+            }
+        }
+        // SAFETY: a view of an object that the borrow keeps alive.
+        unsafe impl $crate::args::IntoArg for &$name {
+            const OWNED: bool = false;
+            #[inline]
+            fn into_arg(self) -> $crate::Result<anyfn_abi::TVMFFIAny> {
+                Ok(*$crate::AnyView::from(self.as_object()).as_raw())
+            }
+        }
+    };
+}
+pub(crate) use object_arg;
+
+macro_rules! by_view {
+    ($( [$($generics:tt)*] $ty:ty => |$self:ident| $view:expr ),* $(,)?) => { $(
+        // SAFETY: a view of something that the borrow keeps alive.
+        unsafe impl<$($generics)*> IntoArg for $ty {
+            const OWNED: bool = false;
+            #[inline]
+            fn into_arg(self) -> Result<TVMFFIAny> {
+                let $self = self;
+                Ok(*$view.as_raw())
+            }
+        }
+    )* };
+}
+
+by_view!(
+    ['a] AnyView<'a> => |this| this,
+    ['a] &'a Any => |this| this.as_view(),
+    ['a] &'a ObjectRef => |this| AnyView::from(this),
+    ['a, T: Object] &'a Ref<T> => |this| AnyView::from(this.as_object()),
+    ['a] &'a String => |this| this.as_any().as_view(),
+    ['a] &'a Bytes => |this| this.as_any().as_view(),
+    ['a, S] &'a TypedPackedFunc<S> => |this| AnyView::from(this.as_packed().as_object()),
+);
+
+/// Arguments of a call: a tuple of up to 12 values, or a slice.
+pub trait IntoArgs {
+    /// Calls `then` with the arguments as views and releases them afterwards.
+    ///
+    /// # Errors
+    /// What an argument's conversion or `then` gives.
+    fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R>;
+}
+
+impl IntoArgs for &[AnyView<'_>] {
+    fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
+        then(self)
+    }
+}
+
+impl IntoArgs for &[Any] {
+    fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
+        // SAFETY: both are transparent over the same struct, and the views borrow from the slice.
+        then(unsafe { &*(core::ptr::from_ref(self) as *const [AnyView<'_>]) })
+    }
+}
+
+impl<T: IntoArgs + Copy> IntoArgs for &T {
+    fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
+        (*self).with_views(then)
+    }
+}
+
+/// The arguments of one call while they are made; owned ones are released at the end.
+struct Lowered<const N: usize> {
+    values: [TVMFFIAny; N],
+    owned: [bool; N],
+}
+
+impl<const N: usize> Lowered<N> {
+    #[inline(always)]
+    fn put<A: IntoArg>(&mut self, index: usize, arg: A) -> Result<()> {
+        self.values[index] = arg.into_arg()?;
+        self.owned[index] = A::OWNED;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn views(&self) -> &[AnyView<'_>] {
+        // SAFETY: `AnyView` is transparent over the struct, and the values live as long as `self`.
+        unsafe { &*(core::ptr::from_ref(&self.values[..]) as *const [AnyView<'_>]) }
+    }
+}
+
+impl<const N: usize> Drop for Lowered<N> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        for (value, owned) in self.values.iter().zip(&self.owned) {
+            if *owned {
+                // SAFETY: `IntoArg` says that this value is owned; it is released once, here.
+                drop(unsafe { Any::from_raw(*value) });
+            }
+        }
+    }
+}
+
+macro_rules! tuples {
+    ($( ($($name:ident: $index:tt),*) )*) => { $(
+        impl<$($name: IntoArg),*> IntoArgs for ($($name,)*) {
+            #[inline]
+            #[allow(unused_mut, non_snake_case, reason = "one macro for all sizes, the empty tuple included")]
+            fn with_views<R>(self, then: impl FnOnce(&[AnyView<'_>]) -> Result<R>) -> Result<R> {
+                const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
+                let ($($name,)*) = self;
+                let mut lowered = Lowered::<N> { values: [TVMFFIAny::NONE; N], owned: [false; N] };
+                $( lowered.put($index, $name)?; )*
+                then(lowered.views())
+            }
+        }
+    )* };
+}
+
+tuples! {
+    ()
+    (A: 0)
+    (A: 0, B: 1)
+    (A: 0, B: 1, C: 2)
+    (A: 0, B: 1, C: 2, D: 3)
+    (A: 0, B: 1, C: 2, D: 3, E: 4)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10, L: 11)
+}

@@ -1,0 +1,618 @@
+//! Conversions between values and Rust types.
+
+use core::ffi::{CStr, c_void};
+use core::fmt;
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String as StdString, ToString};
+use alloc::vec;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, kTVMFFIAny, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes,
+    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIRawStr,
+    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
+};
+
+use crate::string::bytes_of;
+use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc};
+
+/// A Rust type that a value can be read as: an argument, a result, an element.
+///
+/// | Rust type | accepts |
+/// |---|---|
+/// | `i8`..`i64`, `u8`..`u64`, `isize`, `usize` | int and bool that fit; else `OverflowError` |
+/// | `f32`, `f64` | float, int, bool |
+/// | `bool` | bool, int |
+/// | `()` | None |
+/// | `&str`, [`String`], std `String` | string |
+/// | `&[u8]`, [`Bytes`] | bytes |
+/// | `Option<T>` | None, or what `T` accepts |
+/// | `Vec<T>`, tuples, [`crate::Array`], [`crate::List`] | Array and List of such elements |
+/// | `HashMap<K, V>`, [`crate::Map`], [`crate::Dict`] | Map and Dict of such pairs |
+/// | [`crate::DType`] | data type, or its name |
+/// | [`crate::Device`] | device |
+/// | [`crate::TensorView`] | tensor object or `DLTensor*`; [`crate::Tensor`]: tensor object |
+/// | `*mut c_void` | opaque pointer, None |
+/// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], [`ObjectRef`] | such an object |
+/// | [`Any`], [`AnyView`] | everything |
+pub trait FromArg {
+    /// The type, borrowing from the value where it can.
+    type Arg<'a>;
+
+    /// What signatures and error texts call the type.
+    fn schema() -> Schema;
+
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// The [`Mismatch`] between what is expected and what `view` holds.
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self::Arg<'a>, Mismatch>;
+}
+
+/// A Rust type that can become a value: a result, an element, an argument that owns what it holds.
+pub trait IntoAny {
+    /// What signatures call the type.
+    fn schema() -> Schema;
+
+    /// Makes an owned value.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits; for `Result<T>` its own error.
+    fn into_any(self) -> Result<Any>;
+}
+
+/// Why a value could not be read as a type.
+#[derive(Debug)]
+pub struct Mismatch(Box<Detail>);
+
+#[derive(Debug)]
+struct Detail {
+    kind: &'static str,
+    expected: StdString,
+    got: StdString,
+    path: StdString,
+}
+
+impl Mismatch {
+    /// The value has another type than `T`.
+    #[cold]
+    pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
+        Self::new("TypeError", T::schema().to_string(), view.type_key().to_string())
+    }
+
+    /// A mismatch of the given kind.
+    #[cold]
+    pub fn new(kind: &'static str, expected: StdString, got: StdString) -> Mismatch {
+        Mismatch(Box::new(Detail { kind, expected, got, path: StdString::new() }))
+    }
+
+    #[cold]
+    fn out_of_range(rust_type: &str, min: i128, max: i128, got: i128) -> Mismatch {
+        Self::new("OverflowError", format!("{rust_type} ({min} to {max})"), format!("int {got}"))
+    }
+
+    /// Kind of the error: `TypeError` or `OverflowError`.
+    pub fn kind(&self) -> &'static str {
+        self.0.kind
+    }
+
+    /// What was expected, such as `Array<int>`.
+    pub fn expected(&self) -> &str {
+        &self.0.expected
+    }
+
+    /// What was there, such as `ffi.SmallStr`.
+    pub fn got(&self) -> &str {
+        &self.0.got
+    }
+
+    /// Where inside the value, such as `[3].key`; empty for the value itself.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    /// The mismatch of an element as one of its container: `expected` and `got` describe the container.
+    #[must_use]
+    pub fn inside(mut self, step: &str, expected: StdString, got: StdString) -> Mismatch {
+        self.0.path.insert_str(0, step);
+        self.0.expected = expected;
+        self.0.got = got;
+        self
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected `{}` but got `{}`", self.expected(), self.got())?;
+        if self.path().is_empty() { Ok(()) } else { write!(f, " at {}", self.path()) }
+    }
+}
+
+impl From<Mismatch> for Error {
+    #[cold]
+    fn from(mismatch: Mismatch) -> Error {
+        Error::new(mismatch.kind(), &mismatch.to_string())
+    }
+}
+
+#[inline]
+fn int_of(view: &AnyView<'_>) -> Option<i64> {
+    // SAFETY: ints and bools have their value in `v_int64`.
+    matches!(view.type_index(), kTVMFFIInt | kTVMFFIBool).then(|| unsafe { view.as_raw().value.v_int64 })
+}
+
+/// A value that owns nothing.
+#[inline]
+pub(crate) fn plain(type_index: i32, value: TVMFFIAnyValue) -> Any {
+    // SAFETY: only called with types that own nothing, and with the union member of that type.
+    unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len: 0, value }) }
+}
+
+macro_rules! integers {
+    ($($ty:ident),*) => { $(
+        impl FromArg for $ty {
+            type Arg<'a> = $ty;
+            fn schema() -> Schema {
+                Schema::plain("int")
+            }
+            #[inline]
+            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$ty, Mismatch> {
+                let Some(value) = int_of(view) else { return Err(Mismatch::of_type::<Self>(view)) };
+                $ty::try_from(value).map_err(|_| {
+                    Mismatch::out_of_range(stringify!($ty), $ty::MIN as i128, $ty::MAX as i128, value as i128)
+                })
+            }
+        }
+
+        impl IntoAny for $ty {
+            fn schema() -> Schema {
+                Schema::plain("int")
+            }
+            #[inline]
+            fn into_any(self) -> Result<Any> {
+                match i64::try_from(self) {
+                    Ok(value) => Ok(plain(kTVMFFIInt, TVMFFIAnyValue { v_int64: value })),
+                    Err(_) => Err(crate::error!("OverflowError", "{self} does not fit a 64-bit signed int")),
+                }
+            }
+        }
+    )* };
+}
+
+integers!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
+
+macro_rules! floats {
+    ($($ty:ident),*) => { $(
+        impl FromArg for $ty {
+            type Arg<'a> = $ty;
+            fn schema() -> Schema {
+                Schema::plain("float")
+            }
+            #[inline]
+            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$ty, Mismatch> {
+                if view.type_index() == kTVMFFIFloat {
+                    // SAFETY: floats have their value in `v_float64`.
+                    return Ok(unsafe { view.as_raw().value.v_float64 } as $ty);
+                }
+                match int_of(view) {
+                    Some(value) => Ok(value as $ty),
+                    None => Err(Mismatch::of_type::<Self>(view)),
+                }
+            }
+        }
+
+        impl IntoAny for $ty {
+            fn schema() -> Schema {
+                Schema::plain("float")
+            }
+            #[inline]
+            fn into_any(self) -> Result<Any> {
+                Ok(plain(kTVMFFIFloat, TVMFFIAnyValue { v_float64: self.into() }))
+            }
+        }
+    )* };
+}
+
+floats!(f32, f64);
+
+impl FromArg for bool {
+    type Arg<'a> = bool;
+    fn schema() -> Schema {
+        Schema::plain("bool")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<bool, Mismatch> {
+        int_of(view).map(|value| value != 0).ok_or_else(|| Mismatch::of_type::<Self>(view))
+    }
+}
+
+impl IntoAny for bool {
+    fn schema() -> Schema {
+        Schema::plain("bool")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(plain(kTVMFFIBool, TVMFFIAnyValue { v_int64: self.into() }))
+    }
+}
+
+impl FromArg for () {
+    type Arg<'a> = ();
+    fn schema() -> Schema {
+        Schema::plain("None")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<(), Mismatch> {
+        if view.is_none() { Ok(()) } else { Err(Mismatch::of_type::<Self>(view)) }
+    }
+}
+
+impl IntoAny for () {
+    fn schema() -> Schema {
+        Schema::plain("None")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(Any::NONE)
+    }
+}
+
+impl<T: FromArg> FromArg for Option<T> {
+    type Arg<'a> = Option<T::Arg<'a>>;
+    fn schema() -> Schema {
+        Schema::of("Optional", vec![T::schema()])
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self::Arg<'a>, Mismatch> {
+        if view.is_none() {
+            return Ok(None);
+        }
+        T::from_arg(view).map(Some).map_err(|inner| {
+            let expected = if inner.kind() == "TypeError" { Self::schema().to_string() } else { inner.0.expected.clone() };
+            Mismatch(Box::new(Detail { expected, ..*inner.0 }))
+        })
+    }
+}
+
+impl<T: IntoAny> IntoAny for Option<T> {
+    fn schema() -> Schema {
+        Schema::of("Optional", vec![T::schema()])
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        self.map_or(Ok(Any::NONE), T::into_any)
+    }
+}
+
+impl<T: IntoAny, E: Into<Error>> IntoAny for Result<T, E> {
+    fn schema() -> Schema {
+        T::schema()
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        self.map_err(E::into)?.into_any()
+    }
+}
+
+/// The bytes of a string or bytes view, whichever `allowed` says.
+#[inline]
+fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) -> Option<&'a [u8]> {
+    let index = view.type_index();
+    if index == small || index == object {
+        return Some(bytes_of(view));
+    }
+    if index != raw {
+        return None;
+    }
+    if raw == kTVMFFIRawStr {
+        // SAFETY: a raw string view holds a C string.
+        let text = unsafe { view.as_raw().value.v_c_str };
+        // SAFETY: the ABI says that it is NUL-terminated and lives as long as the view.
+        return Some(unsafe { CStr::from_ptr(text) }.to_bytes());
+    }
+    // SAFETY: a byte array view holds the address of a byte array.
+    let array = unsafe { view.as_raw().value.v_ptr }.cast::<TVMFFIByteArray>();
+    // SAFETY: the array lives as long as the view.
+    let array = unsafe { &*array };
+    // SAFETY: as above, its bytes too.
+    Some(unsafe { array.as_slice() })
+}
+
+impl FromArg for &str {
+    type Arg<'a> = &'a str;
+    fn schema() -> Schema {
+        Schema::plain("ffi.String")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<&'a str, Mismatch> {
+        match borrowed_bytes(view, kTVMFFIRawStr, kTVMFFISmallStr, kTVMFFIStr) {
+            Some(bytes) => core::str::from_utf8(bytes).map_err(|error| {
+                Mismatch::new("ValueError", "str in UTF-8".to_string(), format!("bytes that are not: {error}"))
+            }),
+            None => Err(Mismatch::of_type::<Self>(view)),
+        }
+    }
+}
+
+impl FromArg for &[u8] {
+    type Arg<'a> = &'a [u8];
+    fn schema() -> Schema {
+        Schema::plain("ffi.Bytes")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<&'a [u8], Mismatch> {
+        borrowed_bytes(view, kTVMFFIByteArrayPtr, kTVMFFISmallBytes, kTVMFFIBytes)
+            .ok_or_else(|| Mismatch::of_type::<Self>(view))
+    }
+}
+
+impl FromArg for StdString {
+    type Arg<'a> = StdString;
+    fn schema() -> Schema {
+        <&str as FromArg>::schema()
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<StdString, Mismatch> {
+        <&str>::from_arg(view).map(ToString::to_string)
+    }
+}
+
+impl FromArg for String {
+    type Arg<'a> = String;
+    fn schema() -> Schema {
+        <&str as FromArg>::schema()
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<String, Mismatch> {
+        match view.type_index() {
+            kTVMFFIRawStr | kTVMFFISmallStr | kTVMFFIStr => Ok(String::from_any_unchecked(view.to_owned())),
+            _ => Err(Mismatch::of_type::<Self>(view)),
+        }
+    }
+}
+
+impl FromArg for Bytes {
+    type Arg<'a> = Bytes;
+    fn schema() -> Schema {
+        <&[u8] as FromArg>::schema()
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Bytes, Mismatch> {
+        match view.type_index() {
+            kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => Ok(Bytes::from_any_unchecked(view.to_owned())),
+            _ => Err(Mismatch::of_type::<Self>(view)),
+        }
+    }
+}
+
+macro_rules! into_string {
+    ($($ty:ty => $via:ident),*) => { $(
+        impl IntoAny for $ty {
+            fn schema() -> Schema {
+                <$via as FromArg>::schema()
+            }
+            #[inline]
+            fn into_any(self) -> Result<Any> {
+                Ok($via::from(self).into())
+            }
+        }
+    )* };
+}
+
+into_string!(&str => String, StdString => String, String => String, &[u8] => Bytes, Bytes => Bytes);
+
+impl FromArg for *mut c_void {
+    type Arg<'a> = *mut c_void;
+    fn schema() -> Schema {
+        Schema::plain("void*")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<*mut c_void, Mismatch> {
+        match view.type_index() {
+            // SAFETY: opaque pointers have their value in `v_ptr`.
+            kTVMFFIOpaquePtr => Ok(unsafe { view.as_raw().value.v_ptr }),
+            kTVMFFINone => Ok(core::ptr::null_mut()),
+            _ => Err(Mismatch::of_type::<Self>(view)),
+        }
+    }
+}
+
+impl IntoAny for *mut c_void {
+    fn schema() -> Schema {
+        Schema::plain("void*")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(plain(kTVMFFIOpaquePtr, TVMFFIAnyValue { v_ptr: self }))
+    }
+}
+
+impl FromArg for Any {
+    type Arg<'a> = Any;
+    fn schema() -> Schema {
+        Schema::plain("Any")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Any, Mismatch> {
+        Ok(view.to_owned())
+    }
+}
+
+impl IntoAny for Any {
+    fn schema() -> Schema {
+        Schema::plain("Any")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(self)
+    }
+}
+
+impl FromArg for AnyView<'_> {
+    type Arg<'a> = AnyView<'a>;
+    fn schema() -> Schema {
+        Schema::plain("Any")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<AnyView<'a>, Mismatch> {
+        Ok(*view)
+    }
+}
+
+impl IntoAny for AnyView<'_> {
+    fn schema() -> Schema {
+        Schema::plain("Any")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(self.to_owned())
+    }
+}
+
+impl IntoAny for &Any {
+    fn schema() -> Schema {
+        Schema::plain("Any")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(self.clone())
+    }
+}
+
+/// The object that a view holds, with a reference of its own, if `accept` takes its type.
+///
+/// An r-value reference gives its object away.
+#[inline]
+pub(crate) fn take_object(view: &AnyView<'_>, accept: impl Fn(i32) -> bool) -> Option<ObjectRef> {
+    if view.type_index() != kTVMFFIObjectRValueRef {
+        return view.as_object().filter(|object| accept(object.type_index())).cloned();
+    }
+    let raw = view.as_raw();
+    // SAFETY: an r-value reference holds the address of a slot with an object handle.
+    let slot = unsafe { raw.value.v_ptr }.cast::<*mut c_void>();
+    // SAFETY: the caller of the function keeps the slot for the call.
+    let handle = unsafe { *slot };
+    // SAFETY: the slot owns a reference to a valid object, or is NULL.
+    let object = unsafe { ObjectRef::from_borrowed_or_null(handle) }?;
+    if !accept(object.type_index()) {
+        return None;
+    }
+    // SAFETY: taking the object means to clear the slot and to own its reference.
+    unsafe { slot.write(core::ptr::null_mut()) };
+    drop(object);
+    // SAFETY: the slot's reference, which nobody else owns any more.
+    unsafe { ObjectRef::from_owned_or_null(handle) }
+}
+
+impl FromArg for ObjectRef {
+    type Arg<'a> = ObjectRef;
+    fn schema() -> Schema {
+        Schema::plain("ffi.Object")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<ObjectRef, Mismatch> {
+        take_object(view, |_| true).ok_or_else(|| Mismatch::of_type::<Self>(view))
+    }
+}
+
+impl IntoAny for ObjectRef {
+    fn schema() -> Schema {
+        Schema::plain("ffi.Object")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(self.into())
+    }
+}
+
+impl<T: Object> FromArg for Ref<T> {
+    type Arg<'a> = Ref<T>;
+    fn schema() -> Schema {
+        Schema::plain(T::TYPE_KEY)
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Ref<T>, Mismatch> {
+        take_object(view, |index| index == T::type_index())
+            .and_then(|object| Ref::try_from_object(object).ok())
+            .ok_or_else(|| Mismatch::of_type::<Self>(view))
+    }
+}
+
+impl<T: Object> IntoAny for Ref<T> {
+    fn schema() -> Schema {
+        Schema::plain(T::TYPE_KEY)
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(self.into_object().into())
+    }
+}
+
+impl<S: 'static> FromArg for TypedPackedFunc<S> {
+    type Arg<'a> = TypedPackedFunc<S>;
+    fn schema() -> Schema {
+        Schema::plain("ffi.Function")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self, Mismatch> {
+        crate::PackedFunc::from_arg(view).map(crate::PackedFunc::typed)
+    }
+}
+
+impl<S> IntoAny for TypedPackedFunc<S> {
+    fn schema() -> Schema {
+        Schema::plain("ffi.Function")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        crate::PackedFunc::from(self).into_any()
+    }
+}
+
+/// Conversions of a wrapper around [`ObjectRef`] whose `try_from_object` accepts type `$index`.
+macro_rules! object_wrapper {
+    ($name:ident, $index:expr, $key:literal) => {
+        impl $crate::FromArg for $name {
+            type Arg<'a> = $name;
+            fn schema() -> $crate::Schema {
+                $crate::Schema::plain($key)
+            }
+            #[inline]
+            fn from_arg<'a>(view: &'a $crate::AnyView<'_>) -> $crate::Result<$name, $crate::Mismatch> {
+                $crate::convert::take_object(view, |index| $crate::is_instance(index, $index))
+                    .and_then(|object| $name::try_from_object(object).ok())
+                    .ok_or_else(|| $crate::Mismatch::of_type::<Self>(view))
+            }
+        }
+
+        impl $crate::IntoAny for $name {
+            fn schema() -> $crate::Schema {
+                $crate::Schema::plain($key)
+            }
+            #[inline]
+            fn into_any(self) -> $crate::Result<$crate::Any> {
+                Ok(self.into_object().into())
+            }
+        }
+
+        impl From<$name> for $crate::Any {
+            #[inline]
+            fn from(value: $name) -> $crate::Any {
+                value.into_object().into()
+            }
+        }
+
+        $crate::args::object_arg!($name);
+    };
+}
+
+
+use crate::{Module, PackedFunc, Shape, Tensor};
+object_wrapper!(PackedFunc, anyfn_abi::kTVMFFIFunction, "ffi.Function");
+object_wrapper!(Error, anyfn_abi::kTVMFFIError, "ffi.Error");
+object_wrapper!(Module, anyfn_abi::kTVMFFIModule, "ffi.Module");
+object_wrapper!(Shape, anyfn_abi::kTVMFFIShape, "ffi.Shape");
+object_wrapper!(Tensor, anyfn_abi::kTVMFFITensor, "ffi.Tensor");
+
+const _: () = assert!(kTVMFFIAny == -1 && kTVMFFIObject == 64);

@@ -1,0 +1,65 @@
+//! Devices.
+
+use core::fmt;
+
+use anyfn_abi::{DEVICE_TYPES, DLDevice, TVMFFIAnyValue, kDLCPU, kTVMFFIDevice};
+
+use crate::convert::plain;
+use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
+
+/// A device: kind and number, such as `cuda:1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Device(pub DLDevice);
+
+impl Device {
+    /// The main memory and its processors.
+    pub const CPU: Device = Device::new(kDLCPU, 0);
+
+    /// A device of a kind (one of the `kDL*` constants) and a number.
+    pub const fn new(device_type: i32, device_id: i32) -> Device {
+        Device(DLDevice { device_type, device_id })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = DEVICE_TYPES.iter().find(|(_, value)| *value == self.0.device_type).map(|(name, _)| *name);
+        let lower = name.unwrap_or("kDLUnknown").trim_start_matches("kDL");
+        for c in lower.chars() {
+            write!(f, "{}", c.to_ascii_lowercase())?;
+        }
+        write!(f, ":{}", self.0.device_id)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromArg for Device {
+    type Arg<'a> = Device;
+    fn schema() -> Schema {
+        Schema::plain("Device")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Device, Mismatch> {
+        if view.type_index() != kTVMFFIDevice {
+            return Err(Mismatch::of_type::<Self>(view));
+        }
+        // SAFETY: devices have their value in `v_device`.
+        Ok(Device(unsafe { view.as_raw().value.v_device }))
+    }
+}
+
+impl IntoAny for Device {
+    fn schema() -> Schema {
+        Schema::plain("Device")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        Ok(plain(kTVMFFIDevice, TVMFFIAnyValue { v_device: self.0 }))
+    }
+}

@@ -1,0 +1,132 @@
+//! Data types of tensor elements.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::string::ToString;
+
+use anyfn_abi::{
+    DLDataType, DTYPE_CODES, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIDataTypeFromString, kDLBool, kDLFloat, kDLInt,
+    kDLOpaqueHandle, kDLUInt, kTVMFFIDataType,
+};
+
+use crate::convert::plain;
+use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
+
+/// Type of a tensor's elements: code, bits and vector lanes, such as `float32` or `int8x4`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::DType;
+/// let half: DType = "float16".parse()?;
+/// assert_eq!((half.0.bits, half.0.lanes), (16, 1));
+/// assert_eq!(half.to_string(), "float16");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct DType(pub DLDataType);
+
+impl DType {
+    /// `float32`.
+    pub const FLOAT32: DType = DType::new(kDLFloat, 32, 1);
+    /// `float64`.
+    pub const FLOAT64: DType = DType::new(kDLFloat, 64, 1);
+    /// `int32`.
+    pub const INT32: DType = DType::new(kDLInt, 32, 1);
+    /// `int64`.
+    pub const INT64: DType = DType::new(kDLInt, 64, 1);
+    /// `uint8`.
+    pub const UINT8: DType = DType::new(kDLUInt, 8, 1);
+    /// `bool`.
+    pub const BOOL: DType = DType::new(kDLBool, 8, 1);
+
+    /// A data type of its parts.
+    pub const fn new(code: u8, bits: u8, lanes: u16) -> DType {
+        DType(DLDataType { code, bits, lanes })
+    }
+
+    /// Bits of an element, all lanes together.
+    pub const fn bits(&self) -> u64 {
+        self.0.bits as u64 * self.0.lanes as u64
+    }
+}
+
+/// The name, such as `float32x4`; codes without a name show as `dtype(code, bits, lanes)`.
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DLDataType { code, bits, lanes } = self.0;
+        if code == kDLOpaqueHandle && bits == 0 && lanes == 0 {
+            return Ok(());
+        }
+        let Some((constant, _)) = DTYPE_CODES.iter().find(|(_, value)| *value == code) else {
+            return write!(f, "dtype({code}, {bits}, {lanes})");
+        };
+        let constant = constant.trim_start_matches("kDL");
+        let name = match constant {
+            "OpaqueHandle" => "handle",
+            "UInt" => "uint",
+            other => other,
+        };
+        for c in name.chars() {
+            write!(f, "{}", c.to_ascii_lowercase())?;
+        }
+        // The names of the small floats say how many bits they have.
+        if code < kDLBool && code != kDLOpaqueHandle || (code == kDLBool && bits != 8) {
+            write!(f, "{bits}")?;
+        }
+        match lanes as i16 {
+            lanes if lanes > 1 => write!(f, "x{lanes}"),
+            lanes if lanes < -1 => write!(f, "xvscalex{}", -(lanes as i32)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for DType {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<DType> {
+        let text = TVMFFIByteArray::from_slice(text.as_bytes());
+        let mut out = DLDataType { code: 0, bits: 0, lanes: 0 };
+        // SAFETY: the text is borrowed for the call, `out` is writable.
+        match unsafe { TVMFFIDataTypeFromString(&text, &mut out) } {
+            0 => Ok(DType(out)),
+            _ => Err(Error::take_raised()),
+        }
+    }
+}
+
+impl FromArg for DType {
+    type Arg<'a> = DType;
+    fn schema() -> Schema {
+        Schema::plain("DataType")
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<DType, Mismatch> {
+        if view.type_index() == kTVMFFIDataType {
+            // SAFETY: data types have their value in `v_dtype`.
+            return Ok(DType(unsafe { view.as_raw().value.v_dtype }));
+        }
+        let Ok(name) = <&str>::from_arg(view) else { return Err(Mismatch::of_type::<Self>(view)) };
+        name.parse().map_err(|error: Error| Mismatch::new("ValueError", "DataType".to_string(), error.message().into()))
+    }
+}
+
+impl IntoAny for DType {
+    fn schema() -> Schema {
+        Schema::plain("DataType")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        // The upper half of the union is zero, as equality and hash need it.
+        let mut value = TVMFFIAnyValue { v_uint64: 0 };
+        value.v_dtype = self.0;
+        Ok(plain(kTVMFFIDataType, value))
+    }
+}

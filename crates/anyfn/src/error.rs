@@ -1,0 +1,379 @@
+//! Errors: one object for all languages.
+
+use core::alloc::Layout;
+use core::ffi::{c_int, c_void};
+use core::fmt;
+use core::panic::Location;
+use core::ptr;
+
+use alloc::alloc::{alloc, dealloc, handle_alloc_error};
+use alloc::boxed::Box;
+use alloc::string::{String as StdString, ToString};
+use alloc::vec::Vec;
+
+use anyfn_abi::{
+    TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIErrorSetRaised, TVMFFIObject,
+    TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend, kTVMFFIError,
+    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+
+use crate::string::text_of;
+use crate::{ObjectRef, live, refcount};
+
+/// Result of everything that may fail across languages.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// An error of any language: kind, message, trace, cause.
+///
+/// The kind is a stable name such as `ValueError`; frontends map it to their own classes. The trace lists the calls
+/// that the error passed through, the most recent first.
+///
+/// ```
+/// # use anyfn_core as _;
+/// let error = anyfn::Error::new("ValueError", "rank must be 2, got 3");
+/// assert_eq!(error.kind(), "ValueError");
+/// assert_eq!(error.message(), "rank must be 2, got 3");
+/// assert!(error.backtrace().contains("error.rs"));
+/// ```
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct Error(ObjectRef);
+
+/// Memory of an error that this crate makes: kind, message and trace follow in the same allocation.
+#[repr(C)]
+struct ErrorObject {
+    header: TVMFFIObject,
+    cell: TVMFFIErrorCell,
+    /// Size of the whole allocation.
+    size: usize,
+    /// The trace once it has been changed; the cell points into it then.
+    grown: Option<Box<[u8]>>,
+}
+
+/// Where an error was raised, for the first line of its trace.
+struct Place<'a> {
+    file: &'a str,
+    line: u32,
+}
+
+/// Kind, message and trace, and the texts' common allocation.
+struct Texts<'a> {
+    kind: &'a [u8],
+    message: [&'a [u8]; 2],
+    trace: &'a [&'a [u8]],
+}
+
+impl Texts<'_> {
+    fn layout(&self) -> Option<Layout> {
+        let texts = [self.kind, self.message[0], self.message[1]];
+        let sum = |parts: &[&[u8]], start: usize| parts.iter().try_fold(start, |n, part| n.checked_add(part.len()));
+        let size = sum(self.trace, sum(&texts, size_of::<ErrorObject>() + 3)?)?;
+        Layout::from_size_align(size, align_of::<ErrorObject>()).ok()
+    }
+
+    /// Makes the error, or `None` when memory is short.
+    fn try_allocate(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Option<Error> {
+        let layout = self.layout()?;
+        // SAFETY: the layout is not empty.
+        let this: *mut ErrorObject = unsafe { alloc(layout) }.cast();
+        if this.is_null() {
+            return None;
+        }
+        // SAFETY: the texts' space begins behind the struct, in the same allocation.
+        let mut at: *mut u8 = unsafe { this.add(1) }.cast();
+        let mut put = |parts: &[&[u8]]| {
+            let start = at;
+            for part in parts {
+                // SAFETY: `layout` has room for all parts and one NUL per text.
+                unsafe { ptr::copy_nonoverlapping(part.as_ptr(), at, part.len()) };
+                // SAFETY: as above.
+                at = unsafe { at.add(part.len()) };
+            }
+            // SAFETY: as above.
+            unsafe { at.write(0) };
+            let size = at.addr() - start.addr();
+            // SAFETY: as above; at most one past the end.
+            at = unsafe { at.add(1) };
+            TVMFFIByteArray { data: start.cast(), size }
+        };
+        let into_handle = |object: Option<ObjectRef>| object.map_or(ptr::null_mut(), ObjectRef::into_handle);
+        let object = ErrorObject {
+            header: TVMFFIObject {
+                combined_ref_count: refcount::UNIQUE,
+                type_index: kTVMFFIError,
+                flags: 0,
+                deleter: Some(ErrorObject::delete),
+            },
+            cell: TVMFFIErrorCell {
+                kind: put(&[self.kind]),
+                message: put(&self.message),
+                backtrace: put(self.trace),
+                update_backtrace: Some(ErrorObject::update_backtrace),
+                cause_chain: into_handle(cause),
+                extra_context: into_handle(context),
+            },
+            size: layout.size(),
+            grown: None,
+        };
+        // SAFETY: fresh memory, large and aligned enough.
+        unsafe { this.write(object) };
+        live::created();
+        // SAFETY: a valid object with one reference, which the result takes.
+        unsafe { ObjectRef::from_owned_or_null(this.cast()) }.map(Error)
+    }
+
+    fn allocate(&self) -> Error {
+        match self.try_allocate(None, None) {
+            Some(error) => error,
+            None => handle_alloc_error(self.layout().unwrap_or(Layout::new::<ErrorObject>())),
+        }
+    }
+}
+
+impl ErrorObject {
+    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+        let this: *mut ErrorObject = object.cast();
+        if flags & STRONG != 0 {
+            // SAFETY: no strong reference is left, so nothing else uses the content.
+            let content = unsafe { &mut *this };
+            content.grown = None;
+            let (cause, context) = (content.cell.cause_chain, content.cell.extra_context);
+            // SAFETY: the error owns one reference to its cause.
+            drop(unsafe { ObjectRef::from_owned_or_null(cause) });
+            // SAFETY: the error owns one reference to its context.
+            drop(unsafe { ObjectRef::from_owned_or_null(context) });
+        }
+        if flags & WEAK != 0 {
+            // SAFETY: the memory is still there.
+            let size = unsafe { (*this).size };
+            if let Ok(layout) = Layout::from_size_align(size, align_of::<ErrorObject>()) {
+                live::freed();
+                // SAFETY: allocated with this very layout; the content is gone.
+                unsafe { dealloc(this.cast(), layout) };
+            }
+        }
+    }
+
+    unsafe extern "C" fn update_backtrace(error: TVMFFIObjectHandle, text: *const TVMFFIByteArray, mode: i32) {
+        // SAFETY: called with an error of ours; the thread that handles an error is the only one that changes it.
+        let this = unsafe { &mut *error.cast::<ErrorObject>() };
+        // SAFETY: the caller passes a valid byte array or NULL.
+        let Some(text) = (unsafe { text.as_ref() }) else { return };
+        // SAFETY: as above.
+        let text = unsafe { text.as_slice() };
+        let mut trace = Vec::new();
+        // SAFETY: the error's own text.
+        let old = unsafe { this.cell.backtrace.as_slice() };
+        let keep = if mode == kTVMFFIBacktraceUpdateModeAppend { old } else { &[] };
+        if trace.try_reserve_exact(keep.len() + text.len() + 1).is_err() {
+            return;
+        }
+        trace.extend_from_slice(keep);
+        trace.extend_from_slice(text);
+        trace.push(0);
+        let trace = trace.into_boxed_slice();
+        this.cell.backtrace = TVMFFIByteArray { data: trace.as_ptr().cast(), size: trace.len() - 1 };
+        this.grown = Some(trace);
+    }
+}
+
+/// Writes a number in decimal without the formatting machinery.
+fn decimal(mut number: u32, buffer: &mut [u8; 10]) -> &[u8] {
+    let mut at = buffer.len();
+    loop {
+        at -= 1;
+        buffer[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &buffer[at..];
+        }
+    }
+}
+
+impl Error {
+    /// Makes an error of a kind (such as `ValueError`) with a message; its trace begins with the caller's line.
+    #[track_caller]
+    #[cold]
+    pub fn new(kind: &str, message: &str) -> Error {
+        let at = Location::caller();
+        Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
+    }
+
+    /// Like [`Error::new`] with the message made of two parts.
+    #[track_caller]
+    #[cold]
+    pub fn from_parts(kind: &str, first: &str, second: &str) -> Error {
+        let at = Location::caller();
+        Self::at(kind, [first.as_bytes(), second.as_bytes()], &Place { file: at.file(), line: at.line() })
+    }
+
+    /// Makes an error whose trace begins with the given place.
+    pub(crate) fn with_place(kind: &str, message: &str, file: &str, line: u32) -> Error {
+        Self::at(kind, [message.as_bytes(), b""], &Place { file, line })
+    }
+
+    fn at(kind: &str, message: [&[u8]; 2], place: &Place<'_>) -> Error {
+        let mut number = [0; 10];
+        let trace: [&[u8]; 5] =
+            [b"  File \"", place.file.as_bytes(), b"\", line ", decimal(place.line, &mut number), b", in <rust>\n"];
+        Texts { kind: kind.as_bytes(), message, trace: &trace }.allocate()
+    }
+
+    /// Makes an error of its texts; `None` when memory is short.
+    pub fn try_from_texts(
+        kind: &[u8],
+        message: &[u8],
+        backtrace: &[u8],
+        cause: Option<ObjectRef>,
+        context: Option<ObjectRef>,
+    ) -> Option<Error> {
+        Texts { kind, message: [message, b""], trace: &[backtrace] }.try_allocate(cause, context)
+    }
+
+    /// Takes the error that a failed call has raised on this thread.
+    ///
+    /// A callee that fails without raising an error breaks the rules of the ABI; that gives an `InternalError`.
+    #[cold]
+    pub fn take_raised() -> Error {
+        let mut handle: TVMFFIObjectHandle = ptr::null_mut();
+        // SAFETY: `handle` is writable.
+        unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
+        // SAFETY: the slot gives an owned error or NULL.
+        match unsafe { ObjectRef::from_owned_or_null(handle) } {
+            Some(object) => Error(object),
+            None => Error::new("InternalError", "a function failed without raising an error"),
+        }
+    }
+
+    /// Raises the error on this thread, for a function that returns to C.
+    #[cold]
+    pub fn raise(&self) {
+        // SAFETY: the handle is a valid error; the slot takes a reference of its own.
+        unsafe { TVMFFIErrorSetRaised(self.0.as_handle()) };
+    }
+
+    /// The kind, such as `ValueError`.
+    pub fn kind(&self) -> &str {
+        // SAFETY: the error owns its texts and never changes this one.
+        unsafe { text_of(&self.cell().kind) }
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        // SAFETY: the error owns its texts and never changes this one.
+        unsafe { text_of(&self.cell().message) }
+    }
+
+    /// The trace: lines `  File "<file>", line <n>, in <function>`, the most recent call first.
+    pub fn backtrace(&self) -> StdString {
+        // SAFETY: the text is copied at once; only the thread that handles an error changes it.
+        unsafe { text_of(&self.cell().backtrace) }.to_string()
+    }
+
+    /// Adds lines to the end of the trace.
+    pub fn append_backtrace(&self, lines: &str) {
+        let text = TVMFFIByteArray::from_slice(lines.as_bytes());
+        if let Some(update) = self.cell().update_backtrace {
+            // SAFETY: the error's own function, with a valid text that it copies.
+            unsafe { update(self.0.as_handle(), &text, kTVMFFIBacktraceUpdateModeAppend) };
+        }
+    }
+
+    /// The error that caused this one.
+    pub fn cause(&self) -> Option<Error> {
+        // SAFETY: the error owns a reference to its cause, if it has one.
+        let object = unsafe { ObjectRef::from_borrowed_or_null(self.cell().cause_chain) }?;
+        Error::try_from_object(object).ok()
+    }
+
+    /// Further detail: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, or a foreign
+    /// exception object.
+    pub fn context(&self) -> Option<ObjectRef> {
+        // SAFETY: the error owns a reference to its context, if it has one.
+        unsafe { ObjectRef::from_borrowed_or_null(self.cell().extra_context) }
+    }
+
+    /// The same error with a cause.
+    #[must_use]
+    pub fn with_cause(self, cause: &Error) -> Error {
+        self.rebuilt(Some(cause.0.clone()), self.context())
+    }
+
+    /// The same error with further detail.
+    #[must_use]
+    pub fn with_context(self, context: ObjectRef) -> Error {
+        self.rebuilt(self.cause().map(Error::into_object), Some(context))
+    }
+
+    fn rebuilt(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Error {
+        let trace = self.backtrace();
+        let (kind, message) = (self.kind().as_bytes(), self.message().as_bytes());
+        Self::try_from_texts(kind, message, trace.as_bytes(), cause, context).unwrap_or_else(|| self.clone())
+    }
+
+    /// The error as an object.
+    pub fn into_object(self) -> ObjectRef {
+        self.0
+    }
+
+    /// The error as an object, borrowed.
+    pub fn as_object(&self) -> &ObjectRef {
+        &self.0
+    }
+
+    /// An error object as an error.
+    ///
+    /// # Errors
+    /// The object itself, if it is none.
+    pub fn try_from_object(object: ObjectRef) -> Result<Error, ObjectRef> {
+        if object.is_instance(kTVMFFIError) { Ok(Error(object)) } else { Err(object) }
+    }
+
+    fn cell(&self) -> &TVMFFIErrorCell {
+        // SAFETY: an error object has the cell right behind the header.
+        let cell = unsafe { self.0.header().add(1) };
+        // SAFETY: as above; `self` keeps it alive.
+        unsafe { &*cell.cast() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind(), self.message())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}\n{}", self.backtrace())
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Returns early with an [`Error`]: kind, then a format string with its arguments.
+///
+/// ```
+/// # use anyfn_core as _;
+/// fn half(x: i64) -> anyfn::Result<i64> {
+///     if x % 2 != 0 {
+///         anyfn::bail!("ValueError", "{x} is odd");
+///     }
+///     Ok(x / 2)
+/// }
+/// assert_eq!(half(3).unwrap_err().message(), "3 is odd");
+/// ```
+#[macro_export]
+macro_rules! bail {
+    ($kind:expr, $($format:tt)+) => {
+        return ::core::result::Result::Err($crate::error!($kind, $($format)+))
+    };
+}
+
+/// Makes an [`Error`]: kind, then a format string with its arguments.
+#[macro_export]
+macro_rules! error {
+    ($kind:expr, $($format:tt)+) => {
+        $crate::Error::new($kind, &$crate::__private::format!($($format)+))
+    };
+}

@@ -1,0 +1,248 @@
+//! Functions of any language.
+
+use core::ffi::{c_int, c_void};
+use core::fmt;
+
+use anyfn_abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIByteArrayPtr, kTVMFFIFunction,
+    kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+};
+
+use crate::args::IntoArgs;
+use crate::object::ObjectBox;
+use crate::{Any, AnyView, Error, ObjectRef, Result, panics, typed};
+
+/// A function of any language, called by values of any type.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, PackedFunc};
+///
+/// let my_add = PackedFunc::new(|args| {
+///     let (a, b) = (args.get::<i64>(0)?, args.get::<i64>(1)?);
+///     Any::new(a + b)
+/// });
+/// assert_eq!(my_add.call((1, 2))?.get::<i64>()?, 3);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct PackedFunc(ObjectRef);
+
+/// The arguments of a call, borrowed for its duration.
+#[derive(Clone, Copy)]
+pub struct Args<'a>(&'a [AnyView<'a>]);
+
+impl<'a> Args<'a> {
+    /// Number of arguments.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Argument `index` as a Rust type.
+    ///
+    /// # Errors
+    /// `TypeError` if there is no such argument or it is of another type, `OverflowError` if an integer does not fit.
+    pub fn get<T: crate::FromArg>(&self, index: usize) -> Result<T::Arg<'a>> {
+        let Some(view) = self.0.get(index) else {
+            crate::bail!("TypeError", "argument #{index} is missing: the call has {} arguments", self.0.len());
+        };
+        T::from_arg(view).map_err(|mismatch| {
+            crate::error!(
+                mismatch.kind(),
+                "mismatched type on argument #{index}: expected `{}` but got `{}`",
+                mismatch.expected(),
+                mismatch.got()
+            )
+        })
+    }
+
+    /// The arguments as a slice.
+    pub fn as_slice(&self) -> &'a [AnyView<'a>] {
+        self.0
+    }
+}
+
+/// A function object that this crate makes; the ABI fixes everything before `body`.
+#[repr(C)]
+pub(crate) struct FunctionContent<F> {
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    body: F,
+}
+
+/// What a Rust function object does when it is called.
+pub(crate) trait Callable: Send + Sync + 'static {
+    /// What the function tells about itself.
+    const EXT: AnyfnFunctionExt;
+    fn call(&self, args: &[AnyView<'_>]) -> Result<Any>;
+}
+
+impl<F> FunctionContent<F> {
+    pub(crate) fn body(&self) -> &F {
+        &self.body
+    }
+}
+
+struct Packed<F>(F);
+
+impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed<F> {
+    const EXT: AnyfnFunctionExt =
+        AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: None };
+
+    #[inline]
+    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        // SAFETY: shortens the lifetime of the views to that of the slice.
+        let args: &[AnyView<'_>] = unsafe { &*core::ptr::from_ref(args) };
+        (self.0)(Args(args))
+    }
+}
+
+/// The `safe_call` of a function object made by [`PackedFunc::from_callable`].
+unsafe extern "C" fn safe_call<C: Callable>(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    panics::trampoline(|| {
+        // SAFETY: `handle` is the function object, whose content is `FunctionContent<C>`; the caller keeps it alive.
+        let object = unsafe { &*handle.cast::<ObjectBox<FunctionContent<C>>>() };
+        // SAFETY: the ABI passes `num_args` valid views for the duration of the call.
+        let args = unsafe { AnyView::slice_from_raw(args, num_args) };
+        let value = object.content.body.call(args)?;
+        // SAFETY: the ABI passes a writable result that holds nothing.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    })
+}
+
+impl PackedFunc {
+    /// Makes a function of a closure that takes any arguments.
+    pub fn new(body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static) -> PackedFunc {
+        Self::from_callable(Packed(body))
+    }
+
+    pub(crate) fn from_callable<C: Callable>(body: C) -> PackedFunc {
+        panics::remember_places();
+        let content = FunctionContent {
+            cell: TVMFFIFunctionCell { safe_call: safe_call::<C>, cpp_call: core::ptr::null_mut() },
+            ext: const { &C::EXT },
+            body,
+        };
+        PackedFunc(ObjectBox::allocate(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, content))
+    }
+
+    /// Calls the function. Arguments are a tuple of Rust values; see [`crate::IntoArg`] for what can be passed.
+    ///
+    /// # Errors
+    /// What the function raises; `OverflowError` for an argument beyond 64 signed bits.
+    #[inline]
+    pub fn call(&self, args: impl IntoArgs) -> Result<Any> {
+        args.with_views(|views| self.call_views(views))
+    }
+
+    /// Calls the function with arguments that are views already.
+    ///
+    /// # Errors
+    /// What the function raises.
+    #[inline]
+    pub fn call_views(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        let mut result = TVMFFIAny::NONE;
+        let Ok(count) = i32::try_from(args.len()) else {
+            crate::bail!("ValueError", "{} arguments are too many for one call", args.len());
+        };
+        // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct and
+        // live for the call, and `result` is a None that holds nothing.
+        let code = unsafe { (self.cell().safe_call)(self.0.as_handle(), args.as_ptr().cast(), count, &mut result) };
+        if code != 0 {
+            return Err(Error::take_raised());
+        }
+        if matches!(result.type_index, kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef) {
+            // SAFETY: a callee that returns a view breaks the rules; its content is copied at once.
+            return Ok(unsafe { AnyView::from_raw(result) }.to_owned());
+        }
+        // SAFETY: on success the result is an owned value.
+        Ok(unsafe { Any::from_raw(result) })
+    }
+
+    /// The same function with a Rust signature, checked when it is called.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use anyfn::{Any, PackedFunc};
+    /// let negate = PackedFunc::new(|args| Any::new(-args.get::<i64>(0)?));
+    /// let negate = negate.typed::<fn(i64) -> i64>();
+    /// assert_eq!(negate.call(5)?, -5);
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    pub fn typed<Signature>(self) -> crate::TypedPackedFunc<Signature> {
+        typed::TypedPackedFunc::from_packed(self)
+    }
+
+    /// The signature as JSON, if the function carries one.
+    pub fn signature(&self) -> Option<crate::String> {
+        let ext = self.ext()?;
+        let mut out = TVMFFIAny::NONE;
+        // SAFETY: the function's own callback, called with the function and a writable None.
+        let code = unsafe { ext.signature?(self.0.as_handle(), &mut out) };
+        if code != 0 {
+            drop(Error::take_raised());
+            return None;
+        }
+        // SAFETY: on success the result is an owned value.
+        let value = unsafe { Any::from_raw(out) };
+        value.get::<crate::String>().ok()
+    }
+
+    fn ext(&self) -> Option<&'static AnyfnFunctionExt> {
+        // SAFETY: the header is live.
+        let flags = unsafe { (*self.0.header()).flags };
+        if flags & OBJECT_FLAG_FUNCTION_EXT == 0 {
+            return None;
+        }
+        // SAFETY: the flag says that the pointer lies right behind the cell.
+        let ext: *const *const AnyfnFunctionExt = unsafe { core::ptr::from_ref(self.cell()).add(1) }.cast();
+        // SAFETY: as above; it points to static data of the library that made the function.
+        unsafe { (*ext).as_ref() }.filter(|ext| ext.size >= size_of::<AnyfnFunctionExt>())
+    }
+
+    #[inline]
+    fn cell(&self) -> &TVMFFIFunctionCell {
+        // SAFETY: a function object has the cell right behind the header.
+        let cell = unsafe { self.0.header().add(1) };
+        // SAFETY: as above; `self` keeps it alive.
+        unsafe { &*cell.cast() }
+    }
+
+    /// The function as an object.
+    pub fn into_object(self) -> ObjectRef {
+        self.0
+    }
+
+    /// The function as an object, borrowed.
+    #[inline]
+    pub fn as_object(&self) -> &ObjectRef {
+        &self.0
+    }
+
+    /// A function object as a function.
+    ///
+    /// # Errors
+    /// The object itself, if it is none.
+    #[inline]
+    pub fn try_from_object(object: ObjectRef) -> Result<PackedFunc, ObjectRef> {
+        if object.type_index() == kTVMFFIFunction { Ok(PackedFunc(object)) } else { Err(object) }
+    }
+}
+
+impl fmt::Debug for PackedFunc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

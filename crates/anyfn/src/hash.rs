@@ -1,0 +1,176 @@
+//! Equality and hash of values as map keys.
+//!
+//! Every client computes them inline on the same memory, so they are part of the ABI and must agree bit for bit.
+
+use core::fmt;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeAttrColumn, TVMFFITypeAttrColumn, kTVMFFIBool, kTVMFFIBytes,
+    kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes,
+    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+
+use crate::string::bytes_of;
+use crate::{AnyView, PackedFunc};
+
+/// Mixes `value` into `key`.
+#[inline]
+pub(crate) const fn combine(key: u64, value: u64) -> u64 {
+    key ^ (value.wrapping_add(0x9e37_79b9).wrapping_add(key << 6).wrapping_add(key >> 2))
+}
+
+/// Hash of the content of a string or bytes.
+#[inline]
+pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 1_099_511_628_211;
+    const MODULUS: u64 = 2_147_483_647;
+    let mut hash = 0u64;
+    let mut words = bytes.chunks_exact(8);
+    for word in &mut words {
+        let mut buffer = [0; 8];
+        buffer.copy_from_slice(word);
+        hash = hash.wrapping_mul(MULTIPLIER).wrapping_add(u64::from_le_bytes(buffer)) % MODULUS;
+    }
+    let rest = words.remainder();
+    if !rest.is_empty() {
+        let mut buffer = [0; 8];
+        buffer[..rest.len()].copy_from_slice(rest);
+        hash = hash.wrapping_mul(MULTIPLIER).wrapping_add(u64::from_le_bytes(buffer)) % MODULUS;
+    }
+    hash
+}
+
+/// A hook that a type has registered, or `None`.
+fn hook(column: &str, type_index: i32) -> Option<&'static TVMFFIAny> {
+    let name = TVMFFIByteArray::from_slice(column.as_bytes());
+    // SAFETY: the name is borrowed for the call; a column lives for ever.
+    let column: &TVMFFITypeAttrColumn = unsafe { TVMFFIGetTypeAttrColumn(&name).as_ref() }?;
+    let at = type_index.checked_sub(column.begin_index)?;
+    if at < 0 || at >= column.size {
+        return None;
+    }
+    // SAFETY: `at` is within the column.
+    let entry = unsafe { column.data.add(at as usize) };
+    // SAFETY: entries stay for ever.
+    let entry = unsafe { &*entry };
+    (entry.type_index != kTVMFFINone).then_some(entry)
+}
+
+/// What a hook is: a native adapter, or a function of any language.
+enum Hook<'a> {
+    Native(*mut core::ffi::c_void),
+    Function(&'a PackedFunc),
+}
+
+fn resolve(entry: &'static TVMFFIAny) -> Option<Hook<'static>> {
+    match entry.type_index {
+        // SAFETY: opaque pointers have their value in `v_ptr`.
+        kTVMFFIOpaquePtr => Some(Hook::Native(unsafe { entry.value.v_ptr })),
+        kTVMFFIFunction => {
+            let object: *const *mut anyfn_abi::TVMFFIObject = (&raw const entry.value).cast();
+            // SAFETY: `PackedFunc` is a transparent object pointer, and the column keeps the function for ever.
+            Some(Hook::Function(unsafe { &*object.cast::<PackedFunc>() }))
+        }
+        _ => None,
+    }
+}
+
+/// Result of a native hook: an `Any` in two registers, an error object for failure.
+type NativeHash = unsafe extern "C" fn(value: *const TVMFFIAny) -> TVMFFIAny;
+type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny;
+
+/// Hash of a value as a map key.
+pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
+    let raw = view.as_raw();
+    match raw.type_index {
+        kTVMFFISmallStr | kTVMFFIStr => combine(kTVMFFIStr as u64, hash_bytes(bytes_of(view))),
+        kTVMFFISmallBytes | kTVMFFIBytes => combine(kTVMFFIBytes as u64, hash_bytes(bytes_of(view))),
+        index if index >= kTVMFFIStaticObjectBegin => {
+            combine(index as u64, hashed_by_hook(view).unwrap_or_else(|| raw.bits()))
+        }
+        index => combine(index as u64, raw.bits()),
+    }
+}
+
+#[inline(never)]
+fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
+    let entry = hook("__any_hash__", view.type_index())?;
+    let result = match resolve(entry)? {
+        Hook::Native(code) => {
+            // SAFETY: an opaque pointer in this column is a native hash hook by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeHash>(code) };
+            // SAFETY: called with a valid value.
+            let raw = unsafe { code(view.as_raw()) };
+            // SAFETY: a hook returns an owned value.
+            unsafe { crate::Any::from_raw(raw) }
+        }
+        Hook::Function(function) => function.call_views(core::slice::from_ref(view)).ok()?,
+    };
+    result.get::<i64>().ok().map(|hash| hash as u64)
+}
+
+/// Whether two values are the same map key: bits equal, or strings or bytes of equal content, or equal by the type's
+/// own hook.
+#[inline]
+pub(crate) fn any_equal(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
+    let (l, r) = (left.as_raw(), right.as_raw());
+    let same_head = l.type_index == r.type_index && l.small_str_len == r.small_str_len;
+    if same_head && l.bits() == r.bits() {
+        return true;
+    }
+    equal_slow(left, right)
+}
+
+fn equal_slow(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
+    let is_str = |index| matches!(index, kTVMFFISmallStr | kTVMFFIStr);
+    let is_bytes = |index| matches!(index, kTVMFFISmallBytes | kTVMFFIBytes);
+    let (l, r) = (left.type_index(), right.type_index());
+    if (is_str(l) && is_str(r)) || (is_bytes(l) && is_bytes(r)) {
+        return bytes_of(left) == bytes_of(right);
+    }
+    l == r && l >= kTVMFFIStaticObjectBegin && equal_by_hook(left, right)
+}
+
+#[inline(never)]
+fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
+    let Some(hook) = hook("__any_equal__", left.type_index()).and_then(resolve) else { return false };
+    let result = match hook {
+        Hook::Native(code) => {
+            // SAFETY: an opaque pointer in this column is a native equality hook by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, NativeEqual>(code) };
+            // SAFETY: called with valid values.
+            let raw = unsafe { code(left.as_raw(), right.as_raw()) };
+            // SAFETY: a hook returns an owned value.
+            Ok(unsafe { crate::Any::from_raw(raw) })
+        }
+        Hook::Function(function) => function.call_views(&[*left, *right]),
+    };
+    result.and_then(|value| value.get::<bool>()).unwrap_or(false)
+}
+
+/// Whether equality of this value with others is decided by a hook, that is by foreign code.
+pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
+    view.type_index() >= kTVMFFIStaticObjectBegin
+        && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
+        && hook("__any_equal__", view.type_index()).is_some()
+}
+
+/// Shows a value for debugging; objects by type and address.
+pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match view.type_index() {
+        kTVMFFINone => f.write_str("None"),
+        kTVMFFIInt => write!(f, "{}", view.as_raw().bits() as i64),
+        kTVMFFIBool => write!(f, "{}", view.as_raw().bits() != 0),
+        kTVMFFIFloat => write!(f, "{:?}", f64::from_bits(view.as_raw().bits())),
+        kTVMFFISmallStr | kTVMFFIStr => write!(f, "{:?}", alloc::string::String::from_utf8_lossy(bytes_of(view))),
+        kTVMFFISmallBytes | kTVMFFIBytes => write!(f, "b\"{}\"", bytes_of(view).escape_ascii()),
+        kTVMFFIDataType => match view.get::<crate::DType>() {
+            Ok(dtype) => write!(f, "{dtype}"),
+            Err(_) => f.write_str("DataType"),
+        },
+        _ => match view.as_object() {
+            Some(object) => fmt::Debug::fmt(object, f),
+            None => write!(f, "{}({:#x})", view.type_key(), view.as_raw().bits()),
+        },
+    }
+}

@@ -1,0 +1,81 @@
+//! Define a function in any language, call it from any other.
+//!
+//! This crate is what Rust programs and plugins write against: the safe view of anyfn's C ABI. It calls the functions
+//! of the ABI and never contains their implementation, so a plugin depends on this crate alone and finds the
+//! implementation in the process that loads it, while a program adds `use anyfn_host as _;`.
+//!
+//! Main types, in reading order:
+//! - [`Any`] and [`AnyView`]: a value of any type, owned or borrowed.
+//! - [`PackedFunc`]: a function of any language; [`TypedPackedFunc`]: the same with its Rust signature.
+//! - [`registry`]: functions by name, for all languages of the process.
+//! - [`Error`]: what a failed call gives, with its kind, message and trace.
+//! - [`ObjectRef`], [`Ref`]: counted references to objects; [`String`], [`Bytes`], [`Shape`], [`Array`], [`List`],
+//!   [`Map`], [`Dict`], [`Tensor`], [`Module`]: the built-in ones.
+//!
+//! ```
+//! # use anyfn_core as _;
+//! use anyfn::{PackedFunc, TypedPackedFunc};
+//!
+//! let my_add = TypedPackedFunc::from_fn(|a: i64, b: i64| a + b);
+//! assert_eq!(my_add.call(1, 2)?, 3);
+//!
+//! let untyped: PackedFunc = my_add.into();
+//! assert_eq!(untyped.call((1, 2))?.get::<i64>()?, 3);
+//! # Ok::<(), anyfn::Error>(())
+//! ```
+#![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+// The crate names itself in what its macros expand to.
+extern crate self as anyfn;
+#[cfg(test)]
+extern crate anyfn_core as _;
+
+mod any;
+mod args;
+mod bytes_object;
+mod convert;
+mod device;
+mod dtype;
+mod error;
+mod function;
+mod hash;
+mod live;
+mod module;
+mod nesting;
+mod object;
+mod panics;
+mod refcount;
+pub mod registry;
+mod schema;
+mod shape;
+mod string;
+mod tensor;
+mod typed;
+mod types;
+
+pub use any::{Any, AnyView};
+pub use args::{IntoArg, IntoArgs};
+pub use convert::{FromArg, IntoAny, Mismatch};
+pub use device::Device;
+pub use dtype::DType;
+pub use error::{Error, Result};
+pub use function::{Args, PackedFunc};
+pub use live::live_objects;
+pub use module::Module;
+pub use object::{Object, ObjectRef, Ref, WeakRef};
+pub use schema::Schema;
+pub use shape::Shape;
+pub use string::{Bytes, String};
+pub use tensor::{Element, Tensor, TensorView};
+pub use typed::{Names, PackableFn, TypedPackedFunc};
+pub use types::{is_instance, type_index_of, type_key};
+
+pub use anyfn_abi as abi;
+pub use anyfn_macros::{Object, export, register};
+
+#[doc(hidden)]
+pub mod __private;

@@ -1,0 +1,81 @@
+//! Modules: compiled code as an object.
+
+use core::fmt;
+
+use anyfn_abi::kTVMFFIModule;
+
+use crate::{ObjectRef, PackedFunc, Result, is_instance};
+
+/// Compiled code: functions by name, possibly of other modules that it imports.
+#[derive(Clone)]
+#[repr(transparent)]
+pub struct Module(ObjectRef);
+
+impl Module {
+    /// Loads a module from a file; the kind follows from the extension, `.so` is a shared library.
+    ///
+    /// # Errors
+    /// `RuntimeError` for an unknown extension; what the loader raises for a file that it cannot load.
+    pub fn load(path: &str) -> Result<Module> {
+        crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
+    }
+
+    /// The module of the functions that are statically linked into this process, with a common prefix.
+    ///
+    /// # Errors
+    /// `ValueError` if the runtime has no such modules.
+    pub fn system_lib(prefix: &str) -> Result<Module> {
+        crate::global!("ffi.SystemLib")?.call((prefix,))?.get::<Module>()
+    }
+
+    /// Looks a function up; with `query_imports` also in the modules that this one imports.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn find_function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
+        crate::global!("ffi.ModuleGetFunction")?.call((self, name, query_imports))?.get::<Option<PackedFunc>>()
+    }
+
+    /// Looks a function up in this module.
+    ///
+    /// # Errors
+    /// `AttributeError` if there is none of that name.
+    pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
+        match self.find_function(name, false)? {
+            Some(function) => Ok(function),
+            None => crate::bail!("AttributeError", "module has no function `{name}`"),
+        }
+    }
+
+    /// Kind of the module, such as `library`.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn kind(&self) -> Result<crate::String> {
+        crate::global!("ffi.ModuleGetKind")?.call((self,))?.get::<crate::String>()
+    }
+
+    /// The module as an object.
+    pub fn into_object(self) -> ObjectRef {
+        self.0
+    }
+
+    /// The module as an object, borrowed.
+    pub fn as_object(&self) -> &ObjectRef {
+        &self.0
+    }
+
+    /// A module object as a module.
+    ///
+    /// # Errors
+    /// The object itself, if it is none.
+    pub fn try_from_object(object: ObjectRef) -> Result<Module, ObjectRef> {
+        if is_instance(object.type_index(), kTVMFFIModule) { Ok(Module(object)) } else { Err(object) }
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,353 @@
+//! Objects and counted references to them.
+
+use core::any::Any as StdAny;
+use core::ffi::{c_int, c_void};
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use anyfn_abi::{
+    TVMFFIObject, TVMFFIObjectHandle, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+
+use crate::{live, nesting, refcount, types};
+
+/// A counted reference to an object of any type.
+///
+/// Cloning adds a reference, dropping gives it back; both are atomic and may happen on any thread.
+#[repr(transparent)]
+pub struct ObjectRef(NonNull<TVMFFIObject>);
+
+// SAFETY: the ABI makes counts atomic and lets any thread release an object; contents that can change are guarded by
+// their own operations (List and Dict by a lock in their header, Rust types by `Object: Send + Sync`).
+unsafe impl Send for ObjectRef {}
+// SAFETY: as above; a shared `ObjectRef` gives read access and new references only.
+unsafe impl Sync for ObjectRef {}
+
+impl ObjectRef {
+    /// Takes a reference over from a handle; `None` for NULL.
+    ///
+    /// # Safety
+    /// A non-NULL `handle` must be a valid object handle, and the caller gives one of its references away.
+    #[inline]
+    pub unsafe fn from_owned_or_null(handle: TVMFFIObjectHandle) -> Option<Self> {
+        NonNull::new(handle.cast()).map(ObjectRef)
+    }
+
+    /// Makes a new reference from a handle that stays with the caller; `None` for NULL.
+    ///
+    /// # Safety
+    /// A non-NULL `handle` must be a valid object handle.
+    #[inline]
+    pub unsafe fn from_borrowed_or_null(handle: TVMFFIObjectHandle) -> Option<Self> {
+        // SAFETY: the handle is valid, and `ManuallyDrop` keeps the caller's reference untouched.
+        let borrowed = ManuallyDrop::new(unsafe { Self::from_owned_or_null(handle) }?);
+        Some(ObjectRef::clone(&borrowed))
+    }
+
+    /// The handle, borrowed: valid as long as `self`.
+    #[inline]
+    pub fn as_handle(&self) -> TVMFFIObjectHandle {
+        self.0.as_ptr().cast()
+    }
+
+    /// The handle, with the reference: the caller must give it back.
+    #[inline]
+    pub fn into_handle(self) -> TVMFFIObjectHandle {
+        ManuallyDrop::new(self).as_handle()
+    }
+
+    /// Index of the object's type.
+    #[inline]
+    pub fn type_index(&self) -> i32 {
+        // SAFETY: `self` holds a reference, so the header is readable; the type never changes.
+        unsafe { (*self.0.as_ptr()).type_index }
+    }
+
+    /// Key of the object's type, such as `ffi.Array`.
+    pub fn type_key(&self) -> &'static str {
+        types::type_key(self.type_index())
+    }
+
+    /// Whether the object is of the type with this index, or of one derived from it.
+    pub fn is_instance(&self, type_index: i32) -> bool {
+        types::is_instance(self.type_index(), type_index)
+    }
+
+    /// Number of strong references at this moment.
+    pub fn use_count(&self) -> usize {
+        (self.counter().load(Ordering::Relaxed) & 0xFFFF_FFFF) as usize
+    }
+
+    /// Whether this is the only reference, strong or weak, so that the object may be changed in place.
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        self.counter().load(Ordering::Acquire) == refcount::UNIQUE
+    }
+
+    /// Whether both references are of the same object.
+    #[inline]
+    pub fn ptr_eq(&self, other: &ObjectRef) -> bool {
+        self.0 == other.0
+    }
+
+    /// Makes a weak reference, which does not keep the content alive.
+    pub fn downgrade(&self) -> WeakRef {
+        refcount::inc_weak(self.counter());
+        WeakRef(self.0)
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> *mut TVMFFIObject {
+        self.0.as_ptr()
+    }
+
+    #[inline]
+    fn counter(&self) -> &AtomicU64 {
+        // SAFETY: `self` holds a reference, so the header is live as long as the borrow.
+        unsafe { counter_of(self.0) }
+    }
+}
+
+/// # Safety
+/// The header must be live for `'a`.
+#[inline]
+unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
+    // SAFETY: the header is live, and the ABI changes the count with atomic operations only.
+    unsafe { AtomicU64::from_ptr(&raw mut (*header.as_ptr()).combined_ref_count) }
+}
+
+/// # Safety
+/// The counting protocol must have found that what `flags` names has no users left.
+#[cold]
+#[inline(never)]
+unsafe fn delete(header: NonNull<TVMFFIObject>, flags: c_int) {
+    // SAFETY: the memory is still there: it goes with this very call.
+    let deleter = unsafe { (*header.as_ptr()).deleter };
+    if let Some(deleter) = deleter {
+        // SAFETY: the protocol calls the object's own deleter once for each flag.
+        unsafe { deleter(header.as_ptr().cast(), flags) }
+    }
+}
+
+impl Clone for ObjectRef {
+    #[inline]
+    fn clone(&self) -> Self {
+        refcount::inc_strong(self.counter());
+        ObjectRef(self.0)
+    }
+}
+
+impl Drop for ObjectRef {
+    #[inline]
+    fn drop(&mut self) {
+        let header = self.0;
+        // SAFETY: the counter is live until `delete` frees it, after which `dec_strong` does not touch it; `delete` is
+        // called exactly as the protocol finds.
+        refcount::dec_strong(self.counter(), |flags| unsafe { delete(header, flags) });
+    }
+}
+
+impl fmt::Debug for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({:p})", self.type_key(), self.0)
+    }
+}
+
+/// A weak reference to an object: keeps its memory, not its content.
+pub struct WeakRef(NonNull<TVMFFIObject>);
+
+// SAFETY: as for `ObjectRef`; a weak reference only counts.
+unsafe impl Send for WeakRef {}
+// SAFETY: as above.
+unsafe impl Sync for WeakRef {}
+
+impl WeakRef {
+    /// A strong reference, unless the content is gone.
+    pub fn upgrade(&self) -> Option<ObjectRef> {
+        // SAFETY: the weak reference keeps the memory of the header.
+        let counter = unsafe { counter_of(self.0) };
+        refcount::try_promote(counter).then_some(ObjectRef(self.0))
+    }
+}
+
+impl Clone for WeakRef {
+    fn clone(&self) -> Self {
+        // SAFETY: the weak reference keeps the memory of the header.
+        refcount::inc_weak(unsafe { counter_of(self.0) });
+        WeakRef(self.0)
+    }
+}
+
+impl Drop for WeakRef {
+    fn drop(&mut self) {
+        let header = self.0;
+        // SAFETY: the weak reference keeps the memory of the header until `delete` frees it.
+        let counter = unsafe { counter_of(header) };
+        // SAFETY: called exactly as the protocol finds.
+        refcount::dec_weak(counter, |flags| unsafe { delete(header, flags) });
+    }
+}
+
+/// A Rust type that can live in an object, made by `#[derive(Object)]`.
+///
+/// Any thread may hold, read and release objects, hence `Send + Sync`.
+///
+/// # Safety
+/// `type_index` must always give the same index, registered for `TYPE_KEY` with `parent_index` as parent, and no other
+/// Rust type may use that key in this process.
+pub unsafe trait Object: Send + Sync + Sized + 'static {
+    /// Unique name of the type.
+    const TYPE_KEY: &'static str;
+
+    /// Index of the type, registering it at the first use.
+    fn type_index() -> i32;
+
+    /// Index of the parent type.
+    fn parent_index() -> i32 {
+        kTVMFFIObject
+    }
+}
+
+/// An object's memory as Rust code allocates it: the header, then the content.
+#[repr(C)]
+pub(crate) struct ObjectBox<T> {
+    pub(crate) header: TVMFFIObject,
+    pub(crate) content: T,
+}
+
+impl<T: 'static> ObjectBox<T> {
+    /// Allocates an object with one reference, which the caller owns.
+    #[inline]
+    pub(crate) fn allocate(type_index: i32, flags: u32, content: T) -> ObjectRef {
+        let boxed = alloc::boxed::Box::new(ObjectBox {
+            header: TVMFFIObject {
+                combined_ref_count: refcount::UNIQUE,
+                type_index,
+                flags,
+                deleter: Some(Self::delete),
+            },
+            content,
+        });
+        live::created();
+        let raw: *mut ObjectBox<T> = alloc::boxed::Box::into_raw(boxed);
+        // SAFETY: `Box` never gives NULL, and the header is the first field of `repr(C)`.
+        ObjectRef(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
+    /// Releases the content, the memory, or both.
+    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+        let this: *mut ObjectBox<T> = object.cast();
+        if flags & STRONG != 0 {
+            if core::mem::needs_drop::<T>() {
+                if nesting::enter() {
+                    // SAFETY: no strong reference is left, so the content is dropped here and only here.
+                    let content = unsafe { &raw mut (*this).content };
+                    // SAFETY: as above; the content is initialised as long as the object was strong.
+                    crate::panics::swallow(|| unsafe { content.drop_in_place() });
+                    nesting::leave();
+                } else {
+                    // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+                    unsafe { nesting::defer(object.cast(), flags) };
+                    return;
+                }
+            }
+        }
+        if flags & WEAK != 0 {
+            live::freed();
+            // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
+            drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
+        }
+    }
+}
+
+/// A counted reference to an object whose content is the Rust type `T`.
+pub struct Ref<T: Object> {
+    object: ObjectRef,
+    content: PhantomData<T>,
+}
+
+impl<T: Object> Ref<T> {
+    /// Makes an object of `content`.
+    pub fn new(content: T) -> Self {
+        Ref { object: ObjectBox::allocate(T::type_index(), 0, content), content: PhantomData }
+    }
+
+    /// The same reference, without its Rust type.
+    pub fn into_object(self) -> ObjectRef {
+        self.object
+    }
+
+    /// The same reference, without its Rust type, borrowed.
+    pub fn as_object(&self) -> &ObjectRef {
+        &self.object
+    }
+
+    /// Gives the reference its Rust type back if the object has exactly that type.
+    ///
+    /// # Errors
+    /// The reference itself, if it is of another type.
+    pub fn try_from_object(object: ObjectRef) -> Result<Self, ObjectRef> {
+        if object.type_index() == T::type_index() {
+            Ok(Ref { object, content: PhantomData })
+        } else {
+            Err(object)
+        }
+    }
+}
+
+impl<T: Object> Deref for Ref<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the type index says that the object was made by `Ref::<T>::new`, and `self` keeps it alive.
+        unsafe { &(*self.object.header().cast::<ObjectBox<T>>()).content }
+    }
+}
+
+impl<T: Object> Clone for Ref<T> {
+    fn clone(&self) -> Self {
+        Ref { object: self.object.clone(), content: PhantomData }
+    }
+}
+
+impl<T: Object + fmt::Debug> fmt::Debug for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+const _: () = {
+    // What crosses threads is sound only if the trait asks for it.
+    const fn check<T: Object + StdAny + Send + Sync>() {}
+    let _ = check::<Never>;
+    enum Never {}
+    // SAFETY: never registered and never made: only used to check the bounds above.
+    unsafe impl Object for Never {
+        const TYPE_KEY: &'static str = "";
+        fn type_index() -> i32 {
+            kTVMFFIObject
+        }
+    }
+};
+
+/// # Safety
+/// The object's memory must be live.
+#[cfg(feature = "std")]
+pub(crate) unsafe fn inc_weak_raw(object: *mut TVMFFIObject) {
+    // SAFETY: the caller guarantees a live object, so it is not NULL.
+    let header = unsafe { NonNull::new_unchecked(object) };
+    // SAFETY: the header is live.
+    refcount::inc_weak(unsafe { counter_of(header) });
+}
+
+/// # Safety
+/// The caller must own a weak reference and gives it away.
+#[cfg(feature = "std")]
+pub(crate) unsafe fn dec_weak_raw(object: *mut TVMFFIObject) {
+    // SAFETY: the caller guarantees a live object, so it is not NULL.
+    drop(WeakRef(unsafe { NonNull::new_unchecked(object) }));
+}

@@ -1,0 +1,196 @@
+//! The reference counting protocol, over any 64-bit atomic counter.
+//!
+//! One word holds both counts, strong in the low and weak in the high 32 bits, so that the common release, the last
+//! strong reference of an object without weak ones, is a single atomic operation. All strong references together hold
+//! one weak reference. The protocol is generic over the counter so that the tests can run it on `loom`'s.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use anyfn_abi::{
+    kTVMFFIObjectDeleterFlagBitMaskBoth as BOTH, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+
+/// Combined count of an object with one strong reference and no weak one.
+pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
+const WEAK_ONE: u64 = 1 << 32;
+const STRONG_MASK: u64 = 0xFFFF_FFFF;
+
+/// The atomic operations that the protocol needs.
+pub(crate) trait Counter {
+    fn load(&self, order: Ordering) -> u64;
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64;
+    fn fetch_sub(&self, n: u64, order: Ordering) -> u64;
+    fn compare_exchange_weak(&self, old: u64, new: u64) -> Result<u64, u64>;
+    fn acquire_fence(&self) {
+        fence(Ordering::Acquire);
+    }
+}
+
+impl Counter for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+    #[inline(always)]
+    fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+        AtomicU64::fetch_add(self, n, order)
+    }
+    #[inline(always)]
+    fn fetch_sub(&self, n: u64, order: Ordering) -> u64 {
+        AtomicU64::fetch_sub(self, n, order)
+    }
+    #[inline(always)]
+    fn compare_exchange_weak(&self, old: u64, new: u64) -> Result<u64, u64> {
+        AtomicU64::compare_exchange_weak(self, old, new, Ordering::Acquire, Ordering::Relaxed)
+    }
+}
+
+/// Adds a strong reference; the caller has one.
+#[inline(always)]
+pub(crate) fn inc_strong(count: &impl Counter) {
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Gives a strong reference back. `delete` is told what has to go.
+///
+/// `delete` may free the counter, so it is not touched after a call with the weak flag.
+#[inline(always)]
+pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
+    let old = count.fetch_sub(1, Ordering::Release);
+    if old == UNIQUE {
+        count.acquire_fence();
+        delete(BOTH);
+    } else if old & STRONG_MASK == 1 {
+        count.acquire_fence();
+        delete(STRONG);
+        dec_weak(count, delete);
+    }
+}
+
+/// Adds a weak reference; the caller has a strong or weak one.
+#[inline(always)]
+pub(crate) fn inc_weak(count: &impl Counter) {
+    count.fetch_add(WEAK_ONE, Ordering::Relaxed);
+}
+
+/// Gives a weak reference back.
+#[inline(always)]
+pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
+    if count.fetch_sub(WEAK_ONE, Ordering::Release) >> 32 == 1 {
+        count.acquire_fence();
+        delete(WEAK);
+    }
+}
+
+/// Adds a strong reference on behalf of a weak one, unless the content is gone.
+#[inline]
+pub(crate) fn try_promote(count: &impl Counter) -> bool {
+    let mut seen = count.load(Ordering::Relaxed);
+    while seen & STRONG_MASK != 0 {
+        match count.compare_exchange_weak(seen, seen + 1) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64 as LoomU64, AtomicUsize};
+
+    impl Counter for LoomU64 {
+        fn load(&self, order: Ordering) -> u64 {
+            LoomU64::load(self, order)
+        }
+        fn fetch_add(&self, n: u64, order: Ordering) -> u64 {
+            LoomU64::fetch_add(self, n, order)
+        }
+        fn fetch_sub(&self, n: u64, order: Ordering) -> u64 {
+            LoomU64::fetch_sub(self, n, order)
+        }
+        fn compare_exchange_weak(&self, old: u64, new: u64) -> Result<u64, u64> {
+            LoomU64::compare_exchange_weak(self, old, new, Ordering::Acquire, Ordering::Relaxed)
+        }
+        fn acquire_fence(&self) {
+            loom::sync::atomic::fence(Ordering::Acquire);
+        }
+    }
+
+    /// A counted thing whose releases are counted, with content that loom watches for races.
+    struct Thing {
+        count: LoomU64,
+        content: loom::cell::UnsafeCell<u32>,
+        dropped: AtomicUsize,
+        freed: AtomicUsize,
+    }
+
+    impl Thing {
+        fn new() -> Arc<Thing> {
+            Arc::new(Thing {
+                count: LoomU64::new(UNIQUE),
+                content: loom::cell::UnsafeCell::new(7),
+                dropped: AtomicUsize::new(0),
+                freed: AtomicUsize::new(0),
+            })
+        }
+        fn read(&self) {
+            // SAFETY: the caller holds a strong reference, so no release writes the content at this time.
+            self.content.with(|p| assert_eq!(unsafe { *p }, 7));
+        }
+        fn delete(&self, flags: c_int) {
+            if flags & STRONG != 0 {
+                // SAFETY: no strong reference is left, so nobody reads the content any more.
+                self.content.with_mut(|p| unsafe { *p = 0 });
+                assert_eq!(self.dropped.fetch_add(1, Ordering::Relaxed), 0, "dropped twice");
+            }
+            if flags & WEAK != 0 {
+                assert_eq!(self.freed.fetch_add(1, Ordering::Relaxed), 0, "freed twice");
+            }
+        }
+        fn check_end(&self) {
+            assert_eq!(self.dropped.load(Ordering::Relaxed), 1);
+            assert_eq!(self.freed.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[test]
+    fn strong_references_of_two_threads_release_once() {
+        loom::model(|| {
+            let thing = Thing::new();
+            inc_strong(&thing.count);
+            let other = thing.clone();
+            let thread = loom::thread::spawn(move || {
+                other.read();
+                dec_strong(&other.count, |flags| other.delete(flags));
+            });
+            thing.read();
+            dec_strong(&thing.count, |flags| thing.delete(flags));
+            thread.join().unwrap();
+            thing.check_end();
+        });
+    }
+
+    #[test]
+    fn weak_promotion_races_with_the_last_release() {
+        loom::model(|| {
+            let thing = Thing::new();
+            inc_weak(&thing.count);
+            let other = thing.clone();
+            let thread = loom::thread::spawn(move || {
+                if try_promote(&other.count) {
+                    other.read();
+                    dec_strong(&other.count, |flags| other.delete(flags));
+                }
+                dec_weak(&other.count, |flags| other.delete(flags));
+            });
+            dec_strong(&thing.count, |flags| thing.delete(flags));
+            thread.join().unwrap();
+            thing.check_end();
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! Functions by name, for all languages of the process.
+//!
+//! Registering, looking up and removing are safe from any thread; a look-up takes no lock.
+//!
+//! ```
+//! # use anyfn_core as _;
+//! use anyfn::registry;
+//!
+//! registry::register("doc.my_add").set_body_typed(|a: i64, b: i64| a + b)?;
+//! let my_add = registry::get("doc.my_add")?;
+//! assert_eq!(my_add.call((1, 2))?.get::<i64>()?, 3);
+//! assert!(registry::remove("doc.my_add")?);
+//! assert_eq!(registry::get("doc.my_add").unwrap_err().kind(), "ValueError");
+//! # Ok::<(), anyfn::Error>(())
+//! ```
+
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+use core::ptr;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionGetGlobal, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo,
+    TVMFFIObjectHandle,
+};
+
+use crate::typed::Names;
+use crate::{Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc};
+
+/// Looks a global function up; `None` if there is none of that name.
+pub fn find(name: &str) -> Option<PackedFunc> {
+    let name = TVMFFIByteArray::from_slice(name.as_bytes());
+    let mut out: TVMFFIObjectHandle = ptr::null_mut();
+    // SAFETY: the name is borrowed for the call, `out` is writable.
+    let code = unsafe { TVMFFIFunctionGetGlobal(&name, &mut out) };
+    if code != 0 {
+        drop(Error::take_raised());
+        return None;
+    }
+    // SAFETY: the result is an owned function or NULL.
+    let object = unsafe { ObjectRef::from_owned_or_null(out) }?;
+    PackedFunc::try_from_object(object).ok()
+}
+
+/// Looks a global function up.
+///
+/// # Errors
+/// `ValueError` if there is none of that name; the message names the nearest one.
+pub fn get(name: &str) -> Result<PackedFunc> {
+    find(name).ok_or_else(|| missing(name))
+}
+
+#[cold]
+fn missing(name: &str) -> Error {
+    let names = list().unwrap_or_default();
+    match crate::__private::nearest(name, names.iter().map(StdString::as_str)) {
+        Some(near) => crate::error!("ValueError", "Cannot find global function {name}; did you mean {near}?"),
+        None => crate::error!("ValueError", "Cannot find global function {name}"),
+    }
+}
+
+/// Names of all global functions, sorted.
+///
+/// # Errors
+/// `ValueError` if the runtime lacks the function that lists them.
+pub fn list() -> Result<Vec<StdString>> {
+    let lister = find("ffi.FunctionListGlobalNamesFunctor")
+        .ok_or_else(|| Error::new("ValueError", "the runtime cannot list global functions"))?;
+    let names = lister.call(())?.get::<PackedFunc>()?;
+    let count = names.call((-1,))?.get::<i64>()?;
+    let mut list = Vec::new();
+    for i in 0..count {
+        list.push(names.call((i,))?.get::<StdString>()?);
+    }
+    list.sort_unstable();
+    Ok(list)
+}
+
+/// Removes a global function; `false` if there was none of that name. Holders of the function keep it.
+///
+/// # Errors
+/// `ValueError` if the runtime lacks the function that removes them.
+pub fn remove(name: &str) -> Result<bool> {
+    let remover = find("ffi.FunctionRemoveGlobal")
+        .ok_or_else(|| Error::new("ValueError", "the runtime cannot remove global functions"))?;
+    remover.call((name,))?.get::<bool>()
+}
+
+/// Begins the registration of a global function; one of the `set_body` methods ends it.
+#[must_use]
+pub fn register(name: &str) -> Registration<'_> {
+    Registration { name, overrides: false, doc: "" }
+}
+
+/// A registration that still needs its function.
+#[must_use = "nothing is registered before a set_body method is called"]
+pub struct Registration<'a> {
+    name: &'a str,
+    overrides: bool,
+    doc: &'a str,
+}
+
+impl Registration<'_> {
+    /// Replaces a function of the same name instead of failing.
+    pub fn overriding(mut self) -> Self {
+        self.overrides = true;
+        self
+    }
+
+    /// Registers a function.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the name is taken.
+    pub fn set(self, function: &PackedFunc) -> Result<()> {
+        let signature = function.signature();
+        let info = TVMFFIMethodInfo {
+            name: TVMFFIByteArray::from_slice(self.name.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(self.doc.as_bytes()),
+            metadata: signature.as_ref().map_or(TVMFFIByteArray::EMPTY, |s| TVMFFIByteArray::from_slice(s.as_bytes())),
+            flags: 0,
+            method: *AnyView::from(function.as_object()).as_raw(),
+        };
+        // SAFETY: all texts and the function are borrowed for the call.
+        match unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(&info, self.overrides.into()) } {
+            0 => Ok(()),
+            _ => Err(Error::take_raised()),
+        }
+    }
+
+    /// Registers a closure that takes any arguments.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the name is taken.
+    pub fn set_body(self, body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static) -> Result<()> {
+        self.set(&PackedFunc::new(body))
+    }
+
+    /// Registers a Rust function or closure; the signature is taken from it.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the name is taken.
+    pub fn set_body_typed<S: 'static, F: PackableFn<S>>(self, body: F) -> Result<()> {
+        let names = Names { function: crate::__private::intern(self.name), ..Names::default() };
+        self.set(TypedPackedFunc::named(names, body).as_packed())
+    }
+
+    /// Registers a method: a function whose first argument is the object, such as `Counter::add` with
+    /// `fn add(counter: Ref<Counter>, n: i64)`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the name is taken.
+    pub fn set_body_method<S: 'static, F: PackableFn<S>>(self, method: F) -> Result<()> {
+        self.set_body_typed(method)
+    }
+}
+
+/// Registers what `#[register]` has collected in this program or library. Called once by whoever starts it.
+///
+/// # Errors
+/// `RuntimeError` if a name is taken.
+#[doc(hidden)]
+pub fn register_all(entries: &[crate::__private::Entry]) -> Result<()> {
+    entries.iter().try_for_each(|entry| {
+        let function = (entry.make)();
+        Registration { name: entry.name, overrides: entry.overrides, doc: entry.doc }.set(&function)
+    })
+}
+
+/// A handle to a global function that is looked up once, at the first call.
+///
+/// Made by [`crate::global!`]; later changes of the registration are not seen.
+pub struct Cached {
+    name: &'static str,
+    slot: core::sync::atomic::AtomicPtr<core::ffi::c_void>,
+}
+
+impl Cached {
+    #[doc(hidden)]
+    pub const fn new(name: &'static str) -> Cached {
+        Cached { name, slot: core::sync::atomic::AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The function.
+    ///
+    /// # Errors
+    /// `ValueError` if there is none of that name (yet): the next call looks again.
+    #[inline]
+    pub fn get(&'static self) -> Result<&'static PackedFunc> {
+        use core::sync::atomic::Ordering::{AcqRel, Acquire};
+        if self.slot.load(Acquire).is_null() {
+            let found = get(self.name)?.into_object().into_handle();
+            if self.slot.compare_exchange(ptr::null_mut(), found, AcqRel, Acquire).is_err() {
+                // SAFETY: another thread was first; this reference is ours to give back.
+                drop(unsafe { ObjectRef::from_owned_or_null(found) });
+            }
+        }
+        // SAFETY: `PackedFunc` is a transparent, non-null handle; the slot holds one now and for ever.
+        Ok(unsafe { &*self.slot.as_ptr().cast::<PackedFunc>() })
+    }
+}
+
+/// The global function of a name, looked up once at this place in the code.
+///
+/// ```
+/// # use anyfn_core as _;
+/// # anyfn::registry::register("doc.twice").set_body_typed(|x: i64| 2 * x)?;
+/// for x in 0..3 {
+///     let y = anyfn::global!("doc.twice")?.call((x,))?;
+///     assert_eq!(y.get::<i64>()?, 2 * x);
+/// }
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[macro_export]
+macro_rules! global {
+    ($name:literal) => {{
+        static CACHED: $crate::registry::Cached = $crate::registry::Cached::new($name);
+        CACHED.get()
+    }};
+}
+
+const _: () = assert!(size_of::<TVMFFIAny>() == 16);

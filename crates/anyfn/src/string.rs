@@ -1,0 +1,210 @@
+//! Strings and bytes: up to seven bytes live in the value, longer ones in an object.
+
+use core::cmp::Ordering;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::ops::Deref;
+
+use alloc::string::String as StdString;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, kTVMFFIBytes, kTVMFFISmallBytes, kTVMFFISmallStr,
+    kTVMFFIStr,
+};
+
+use crate::bytes_object::{BytesObject, content_of};
+use crate::{Any, AnyView};
+
+/// Longest content that lives in the value itself.
+pub(crate) const SMALL_MAX: usize = 7;
+
+/// Makes an owned value of `bytes`, small or as an object.
+#[inline]
+fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
+    if bytes.len() <= SMALL_MAX {
+        let mut content = [0u8; 8];
+        content[..bytes.len()].copy_from_slice(bytes);
+        let raw = TVMFFIAny {
+            type_index: small_index,
+            small_str_len: bytes.len() as u32,
+            value: TVMFFIAnyValue { v_uint64: u64::from_ne_bytes(content) },
+        };
+        // SAFETY: small content owns nothing; the bytes are filled up with zeros as the ABI asks.
+        return unsafe { Any::from_raw(raw) };
+    }
+    BytesObject::allocate(bytes, object_index).into()
+}
+
+/// The bytes of a small or heap string or bytes value; the type index must be one of the four.
+#[inline]
+pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
+    let raw = view.as_raw();
+    match raw.type_index {
+        kTVMFFISmallStr | kTVMFFISmallBytes => {
+            let data: *const u8 = (&raw const raw.value).cast();
+            let len = (raw.small_str_len as usize).min(SMALL_MAX);
+            // SAFETY: the content lies in the value, which `'a` borrows.
+            unsafe { core::slice::from_raw_parts(data, len) }
+        }
+        _ => {
+            // SAFETY: the remaining two types are objects with a byte array behind the header.
+            let object: *const TVMFFIObject = unsafe { raw.value.v_obj };
+            // SAFETY: as above; the view keeps the object alive for `'a`.
+            unsafe { content_of(object) }
+        }
+    }
+}
+
+macro_rules! byte_type {
+    ($(#[$doc:meta])* $name:ident, $small:ident, $object:ident) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        #[repr(transparent)]
+        pub struct $name(Any);
+
+        impl $name {
+            /// The value.
+            pub fn into_any_value(self) -> Any {
+                self.0
+            }
+
+            /// The value, borrowed.
+            #[inline]
+            pub fn as_any(&self) -> &Any {
+                &self.0
+            }
+
+            /// Takes a value that is known to be of this type.
+            #[inline]
+            pub(crate) fn from_any_unchecked(value: Any) -> Self {
+                debug_assert!(value.type_index() == $small || value.type_index() == $object);
+                $name(value)
+            }
+
+            /// The content.
+            #[inline]
+            pub fn as_bytes(&self) -> &[u8] {
+                bytes_of(self.0.view_ref())
+            }
+        }
+
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_bytes() == other.as_bytes()
+            }
+        }
+        impl Eq for $name {}
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.as_bytes().cmp(other.as_bytes())
+            }
+        }
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                (**self).hash(state);
+            }
+        }
+        impl From<$name> for Any {
+            fn from(value: $name) -> Any {
+                value.0
+            }
+        }
+    };
+}
+
+byte_type! {
+    /// A string of any language: UTF-8, immutable, shared without a copy.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// let text = anyfn::String::from("hello");
+    /// assert_eq!(&*text, "hello");
+    /// ```
+    String, kTVMFFISmallStr, kTVMFFIStr
+}
+
+byte_type! {
+    /// Bytes: immutable, shared without a copy.
+    Bytes, kTVMFFISmallBytes, kTVMFFIBytes
+}
+
+impl From<&str> for String {
+    #[inline]
+    fn from(text: &str) -> String {
+        String(make(text.as_bytes(), kTVMFFISmallStr, kTVMFFIStr))
+    }
+}
+
+impl From<StdString> for String {
+    fn from(text: StdString) -> String {
+        text.as_str().into()
+    }
+}
+
+impl From<&[u8]> for Bytes {
+    #[inline]
+    fn from(bytes: &[u8]) -> Bytes {
+        Bytes(make(bytes, kTVMFFISmallBytes, kTVMFFIBytes))
+    }
+}
+
+impl Deref for String {
+    type Target = str;
+    /// The text. Bytes that are not UTF-8 (from C code that breaks the rule) read as an empty text.
+    #[inline]
+    fn deref(&self) -> &str {
+        core::str::from_utf8(self.as_bytes()).unwrap_or("")
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for String {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl fmt::Display for String {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+impl PartialEq<str> for String {
+    fn eq(&self, other: &str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for String {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+/// The bytes that a byte array of the ABI borrows, as text; invalid UTF-8 reads as an empty text.
+///
+/// # Safety
+/// As [`TVMFFIByteArray::as_slice`].
+pub(crate) unsafe fn text_of<'a>(array: &TVMFFIByteArray) -> &'a str {
+    // SAFETY: the caller guarantees what `as_slice` needs.
+    core::str::from_utf8(unsafe { array.as_slice() }).unwrap_or("")
+}

@@ -1,0 +1,296 @@
+//! Functions with a Rust signature.
+
+use core::ffi::{c_int, c_void};
+use core::fmt::Write;
+use core::marker::PhantomData;
+
+use alloc::string::{String as StdString, ToString};
+use alloc::vec::Vec;
+
+use anyfn_abi::{AnyfnFunctionExt, TVMFFIAny};
+
+use crate::args::IntoArg;
+use crate::convert::{FromArg, IntoAny};
+use crate::function::{Callable, FunctionContent};
+use crate::object::ObjectBox;
+use crate::{Any, AnyView, Error, Mismatch, PackedFunc, Result, Schema, panics};
+
+/// A [`PackedFunc`] with its Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
+///
+/// Made of a Rust function, its signature is taken from it, and arguments are checked and converted before it runs.
+/// Made of a function of another language, arguments and result are converted at the call.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::TypedPackedFunc;
+/// fn repeat(text: &str, times: usize) -> String {
+///     text.repeat(times)
+/// }
+/// let repeat = TypedPackedFunc::from_fn(repeat);
+/// let error = repeat.as_packed().call(("ab", "x")).unwrap_err();
+/// assert_eq!(error.kind(), "TypeError");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+pub struct TypedPackedFunc<Signature> {
+    packed: PackedFunc,
+    signature: PhantomData<fn() -> Signature>,
+}
+
+impl<S> Clone for TypedPackedFunc<S> {
+    fn clone(&self) -> Self {
+        Self::from_packed(self.packed.clone())
+    }
+}
+
+impl<S> From<TypedPackedFunc<S>> for PackedFunc {
+    fn from(typed: TypedPackedFunc<S>) -> PackedFunc {
+        typed.packed
+    }
+}
+
+/// What is known of a function's arguments beside their types.
+#[derive(Clone, Copy, Default)]
+pub struct Names {
+    /// Name of the function; empty if it has none.
+    pub function: &'static str,
+    /// Names of the arguments; empty if they are not known.
+    pub args: &'static [&'static str],
+    /// Documentation; empty if there is none.
+    pub doc: &'static str,
+}
+
+/// A Rust function or closure that can become a [`PackedFunc`].
+///
+/// `Signature` is a `fn` type that stands for the arguments and the result; it is always inferred. The trait is
+/// implemented for every `Fn` of up to 12 arguments whose types are [`FromArg`] and whose result is [`IntoAny`].
+pub trait PackableFn<Signature>: Send + Sync + 'static {
+    /// Types of the arguments.
+    fn arg_schemas() -> Vec<Schema>;
+    /// Type of the result.
+    fn result_schema() -> Schema;
+    /// Converts the arguments, calls, converts the result.
+    ///
+    /// # Errors
+    /// `TypeError` or `OverflowError` for the arguments; what the function itself gives.
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any>;
+}
+
+struct Typed<F, S> {
+    names: Names,
+    body: F,
+    signature: PhantomData<fn() -> S>,
+}
+
+impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
+    const EXT: AnyfnFunctionExt = AnyfnFunctionExt {
+        size: size_of::<AnyfnFunctionExt>(),
+        flags: 0,
+        signature: Some(signature_of::<F, S>),
+    };
+
+    #[inline]
+    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        self.body.call_packed(&self.names, args)
+    }
+}
+
+unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(func: *mut c_void, out: *mut TVMFFIAny) -> c_int {
+    panics::trampoline(|| {
+        // SAFETY: the function object is of this very type: the callback was taken from it.
+        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Typed<F, S>>>>() };
+        let text = signature_json::<F, S>(&object.content.body().names);
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
+        Ok(())
+    })
+}
+
+/// The signature as JSON; see `docs/signature.md`.
+pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
+    let mut schema = StdString::from("{\"type\":\"ffi.Function\",\"named_args\":{\"return\":[");
+    F::result_schema().write_json(&mut schema);
+    schema.push_str("],\"params\":[");
+    for (i, arg) in F::arg_schemas().iter().enumerate() {
+        if i > 0 {
+            schema.push(',');
+        }
+        arg.write_json(&mut schema);
+    }
+    schema.push_str("]}}");
+    let mut json = StdString::from("{\"type_schema\":");
+    quote(&schema, &mut json);
+    if !names.args.is_empty() {
+        json.push_str(",\"arg_names\":[");
+        for (i, name) in names.args.iter().enumerate() {
+            if i > 0 {
+                json.push(',');
+            }
+            quote(name, &mut json);
+        }
+        json.push(']');
+    }
+    if !names.doc.is_empty() {
+        json.push_str(",\"doc\":");
+        quote(names.doc, &mut json);
+    }
+    json.push('}');
+    json
+}
+
+/// Writes a JSON string.
+fn quote(text: &str, out: &mut StdString) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            c if c < ' ' => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// The signature as error texts show it: `` `name(0: int, 1: str) -> int` ``.
+fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
+    let mut text = StdString::new();
+    text.push_str(names.function);
+    text.push('(');
+    for (i, arg) in F::arg_schemas().iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{}{i}: {arg}", if i == 0 { "" } else { ", " });
+    }
+    let _ = write!(text, ") -> {}", F::result_schema());
+    text
+}
+
+#[cold]
+fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) -> Error {
+    crate::error!(
+        "TypeError",
+        "Mismatched number of arguments when calling: `{}`. Expected {expected} but got {got} arguments",
+        shown::<F, S>(names)
+    )
+}
+
+#[cold]
+fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismatch) -> Error {
+    let what = if mismatch.kind() == "TypeError" { "Mismatched type" } else { "Value out of range" };
+    let error = crate::error!(
+        mismatch.kind(),
+        "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`",
+        shown::<F, S>(names),
+        mismatch.expected(),
+        mismatch.got()
+    );
+    let argument = names.args.get(index).map_or_else(|| index.to_string(), ToString::to_string);
+    crate::__private::with_detail(error, names.function, &argument, mismatch)
+}
+
+impl<S> TypedPackedFunc<S> {
+    /// Gives a function of any language a Rust signature.
+    pub fn from_packed(packed: PackedFunc) -> Self {
+        TypedPackedFunc { packed, signature: PhantomData }
+    }
+
+    /// Makes a function of a Rust function or closure; the signature is taken from it.
+    pub fn from_fn<F: PackableFn<S>>(body: F) -> Self
+    where
+        S: 'static,
+    {
+        Self::named(Names::default(), body)
+    }
+
+    /// Like [`TypedPackedFunc::from_fn`], with the names that error texts and frontends show.
+    pub fn named<F: PackableFn<S>>(names: Names, body: F) -> Self
+    where
+        S: 'static,
+    {
+        Self::from_packed(PackedFunc::from_callable(Typed { names, body, signature: PhantomData::<fn() -> S> }))
+    }
+
+    /// The function without its Rust signature, borrowed.
+    pub fn as_packed(&self) -> &PackedFunc {
+        &self.packed
+    }
+}
+
+macro_rules! arities {
+    ($( ($($name:ident: $index:tt),*) )*) => { $(
+        impl<Func, $($name: FromArg,)* Out: IntoAny> PackableFn<fn($($name),*) -> Out> for Func
+        where
+            Func: Send + Sync + 'static,
+            Func: Fn($($name),*) -> Out,
+            Func: for<'a> Fn($($name::Arg<'a>),*) -> Out,
+        {
+            fn arg_schemas() -> Vec<Schema> {
+                alloc::vec![$($name::schema()),*]
+            }
+            fn result_schema() -> Schema {
+                Out::schema()
+            }
+            #[inline]
+            #[allow(non_snake_case, unused_variables, reason = "one macro for all arities, zero included")]
+            fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+                const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
+                let Ok(args) = <&[AnyView<'_>; N]>::try_from(args) else {
+                    return Err(wrong_count::<Func, fn($($name),*) -> Out>(names, N, args.len()));
+                };
+                let fail = |index, mismatch: &Mismatch| {
+                    wrong_arg::<Func, fn($($name),*) -> Out>(names, index, mismatch)
+                };
+                $(
+                    let $name = match $name::from_arg(&args[$index]) {
+                        Ok(value) => value,
+                        Err(mismatch) => {
+                            return Err(fail($index, &mismatch));
+                        }
+                    };
+                )*
+                self($($name),*).into_any()
+            }
+        }
+
+        impl<$($name: IntoArg,)* Out: FromArg> TypedPackedFunc<fn($($name),*) -> Out>
+        where
+            Out: for<'a> FromArg<Arg<'a> = Out>,
+        {
+            /// Calls the function.
+            ///
+            /// # Errors
+            /// What the function raises; `TypeError` if the result is of another type.
+            #[inline]
+            #[allow(non_snake_case, clippy::too_many_arguments, reason = "one macro for all arities")]
+            pub fn call(&self, $($name: $name),*) -> Result<Out> {
+                let value = self.packed.call(($($name,)*))?;
+                value.get::<Out>()
+            }
+
+            /// The function as a closure, called like any other Rust function.
+            #[allow(non_snake_case, reason = "one macro for all arities")]
+            pub fn into_fn(self) -> impl Fn($($name),*) -> Result<Out> {
+                move |$($name),*| self.call($($name),*)
+            }
+        }
+    )* };
+}
+
+arities! {
+    ()
+    (A: 0)
+    (A: 0, B: 1)
+    (A: 0, B: 1, C: 2)
+    (A: 0, B: 1, C: 2, D: 3)
+    (A: 0, B: 1, C: 2, D: 3, E: 4)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10)
+    (A: 0, B: 1, C: 2, D: 3, E: 4, F: 5, G: 6, H: 7, I: 8, J: 9, K: 10, L: 11)
+}

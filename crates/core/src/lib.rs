@@ -1,0 +1,1 @@
+//! The one implementation behind the anyfn C ABI.

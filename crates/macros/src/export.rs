@@ -1,0 +1,123 @@
+//! `export! { .. }`
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::parse::{Parse, ParseStream};
+use syn::{ItemFn, LitStr, Path, Token};
+
+use crate::attributes::{arg_names, doc};
+
+enum Entry {
+    Function(Box<ItemFn>),
+    Alias(LitStr, Path),
+}
+
+struct Entries(Vec<Entry>);
+
+impl Parse for Entries {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut entries = Vec::new();
+        while !input.is_empty() {
+            if input.peek(LitStr) {
+                let name = input.parse()?;
+                input.parse::<Token![=>]>()?;
+                entries.push(Entry::Alias(name, input.parse()?));
+            } else {
+                entries.push(Entry::Function(Box::new(input.parse()?)));
+            }
+            while input.parse::<Option<Token![,]>>()?.is_some() || input.parse::<Option<Token![;]>>()?.is_some() {}
+        }
+        Ok(Entries(entries))
+    }
+}
+
+pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
+    let Entries(entries) = syn::parse2(items)?;
+    let mut out = TokenStream::new();
+    for entry in entries {
+        let symbols = match &entry {
+            Entry::Function(function) => {
+                let ident = &function.sig.ident;
+                let names = arg_names(function)?;
+                let symbols = symbols(&ident.to_string(), ident, &names, &doc(&function.attrs));
+                quote! { #function #symbols }
+            }
+            Entry::Alias(name, path) => symbols(&name.value(), path, &[], ""),
+        };
+        out.extend(symbols);
+    }
+    out.extend(quote! {
+        const _: () = {
+            /// What `#[register]` has collected in this library, for the loader.
+            #[unsafe(no_mangle)]
+            extern "C" fn __anyfn_registrations(count: *mut i32) -> *const ::anyfn::abi::TVMFFIMethodInfo {
+                ::anyfn::__private::registrations(count)
+            }
+
+            /// Number of live objects that code of this library has made.
+            #[unsafe(no_mangle)]
+            extern "C" fn __anyfn_live_objects() -> i64 {
+                ::anyfn::live_objects() as i64
+            }
+
+            /// What the library was built for, read before any of its code runs.
+            #[used]
+            #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]
+            static NOTE: ::anyfn::__private::Note = ::anyfn::__private::NOTE;
+        };
+    });
+    Ok(out)
+}
+
+/// The exported symbols of one function.
+fn symbols(name: &str, function: &impl quote::ToTokens, args: &[String], doc: &str) -> TokenStream {
+    let call = format!("__tvm_ffi_{name}");
+    let metadata = format!("__tvm_ffi__metadata_{name}");
+    let docs = format!("__tvm_ffi__doc_{name}");
+    let safe_call = format_ident!("safe_call");
+    let args_type = quote! {
+        _handle: *mut ::core::ffi::c_void,
+        args: *const ::anyfn::abi::TVMFFIAny,
+        num_args: i32,
+        result: *mut ::anyfn::abi::TVMFFIAny,
+    };
+    quote! {
+        const _: () = {
+            const NAMES: ::anyfn::__private::Names =
+                ::anyfn::__private::Names { function: #name, args: &[#(#args),*], doc: #doc };
+
+            #[unsafe(export_name = #call)]
+            unsafe extern "C" fn #safe_call(#args_type) -> ::core::ffi::c_int {
+                // SAFETY: the loader passes what the ABI promises for a call.
+                unsafe { ::anyfn::__private::call_exported(&NAMES, #function, args, num_args, result) }
+            }
+
+            #[unsafe(export_name = #metadata)]
+            unsafe extern "C" fn metadata(#args_type) -> ::core::ffi::c_int {
+                let _ = (args, num_args);
+                // SAFETY: the loader passes what the ABI promises for a call.
+                unsafe { ::anyfn::__private::exported_metadata(&NAMES, #function, result) }
+            }
+
+            #[unsafe(export_name = #docs)]
+            unsafe extern "C" fn doc(#args_type) -> ::core::ffi::c_int {
+                let _ = (args, num_args);
+                // SAFETY: the loader passes what the ABI promises for a call.
+                unsafe { ::anyfn::__private::exported_doc(&NAMES, result) }
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_symbols_of_the_library_convention() {
+        let out = expand(quote! { fn scale(x: f64) -> f64 { x } "twice" => other::twice }).unwrap().to_string();
+        for part in ["__tvm_ffi_scale", "__tvm_ffi__metadata_scale", "__tvm_ffi__doc_scale", "__tvm_ffi_twice"] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+    }
+}
