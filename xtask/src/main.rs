@@ -3,10 +3,19 @@
 //! Reading order: [`steps`] lists what each command does, [`runner`] runs such a list, [`codegen`] and [`tidy`] are
 //! the two tasks that are written here rather than started.
 
+mod c_tests;
 mod codegen;
+mod dist;
 mod paths;
+mod process;
+mod python;
+mod runner;
+mod steps;
+mod tidy;
 
 use std::process::ExitCode;
+
+use runner::{Options, Step};
 
 /// An error is a text for the person who ran the command.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -26,7 +35,46 @@ fn run(args: &[String]) -> Result<()> {
     let root = paths::root();
     let (command, rest) = args.split_first().ok_or("which command? see `./x help`")?;
     match command.as_str() {
-        "codegen" => codegen::run(&root, rest.iter().any(|a| a == "--check")),
+        "codegen" => codegen::run(&root, flags(rest, &["--check"])?.contains(&"--check")),
+        "tidy" => {
+            flags(rest, &[])?;
+            tidy::run(&root, &|line| {
+                println!("{line}");
+                Ok(())
+            })
+        }
+        "fmt" => {
+            let check = flags(rest, &["--check"])?.contains(&"--check");
+            steps::cargo_cmd("fmt --all").args(check.then_some("--check")).run()
+        }
+        "build" => run_steps(command, &steps::build(), rest),
+        "test" => run_steps(command, &steps::test(), rest),
+        "demo" => run_steps(command, &steps::demo(), rest),
+        "bench" => run_steps(command, &steps::bench(), rest),
+        "dist" => run_steps(command, &steps::dist(), rest),
+        "soak" => run_steps(command, &steps::soak(), rest),
         other => Err(format!("no command `{other}`; see `./x help`").into()),
     }
+}
+
+fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
+    let given = flags(args, &["--all", "--verbose", "--fail-fast"])?;
+    let options = Options {
+        all: given.contains(&"--all"),
+        verbose: given.contains(&"--verbose"),
+        // Later steps of these commands make no sense without the earlier ones.
+        fail_fast: given.contains(&"--fail-fast") || command != "test" && command != "soak",
+    };
+    runner::run(command, steps, options)
+}
+
+/// The arguments, if all of them are flags that the command knows.
+fn flags<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<&'a str>> {
+    for arg in args {
+        if !known.contains(&arg.as_str()) {
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
+            return Err(format!("no option `{arg}` here; options: {known}").into());
+        }
+    }
+    Ok(args.iter().map(String::as_str).collect())
 }

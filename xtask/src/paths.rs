@@ -11,7 +11,34 @@ pub(crate) fn root() -> PathBuf {
 /// Where cargo builds to.
 pub(crate) fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(dir) => PathBuf::from(dir),
+        Some(dir) => root().join(dir),
         None => root().join("target"),
     }
+}
+
+/// Where the libraries and programs are that the tests use.
+pub(crate) fn build_dir() -> PathBuf {
+    target_dir().join("debug")
+}
+
+/// Where a release build goes.
+pub(crate) fn release_dir() -> PathBuf {
+    target_dir().join("release")
+}
+
+/// Files that the tasks make and need only for a while.
+pub(crate) fn scratch_dir(name: &str) -> PathBuf {
+    target_dir().join("xtask").join(name)
+}
+
+/// The Python that `./x` has set up, with NumPy and pytest.
+pub(crate) fn python() -> Option<PathBuf> {
+    let python = root().join(".x/venv/bin/python");
+    python.is_file().then_some(python)
+}
+
+/// The Python environment that holds the `apache-tvm-ffi` package, to compare with; `./x bench` sets it up.
+pub(crate) fn peer_python() -> Option<PathBuf> {
+    let python = root().join(".x/venv-peer/bin/python");
+    python.is_file().then_some(python)
 }

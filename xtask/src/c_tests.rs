@@ -1,0 +1,168 @@
+//! Compiles and runs what is written in C: the headers, and the programs in `bindings/c/tests`.
+//!
+//! Each test is one file and one program; exit code 0 is a pass. It finds the built libraries in the folder that the
+//! environment variable `ANYFN_LIB_DIR` names, and a place for files of its own in `ANYFN_SCRATCH_DIR`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::Cmd;
+use crate::runner::Run;
+use crate::{Result, paths};
+
+const TESTS: &str = "bindings/c/tests";
+const INCLUDE: &str = "bindings/c/include";
+const STRICT: &str = "-Wall -Wextra -Werror -pedantic";
+
+/// How the tests are run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Plain,
+    /// Every access and every lost block is an error.
+    Valgrind,
+    /// The same for the test program itself; leaks are found in the library, too.
+    AddressSanitizer,
+}
+
+/// Each header alone, twice, as C and as C++.
+pub(crate) fn headers(run: &Run) -> Result<()> {
+    let dir = scratch("headers")?;
+    let include = paths::root().join(INCLUDE).join("anyfn");
+    let mut names: Vec<_> = fs::read_dir(&include)
+        .map_err(|e| format!("{}: {e}", include.display()))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".h"))
+        .collect();
+    names.sort();
+    for name in names {
+        let file = dir.join(format!("twice_{name}.c"));
+        let text =
+            format!("#include <anyfn/{name}>\n#include <anyfn/{name}>\nint main(void) {{ return 0; }}\n");
+        fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        compile_only(run, &file, &[])?;
+    }
+    compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])
+}
+
+/// The headers behind those of tvm-ffi, whose structs the layout check compares as well.
+pub(crate) fn headers_after_peer(run: &Run) -> Result<()> {
+    let python = paths::peer_python().ok_or("no environment with apache-tvm-ffi")?;
+    let code = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
+    let package = Cmd::new(python).arg("-c").arg(code).output()?;
+    let include = format!("{}/include", package.trim());
+    // Those headers are not held to our warnings.
+    let flags = ["-isystem", &include, "-DANYFN_WITH_PEER_HEADERS"];
+    compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &flags)
+}
+
+fn compile_only(run: &Run, file: &Path, flags: &[&str]) -> Result<()> {
+    for language in ["-x c -std=c11", "-x c++ -std=c++17"] {
+        let compiler = if language.contains("c++") { cxx() } else { cc() };
+        run.cmd(
+            Cmd::new(compiler)
+                .words(STRICT)
+                .words(language)
+                .args(flags)
+                .arg("-I")
+                .arg(paths::root().join(INCLUDE))
+                .words("-fsyntax-only")
+                .arg(file),
+        )?;
+    }
+    Ok(())
+}
+
+/// Why the test programs cannot be run.
+pub(crate) fn unavailable() -> Option<String> {
+    if !paths::root().join("crates/lib/Cargo.toml").exists() {
+        return Some("no crates/lib".to_owned());
+    }
+    programs().is_empty().then(|| format!("no programs in {TESTS}"))
+}
+
+/// Why the C compiler cannot check memory.
+pub(crate) fn no_address_sanitizer() -> Option<String> {
+    let file = Cmd::new(cc()).arg("-print-file-name=libasan.so").output().unwrap_or_default();
+    (!Path::new(file.trim()).is_absolute()).then(|| "the C compiler has no libasan".to_owned())
+}
+
+/// The test programs: all C files that do more than check the layout.
+fn programs() -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(paths::root().join(TESTS))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "c"))
+        .filter(|path| path.file_stem().is_some_and(|s| !s.to_string_lossy().starts_with("layout")))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Runs all test programs; says which failed.
+pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
+    let mut failed = Vec::new();
+    for file in programs() {
+        if let Err(e) = build_and_run(run, &file, mode) {
+            run.say(&e.to_string())?;
+            failed.push(file.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+}
+
+/// Runs one program that stands elsewhere.
+pub(crate) fn run_program(run: &Run, file: &str) -> Result<()> {
+    build_and_run(run, &paths::root().join(file), Mode::Plain)
+}
+
+fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
+    let dir = scratch(match mode {
+        Mode::Plain => "c-tests",
+        Mode::Valgrind => "c-tests-valgrind",
+        Mode::AddressSanitizer => "c-tests-asan",
+    })?;
+    let program = dir.join(file.file_stem().unwrap_or_default());
+    let lib_dir = paths::build_dir();
+    let sanitize =
+        if mode == Mode::AddressSanitizer { "-fsanitize=address -fno-omit-frame-pointer" } else { "" };
+    run.cmd(
+        Cmd::new(cc())
+            .words("-std=gnu11 -g -O1 -Wall -Wextra -Werror")
+            .words(sanitize)
+            .arg("-I")
+            .arg(paths::root().join(INCLUDE))
+            .arg(file)
+            .arg("-o")
+            .arg(&program)
+            .arg("-L")
+            .arg(&lib_dir)
+            .words("-lanyfn -lpthread -ldl -lm")
+            .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
+    )?;
+    let started = if mode == Mode::Valgrind {
+        Cmd::new("valgrind")
+            .words("-q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite")
+            .words("--errors-for-leak-kinds=definite")
+            .arg(&program)
+    } else {
+        Cmd::new(&program)
+    };
+    run.cmd(started.env("ANYFN_LIB_DIR", &lib_dir).env("ANYFN_SCRATCH_DIR", &dir))
+}
+
+fn scratch(name: &str) -> Result<PathBuf> {
+    let dir = paths::scratch_dir(name);
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    Ok(dir)
+}
+
+fn cc() -> String {
+    std::env::var("CC").unwrap_or_else(|_| "gcc".to_owned())
+}
+
+fn cxx() -> String {
+    std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned())
+}

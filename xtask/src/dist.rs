@@ -1,0 +1,68 @@
+//! Fills the folder `dist`: what is handed out.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::Cmd;
+use crate::runner::Run;
+use crate::steps::cargo_cmd;
+use crate::{Result, paths};
+
+fn dist_dir(name: &str) -> Result<PathBuf> {
+    let dir = paths::root().join("dist").join(name);
+    fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    Ok(dir)
+}
+
+fn copy(run: &Run, from: &Path, to: &Path) -> Result<()> {
+    fs::copy(from, to).map_err(|e| format!("{}: {e}", from.display()))?;
+    run.say(&format!("wrote {}", to.display()))
+}
+
+/// `dist/lib/libanyfn.so` and `.a`.
+pub(crate) fn library(run: &Run) -> Result<()> {
+    run.cmd(cargo_cmd("build --release -p anyfn-lib"))?;
+    let dir = dist_dir("lib")?;
+    for name in ["libanyfn.so", "libanyfn.a"] {
+        copy(run, &paths::release_dir().join(name), &dir.join(name))?;
+    }
+    Ok(())
+}
+
+/// `dist/include/anyfn/*.h`.
+pub(crate) fn headers(run: &Run) -> Result<()> {
+    let dir = dist_dir("include/anyfn")?;
+    let from = paths::root().join("bindings/c/include/anyfn");
+    for entry in fs::read_dir(&from).map_err(|e| format!("{}: {e}", from.display()))?.flatten() {
+        copy(run, &entry.path(), &dir.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// `dist/compat/<name>`: the library linked again under the file name and SONAME that existing programs look for.
+///
+/// The build script of `anyfn-lib` takes the SONAME from the environment variable `ANYFN_SONAME`.
+pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
+    let target = paths::target_dir().join("compat");
+    run.cmd(
+        cargo_cmd("build --release -p anyfn-lib").env("ANYFN_SONAME", name).env("CARGO_TARGET_DIR", &target),
+    )?;
+    let built = target.join("release/libanyfn.so");
+    let dynamic = Cmd::new("readelf").arg("-d").arg(&built).output()?;
+    if !dynamic.lines().any(|line| line.contains("(SONAME)") && line.contains(&format!("[{name}]"))) {
+        return Err(format!("the build script of anyfn-lib did not set the SONAME to {name}").into());
+    }
+    copy(run, &built, &dist_dir("compat")?.join(name))
+}
+
+/// `dist/python/*.whl`.
+pub(crate) fn wheel(run: &Run) -> Result<()> {
+    crate::python::build_release_package(run)?;
+    let python = paths::python().ok_or("no Python environment; `./x setup` makes it")?;
+    run.cmd(
+        Cmd::new(python)
+            .words("-m pip wheel --no-deps --no-build-isolation -q -w")
+            .arg(dist_dir("python")?)
+            .arg("bindings/python"),
+    )
+}

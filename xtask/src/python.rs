@@ -1,0 +1,79 @@
+//! Builds the Python package in place and runs Python programs with it.
+//!
+//! The package lies in `bindings/python/anyfn`; a build puts the extension module and the library beside its sources,
+//! from where `PYTHONPATH` makes it importable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::Cmd;
+use crate::runner::Run;
+use crate::steps::cargo_cmd;
+use crate::{Result, paths};
+
+const PACKAGE: &str = "bindings/python/anyfn";
+
+/// What a build makes, and under which name the package holds it.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("libanyfn_python.so", "_core.so"),
+    ("libanyfn.so", "libanyfn.so"),
+    ("libanyfn_testing.so", "libanyfn_testing.so"),
+];
+
+/// Puts the libraries of the test build into the package.
+pub(crate) fn build_package(run: &Run) -> Result<()> {
+    copy_libraries(run, &paths::build_dir())
+}
+
+/// Builds with full optimisation and puts the libraries into the package.
+pub(crate) fn build_release_package(run: &Run) -> Result<()> {
+    run.cmd(cargo_cmd("build --release --workspace"))?;
+    copy_libraries(run, &paths::release_dir())
+}
+
+fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
+    let package = paths::root().join(PACKAGE);
+    for (library, name) in LIBRARIES {
+        let source = from.join(library);
+        let target = package.join(name);
+        if fs::read(&source).ok() == fs::read(&target).ok() && target.exists() {
+            continue;
+        }
+        run.say(&format!("copy {library} to {PACKAGE}/{name}"))?;
+        // A process may have the old file mapped: replace it, do not write into it.
+        let fresh = package.join(format!("{name}.new"));
+        fs::copy(&source, &fresh).map_err(|e| format!("{}: {e}", source.display()))?;
+        fs::rename(&fresh, &target).map_err(|e| format!("{}: {e}", target.display()))?;
+    }
+    Ok(())
+}
+
+/// Why Python programs cannot be run.
+pub(crate) fn unavailable() -> Option<String> {
+    paths::python().is_none().then(|| "no Python environment; `./x setup` makes it".to_owned())
+}
+
+/// Runs the tests in a folder.
+pub(crate) fn pytest(run: &Run, folder: &str) -> Result<()> {
+    run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").arg(folder))
+}
+
+/// Runs a program with its output in the step's log.
+pub(crate) fn script(run: &Run, file: &str, args: &[&str]) -> Result<()> {
+    run.cmd(command()?.arg(file).args(args))
+}
+
+/// Runs a program with its output on the terminal.
+pub(crate) fn script_shown(file: &str, args: &[&str]) -> Result<()> {
+    command()?.arg(file).args(args).run()
+}
+
+/// Python with the package importable and the places of the other libraries in the environment.
+fn command() -> Result<Cmd> {
+    let python: PathBuf = paths::python().ok_or("no Python environment")?;
+    Ok(Cmd::new(python)
+        .env("PYTHONPATH", paths::root().join("bindings/python"))
+        .env("PYTHONUNBUFFERED", "1")
+        .env("ANYFN_LIB_DIR", paths::build_dir())
+        .env("ANYFN_ROOT", paths::root()))
+}

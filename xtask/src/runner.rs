@@ -1,0 +1,246 @@
+//! Runs a list of steps and tells what became of each.
+//!
+//! A step's output goes to a log in `.x/log`; it is shown when the step fails, or always with `--verbose`. A step that
+//! takes long names its inputs: while their content is what it was when the step last passed, it is not run again
+//! (`--all` runs it anyway).
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::process::Cmd;
+
+/// Says why a step cannot run here; `None` when it can.
+type Unavailable = Box<dyn Fn() -> Option<String>>;
+type Action = Box<dyn Fn(&Run) -> Result<()>>;
+
+/// One step of a command.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    unavailable: Unavailable,
+    /// Paths whose content decides whether the step has to run again; empty for a step that always runs.
+    inputs: &'static [&'static str],
+    action: Action,
+}
+
+/// What an action runs its commands with.
+pub(crate) struct Run {
+    log: PathBuf,
+    verbose: bool,
+}
+
+/// How a step ended.
+enum Outcome {
+    Passed(String),
+    Skipped(String),
+    Failed(String),
+}
+
+/// Options of a run.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Options {
+    /// Run steps whose inputs have not changed, too.
+    pub(crate) all: bool,
+    /// Show all output.
+    pub(crate) verbose: bool,
+    /// Stop at the first failure.
+    pub(crate) fail_fast: bool,
+}
+
+impl Step {
+    /// A step that runs one action each time.
+    pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + 'static) -> Self {
+        Step { name, unavailable: Box::new(|| None), inputs: &[], action: Box::new(action) }
+    }
+
+    /// Skips the step for the reason that `unavailable` gives.
+    pub(crate) fn skip_if(mut self, unavailable: impl Fn() -> Option<String> + 'static) -> Self {
+        let before = self.unavailable;
+        self.unavailable = Box::new(move || before().or_else(&unavailable));
+        self
+    }
+
+    /// Skips the step as long as a path does not exist.
+    pub(crate) fn needs(self, path: &'static str) -> Self {
+        self.skip_if(move || (!crate::paths::root().join(path).exists()).then(|| format!("no {path}")))
+    }
+
+    /// Runs the step only when one of these paths has changed since it last passed.
+    pub(crate) fn inputs(mut self, inputs: &'static [&'static str]) -> Self {
+        self.inputs = inputs;
+        self
+    }
+}
+
+impl Run {
+    /// Runs a command with its output in the step's log.
+    pub(crate) fn cmd(&self, cmd: Cmd) -> Result<()> {
+        let line = format!("$ {}\n", cmd.shown());
+        append(&self.log, &line)?;
+        if self.verbose {
+            print!("{line}");
+            cmd.run()
+        } else {
+            cmd.run_logged(&self.log)
+        }
+    }
+
+    /// Writes a line to the step's log.
+    pub(crate) fn say(&self, text: &str) -> Result<()> {
+        if self.verbose {
+            println!("{text}");
+        }
+        append(&self.log, &format!("{text}\n"))
+    }
+}
+
+/// Runs the steps of a command and prints a table; an error if one failed.
+pub(crate) fn run(command: &str, steps: &[Step], options: Options) -> Result<()> {
+    let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
+    for (i, step) in steps.iter().enumerate() {
+        println!("[{}/{}] {}", i + 1, steps.len(), step.name);
+        let start = Instant::now();
+        let outcome = run_step(command, step, options);
+        let took = start.elapsed();
+        let failed = matches!(outcome, Outcome::Failed(_));
+        match &outcome {
+            Outcome::Skipped(reason) => println!("    skipped: {reason}"),
+            Outcome::Failed(reason) => println!("    FAILED: {reason}"),
+            Outcome::Passed(_) => {}
+        }
+        rows.push((step.name, outcome, took));
+        if failed && options.fail_fast {
+            break;
+        }
+    }
+    print_table(command, &rows);
+    let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
+    if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
+}
+
+fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
+    if let Some(reason) = (step.unavailable)() {
+        return Outcome::Skipped(reason);
+    }
+    let file_name = format!("{command}-{}", step.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let root = crate::paths::root();
+    let stamp = root.join(".x/passed").join(&file_name);
+    let hash = if step.inputs.is_empty() { None } else { Some(hash_of(&root, step.inputs)) };
+    if let Some(hash) = &hash
+        && !options.all
+        && fs::read_to_string(&stamp).is_ok_and(|old| old == *hash)
+    {
+        return Outcome::Passed("unchanged".to_owned());
+    }
+    let log = root.join(".x/log").join(format!("{file_name}.log"));
+    if let Err(e) = fs::remove_file(&log)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        return Outcome::Failed(format!("{}: {e}", log.display()));
+    }
+    match (step.action)(&Run { log: log.clone(), verbose: options.verbose }) {
+        Ok(()) => {
+            if let Some(hash) = hash {
+                let written = stamp.parent().map_or(Ok(()), fs::create_dir_all);
+                if let Err(e) = written.and_then(|()| fs::write(&stamp, hash)) {
+                    return Outcome::Failed(format!("{}: {e}", stamp.display()));
+                }
+            }
+            Outcome::Passed(String::new())
+        }
+        Err(e) => {
+            if !options.verbose {
+                print_tail(&log);
+            }
+            Outcome::Failed(e.to_string())
+        }
+    }
+}
+
+/// Prints the end of a failed step's log.
+fn print_tail(log: &Path) {
+    const LINES: usize = 200;
+    let Ok(text) = fs::read(log) else { return };
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<_> = text.lines().collect();
+    let first = lines.len().saturating_sub(LINES);
+    if first > 0 {
+        println!("    ... {first} lines before these are in {}", log.display());
+    }
+    for line in &lines[first..] {
+        println!("    {line}");
+    }
+}
+
+fn print_table(command: &str, rows: &[(&str, Outcome, Duration)]) {
+    let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max(4);
+    println!("\n{command}: what became of each step");
+    println!("  {:<width$}  {:>8}  result", "step", "seconds");
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, outcome, took) in rows {
+        let text = match outcome {
+            Outcome::Passed(note) => {
+                passed += 1;
+                if note.is_empty() { "passed".to_owned() } else { format!("passed ({note})") }
+            }
+            Outcome::Skipped(reason) => {
+                skipped += 1;
+                format!("skipped: {reason}")
+            }
+            Outcome::Failed(reason) => {
+                failed += 1;
+                format!("FAILED: {}", reason.lines().next().unwrap_or_default())
+            }
+        };
+        println!("  {name:<width$}  {:>8.1}  {text}", took.as_secs_f64());
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+}
+
+fn append(log: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    if let Some(dir) = log.parent() {
+        fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
+    let file = fs::File::options().create(true).append(true).open(log);
+    file.and_then(|mut f| f.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", log.display()).into())
+}
+
+/// A hash of the names and contents of all files below the paths, and of what else decides a result: this program,
+/// the compilers' versions and the environment that changes builds.
+fn hash_of(root: &Path, paths: &[&str]) -> String {
+    let mut hasher = DefaultHasher::new();
+    for path in paths {
+        hash_path(&root.join(path), &mut hasher);
+    }
+    for name in ["RUSTFLAGS", "CARGO_TARGET_DIR", "CC", "CXX", "CFLAGS"] {
+        hasher.write(std::env::var_os(name).unwrap_or_default().as_encoded_bytes());
+        hasher.write_u8(0);
+    }
+    for tool in [Cmd::new("rustc").arg("-V"), Cmd::new("cc").arg("--version")] {
+        hasher.write(tool.output().unwrap_or_default().as_bytes());
+    }
+    format!("{:016x}\n", hasher.finish())
+}
+
+fn hash_path(path: &Path, hasher: &mut DefaultHasher) {
+    const NO_SOURCES: [&str; 6] = ["target", ".git", ".x", "__pycache__", "dist", ".pytest_cache"];
+    if path.is_dir() {
+        let mut entries: Vec<_> =
+            fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        entries.sort();
+        for entry in entries {
+            let name = entry.file_name().unwrap_or_default().to_string_lossy();
+            if !NO_SOURCES.contains(&&*name) && !name.ends_with(".so") && !name.ends_with(".pyc") {
+                hash_path(&entry, hasher);
+            }
+        }
+    } else if let Ok(content) = fs::read(path) {
+        hasher.write(path.as_os_str().as_encoded_bytes());
+        hasher.write_usize(content.len());
+        hasher.write(&content);
+    }
+}

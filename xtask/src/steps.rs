@@ -1,0 +1,195 @@
+//! What each command of `./x` does: one list of steps per command. To add a step, add a line here.
+//!
+//! `needs(path)` leaves a step out, and says so, until the path exists. `inputs(paths)` runs a long step only when
+//! something below these paths has changed since it last passed.
+
+use crate::c_tests::{self, Mode};
+use crate::process::{Cmd, which};
+use crate::runner::{Run, Step};
+use crate::{Result, codegen, dist, paths, python, tidy};
+
+/// What the implementation behind the C ABI is made of.
+const RUNTIME: [&str; 8] = [
+    "crates/abi",
+    "crates/anyfn",
+    "crates/macros",
+    "crates/core",
+    "crates/host",
+    "crates/lib",
+    "Cargo.toml",
+    "Cargo.lock",
+];
+const RUNTIME_AND_C: &[&str] = &[
+    RUNTIME[0],
+    RUNTIME[1],
+    RUNTIME[2],
+    RUNTIME[3],
+    RUNTIME[4],
+    RUNTIME[5],
+    RUNTIME[6],
+    RUNTIME[7],
+    "testing",
+    "bindings/c",
+    "examples",
+    "xtask/src",
+];
+const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup"];
+const ALL_RUST: &[&str] = &[
+    "crates",
+    "testing",
+    "conformance",
+    "examples",
+    "benches",
+    "bindings/python",
+    "xtask",
+    "Cargo.toml",
+    "Cargo.lock",
+    "clippy.toml",
+    "rustfmt.toml",
+];
+
+/// `./x build`
+pub(crate) fn build() -> Vec<Step> {
+    vec![
+        Step::new("library", |run| cargo(run, "build --workspace")),
+        Step::new("python package", python::build_package).needs("bindings/python/Cargo.toml"),
+    ]
+}
+
+/// `./x test`
+pub(crate) fn test() -> Vec<Step> {
+    let mut steps = build();
+    steps.extend([
+        Step::new("format", |run| cargo(run, "fmt --all --check")),
+        Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings")),
+        Step::new("generated files", |_| codegen::run(&paths::root(), true)),
+        Step::new("tidy", |run| tidy::run(&paths::root(), &|line| run.say(line))),
+        Step::new("rust tests", rust_tests),
+        Step::new("rust doc tests", |run| cargo(run, "test --workspace --doc")).inputs(ALL_RUST),
+        Step::new("rust documentation", |run| {
+            run.cmd(cargo_cmd("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
+        })
+        .inputs(ALL_RUST),
+        Step::new("loom", |run| {
+            run.cmd(
+                cargo_cmd("test --release -p anyfn -p anyfn-core --test loom")
+                    .env("RUSTFLAGS", "--cfg loom")
+                    .env("CARGO_TARGET_DIR", paths::target_dir().join("loom")),
+            )
+        })
+        .needs("crates/anyfn/tests/loom.rs")
+        .needs("crates/core/tests/loom.rs")
+        .inputs(&RUNTIME),
+        Step::new("rust with address sanitizer", rust_asan)
+            .skip_if(no_nightly)
+            .needs("crates/core/src/lib.rs")
+            .inputs(&RUNTIME),
+        Step::new("c headers", c_tests::headers).inputs(HEADERS),
+        Step::new("c headers after the peer's", c_tests::headers_after_peer)
+            .skip_if(|| paths::peer_python().is_none().then(|| "no apache-tvm-ffi; `./x setup --peer`".into()))
+            .inputs(HEADERS),
+        Step::new("c tests", |run| c_tests::run(run, Mode::Plain)).skip_if(c_tests::unavailable),
+        Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
+            .skip_if(c_tests::unavailable)
+            .skip_if(|| which("valgrind").is_none().then(|| "no valgrind".into()))
+            .inputs(RUNTIME_AND_C),
+        Step::new("c tests with address sanitizer", |run| c_tests::run(run, Mode::AddressSanitizer))
+            .skip_if(c_tests::unavailable)
+            .skip_if(c_tests::no_address_sanitizer)
+            .inputs(RUNTIME_AND_C),
+        Step::new("python tests", |run| python::pytest(run, "bindings/python/tests"))
+            .needs("bindings/python/tests")
+            .skip_if(python::unavailable),
+        Step::new("conformance, rust", |run| cargo(run, "run -q -p anyfn-conformance"))
+            .needs("conformance/src/main.rs"),
+        Step::new("conformance, c", |run| c_tests::run_program(run, "conformance/c/conformance.c"))
+            .needs("conformance/c/conformance.c"),
+        Step::new("conformance, python", |run| python::script(run, "conformance/run.py", &[]))
+            .needs("conformance/run.py")
+            .skip_if(python::unavailable),
+    ]);
+    steps
+}
+
+/// `./x demo`; the scenarios print for themselves.
+pub(crate) fn demo() -> Vec<Step> {
+    let mut steps = build();
+    steps.push(
+        Step::new("demo", |_| python::script_shown("examples/demo.py", &[]))
+            .needs("examples/demo.py")
+            .skip_if(python::unavailable),
+    );
+    steps
+}
+
+/// `./x bench`
+pub(crate) fn bench() -> Vec<Step> {
+    vec![
+        Step::new("release build", |run| cargo(run, "build --release --workspace")),
+        Step::new("python package, release", python::build_release_package).needs("bindings/python/Cargo.toml"),
+        Step::new("benchmarks", |_| python::script_shown("benches/run.py", &[]))
+            .needs("benches/run.py")
+            .skip_if(python::unavailable),
+    ]
+}
+
+/// `./x dist`
+pub(crate) fn dist() -> Vec<Step> {
+    vec![
+        Step::new("library", dist::library).needs("crates/lib/Cargo.toml"),
+        Step::new("headers", dist::headers),
+        Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs("crates/lib/Cargo.toml"),
+        Step::new("python wheel", dist::wheel).needs("bindings/python/pyproject.toml"),
+    ]
+}
+
+/// `./x soak`: runs that take long.
+pub(crate) fn soak() -> Vec<Step> {
+    let mut steps = build();
+    steps.extend([
+        Step::new("rust soak tests", |run| cargo(run, "test --release --workspace -- --ignored")),
+        Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py", &[]))
+            .needs("bindings/python/tests/soak.py")
+            .skip_if(python::unavailable),
+    ]);
+    steps
+}
+
+/// Cargo, with arguments separated by blanks.
+pub(crate) fn cargo_cmd(words: &str) -> Cmd {
+    Cmd::new("cargo").words(words)
+}
+
+fn cargo(run: &Run, words: &str) -> Result<()> {
+    run.cmd(cargo_cmd(words))
+}
+
+fn rust_tests(run: &Run) -> Result<()> {
+    if which("cargo-nextest").is_some() {
+        cargo(run, "nextest run --workspace --no-fail-fast")
+    } else {
+        cargo(run, "test --workspace --lib --bins --tests --no-fail-fast")
+    }
+}
+
+/// The tests of the runtime, compiled to check each access to memory. The standard library is not checked.
+fn rust_asan(run: &Run) -> Result<()> {
+    run.cmd(
+        Cmd::new("cargo")
+            .words("+nightly test --target")
+            .arg(HOST)
+            .words("-p anyfn -p anyfn-core --lib --tests")
+            .env("RUSTFLAGS", "-Zsanitizer=address")
+            .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
+    )
+}
+
+const HOST: &str =
+    if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+
+/// A missing toolchain must not be asked for by name: rustup would start to download it.
+fn no_nightly() -> Option<String> {
+    let installed = Cmd::new("rustup").words("toolchain list").output().unwrap_or_default();
+    let has = installed.lines().any(|line| line.starts_with("nightly"));
+    (!has).then(|| "no nightly Rust toolchain".to_owned())
+}

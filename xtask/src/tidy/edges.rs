@@ -1,0 +1,131 @@
+//! Which crate may depend on which.
+//!
+//! Direction: `abi <- anyfn <- core <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
+//! where it is loaded; a program adds `anyfn-host`. Tests may take any crate but `lib` as a dev-dependency.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::Result;
+
+/// Crate, and the crates of the workspace that it may depend on. Adding an edge is a decision; say why in the commit.
+const EDGES: &[(&str, &[&str])] = &[
+    ("anyfn-abi", &[]),
+    ("anyfn-macros", &[]),
+    ("anyfn", &["anyfn-abi", "anyfn-macros"]),
+    ("anyfn-core", &["anyfn-abi", "anyfn"]),
+    ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core"]),
+    ("anyfn-lib", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-host"]),
+    // Takes the function table from the library that it opens; a dependency on `anyfn` would leave undefined symbols.
+    ("anyfn-python", &["anyfn-abi"]),
+    ("anyfn-testing", &PLUGIN),
+    ("anyfn-conformance", &PROGRAM),
+    ("anyfn-benches", &PROGRAM),
+    ("anyfn-xtask", &["anyfn-abi"]),
+];
+
+const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
+const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
+
+/// Crates that nothing may depend on, in tests neither: they hold the C doors a second time.
+const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
+
+/// Checks all packages of `cargo metadata`.
+pub(crate) fn check(root: &Path, metadata: &Value) -> Result<Vec<String>> {
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let names: Vec<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+    let mut found = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let manifest = package["manifest_path"].as_str().unwrap_or_default();
+        let Some(allowed) = allowed(root, name, manifest, package) else {
+            found.push(format!("{name}: not in the list of edges (xtask/src/tidy/edges.rs)"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let to = dependency["name"].as_str().unwrap_or_default();
+            if !names.contains(&to) {
+                continue;
+            }
+            let is_dev = dependency["kind"].as_str() == Some("dev");
+            if LEAVES.contains(&to) {
+                found.push(format!("{name}: must not depend on {to}, nothing does"));
+            } else if !is_dev && !allowed.contains(&to) {
+                found.push(format!("{name}: must not depend on {to}"));
+            }
+        }
+        let text = fs::read_to_string(manifest).map_err(|e| format!("{manifest}: {e}"))?;
+        if !has_workspace_lints(&text) {
+            found.push(format!("{name}: Cargo.toml lacks `[lints] workspace = true`"));
+        }
+    }
+    Ok(found)
+}
+
+/// What a crate may depend on; examples are told apart by what they are built as.
+fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&'static [&'static str]> {
+    if let Some((_, to)) = EDGES.iter().find(|(crate_name, _)| *crate_name == name) {
+        return Some(to);
+    }
+    let examples = root.join("examples");
+    if !Path::new(manifest).starts_with(examples) {
+        return None;
+    }
+    Some(if is_cdylib(package) { &PLUGIN } else { &PROGRAM })
+}
+
+/// Whether a package builds a shared library.
+pub(crate) fn is_cdylib(package: &Value) -> bool {
+    cdylib_name(package).is_some()
+}
+
+/// The name of the shared library that a package builds.
+pub(crate) fn cdylib_name(package: &Value) -> Option<&str> {
+    let targets = package["targets"].as_array()?;
+    let target = targets.iter().find(|t| {
+        t["crate_types"].as_array().into_iter().flatten().any(|kind| kind.as_str() == Some("cdylib"))
+    })?;
+    target["name"].as_str()
+}
+
+fn has_workspace_lints(manifest: &str) -> bool {
+    let mut in_lints = false;
+    for line in manifest.lines().map(str::trim) {
+        if line.starts_with('[') {
+            in_lints = line == "[lints]";
+        } else if in_lints && line.replace(' ', "") == "workspace=true" {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lints_are_found_in_their_section_only() {
+        assert!(has_workspace_lints("[package]\nname = \"a\"\n[lints]\nworkspace = true\n"));
+        assert!(!has_workspace_lints("[lints]\n[dependencies]\nworkspace = true\n"));
+    }
+
+    #[test]
+    fn forbidden_edges_are_found() {
+        let dir = crate::paths::root();
+        let manifest = dir.join("xtask/Cargo.toml").display().to_string();
+        let edge = |to: &str, kind: Option<&str>| serde_json::json!({ "name": to, "kind": kind });
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "anyfn", "manifest_path": manifest, "targets": [],
+              "dependencies": [edge("anyfn-core", None), edge("anyfn-core", Some("dev")), edge("syn", None)] },
+            { "name": "anyfn-core", "manifest_path": manifest, "targets": [], "dependencies": [] },
+            { "name": "stranger", "manifest_path": manifest, "targets": [], "dependencies": [] },
+        ]});
+        let found = check(&dir, &metadata).expect("the manifest can be read");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], "anyfn: must not depend on anyfn-core");
+        assert!(found[1].starts_with("stranger: not in the list"));
+    }
+}

@@ -1,0 +1,76 @@
+//! What the built libraries export and import.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyfn_abi::FUNCTION_NAMES;
+use serde_json::Value;
+
+use crate::Result;
+use crate::paths;
+use crate::process::Cmd;
+use crate::tidy::edges;
+
+/// Symbols that libanyfn.so exports besides the functions of the ABI, one a line; `#` begins a comment.
+const EXTRA_EXPORTS: &str = "crates/lib/exports.txt";
+
+/// Checks the libraries that have been built; what has not been built is passed over.
+pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let dir = paths::build_dir();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let Some(library) = edges::cdylib_name(package) else { continue };
+        let path = dir.join(format!("lib{}.so", library.replace('-', "_")));
+        if !path.exists() {
+            continue;
+        }
+        let name = package["name"].as_str().unwrap_or_default();
+        match name {
+            "anyfn-lib" => found.extend(check_exports(&symbols(&path, "--defined-only")?)),
+            "anyfn-python" => {
+                for symbol in symbols(&path, "--undefined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
+                    found.push(format!("{name}: needs {symbol}, but must take it from the function table"));
+                }
+            }
+            _ => {
+                for symbol in symbols(&path, "--defined-only")?.iter().filter(|s| s.starts_with("TVMFFI")) {
+                    found.push(format!("{name}: a plugin must not define {symbol}"));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
+    let extra = fs::read_to_string(paths::root().join(EXTRA_EXPORTS)).unwrap_or_default();
+    let extra = extra.lines().map(|l| l.split('#').next().unwrap_or_default().trim()).filter(|l| !l.is_empty());
+    let listed: BTreeSet<String> =
+        FUNCTION_NAMES.iter().copied().chain(["anyfn_api"]).chain(extra).map(str::to_owned).collect();
+    let missing = listed.difference(exported).map(|s| format!("libanyfn.so: does not export {s}"));
+    let unlisted = exported
+        .difference(&listed)
+        .map(|s| format!("libanyfn.so: exports {s}, which neither the ABI nor {EXTRA_EXPORTS} lists"));
+    missing.chain(unlisted).collect()
+}
+
+/// Names of the dynamic symbols of a library, without versions.
+fn symbols(library: &std::path::Path, which: &str) -> Result<BTreeSet<String>> {
+    let text = Cmd::new("nm").args(["-D", which, "--format=posix"]).arg(library).output()?;
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    Ok(names.map(|name| name.split('@').next().unwrap_or(name).to_owned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_and_unlisted_exports_are_found() {
+        let mut exported: BTreeSet<String> = FUNCTION_NAMES.iter().map(|s| (*s).to_owned()).collect();
+        let found = check_exports(&exported);
+        assert!(found.contains(&"libanyfn.so: does not export anyfn_api".to_owned()), "{found:?}");
+        exported.insert("stray".to_owned());
+        assert!(check_exports(&exported).iter().any(|line| line.contains("exports stray")));
+    }
+}
