@@ -2,7 +2,6 @@
 
 use core::ffi::c_void;
 use core::fmt;
-use core::marker::PhantomData;
 use core::ptr;
 
 use anyfn_abi::{
@@ -42,6 +41,55 @@ impl Tensor {
             Some(object) => Ok(Tensor(object)),
             None => Err(Error::take_raised()),
         }
+    }
+
+    /// Makes a tensor in main memory, aligned to 64 bytes, with a copy of `data` as its elements.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use anyfn::Tensor;
+    /// let tensor = Tensor::from_slice(&[2, 3], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+    /// assert_eq!(tensor.view().shape(), &[2, 3]);
+    /// assert_eq!(tensor.view().dtype().to_string(), "float32");
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ValueError` if the shape has another number of elements, `MemoryError` when memory is short.
+    pub fn from_slice<T: Element>(shape: &[i64], data: &[T]) -> Result<Tensor> {
+        // SAFETY: elements are plain numbers, so all their bytes are initialised.
+        let bytes = unsafe { core::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
+        Tensor::from_bytes(T::DTYPE, shape, bytes)
+    }
+
+    /// Makes a tensor in main memory, aligned to 64 bytes, with a copy of `bytes` as its elements.
+    ///
+    /// # Errors
+    /// `ValueError` if the shape needs another number of bytes, `MemoryError` when memory is short.
+    pub fn from_bytes(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> {
+        let tensor = Tensor::zeros(dtype, shape)?;
+        let size = owned::size(dtype, shape)?;
+        if size != bytes.len() {
+            crate::bail!("ValueError", "shape {shape:?} of {dtype} needs {size} bytes but got {}", bytes.len());
+        }
+        // SAFETY: the tensor was made with `size` bytes just now and nobody else knows it.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.view().data().cast::<u8>(), size) };
+        Ok(tensor)
+    }
+
+    /// Makes a tensor of zeros in main memory, aligned to 64 bytes.
+    ///
+    /// # Errors
+    /// `ValueError` for a negative extent or too many elements, `MemoryError` when memory is short.
+    pub fn zeros(dtype: DType, shape: &[i64]) -> Result<Tensor> {
+        let managed = owned::allocate(dtype, shape)?;
+        // SAFETY: the tensor is valid, ours, and passes on; only its memory is used by whoever gets it.
+        let tensor = unsafe { Tensor::from_dlpack(managed) };
+        if tensor.is_err() {
+            // SAFETY: on failure the tensor stays ours.
+            unsafe { owned::delete(managed) };
+        }
+        tensor
     }
 
     /// Exports the tensor; whoever takes the result calls its deleter once.
@@ -186,6 +234,21 @@ impl<'a> TensorView<'a> {
         Ok(unsafe { core::slice::from_raw_parts_mut(data, len) })
     }
 
+    /// A copy of the elements' bytes.
+    ///
+    /// # Errors
+    /// `ValueError` if they are not contiguous in main memory.
+    pub fn to_bytes(&self) -> Result<alloc::vec::Vec<u8>> {
+        if self.0.device.device_type != kDLCPU || !self.is_contiguous() {
+            crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
+        }
+        let size = owned::size(self.dtype(), self.shape())?;
+        let mut bytes = alloc::vec![0; size];
+        // SAFETY: a valid tensor has so many bytes.
+        unsafe { ptr::copy_nonoverlapping(self.data().cast::<u8>(), bytes.as_mut_ptr(), size) };
+        Ok(bytes)
+    }
+
     fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype() != T::DTYPE {
             crate::bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.dtype());
@@ -278,4 +341,79 @@ unsafe impl crate::IntoArg for TensorView<'_> {
     }
 }
 
-const _: PhantomData<AnyView<'_>> = PhantomData;
+/// Tensors whose memory this crate allocates.
+mod owned {
+    use core::alloc::Layout;
+    use core::ptr;
+
+    use alloc::alloc::{alloc_zeroed, dealloc};
+    use alloc::boxed::Box;
+
+    use anyfn_abi::{
+        DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
+    };
+
+    use crate::{DType, Device, Result, live};
+
+    const ALIGNMENT: usize = 64;
+
+    /// A managed tensor with what it points to.
+    #[repr(C)]
+    struct Owned {
+        managed: DLManagedTensorVersioned,
+        shape: Box<[i64]>,
+        layout: Layout,
+    }
+
+    /// Bytes of a compact tensor.
+    pub(super) fn size(dtype: DType, shape: &[i64]) -> Result<usize> {
+        let elements = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?));
+        let bits = elements.and_then(|n| n.checked_mul(usize::try_from(dtype.bits()).ok()?));
+        match bits {
+            Some(bits) => Ok(bits.div_ceil(8)),
+            None => crate::bail!("ValueError", "no tensor of {dtype} can have the shape {shape:?}"),
+        }
+    }
+
+    pub(super) fn allocate(dtype: DType, shape: &[i64]) -> Result<*mut DLManagedTensorVersioned> {
+        let size = size(dtype, shape)?;
+        let Ok(layout) = Layout::from_size_align(size.max(1), ALIGNMENT) else {
+            crate::bail!("ValueError", "no tensor of {dtype} can have the shape {shape:?}");
+        };
+        // SAFETY: the layout is not empty.
+        let data = unsafe { alloc_zeroed(layout) };
+        if data.is_null() {
+            crate::bail!("MemoryError", "{size} bytes for a tensor are not available");
+        }
+        let shape: Box<[i64]> = shape.into();
+        let dl_tensor = DLTensor {
+            data: data.cast(),
+            device: Device::CPU.0,
+            ndim: shape.len() as i32,
+            dtype: dtype.0,
+            shape: shape.as_ptr().cast_mut(),
+            strides: ptr::null_mut(),
+            byte_offset: 0,
+        };
+        let managed = DLManagedTensorVersioned {
+            version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
+            manager_ctx: ptr::null_mut(),
+            deleter: Some(delete),
+            flags: 0,
+            dl_tensor,
+        };
+        live::created();
+        Ok(Box::into_raw(Box::new(Owned { managed, shape, layout })).cast())
+    }
+
+    /// # Safety
+    /// `managed` must come from `allocate` and not be used again.
+    pub(super) unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
+        live::freed();
+        // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
+        let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
+        // SAFETY: allocated with this very layout.
+        unsafe { dealloc(owned.managed.dl_tensor.data.cast(), owned.layout) };
+        drop(owned.shape);
+    }
+}

@@ -1,0 +1,329 @@
+/*
+ * What the generated conformance program needs: values of the corpus, a comparison, and the three ways to run a case.
+ */
+#ifndef ANYFN_CONFORMANCE_SUPPORT_H_
+#define ANYFN_CONFORMANCE_SUPPORT_H_
+
+#include <anyfn/anyfn.h>
+
+#include <inttypes.h>
+
+static int conformance_passed, conformance_failed;
+
+/* Stops the program: the corpus itself cannot be built. */
+static void conformance_die(const char* what) {
+  fprintf(stderr, "conformance: %s\n", what);
+  (void)anyfn_print_error(stderr);
+  exit(2);
+}
+
+static TVMFFIObjectHandle global_function(const char* name) {
+  TVMFFIObjectHandle f = NULL;
+  if (anyfn_get_global(name, &f) != 0 || f == NULL) conformance_die(name);
+  return f;
+}
+
+/* Calls a global function that must succeed. */
+static TVMFFIAny call_global(const char* name, TVMFFIAny* args, int32_t count) {
+  TVMFFIObjectHandle f = global_function(name);
+  TVMFFIAny result = anyfn_none();
+  if (anyfn_call(f, args, count, &result) != 0) conformance_die(name);
+  anyfn_release_object(f);
+  return result;
+}
+
+static void conformance_release(TVMFFIAny* value) { anyfn_release(value); }
+
+/* ---- Values: each function gives an owned value ---------------------------------------------------------------- */
+
+static inline TVMFFIAny make_none(void) { return anyfn_none(); }
+static inline TVMFFIAny make_bool(int b) { return anyfn_bool(b); }
+static inline TVMFFIAny make_int(int64_t n) { return anyfn_int(n); }
+
+static inline TVMFFIAny make_float_bits(uint64_t bits) {
+  double x;
+  memcpy(&x, &bits, sizeof(x));
+  return anyfn_float(x);
+}
+
+static inline TVMFFIAny make_str(const char* data, size_t size) {
+  TVMFFIByteArray bytes = {data, size};
+  TVMFFIAny out = anyfn_none();
+  if (TVMFFIStringFromByteArray(&bytes, &out) != 0) conformance_die("make_str");
+  return out;
+}
+
+static inline TVMFFIAny make_bytes(const char* data, size_t size) {
+  TVMFFIByteArray bytes = {data, size};
+  TVMFFIAny out = anyfn_none();
+  if (TVMFFIBytesFromByteArray(&bytes, &out) != 0) conformance_die("make_bytes");
+  return out;
+}
+
+static inline TVMFFIAny make_dtype(const char* name) {
+  TVMFFIByteArray text = {name, strlen(name)};
+  DLDataType dtype;
+  if (TVMFFIDataTypeFromString(&text, &dtype) != 0) conformance_die(name);
+  return anyfn_dtype(dtype);
+}
+
+static inline TVMFFIAny make_device(int32_t kind, int32_t number) {
+  DLDevice device = {kind, number};
+  TVMFFIAny out = anyfn_none();
+  out.type_index = kTVMFFIDevice;
+  out.v_device = device;
+  return out;
+}
+
+static inline TVMFFIAny make_opaque(uint64_t address) { return anyfn_ptr((void*)(uintptr_t)address); }
+
+static inline TVMFFIAny make_object(TVMFFIObjectHandle object, int32_t type_index) {
+  TVMFFIAny out = anyfn_none();
+  out.type_index = type_index;
+  out.v_ptr = object;
+  return out;
+}
+
+static inline TVMFFIAny make_global(const char* name) { return make_object(global_function(name), kTVMFFIFunction); }
+
+static inline TVMFFIAny make_through(const char* function, int32_t count, TVMFFIAny* items) {
+  TVMFFIAny out = call_global(function, items, count);
+  for (int32_t i = 0; i < count; ++i) anyfn_release(&items[i]);
+  return out;
+}
+
+static inline TVMFFIAny make_array(int32_t count, TVMFFIAny* items) { return make_through("ffi.Array", count, items); }
+static inline TVMFFIAny make_map(int32_t count, TVMFFIAny* items) { return make_through("ffi.Map", count, items); }
+static inline TVMFFIAny make_shape(int32_t count, TVMFFIAny* items) { return make_through("ffi.Shape", count, items); }
+
+static void delete_tensor(DLManagedTensorVersioned* tensor) {
+  free(tensor->dl_tensor.shape);
+  free(tensor->dl_tensor.data);
+  free(tensor);
+}
+
+static inline TVMFFIAny make_tensor(uint8_t code, uint8_t bits, int32_t ndim, const int64_t* shape, const char* data,
+                                    size_t size) {
+  DLManagedTensorVersioned* tensor = (DLManagedTensorVersioned*)calloc(1, sizeof(*tensor));
+  TVMFFIObjectHandle out = NULL;
+  tensor->version.major = DLPACK_MAJOR_VERSION;
+  tensor->version.minor = DLPACK_MINOR_VERSION;
+  tensor->deleter = delete_tensor;
+  tensor->dl_tensor.data = malloc(size + 1);
+  memcpy(tensor->dl_tensor.data, data, size);
+  tensor->dl_tensor.device.device_type = kDLCPU;
+  tensor->dl_tensor.ndim = ndim;
+  tensor->dl_tensor.dtype.code = code;
+  tensor->dl_tensor.dtype.bits = bits;
+  tensor->dl_tensor.dtype.lanes = 1;
+  tensor->dl_tensor.shape = (int64_t*)malloc(sizeof(int64_t) * (size_t)(ndim + 1));
+  if (ndim > 0) memcpy(tensor->dl_tensor.shape, shape, sizeof(int64_t) * (size_t)ndim);
+  if (TVMFFITensorFromDLPackVersioned(tensor, 0, 0, &out) != 0) conformance_die("make_tensor");
+  return make_object(out, kTVMFFITensor);
+}
+
+/* ---- Callbacks of this frontend -------------------------------------------------------------------------------- */
+
+static int callback_echo(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  if (count != 1) return anyfn_raise("TypeError", "echo takes 1 argument, got %d", count);
+  return TVMFFIAnyViewToOwnedAny(&args[0], result);
+}
+
+static int callback_count(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  (void)args;
+  *result = anyfn_int(count);
+  return 0;
+}
+
+static int callback_fail(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  (void)args;
+  (void)count;
+  (void)result;
+  return anyfn_raise("ValueError", "callback failed");
+}
+
+static inline TVMFFIAny make_callback(const char* name) {
+  TVMFFISafeCallType code = strcmp(name, "echo") == 0    ? callback_echo
+                            : strcmp(name, "count") == 0 ? callback_count
+                            : strcmp(name, "fail") == 0  ? callback_fail
+                                                         : NULL;
+  TVMFFIObjectHandle out = NULL;
+  if (code == NULL || TVMFFIFunctionCreate(NULL, code, NULL, &out) != 0) conformance_die(name);
+  return make_object(out, kTVMFFIFunction);
+}
+
+/* ---- Comparison ------------------------------------------------------------------------------------------------ */
+
+static int is_str(const TVMFFIAny* v) { return v->type_index == kTVMFFISmallStr || v->type_index == kTVMFFIStr; }
+static int is_bytes(const TVMFFIAny* v) { return v->type_index == kTVMFFISmallBytes || v->type_index == kTVMFFIBytes; }
+
+static TVMFFIByteArray content(const TVMFFIAny* v) {
+  if (v->type_index == kTVMFFISmallStr || v->type_index == kTVMFFISmallBytes) {
+    TVMFFIByteArray bytes = {v->v_bytes, v->small_str_len};
+    return bytes;
+  }
+  return *(const TVMFFIByteArray*)(const void*)(v->v_obj + 1);
+}
+
+static int64_t size_of(const char* function, const TVMFFIAny* v) {
+  TVMFFIAny arg = *v;
+  return call_global(function, &arg, 1).v_int64;
+}
+
+static int same(const TVMFFIAny* a, const TVMFFIAny* b);
+
+static int same_array(const TVMFFIAny* a, const TVMFFIAny* b) {
+  int64_t n = size_of("ffi.ArraySize", a);
+  int equal = n == size_of("ffi.ArraySize", b);
+  for (int64_t i = 0; equal && i < n; ++i) {
+    TVMFFIAny left[2] = {*a, anyfn_int(i)}, right[2] = {*b, anyfn_int(i)};
+    TVMFFIAny x = call_global("ffi.ArrayGetItem", left, 2), y = call_global("ffi.ArrayGetItem", right, 2);
+    equal = same(&x, &y);
+    anyfn_release(&x);
+    anyfn_release(&y);
+  }
+  return equal;
+}
+
+/* Same pairs in the same order. */
+static int same_map(const TVMFFIAny* a, const TVMFFIAny* b) {
+  TVMFFIAny left = *a, right = *b, commands[3];
+  int64_t n = size_of("ffi.MapSize", a);
+  int equal = n == size_of("ffi.MapSize", b);
+  if (!equal || n == 0) return equal;
+  left = call_global("ffi.MapForwardIterFunctor", &left, 1);
+  right = call_global("ffi.MapForwardIterFunctor", &right, 1);
+  for (int i = 0; i < 3; ++i) commands[i] = anyfn_int(i);
+  for (int more = 1; equal && more;) {
+    for (int i = 0; equal && i < 2; ++i) { /* key, value */
+      TVMFFIAny x = anyfn_none(), y = anyfn_none();
+      if (anyfn_call(left.v_obj, &commands[i], 1, &x) != 0) conformance_die("map iterator");
+      if (anyfn_call(right.v_obj, &commands[i], 1, &y) != 0) conformance_die("map iterator");
+      equal = same(&x, &y);
+      anyfn_release(&x);
+      anyfn_release(&y);
+    }
+    TVMFFIAny next = anyfn_none();
+    if (anyfn_call(left.v_obj, &commands[2], 1, &next) != 0) conformance_die("map iterator");
+    more = next.v_int64 != 0;
+    next = anyfn_none();
+    if (anyfn_call(right.v_obj, &commands[2], 1, &next) != 0) conformance_die("map iterator");
+    equal = equal && more == (next.v_int64 != 0);
+  }
+  anyfn_release(&left);
+  anyfn_release(&right);
+  return equal;
+}
+
+static int same_tensor(const DLTensor* a, const DLTensor* b) {
+  size_t bytes = a->dtype.bits / 8;
+  if (memcmp(&a->dtype, &b->dtype, sizeof(a->dtype)) != 0 || a->ndim != b->ndim) return 0;
+  for (int i = 0; i < a->ndim; ++i) {
+    if (a->shape[i] != b->shape[i]) return 0;
+    bytes *= (size_t)a->shape[i];
+  }
+  return memcmp((char*)a->data + a->byte_offset, (char*)b->data + b->byte_offset, bytes) == 0;
+}
+
+static int same(const TVMFFIAny* a, const TVMFFIAny* b) {
+  if ((is_str(a) && is_str(b)) || (is_bytes(a) && is_bytes(b))) {
+    TVMFFIByteArray x = content(a), y = content(b);
+    return x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
+  }
+  if (a->type_index != b->type_index) return 0;
+  switch (a->type_index) {
+    case kTVMFFIArray:
+      return same_array(a, b);
+    case kTVMFFIMap:
+      return same_map(a, b);
+    case kTVMFFITensor:
+      return same_tensor((const DLTensor*)(const void*)(a->v_obj + 1), (const DLTensor*)(const void*)(b->v_obj + 1));
+    case kTVMFFIShape: {
+      const TVMFFIShapeCell *x = (const TVMFFIShapeCell*)(const void*)(a->v_obj + 1),
+                            *y = (const TVMFFIShapeCell*)(const void*)(b->v_obj + 1);
+      return x->size == y->size && (x->size == 0 || memcmp(x->data, y->data, x->size * sizeof(int64_t)) == 0);
+    }
+    default:
+      return a->v_uint64 == b->v_uint64;
+  }
+}
+
+/* ---- Running cases --------------------------------------------------------------------------------------------- */
+
+static void conformance_count(int ok, const char* way, const char* name) {
+  if (ok) {
+    ++conformance_passed;
+    return;
+  }
+  ++conformance_failed;
+  printf("FAILED %s %s\n", way, name);
+  (void)anyfn_print_error(stdout);
+}
+
+static void conformance_begin(void) {
+  TVMFFIAny path = anyfn_str(getenv("ANYFN_TESTING_LIB")), module;
+  if (path.type_index == kTVMFFINone) conformance_die("set ANYFN_TESTING_LIB to the path of the testing library");
+  module = call_global("ffi.ModuleLoadFromFile", &path, 1);
+  path = module; /* the module stays loaded for the whole run */
+  (void)path;
+}
+
+/* The call must give `expected`. */
+static void conformance_call(const char* name, const char* function, TVMFFIAny* args, int32_t count,
+                             TVMFFIAny expected) {
+  TVMFFIObjectHandle f = global_function(function);
+  TVMFFIAny result = anyfn_none();
+  int ok = anyfn_call(f, args, count, &result) == 0 && same(&result, &expected);
+  conformance_count(ok, "call", name);
+  anyfn_release(&result);
+  anyfn_release_object(f);
+}
+
+/* The value goes out to a function of another language and comes back. */
+static void conformance_out(const char* name, TVMFFIAny value) {
+  conformance_call(name, "testing.echo", &value, 1, value);
+}
+
+/* The value comes in to a callback of this language and goes back. */
+static void conformance_in(const char* name, TVMFFIAny value) {
+  TVMFFIAny args[2];
+  args[0] = make_callback("echo");
+  args[1] = value;
+  conformance_call(name, "testing.apply", args, 2, value);
+  anyfn_release(&args[0]);
+}
+
+/* The call must fail with `kind` and `message`, and the process must go on. */
+static void conformance_fail(const char* name, const char* function, TVMFFIAny* args, int32_t count, const char* kind,
+                             const char* message) {
+  TVMFFIObjectHandle f = global_function(function), error = NULL;
+  TVMFFIAny result = anyfn_none();
+  int ok = anyfn_call(f, args, count, &result) != 0;
+  if (ok) {
+    const TVMFFIErrorCell* cell;
+    TVMFFIErrorMoveFromRaised(&error);
+    if (error == NULL) conformance_die(name);
+    cell = (const TVMFFIErrorCell*)(const void*)((TVMFFIObject*)error + 1);
+    ok = cell->kind.size == strlen(kind) && memcmp(cell->kind.data, kind, cell->kind.size) == 0 &&
+         cell->message.size == strlen(message) && memcmp(cell->message.data, message, cell->message.size) == 0;
+    if (!ok) {
+      printf("  expected %s: %s\n  got      %.*s: %.*s\n", kind, message, (int)cell->kind.size, cell->kind.data,
+             (int)cell->message.size, cell->message.data);
+    }
+    anyfn_release_object(error);
+  }
+  conformance_count(ok, "error", name);
+  anyfn_release(&result);
+  anyfn_release_object(f);
+  conformance_call(name, "testing.echo", (TVMFFIAny[]){anyfn_int(1)}, 1, anyfn_int(1));
+}
+
+static int conformance_end(void) {
+  printf("%d passed, %d failed\n", conformance_passed, conformance_failed);
+  return conformance_failed != 0;
+}
+
+#endif

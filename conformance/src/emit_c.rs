@@ -1,0 +1,111 @@
+//! Writes the corpus as a C program, to be compiled with `c/support.h`.
+
+use std::fmt::Write;
+
+use crate::{Corpus, Outcome, Value};
+
+/// The whole program.
+///
+/// # Errors
+/// A text that names a value which C cannot make.
+pub fn program(corpus: &Corpus) -> Result<String, String> {
+    let mut out = String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
+    out.push_str("int main(void) {\n  conformance_begin();\n");
+    for case in &corpus.values {
+        let _ = writeln!(out, "  {{\n    TVMFFIAny value = {};", expression(&case.value)?);
+        let _ = writeln!(out, "    conformance_out({}, value);", quote(case.name.as_bytes()));
+        let _ = writeln!(out, "    conformance_in({}, value);", quote(case.name.as_bytes()));
+        out.push_str("    conformance_release(&value);\n  }\n");
+    }
+    for case in &corpus.calls {
+        let args = case.args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
+        let count = args.len();
+        let (name, function) = (quote(case.name.as_bytes()), quote(case.function.as_bytes()));
+        let _ = writeln!(out, "  {{\n    TVMFFIAny args[{}] = {{{}}};", count.max(1), if count == 0 { "make_none()".into() } else { args.join(", ") });
+        match &case.outcome {
+            Outcome::Value(value) => {
+                let _ = writeln!(out, "    TVMFFIAny expected = {};", expression(value)?);
+                let _ = writeln!(out, "    conformance_call({name}, {function}, args, {count}, expected);");
+                out.push_str("    conformance_release(&expected);\n");
+            }
+            Outcome::Error { kind, message } => {
+                let (kind, message) = (quote(kind.as_bytes()), quote(message.as_bytes()));
+                let _ = writeln!(out, "    conformance_fail({name}, {function}, args, {count}, {kind}, {message});");
+            }
+        }
+        let _ = writeln!(out, "    for (int i = 0; i < {count}; ++i) conformance_release(&args[i]);\n  }}");
+    }
+    out.push_str("  return conformance_end();\n}\n");
+    Ok(out)
+}
+
+/// A C expression that makes an owned value.
+fn expression(value: &Value) -> Result<String, String> {
+    Ok(match value {
+        Value::None => "make_none()".into(),
+        Value::Bool(b) => format!("make_bool({})", i32::from(*b)),
+        Value::Int(i64::MIN) => "make_int(INT64_MIN)".into(),
+        Value::Int(n) => format!("make_int(INT64_C({n}))"),
+        Value::Float(x) => format!("make_float_bits(UINT64_C({:#x}))", x.to_bits()),
+        Value::Str(text) => format!("make_str({}, {})", quote(text.as_bytes()), text.len()),
+        Value::Bytes(bytes) => format!("make_bytes({}, {})", quote(bytes), bytes.len()),
+        Value::DType(name) => format!("make_dtype({})", quote(name.as_bytes())),
+        Value::Device(kind, number) => format!("make_device({kind}, {number})"),
+        Value::Opaque(address) => format!("make_opaque(UINT64_C({address}))"),
+        Value::Global(name) => format!("make_global({})", quote(name.as_bytes())),
+        Value::Callback(name) => format!("make_callback({})", quote(name.as_bytes())),
+        Value::Array(items) => many("make_array", items)?,
+        Value::Map(pairs) => many("make_map", &pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]).collect::<Vec<_>>())?,
+        Value::Shape(extents) => {
+            many("make_shape", &extents.iter().map(|n| Value::Int(*n)).collect::<Vec<_>>())?
+        }
+        Value::Tensor { dtype, shape, data } => {
+            let (code, bits, bytes) = Value::elements(dtype, data)?;
+            let shape: Vec<String> = shape.iter().map(|n| format!("INT64_C({n})")).collect();
+            let extents = if shape.is_empty() { "0".into() } else { shape.join(", ") };
+            format!(
+                "make_tensor({code}, {bits}, {}, (const int64_t[]){{{extents}}}, {}, {})",
+                shape.len(),
+                quote(&bytes),
+                bytes.len()
+            )
+        }
+    })
+}
+
+fn many(function: &str, items: &[Value]) -> Result<String, String> {
+    let items = items.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
+    let list = if items.is_empty() { "make_none()".into() } else { items.join(", ") };
+    Ok(format!("{function}({}, (TVMFFIAny[]){{{list}}})", items.len()))
+}
+
+/// A C string literal of any bytes: octal escapes for all that is not a plain character.
+fn quote(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for (i, byte) in bytes.iter().enumerate() {
+        if i > 0 && i % 512 == 0 {
+            out.push_str("\" \"");
+        }
+        match byte {
+            b'"' | b'\\' | b'?' => {
+                let _ = write!(out, "\\{}", *byte as char);
+            }
+            b' '..=b'~' => out.push(*byte as char),
+            other => {
+                let _ = write!(out, "\\{other:03o}");
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_every_byte() {
+        assert_eq!(quote(b"a\"\\\n\xff?"), r#""a\"\\\012\377\?""#);
+    }
+}

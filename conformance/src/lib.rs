@@ -1,0 +1,92 @@
+//! The conformance corpus: cases as data, read for the Rust runner and for the generator of the C runner.
+//!
+//! See `README.md` for what the files mean.
+
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+pub mod emit_c;
+pub mod value;
+
+pub use value::Value;
+
+/// A value that must survive the way out and back.
+#[derive(Debug)]
+pub struct ValueCase {
+    /// Name of the case.
+    pub name: String,
+    /// The value.
+    pub value: Value,
+}
+
+/// A call of a global function and what it must give.
+#[derive(Debug)]
+pub struct CallCase {
+    /// Name of the case.
+    pub name: String,
+    /// Name of the global function.
+    pub function: String,
+    /// The arguments.
+    pub args: Vec<Value>,
+    /// What the call gives.
+    pub outcome: Outcome,
+}
+
+/// What a call gives.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A result.
+    Value(Value),
+    /// An error of a kind with a message.
+    Error {
+        /// The kind, such as `TypeError`.
+        kind: String,
+        /// The whole message.
+        message: String,
+    },
+}
+
+/// The whole corpus.
+#[derive(Debug)]
+pub struct Corpus {
+    /// `values.json`
+    pub values: Vec<ValueCase>,
+    /// `calls.json` and `errors.json`
+    pub calls: Vec<CallCase>,
+}
+
+/// Reads the corpus of this source tree.
+///
+/// # Errors
+/// A text that names the file and the case which is malformed.
+pub fn load() -> Result<Corpus, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+    let read = |file: &str| -> Result<Vec<Json>, String> {
+        let text = std::fs::read_to_string(folder.join(file)).map_err(|e| format!("{file}: {e}"))?;
+        serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))
+    };
+    let name = |case: &Json| case["name"].as_str().map(str::to_string).ok_or(format!("a case without a name: {case}"));
+    let values = read("values.json")?
+        .iter()
+        .map(|case| Ok(ValueCase { name: name(case)?, value: Value::parse(&case["value"])? }))
+        .collect::<Result<_, String>>()?;
+    let mut calls = Vec::new();
+    for file in ["calls.json", "errors.json"] {
+        for case in &read(file)? {
+            calls.push(call_case(name(case)?, case).map_err(|e| format!("{file}: {e}"))?);
+        }
+    }
+    Ok(Corpus { values, calls })
+}
+
+fn call_case(name: String, case: &Json) -> Result<CallCase, String> {
+    let text = |json: &Json, key: &str| json[key].as_str().map(str::to_string).ok_or(format!("{name}: no `{key}`"));
+    let args = case["args"].as_array().ok_or(format!("{name}: no `args`"))?;
+    let outcome = match case.get("error") {
+        Some(error) => Outcome::Error { kind: text(error, "kind")?, message: text(error, "message")? },
+        None => Outcome::Value(Value::parse(case.get("result").ok_or(format!("{name}: no result"))?)?),
+    };
+    let args = args.iter().map(Value::parse).collect::<Result<_, _>>()?;
+    Ok(CallCase { function: text(case, "call")?, args, outcome, name })
+}

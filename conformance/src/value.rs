@@ -1,0 +1,136 @@
+//! Values of the corpus.
+
+use serde_json::Value as Json;
+
+/// A value of the corpus, before a frontend makes its own of it.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// `null`
+    None,
+    /// `true`, `false`
+    Bool(bool),
+    /// `{"int": n}`
+    Int(i64),
+    /// `{"float": "text"}`
+    Float(f64),
+    /// `{"str": ".."}`
+    Str(String),
+    /// `{"bytes": "hex"}`
+    Bytes(Vec<u8>),
+    /// `{"dtype": ".."}`
+    DType(String),
+    /// `{"device": [kind, number]}`
+    Device(i32, i32),
+    /// `{"opaque": address}`
+    Opaque(u64),
+    /// `{"global": "name"}`
+    Global(String),
+    /// `{"callback": "echo"}`
+    Callback(String),
+    /// `{"array": [..]}`
+    Array(Vec<Value>),
+    /// `{"map": [[k, v], ..]}`
+    Map(Vec<(Value, Value)>),
+    /// `{"shape": [..]}`
+    Shape(Vec<i64>),
+    /// `{"tensor": {..}}`
+    Tensor {
+        /// Element type.
+        dtype: String,
+        /// Extents.
+        shape: Vec<i64>,
+        /// Elements, as numbers.
+        data: Vec<f64>,
+    },
+}
+
+impl Value {
+    /// Reads a value of a case.
+    ///
+    /// # Errors
+    /// A text that shows what is malformed.
+    pub fn parse(json: &Json) -> Result<Value, String> {
+        let bad = || format!("malformed value {json}");
+        let tagged = match json {
+            Json::Null => return Ok(Value::None),
+            Json::Bool(b) => return Ok(Value::Bool(*b)),
+            Json::Object(object) if object.len() == 1 => object.iter().next().ok_or_else(bad)?,
+            _ => return Err(bad()),
+        };
+        let (tag, body) = (tagged.0.as_str(), tagged.1);
+        let text = || body.as_str().map(str::to_string).ok_or_else(bad);
+        let list = |json: &Json| json.as_array().cloned().ok_or_else(bad);
+        let ints = |json: &Json| list(json)?.iter().map(|n| n.as_i64().ok_or_else(bad)).collect::<Result<Vec<_>, _>>();
+        Ok(match tag {
+            "int" => Value::Int(body.as_i64().ok_or_else(bad)?),
+            "float" => Value::Float(text()?.parse().map_err(|_| bad())?),
+            "str" => Value::Str(text()?),
+            "bytes" => Value::Bytes(hex(&text()?).ok_or_else(bad)?),
+            "dtype" => Value::DType(text()?),
+            "device" => match ints(body)?[..] {
+                [kind, number] => Value::Device(kind as i32, number as i32),
+                _ => return Err(bad()),
+            },
+            "opaque" => Value::Opaque(body.as_u64().ok_or_else(bad)?),
+            "global" => Value::Global(text()?),
+            "callback" => Value::Callback(text()?),
+            "array" => Value::Array(list(body)?.iter().map(Value::parse).collect::<Result<_, _>>()?),
+            "map" => {
+                let pair = |pair: &Json| match list(pair)?.as_slice() {
+                    [key, value] => Ok((Value::parse(key)?, Value::parse(value)?)),
+                    _ => Err(bad()),
+                };
+                Value::Map(list(body)?.iter().map(pair).collect::<Result<_, _>>()?)
+            }
+            "shape" => Value::Shape(ints(body)?),
+            "tensor" => Value::Tensor {
+                dtype: body["dtype"].as_str().ok_or_else(bad)?.to_string(),
+                shape: ints(&body["shape"])?,
+                data: list(&body["data"])?.iter().map(|n| n.as_f64().ok_or_else(bad)).collect::<Result<_, _>>()?,
+            },
+            _ => return Err(bad()),
+        })
+    }
+
+    /// Element type of a tensor as `(code, bits, bytes of each element)`.
+    ///
+    /// # Errors
+    /// The name of an element type that the corpus does not use.
+    pub fn elements(dtype: &str, data: &[f64]) -> Result<(u8, u8, Vec<u8>), String> {
+        macro_rules! pack {
+            ($ty:ty, $code:literal) => {
+                Ok(($code, 8 * size_of::<$ty>() as u8, data.iter().flat_map(|x| (*x as $ty).to_ne_bytes()).collect()))
+            };
+        }
+        match dtype {
+            "float32" => pack!(f32, 2),
+            "float64" => pack!(f64, 2),
+            "int8" => pack!(i8, 0),
+            "int32" => pack!(i32, 0),
+            "int64" => pack!(i64, 0),
+            "uint8" => pack!(u8, 1),
+            other => Err(format!("no tensors of {other} in the corpus")),
+        }
+    }
+}
+
+fn hex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_is_malformed() {
+        for text in ["1", "[1]", "{}", r#"{"int": "1"}"#, r#"{"bytes": "0g"}"#, r#"{"what": 1}"#, r#"{"int":1,"str":""}"#]
+        {
+            let json = serde_json::from_str(text).unwrap();
+            assert!(Value::parse(&json).is_err(), "{text}");
+        }
+    }
+}

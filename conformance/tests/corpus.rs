@@ -1,0 +1,102 @@
+//! The corpus through Rust.
+
+use anyfn::{Any, Array, DType, Device, Error, Map, PackedFunc, Result, Shape, Tensor, registry};
+use anyfn_conformance::{Outcome, Value};
+use anyfn_host as _;
+use anyfn_testing as _;
+
+/// Makes the Rust value of a corpus value.
+fn make(value: &Value) -> Result<Any> {
+    Ok(match value {
+        Value::None => Any::NONE,
+        Value::Bool(b) => Any::new(*b)?,
+        Value::Int(n) => Any::new(*n)?,
+        Value::Float(x) => Any::new(*x)?,
+        Value::Str(text) => Any::new(text.as_str())?,
+        Value::Bytes(bytes) => Any::new(&bytes[..])?,
+        Value::DType(name) => Any::new(name.parse::<DType>()?)?,
+        Value::Device(kind, number) => Any::new(Device::new(*kind, *number))?,
+        Value::Opaque(address) => Any::new(*address as usize as *mut std::ffi::c_void)?,
+        Value::Global(name) => Any::new(registry::get(name)?)?,
+        Value::Callback(name) => Any::new(callback(name))?,
+        Value::Array(items) => Any::new(items.iter().map(make).collect::<Result<Array>>()?)?,
+        Value::Map(pairs) => {
+            Any::new(pairs.iter().map(|(k, v)| Ok((make(k)?, make(v)?))).collect::<Result<Map>>()?)?
+        }
+        Value::Shape(extents) => Any::new(Shape::from(&extents[..]))?,
+        Value::Tensor { dtype, shape, data } => Any::new(tensor(dtype, shape, data)?)?,
+    })
+}
+
+fn callback(name: &str) -> PackedFunc {
+    match name {
+        "echo" => PackedFunc::new(|args| args.get::<Any>(0)),
+        "count" => PackedFunc::new(|args| Any::new(args.len())),
+        "fail" => PackedFunc::new(|_| Err(Error::new("ValueError", "callback failed"))),
+        other => panic!("unknown callback {other}"),
+    }
+}
+
+fn tensor(dtype: &str, shape: &[i64], data: &[f64]) -> Result<Tensor> {
+    let (code, bits, bytes) = Value::elements(dtype, data).map_err(|e| Error::new("ValueError", &e))?;
+    Tensor::from_bytes(DType::new(code, bits, 1), shape, &bytes)
+}
+
+/// Whether two values are the same to the corpus: same types, same content, same order.
+fn same(a: &Any, b: &Any) -> bool {
+    if let (Ok(x), Ok(y)) = (a.get::<Array>(), b.get::<Array>()) {
+        return x.len() == y.len() && x.iter().zip(y.iter()).all(|(x, y)| same(&x, &y));
+    }
+    if let (Ok(x), Ok(y)) = (a.get::<Map>(), b.get::<Map>()) {
+        let pairs = x.iter().zip(y.iter());
+        return x.len() == y.len() && pairs.into_iter().all(|((k, v), (l, w))| same(&k, &l) && same(&v, &w));
+    }
+    if let (Ok(x), Ok(y)) = (a.get::<Shape>(), b.get::<Shape>()) {
+        return x == y;
+    }
+    if let (Ok(x), Ok(y)) = (a.get::<Tensor>(), b.get::<Tensor>()) {
+        let (x, y) = (x.view(), y.view());
+        return x.dtype() == y.dtype() && x.shape() == y.shape() && x.to_bytes().unwrap() == y.to_bytes().unwrap();
+    }
+    a == b
+}
+
+#[test]
+fn every_value_goes_out_and_in() {
+    let corpus = anyfn_conformance::load().unwrap();
+    assert!(corpus.values.len() > 50);
+    let (echo, apply) = (registry::get("testing.echo").unwrap(), registry::get("testing.apply").unwrap());
+    let mut failed = Vec::new();
+    for case in &corpus.values {
+        let value = make(&case.value).unwrap();
+        let out = echo.call((&value,)).unwrap();
+        let back = apply.call((callback("echo"), &value)).unwrap();
+        if !same(&out, &value) || !same(&back, &value) {
+            failed.push((&case.name, out, back));
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn every_call_gives_what_the_corpus_says() {
+    let corpus = anyfn_conformance::load().unwrap();
+    assert!(corpus.calls.len() > 50);
+    let mut failed = Vec::new();
+    for case in &corpus.calls {
+        let function = registry::get(&case.function).unwrap();
+        let args: Vec<Any> = case.args.iter().map(|value| make(value).unwrap()).collect();
+        let got = function.call(&args[..]);
+        let ok = match (&case.outcome, &got) {
+            (Outcome::Value(expected), Ok(got)) => same(&make(expected).unwrap(), got),
+            (Outcome::Error { kind, message }, Err(got)) => got.kind() == kind && got.message() == message,
+            _ => false,
+        };
+        if !ok {
+            failed.push((&case.name, got));
+        }
+        let alive = registry::get("testing.echo").unwrap().call((1,)).unwrap();
+        assert_eq!(alive.get::<i64>().unwrap(), 1);
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
