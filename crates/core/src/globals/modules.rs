@@ -1,0 +1,6 @@
+//! `ffi.*` functions of modules.
+
+/// Registers them.
+pub(crate) fn register() -> anyfn::Result<()> {
+    Ok(())
+}
