@@ -1,13 +1,15 @@
 //! Compiles and runs what is written in C: the headers, and the programs in `bindings/c/tests`.
 //!
-//! Each test is one file and one program; exit code 0 is a pass. It finds the built libraries in the folder that the
-//! environment variable `ANYFN_LIB_DIR` names, and a place for files of its own in `ANYFN_SCRATCH_DIR`.
+//! Each test is one file and one program; exit code 0 is a pass. Environment variables tell it where things are:
+//! `ANYFN_LIB_DIR` the built libraries, `ANYFN_TESTING_LIB` the library of sample functions, `ANYFN_SCRATCH_DIR` a place
+//! for files of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::Cmd;
 use crate::runner::Run;
+use crate::steps::cargo_cmd;
 use crate::{Result, paths};
 
 const TESTS: &str = "bindings/c/tests";
@@ -113,9 +115,11 @@ pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
-/// Runs one program that stands elsewhere.
-pub(crate) fn run_program(run: &Run, file: &str) -> Result<()> {
-    build_and_run(run, &paths::root().join(file), Mode::Plain)
+/// The conformance corpus as a C program.
+pub(crate) fn conformance(run: &Run) -> Result<()> {
+    let file = scratch("conformance")?.join("conformance.c");
+    run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
+    build_and_run(run, &file, Mode::Plain)
 }
 
 fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
@@ -134,6 +138,8 @@ fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
             .words(sanitize)
             .arg("-I")
             .arg(paths::root().join(INCLUDE))
+            .arg("-I")
+            .arg(paths::root().join("conformance/c"))
             .arg(file)
             .arg("-o")
             .arg(&program)
@@ -150,7 +156,12 @@ fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
     } else {
         Cmd::new(&program)
     };
-    run.cmd(started.env("ANYFN_LIB_DIR", &lib_dir).env("ANYFN_SCRATCH_DIR", &dir))
+    run.cmd(
+        started
+            .env("ANYFN_LIB_DIR", &lib_dir)
+            .env("ANYFN_TESTING_LIB", lib_dir.join("libanyfn_testing.so"))
+            .env("ANYFN_SCRATCH_DIR", &dir),
+    )
 }
 
 fn scratch(name: &str) -> Result<PathBuf> {

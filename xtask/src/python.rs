@@ -53,9 +53,10 @@ pub(crate) fn unavailable() -> Option<String> {
     paths::python().is_none().then(|| "no Python environment; `./x setup` makes it".to_owned())
 }
 
-/// Runs the tests in a folder.
-pub(crate) fn pytest(run: &Run, folder: &str) -> Result<()> {
-    run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").arg(folder))
+/// Runs the tests in a folder or a file, without those in some files.
+pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
+    let ignored = without.iter().map(|file| format!("--ignore={file}"));
+    run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").args(ignored).arg(tests))
 }
 
 /// Runs a program with its output in the step's log.
@@ -75,5 +76,6 @@ fn command() -> Result<Cmd> {
         .env("PYTHONPATH", paths::root().join("bindings/python"))
         .env("PYTHONUNBUFFERED", "1")
         .env("ANYFN_LIB_DIR", paths::build_dir())
+        .env("ANYFN_TESTING_LIB", paths::build_dir().join("libanyfn_testing.so"))
         .env("ANYFN_ROOT", paths::root()))
 }

@@ -332,7 +332,15 @@ impl Out {
     fn alias(&mut self, alias: &Alias) -> Result<()> {
         self.raw("\n");
         self.doc("", &alias.doc);
-        self.line("", &format!("typedef {};", declare(&alias.ty, &alias.name)?));
+        let text = format!("typedef {};", declare(&alias.ty, &alias.name)?);
+        // The last parenthesis that opens is the one of the parameters.
+        match text.rsplit_once(")(") {
+            Some((head, params)) => {
+                let params: Vec<_> = params.trim_end_matches(");").split(", ").map(str::to_owned).collect();
+                self.signature("", &format!("{head})"), &params);
+            }
+            None => self.line("", &text),
+        }
         Ok(())
     }
 
@@ -382,8 +390,23 @@ impl Out {
     fn function(&mut self, function: &Function) -> Result<()> {
         self.raw("\n");
         self.doc("", &function.doc);
-        self.line("", &format!("ANYFN_DLL {} {}({});", ret(function)?, function.name, params(function)?));
+        let head = format!("ANYFN_DLL {} {}", ret(function)?, function.name);
+        self.signature("", &head, &params(function)?);
         Ok(())
+    }
+
+    /// A function's head and its parameters, on a line each where they do not fit on one.
+    fn signature(&mut self, indent: &str, head: &str, params: &[String]) {
+        const WIDTH: usize = 110;
+        let one_line = format!("{head}({});", params.join(", "));
+        if indent.len() + one_line.len() <= WIDTH {
+            return self.line(indent, &one_line);
+        }
+        self.line(indent, &format!("{head}("));
+        for (i, param) in params.iter().enumerate() {
+            let end = if i + 1 < params.len() { "," } else { ");" };
+            self.line(indent, &format!("    {param}{end}"));
+        }
     }
 
     /// The struct behind `anyfn_api`. In Rust a macro writes it, so the fields in front are repeated here; the
@@ -411,7 +434,7 @@ struct AnyfnApi {
 ",
         );
         for f in functions {
-            self.line("  ", &format!("{} (*{})({});", ret(f)?, f.name, params(f)?));
+            self.signature("  ", &format!("{} (*{})", ret(f)?, f.name), &params(f)?);
         }
         self.raw("};\ntypedef struct AnyfnApi AnyfnApi;\n");
         Ok(())
@@ -422,10 +445,10 @@ fn ret(function: &Function) -> Result<String> {
     function.ret.as_ref().map_or_else(|| Ok("void".to_owned()), named)
 }
 
-fn params(function: &Function) -> Result<String> {
+/// The parameters of a function; `void` when there are none.
+fn params(function: &Function) -> Result<Vec<String>> {
     if function.params.is_empty() {
-        return Ok("void".to_owned());
+        return Ok(vec!["void".to_owned()]);
     }
-    let params: Result<Vec<_>> = function.params.iter().map(|p| declare(&p.ty, &p.name)).collect();
-    Ok(params?.join(", "))
+    function.params.iter().map(|p| declare(&p.ty, &p.name)).collect()
 }

@@ -21,13 +21,14 @@ const EDGES: &[(&str, &[&str])] = &[
     // Takes the function table from the library that it opens; a dependency on `anyfn` would leave undefined symbols.
     ("anyfn-python", &["anyfn-abi"]),
     ("anyfn-testing", &PLUGIN),
-    ("anyfn-conformance", &PROGRAM),
-    ("anyfn-benches", &PROGRAM),
+    ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
+    ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),
 ];
 
 const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
 const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
+const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
 /// Crates that nothing may depend on, in tests neither: they hold the C doors a second time.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];

@@ -155,7 +155,11 @@ typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 typedef void (*DLPackSetError)(void* error_ctx, const char* kind, const char* message);
 
 /** Allocates a tensor like `prototype` (its `data` is ignored); 0 is success. */
-typedef int (*DLPackManagedTensorAllocator)(DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx, DLPackSetError set_error);
+typedef int (*DLPackManagedTensorAllocator)(
+    DLTensor* prototype,
+    DLManagedTensorVersioned** out,
+    void* error_ctx,
+    DLPackSetError set_error);
 
 /** Version of DLPack. */
 struct DLPackVersion {
@@ -725,7 +729,11 @@ ANYFN_DLL int TVMFFIObjectDecRef(TVMFFIObjectHandle obj);
  *
  * Only `kTVMFFIOpaquePyObject` is allowed as type.
  */
-ANYFN_DLL int TVMFFIObjectCreateOpaque(void* handle, int32_t type_index, void (*deleter)(void* handle), TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFIObjectCreateOpaque(
+    void* handle,
+    int32_t type_index,
+    void (*deleter)(void* handle),
+    TVMFFIObjectHandle* out);
 
 /** Returns the allocator that objects are to be made with; never NULL. Borrowed. */
 ANYFN_DLL TVMFFICustomAllocator* TVMFFIGetCustomAllocator(void);
@@ -742,7 +750,11 @@ ANYFN_DLL int TVMFFITypeKeyToIndex(const TVMFFIByteArray* type_key, int32_t* out
  * `safe_call` receives `self` as its first argument; if both `self` and `deleter` are NULL it receives the
  * function object itself.
  */
-ANYFN_DLL int TVMFFIFunctionCreate(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self), TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFIFunctionCreate(
+    void* self,
+    TVMFFISafeCallType safe_call,
+    void (*deleter)(void* self),
+    TVMFFIObjectHandle* out);
 
 /** Looks a global function up. A missing one is no error: `*out` is NULL then. */
 ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
@@ -751,7 +763,11 @@ ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectH
 ANYFN_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
 
 /** Calls a function. `*result` must be None on entry. */
-ANYFN_DLL int TVMFFIFunctionCall(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
+ANYFN_DLL int TVMFFIFunctionCall(
+    TVMFFIObjectHandle func,
+    TVMFFIAny* args,
+    int32_t num_args,
+    TVMFFIAny* result);
 
 /** Takes the error out of this thread's raised slot; NULL if there is none. */
 ANYFN_DLL void TVMFFIErrorMoveFromRaised(TVMFFIObjectHandle* result);
@@ -763,13 +779,26 @@ ANYFN_DLL void TVMFFIErrorSetRaised(TVMFFIObjectHandle error);
 ANYFN_DLL void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
 /** Raises an error whose message is the concatenation of parts; NULL parts are skipped. */
-ANYFN_DLL void TVMFFIErrorSetRaisedFromCStrParts(const char* kind, const char** message_parts, int32_t num_parts);
+ANYFN_DLL void TVMFFIErrorSetRaisedFromCStrParts(
+    const char* kind,
+    const char** message_parts,
+    int32_t num_parts);
 
 /** Makes an error. -1 means out of memory; nothing is raised then. */
-ANYFN_DLL int TVMFFIErrorCreate(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFIErrorCreate(
+    const TVMFFIByteArray* kind,
+    const TVMFFIByteArray* message,
+    const TVMFFIByteArray* backtrace,
+    TVMFFIObjectHandle* out);
 
 /** Makes an error with a cause and further context, each an object or NULL. -1 means out of memory. */
-ANYFN_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace, TVMFFIObjectHandle cause_chain, TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(
+    const TVMFFIByteArray* kind,
+    const TVMFFIByteArray* message,
+    const TVMFFIByteArray* backtrace,
+    TVMFFIObjectHandle cause_chain,
+    TVMFFIObjectHandle extra_context,
+    TVMFFIObjectHandle* out);
 
 /**
  * Makes a tensor of a DLPack tensor and takes that one over on success.
@@ -777,13 +806,21 @@ ANYFN_DLL int TVMFFIErrorCreateWithCauseAndExtraContext(const TVMFFIByteArray* k
  * `require_alignment` is in bytes, 0 for none. `RuntimeError` if the data is not aligned or not contiguous as
  * required; the caller still owns `from` then.
  */
-ANYFN_DLL int TVMFFITensorFromDLPack(DLManagedTensor* from, int32_t require_alignment, int32_t require_contiguous, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFITensorFromDLPack(
+    DLManagedTensor* from,
+    int32_t require_alignment,
+    int32_t require_contiguous,
+    TVMFFIObjectHandle* out);
 
 /** Exports a tensor; the result holds a reference until its deleter is called. */
 ANYFN_DLL int TVMFFITensorToDLPack(TVMFFIObjectHandle from, DLManagedTensor** out);
 
 /** Like `TVMFFITensorFromDLPack`, for DLPack 1.0 and later. */
-ANYFN_DLL int TVMFFITensorFromDLPackVersioned(DLManagedTensorVersioned* from, int32_t require_alignment, int32_t require_contiguous, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFITensorFromDLPackVersioned(
+    DLManagedTensorVersioned* from,
+    int32_t require_alignment,
+    int32_t require_contiguous,
+    TVMFFIObjectHandle* out);
 
 /** Like `TVMFFITensorToDLPack`, for DLPack 1.0 and later. */
 ANYFN_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
@@ -793,7 +830,10 @@ ANYFN_DLL int TVMFFITensorToDLPackVersioned(TVMFFIObjectHandle from, DLManagedTe
  *
  * Shape and strides (required when there are dimensions) are copied; nothing is checked against `source`.
  */
-ANYFN_DLL int TVMFFITensorCreateUnsafeView(TVMFFIObjectHandle source, const DLTensor* prototype, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFITensorCreateUnsafeView(
+    TVMFFIObjectHandle source,
+    const DLTensor* prototype,
+    TVMFFIObjectHandle* out);
 
 /** Makes a string; up to 7 bytes live in the value itself. The bytes are copied. */
 ANYFN_DLL int TVMFFIStringFromByteArray(const TVMFFIByteArray* input, TVMFFIAny* out);
@@ -841,7 +881,10 @@ ANYFN_DLL int TVMFFITypeRegisterMetadata(int32_t type_index, const TVMFFITypeMet
  *
  * `RuntimeError` if it is set.
  */
-ANYFN_DLL int TVMFFITypeRegisterAttr(int32_t type_index, const TVMFFIByteArray* attr_name, const TVMFFIAny* attr_value);
+ANYFN_DLL int TVMFFITypeRegisterAttr(
+    int32_t type_index,
+    const TVMFFIByteArray* attr_name,
+    const TVMFFIAny* attr_value);
 
 /** Returns the column of an attribute, at a stable address; NULL if nothing has registered it so far. */
 ANYFN_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteArray* attr_name);
@@ -852,7 +895,11 @@ ANYFN_DLL const TVMFFITypeAttrColumn* TVMFFIGetTypeAttrColumn(const TVMFFIByteAr
  * The first line is made of `filename`, `lineno` and `func` (if given). Native frames follow only when the
  * environment variable `ANYFN_BACKTRACE` is 1.
  */
-ANYFN_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int lineno, const char* func, int cross_ffi_boundary);
+ANYFN_DLL const TVMFFIByteArray* TVMFFIBacktrace(
+    const char* filename,
+    int lineno,
+    const char* func,
+    int cross_ffi_boundary);
 
 /**
  * Returns the index of a type and registers the type first if its key is new.
@@ -861,7 +908,13 @@ ANYFN_DLL const TVMFFIByteArray* TVMFFIBacktrace(const char* filename, int linen
  * to only ask for the index. The result is negative when the type does not exist (-2) or cannot be made (-1, and
  * an error is raised).
  */
-ANYFN_DLL int32_t TVMFFITypeGetOrAllocIndex(const TVMFFIByteArray* type_key, int32_t static_type_index, int32_t type_depth, int32_t num_child_slots, int32_t child_slots_can_overflow, int32_t parent_type_index);
+ANYFN_DLL int32_t TVMFFITypeGetOrAllocIndex(
+    const TVMFFIByteArray* type_key,
+    int32_t static_type_index,
+    int32_t type_depth,
+    int32_t num_child_slots,
+    int32_t child_slots_can_overflow,
+    int32_t parent_type_index);
 
 /** Returns what is known of a type, at a stable address; NULL (and an error is raised) for an unknown index. */
 ANYFN_DLL const TVMFFITypeInfo* TVMFFIGetTypeInfo(int32_t type_index);
@@ -877,7 +930,11 @@ ANYFN_DLL int TVMFFIHandleInitOnce(void** handle_addr, int (*init_func)(void** r
 ANYFN_DLL int TVMFFIHandleDeinitOnce(void** handle_addr, int (*deinit_func)(void* handle));
 
 /** Sets this thread's current stream of a device; `*opt_out_original_stream` (if not NULL) gets the old one. */
-ANYFN_DLL int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream, TVMFFIStreamHandle* opt_out_original_stream);
+ANYFN_DLL int TVMFFIEnvSetStream(
+    int32_t device_type,
+    int32_t device_id,
+    TVMFFIStreamHandle stream,
+    TVMFFIStreamHandle* opt_out_original_stream);
 
 /** Returns this thread's current stream of a device; NULL is the default stream. */
 ANYFN_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t device_id);
@@ -887,7 +944,10 @@ ANYFN_DLL TVMFFIStreamHandle TVMFFIEnvGetStream(int32_t device_type, int32_t dev
  *
  * `*opt_out_original_allocator` (if not NULL) gets this thread's old one.
  */
-ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(DLPackManagedTensorAllocator allocator, int write_to_global_context, DLPackManagedTensorAllocator* opt_out_original_allocator);
+ANYFN_DLL int TVMFFIEnvSetDLPackManagedTensorAllocator(
+    DLPackManagedTensorAllocator allocator,
+    int write_to_global_context,
+    DLPackManagedTensorAllocator* opt_out_original_allocator);
 
 /** Returns the tensor allocator of this thread, else the global one, else NULL. */
 ANYFN_DLL DLPackManagedTensorAllocator TVMFFIEnvGetDLPackManagedTensorAllocator(void);
@@ -911,7 +971,10 @@ ANYFN_DLL int TVMFFIEnvRegisterCAPI(const char* name, void* symbol);
  * `library_ctx` is what the loader wrote into `__tvm_ffi__library_ctx`. The function in `*out` is borrowed: the
  * module keeps it. `RuntimeError` if there is none.
  */
-ANYFN_DLL int TVMFFIEnvModLookupFromImports(TVMFFIObjectHandle library_ctx, const char* func_name, TVMFFIObjectHandle* out);
+ANYFN_DLL int TVMFFIEnvModLookupFromImports(
+    TVMFFIObjectHandle library_ctx,
+    const char* func_name,
+    TVMFFIObjectHandle* out);
 
 /** Makes each library loaded from now on get `symbol` in its pointer variable `name`, if it has one. */
 ANYFN_DLL int TVMFFIEnvModRegisterContextSymbol(const char* name, void* symbol);
@@ -939,11 +1002,19 @@ struct AnyfnApi {
   void (*TVMFFIGetVersion)(TVMFFIVersion* out_version);
   int (*TVMFFIObjectIncRef)(TVMFFIObjectHandle obj);
   int (*TVMFFIObjectDecRef)(TVMFFIObjectHandle obj);
-  int (*TVMFFIObjectCreateOpaque)(void* handle, int32_t type_index, void (*deleter)(void* handle), TVMFFIObjectHandle* out);
+  int (*TVMFFIObjectCreateOpaque)(
+      void* handle,
+      int32_t type_index,
+      void (*deleter)(void* handle),
+      TVMFFIObjectHandle* out);
   TVMFFICustomAllocator* (*TVMFFIGetCustomAllocator)(void);
   int (*TVMFFISetCustomAllocator)(TVMFFICustomAllocator* allocator);
   int (*TVMFFITypeKeyToIndex)(const TVMFFIByteArray* type_key, int32_t* out_tindex);
-  int (*TVMFFIFunctionCreate)(void* self, TVMFFISafeCallType safe_call, void (*deleter)(void* self), TVMFFIObjectHandle* out);
+  int (*TVMFFIFunctionCreate)(
+      void* self,
+      TVMFFISafeCallType safe_call,
+      void (*deleter)(void* self),
+      TVMFFIObjectHandle* out);
   int (*TVMFFIFunctionGetGlobal)(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
   int (*TVMFFIAnyViewToOwnedAny)(const TVMFFIAny* any_view, TVMFFIAny* out);
   int (*TVMFFIFunctionCall)(TVMFFIObjectHandle func, TVMFFIAny* args, int32_t num_args, TVMFFIAny* result);
@@ -951,13 +1022,34 @@ struct AnyfnApi {
   void (*TVMFFIErrorSetRaised)(TVMFFIObjectHandle error);
   void (*TVMFFIErrorSetRaisedFromCStr)(const char* kind, const char* message);
   void (*TVMFFIErrorSetRaisedFromCStrParts)(const char* kind, const char** message_parts, int32_t num_parts);
-  int (*TVMFFIErrorCreate)(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace, TVMFFIObjectHandle* out);
-  int (*TVMFFIErrorCreateWithCauseAndExtraContext)(const TVMFFIByteArray* kind, const TVMFFIByteArray* message, const TVMFFIByteArray* backtrace, TVMFFIObjectHandle cause_chain, TVMFFIObjectHandle extra_context, TVMFFIObjectHandle* out);
-  int (*TVMFFITensorFromDLPack)(DLManagedTensor* from, int32_t require_alignment, int32_t require_contiguous, TVMFFIObjectHandle* out);
+  int (*TVMFFIErrorCreate)(
+      const TVMFFIByteArray* kind,
+      const TVMFFIByteArray* message,
+      const TVMFFIByteArray* backtrace,
+      TVMFFIObjectHandle* out);
+  int (*TVMFFIErrorCreateWithCauseAndExtraContext)(
+      const TVMFFIByteArray* kind,
+      const TVMFFIByteArray* message,
+      const TVMFFIByteArray* backtrace,
+      TVMFFIObjectHandle cause_chain,
+      TVMFFIObjectHandle extra_context,
+      TVMFFIObjectHandle* out);
+  int (*TVMFFITensorFromDLPack)(
+      DLManagedTensor* from,
+      int32_t require_alignment,
+      int32_t require_contiguous,
+      TVMFFIObjectHandle* out);
   int (*TVMFFITensorToDLPack)(TVMFFIObjectHandle from, DLManagedTensor** out);
-  int (*TVMFFITensorFromDLPackVersioned)(DLManagedTensorVersioned* from, int32_t require_alignment, int32_t require_contiguous, TVMFFIObjectHandle* out);
+  int (*TVMFFITensorFromDLPackVersioned)(
+      DLManagedTensorVersioned* from,
+      int32_t require_alignment,
+      int32_t require_contiguous,
+      TVMFFIObjectHandle* out);
   int (*TVMFFITensorToDLPackVersioned)(TVMFFIObjectHandle from, DLManagedTensorVersioned** out);
-  int (*TVMFFITensorCreateUnsafeView)(TVMFFIObjectHandle source, const DLTensor* prototype, TVMFFIObjectHandle* out);
+  int (*TVMFFITensorCreateUnsafeView)(
+      TVMFFIObjectHandle source,
+      const DLTensor* prototype,
+      TVMFFIObjectHandle* out);
   int (*TVMFFIStringFromByteArray)(const TVMFFIByteArray* input, TVMFFIAny* out);
   int (*TVMFFIBytesFromByteArray)(const TVMFFIByteArray* input, TVMFFIAny* out);
   int (*TVMFFIBigIntFromByteArray)(const TVMFFIByteArray* input, TVMFFIAny* out);
@@ -969,21 +1061,44 @@ struct AnyfnApi {
   int (*TVMFFITypeRegisterField)(int32_t type_index, const TVMFFIFieldInfo* info);
   int (*TVMFFITypeRegisterMethod)(int32_t type_index, const TVMFFIMethodInfo* info);
   int (*TVMFFITypeRegisterMetadata)(int32_t type_index, const TVMFFITypeMetadata* metadata);
-  int (*TVMFFITypeRegisterAttr)(int32_t type_index, const TVMFFIByteArray* attr_name, const TVMFFIAny* attr_value);
+  int (*TVMFFITypeRegisterAttr)(
+      int32_t type_index,
+      const TVMFFIByteArray* attr_name,
+      const TVMFFIAny* attr_value);
   const TVMFFITypeAttrColumn* (*TVMFFIGetTypeAttrColumn)(const TVMFFIByteArray* attr_name);
-  const TVMFFIByteArray* (*TVMFFIBacktrace)(const char* filename, int lineno, const char* func, int cross_ffi_boundary);
-  int32_t (*TVMFFITypeGetOrAllocIndex)(const TVMFFIByteArray* type_key, int32_t static_type_index, int32_t type_depth, int32_t num_child_slots, int32_t child_slots_can_overflow, int32_t parent_type_index);
+  const TVMFFIByteArray* (*TVMFFIBacktrace)(
+      const char* filename,
+      int lineno,
+      const char* func,
+      int cross_ffi_boundary);
+  int32_t (*TVMFFITypeGetOrAllocIndex)(
+      const TVMFFIByteArray* type_key,
+      int32_t static_type_index,
+      int32_t type_depth,
+      int32_t num_child_slots,
+      int32_t child_slots_can_overflow,
+      int32_t parent_type_index);
   const TVMFFITypeInfo* (*TVMFFIGetTypeInfo)(int32_t type_index);
   int (*TVMFFIHandleInitOnce)(void** handle_addr, int (*init_func)(void** result));
   int (*TVMFFIHandleDeinitOnce)(void** handle_addr, int (*deinit_func)(void* handle));
-  int (*TVMFFIEnvSetStream)(int32_t device_type, int32_t device_id, TVMFFIStreamHandle stream, TVMFFIStreamHandle* opt_out_original_stream);
+  int (*TVMFFIEnvSetStream)(
+      int32_t device_type,
+      int32_t device_id,
+      TVMFFIStreamHandle stream,
+      TVMFFIStreamHandle* opt_out_original_stream);
   TVMFFIStreamHandle (*TVMFFIEnvGetStream)(int32_t device_type, int32_t device_id);
-  int (*TVMFFIEnvSetDLPackManagedTensorAllocator)(DLPackManagedTensorAllocator allocator, int write_to_global_context, DLPackManagedTensorAllocator* opt_out_original_allocator);
+  int (*TVMFFIEnvSetDLPackManagedTensorAllocator)(
+      DLPackManagedTensorAllocator allocator,
+      int write_to_global_context,
+      DLPackManagedTensorAllocator* opt_out_original_allocator);
   DLPackManagedTensorAllocator (*TVMFFIEnvGetDLPackManagedTensorAllocator)(void);
   int (*TVMFFIEnvTensorAlloc)(DLTensor* prototype, TVMFFIObjectHandle* out);
   int (*TVMFFIEnvCheckSignals)(void);
   int (*TVMFFIEnvRegisterCAPI)(const char* name, void* symbol);
-  int (*TVMFFIEnvModLookupFromImports)(TVMFFIObjectHandle library_ctx, const char* func_name, TVMFFIObjectHandle* out);
+  int (*TVMFFIEnvModLookupFromImports)(
+      TVMFFIObjectHandle library_ctx,
+      const char* func_name,
+      TVMFFIObjectHandle* out);
   int (*TVMFFIEnvModRegisterContextSymbol)(const char* name, void* symbol);
   int (*TVMFFIEnvModRegisterSystemLibSymbol)(const char* name, void* symbol);
 };
