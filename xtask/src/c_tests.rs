@@ -44,7 +44,33 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
         compile_only(run, &file, &[])?;
     }
-    compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])
+    compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
+    readme_samples(run, &dir)
+}
+
+/// The samples in C of README.md, optimised, since some warnings need that.
+fn readme_samples(run: &Run, dir: &Path) -> Result<()> {
+    let path = paths::root().join("README.md");
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let samples = text.split("```c\n").skip(1).filter_map(|rest| rest.split_once("```"));
+    for (i, (sample, _)) in samples.enumerate() {
+        let file = dir.join(format!("readme_{i}.c"));
+        fs::write(&file, sample).map_err(|e| format!("{}: {e}", file.display()))?;
+        for level in ["-O2", "-Os"] {
+            run.cmd(
+                Cmd::new(cc())
+                    .words(STRICT)
+                    .words("-std=c11 -fPIC -shared")
+                    .arg(level)
+                    .arg("-I")
+                    .arg(paths::root().join(INCLUDE))
+                    .arg(&file)
+                    .arg("-o")
+                    .arg(file.with_extension("so")),
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// The headers behind those of tvm-ffi, whose structs the layout check compares as well.

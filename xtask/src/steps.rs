@@ -33,7 +33,7 @@ const RUNTIME_AND_C: &[&str] = &[
     "examples",
     "xtask/src",
 ];
-const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup"];
+const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup", "README.md"];
 const ALL_RUST: &[&str] = &[
     "crates",
     "testing",

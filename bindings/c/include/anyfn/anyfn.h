@@ -253,11 +253,17 @@ static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
   return name;
 }
 
+/*
+ * The helpers below return a constant after raising, and not what anyfn_raise() returns: so the compiler sees that an
+ * output is set whenever a helper returns 0.
+ */
+
 /** Raises `TypeError` for argument `i`. Always returns -1. */
 static inline int anyfn_raise_arg(const TVMFFIAny* args, int32_t i, const char* expected) {
   TVMFFIByteArray got = anyfn_type_name(&args[i]);
-  return anyfn_raise("TypeError", "Mismatched type on argument #%d. Expected `%s` but got `%.*s`", (int)i, expected,
+  (void)anyfn_raise("TypeError", "Mismatched type on argument #%d. Expected `%s` but got `%.*s`", (int)i, expected,
                      (int)got.size, got.data);
+  return -1;
 }
 
 /* ---- Reading arguments --------------------------------------------------------------------------------------- */
@@ -267,8 +273,9 @@ ANYFN_MUST_USE static inline int anyfn_check_num_args(int32_t num_args, int32_t 
   if (num_args == expected) {
     return 0;
   }
-  return anyfn_raise("TypeError", "Mismatched number of arguments. Expected %d but got %d arguments", (int)expected,
+  (void)anyfn_raise("TypeError", "Mismatched number of arguments. Expected %d but got %d arguments", (int)expected,
                      (int)num_args);
+  return -1;
 }
 
 /** Checks that there is an argument `i`. `TypeError` if there are fewer. */
@@ -276,13 +283,16 @@ ANYFN_MUST_USE static inline int anyfn_check_arg(int32_t num_args, int32_t i) {
   if (i >= 0 && i < num_args) {
     return 0;
   }
-  return anyfn_raise("TypeError", "Missing argument #%d. Got %d arguments", (int)i, (int)num_args);
+  (void)anyfn_raise("TypeError", "Missing argument #%d. Got %d arguments", (int)i, (int)num_args);
+  return -1;
 }
 
 /** Reads argument `i` as an int; a bool counts as 0 or 1. `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_int(const TVMFFIAny* args, int32_t num_args, int32_t i, int64_t* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  if (args[i].type_index != kTVMFFIInt && args[i].type_index != kTVMFFIBool) return anyfn_raise_arg(args, i, "int");
+  if (args[i].type_index != kTVMFFIInt && args[i].type_index != kTVMFFIBool) {
+    return (anyfn_raise_arg(args, i, "int"), -1);
+  }
   *out = args[i].v_int64;
   return 0;
 }
@@ -290,7 +300,9 @@ ANYFN_MUST_USE static inline int anyfn_arg_int(const TVMFFIAny* args, int32_t nu
 /** Reads argument `i` as a bool, 0 or 1; an int counts as whether it is not zero. `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_bool(const TVMFFIAny* args, int32_t num_args, int32_t i, int* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  if (args[i].type_index != kTVMFFIBool && args[i].type_index != kTVMFFIInt) return anyfn_raise_arg(args, i, "bool");
+  if (args[i].type_index != kTVMFFIBool && args[i].type_index != kTVMFFIInt) {
+    return (anyfn_raise_arg(args, i, "bool"), -1);
+  }
   *out = args[i].v_int64 != 0;
   return 0;
 }
@@ -303,7 +315,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_float(const TVMFFIAny* args, int32_t 
   } else if (args[i].type_index == kTVMFFIInt || args[i].type_index == kTVMFFIBool) {
     *out = (double)args[i].v_int64;
   } else {
-    return anyfn_raise_arg(args, i, "float");
+    return (anyfn_raise_arg(args, i, "float"), -1);
   }
   return 0;
 }
@@ -316,7 +328,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_ptr(const TVMFFIAny* args, int32_t nu
   } else if (args[i].type_index == kTVMFFINone) {
     *out = NULL;
   } else {
-    return anyfn_raise_arg(args, i, "void*");
+    return (anyfn_raise_arg(args, i, "void*"), -1);
   }
   return 0;
 }
@@ -382,14 +394,14 @@ static inline DLTensor* anyfn_get_tensor(const TVMFFIAny* value) {
 ANYFN_MUST_USE static inline int anyfn_arg_str(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                TVMFFIByteArray* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  return anyfn_get_str(&args[i], out) ? 0 : anyfn_raise_arg(args, i, "str");
+  return anyfn_get_str(&args[i], out) ? 0 : (anyfn_raise_arg(args, i, "str"), -1);
 }
 
 /** Reads argument `i` as bytes, borrowed for the call. `TypeError` for other types. */
 ANYFN_MUST_USE static inline int anyfn_arg_bytes(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                  TVMFFIByteArray* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  return anyfn_get_bytes(&args[i], out) ? 0 : anyfn_raise_arg(args, i, "bytes");
+  return anyfn_get_bytes(&args[i], out) ? 0 : (anyfn_raise_arg(args, i, "bytes"), -1);
 }
 
 /**
@@ -401,7 +413,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_tensor(const TVMFFIAny* args, int32_t
   DLTensor* tensor;
   if (anyfn_check_arg(num_args, i)) return -1;
   tensor = anyfn_get_tensor(&args[i]);
-  if (tensor == NULL) return anyfn_raise_arg(args, i, "ffi.Tensor");
+  if (tensor == NULL) return (anyfn_raise_arg(args, i, "ffi.Tensor"), -1);
   *out = tensor;
   return 0;
 }
@@ -410,7 +422,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_tensor(const TVMFFIAny* args, int32_t
 ANYFN_MUST_USE static inline int anyfn_arg_function(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                     TVMFFIObjectHandle* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  if (args[i].type_index != kTVMFFIFunction) return anyfn_raise_arg(args, i, "ffi.Function");
+  if (args[i].type_index != kTVMFFIFunction) return (anyfn_raise_arg(args, i, "ffi.Function"), -1);
   *out = args[i].v_obj;
   return 0;
 }
@@ -419,7 +431,7 @@ ANYFN_MUST_USE static inline int anyfn_arg_function(const TVMFFIAny* args, int32
 ANYFN_MUST_USE static inline int anyfn_arg_object(const TVMFFIAny* args, int32_t num_args, int32_t i,
                                                   TVMFFIObjectHandle* out) {
   if (anyfn_check_arg(num_args, i)) return -1;
-  if (args[i].type_index < kTVMFFIStaticObjectBegin) return anyfn_raise_arg(args, i, "ffi.Object");
+  if (args[i].type_index < kTVMFFIStaticObjectBegin) return (anyfn_raise_arg(args, i, "ffi.Object"), -1);
   *out = args[i].v_obj;
   return 0;
 }
@@ -462,16 +474,19 @@ static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
 ANYFN_MUST_USE static inline int anyfn_check_tensor(const DLTensor* tensor, uint8_t code, uint8_t bits,
                                                     const char* name) {
   if (tensor->dtype.code != code || tensor->dtype.bits != bits || tensor->dtype.lanes != 1) {
-    return anyfn_raise("TypeError", "%s: expected elements of type code %u, %u bits, 1 lane, but got %u, %u, %u", name,
+    (void)anyfn_raise("TypeError", "%s: expected elements of type code %u, %u bits, 1 lane, but got %u, %u, %u", name,
                        (unsigned)code, (unsigned)bits, (unsigned)tensor->dtype.code, (unsigned)tensor->dtype.bits,
                        (unsigned)tensor->dtype.lanes);
+    return -1;
   }
   if (tensor->device.device_type != kDLCPU) {
-    return anyfn_raise("ValueError", "%s: expected a tensor in main memory, but its device type is %d", name,
+    (void)anyfn_raise("ValueError", "%s: expected a tensor in main memory, but its device type is %d", name,
                        (int)tensor->device.device_type);
+    return -1;
   }
   if (!anyfn_tensor_is_contiguous(tensor)) {
-    return anyfn_raise("ValueError", "%s: expected a contiguous tensor", name);
+    (void)anyfn_raise("ValueError", "%s: expected a contiguous tensor", name);
+    return -1;
   }
   return 0;
 }
@@ -577,7 +592,10 @@ ANYFN_MUST_USE static inline int anyfn_find_global(const char* name, TVMFFIObjec
 ANYFN_MUST_USE static inline int anyfn_get_global(const char* name, TVMFFIObjectHandle* out) {
   TVMFFIObjectHandle function = NULL;
   if (anyfn_find_global(name, &function)) return -1;
-  if (function == NULL) return anyfn_raise("ValueError", "Cannot find global function %s", name);
+  if (function == NULL) {
+    (void)anyfn_raise("ValueError", "Cannot find global function %s", name);
+    return -1;
+  }
   *out = function;
   return 0;
 }
