@@ -6,6 +6,7 @@
 
 #include <anyfn/anyfn.h>
 
+#include <dlfcn.h>
 #include <inttypes.h>
 
 static int conformance_passed, conformance_failed;
@@ -263,12 +264,51 @@ static void conformance_count(int ok, const char* way, const char* name) {
   (void)anyfn_print_error(stdout);
 }
 
-static void conformance_begin(void) {
+static inline void conformance_begin(void) {
   TVMFFIAny path = anyfn_str(getenv("ANYFN_TESTING_LIB")), module;
   if (path.type_index == kTVMFFINone) conformance_die("set ANYFN_TESTING_LIB to the path of the testing library");
   module = call_global("ffi.ModuleLoadFromFile", &path, 1);
   path = module; /* the module stays loaded for the whole run */
   (void)path;
+}
+
+/* A List and a Dict that C++ code has made and changed, changed again by us, and released. */
+static inline void conformance_peer_containers(void) {
+  TVMFFIAny items[3] = {anyfn_int(1), anyfn_int(2), anyfn_int(3)}, array, list, dict, append[2], set[3];
+  array = call_global("ffi.Array", items, 3);
+  list = call_global("testing.schema_id_list_int", &array, 1); /* converts, so C++ makes the List */
+  for (int64_t i = 0; i < 1000; ++i) {
+    append[0] = list;
+    append[1] = anyfn_int(i);
+    (void)call_global("ffi.ListAppend", append, 2);
+  }
+  conformance_count(size_of("ffi.ListSize", &list) == 1003, "peer", "list of C++ grown by us");
+  TVMFFIAny again = call_global("testing.schema_id_list_int", &list, 1); /* C++ reads what we have written */
+  conformance_count(again.v_obj == list.v_obj, "peer", "list of ours read by C++");
+  anyfn_release(&again);
+  anyfn_release(&list);
+  anyfn_release(&array);
+  dict = call_global("ffi.Dict", NULL, 0);
+  for (int64_t i = 0; i < 1000; ++i) {
+    char key[32];
+    set[0] = dict;
+    set[1] = make_str(key, (size_t)snprintf(key, sizeof(key), "key number %d", (int)i));
+    set[2] = anyfn_int(i);
+    (void)call_global("ffi.DictSetItem", set, 3);
+    anyfn_release(&set[1]);
+  }
+  again = call_global("testing.schema_id_dict_str_int", &dict, 1);
+  conformance_count(again.v_obj == dict.v_obj, "peer", "dict of ours read by C++");
+  anyfn_release(&again);
+  anyfn_release(&dict);
+}
+
+/* Loads the peer's testing library: C++ that was compiled against the peer's own headers and finds our functions. */
+static inline void conformance_begin_peer(void) {
+  const char* path = getenv("ANYFN_PEER_LIB");
+  if (path == NULL) conformance_die("set ANYFN_PEER_LIB to the path of libtvm_ffi_testing.so");
+  if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) == NULL) conformance_die(dlerror());
+  conformance_peer_containers();
 }
 
 /* The call must give `expected`. */

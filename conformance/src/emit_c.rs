@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use crate::{Corpus, Outcome, Value};
 
-/// The whole program.
+/// The whole program; `begin` is the function of `c/support.h` that loads the library to test.
 ///
 /// # Errors
 /// A text that names a value which C cannot make.
-pub fn program(corpus: &Corpus) -> Result<String, String> {
+pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
     let mut out = String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
-    out.push_str("int main(void) {\n  conformance_begin();\n");
+    let _ = writeln!(out, "int main(void) {{\n  {begin}();");
     for case in &corpus.values {
         let _ = writeln!(out, "  {{\n    TVMFFIAny value = {};", expression(&case.value)?);
         let _ = writeln!(out, "    conformance_out({}, value);", quote(case.name.as_bytes()));

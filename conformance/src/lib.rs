@@ -56,28 +56,43 @@ pub struct Corpus {
     pub calls: Vec<CallCase>,
 }
 
+impl Corpus {
+    /// The cases for the testing library of the PyPI package apache-tvm-ffi, `peer.json`.
+    ///
+    /// # Errors
+    /// A text that names the case which is malformed.
+    pub fn load_peer() -> Result<Corpus, String> {
+        Ok(Corpus { values: Vec::new(), calls: read_calls("peer.json")? })
+    }
+}
+
 /// Reads the corpus of this source tree.
 ///
 /// # Errors
 /// A text that names the file and the case which is malformed.
 pub fn load() -> Result<Corpus, String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
-    let read = |file: &str| -> Result<Vec<Json>, String> {
-        let text = std::fs::read_to_string(folder.join(file)).map_err(|e| format!("{file}: {e}"))?;
-        serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))
-    };
-    let name = |case: &Json| case["name"].as_str().map(str::to_string).ok_or(format!("a case without a name: {case}"));
     let values = read("values.json")?
         .iter()
-        .map(|case| Ok(ValueCase { name: name(case)?, value: Value::parse(&case["value"])? }))
+        .map(|case| Ok(ValueCase { name: name_of(case)?, value: Value::parse(&case["value"])? }))
         .collect::<Result<_, String>>()?;
-    let mut calls = Vec::new();
-    for file in ["calls.json", "errors.json"] {
-        for case in &read(file)? {
-            calls.push(call_case(name(case)?, case).map_err(|e| format!("{file}: {e}"))?);
-        }
-    }
+    let mut calls = read_calls("calls.json")?;
+    calls.extend(read_calls("errors.json")?);
     Ok(Corpus { values, calls })
+}
+
+fn read(file: &str) -> Result<Vec<Json>, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases").join(file);
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{file}: {e}"))?;
+    serde_json::from_str(&text).map_err(|e| format!("{file}: {e}"))
+}
+
+fn read_calls(file: &str) -> Result<Vec<CallCase>, String> {
+    let parse = |case: &Json| call_case(name_of(case)?, case).map_err(|e| format!("{file}: {e}"));
+    read(file)?.iter().map(parse).collect()
+}
+
+fn name_of(case: &Json) -> Result<String, String> {
+    case["name"].as_str().map(str::to_string).ok_or(format!("a case without a name: {case}"))
 }
 
 fn call_case(name: String, case: &Json) -> Result<CallCase, String> {

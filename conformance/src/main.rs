@@ -1,14 +1,16 @@
 //! `anyfn-conformance emit-c FILE`: writes the corpus as a C program.
+//! `anyfn-conformance emit-peer-c FILE`: writes the cases for the peer's testing library as a C program.
 
 use std::process::ExitCode;
+
+use anyfn_conformance::{Corpus, emit_c};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let result = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["emit-c", file] => anyfn_conformance::load()
-            .and_then(|corpus| anyfn_conformance::emit_c::program(&corpus))
-            .and_then(|text| std::fs::write(file, text).map_err(|e| format!("{file}: {e}"))),
-        _ => Err("usage: anyfn-conformance emit-c FILE".into()),
+        ["emit-c", file] => emit(anyfn_conformance::load(), "conformance_begin", file),
+        ["emit-peer-c", file] => emit(Corpus::load_peer(), "conformance_begin_peer", file),
+        _ => Err("usage: anyfn-conformance (emit-c | emit-peer-c) FILE".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -17,4 +19,9 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn emit(corpus: Result<Corpus, String>, begin: &str, file: &str) -> Result<(), String> {
+    let text = emit_c::program(&corpus?, begin)?;
+    std::fs::write(file, text).map_err(|e| format!("{file}: {e}"))
 }

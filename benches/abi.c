@@ -1,0 +1,122 @@
+/*
+ * Costs of the C functions of a runtime whose library is loaded by path, so that the same program measures ours and the
+ * peer's: abi LIBRARY. One name=nanoseconds line per row.
+ */
+#include <anyfn/c_api.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+#define ROW(name, body)                                                   \
+  do {                                                                    \
+    long count = 16;                                                      \
+    double best = 1e30;                                                   \
+    for (;;) {                                                            \
+      double start = now();                                               \
+      for (long i = 0; i < count; ++i) body;                              \
+      if (now() - start >= 1e7 || count > (1 << 28)) break;               \
+      count *= 2;                                                         \
+    }                                                                     \
+    for (int round = 0; round < 7; ++round) {                             \
+      double start = now();                                               \
+      for (long i = 0; i < count; ++i) body;                              \
+      double each = (now() - start) / (double)count;                      \
+      if (each < best) best = each;                                       \
+    }                                                                     \
+    printf("%s=%.2f\n", name, best);                                      \
+  } while (0)
+
+static void* library;
+
+static void* symbol(const char* name) {
+  void* found = dlsym(library, name);
+  if (found == NULL) {
+    fprintf(stderr, "no symbol %s\n", name);
+    exit(1);
+  }
+  return found;
+}
+
+#define FUNCTION(name) __typeof__(name)* p_##name = (__typeof__(name)*)symbol(#name)
+
+static int nop(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  (void)args;
+  (void)count;
+  (void)result;
+  return 0;
+}
+
+static void (*raise_from_c_str)(const char*, const char*);
+
+static int fail(void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result) {
+  (void)self;
+  (void)args;
+  (void)count;
+  (void)result;
+  raise_from_c_str("ValueError", "told so");
+  return -1;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2 || (library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL)) == NULL) {
+    fprintf(stderr, "usage: abi LIBRARY (%s)\n", argc == 2 ? dlerror() : "no path");
+    return 1;
+  }
+  FUNCTION(TVMFFIFunctionCreate);
+  FUNCTION(TVMFFIFunctionCall);
+  FUNCTION(TVMFFIFunctionSetGlobal);
+  FUNCTION(TVMFFIFunctionGetGlobal);
+  FUNCTION(TVMFFIStringFromByteArray);
+  FUNCTION(TVMFFIObjectIncRef);
+  FUNCTION(TVMFFIObjectDecRef);
+  FUNCTION(TVMFFIErrorMoveFromRaised);
+  FUNCTION(TVMFFIErrorSetRaisedFromCStr);
+  FUNCTION(TVMFFIGetTypeInfo);
+  FUNCTION(TVMFFITypeKeyToIndex);
+  raise_from_c_str = p_TVMFFIErrorSetRaisedFromCStr;
+
+  TVMFFIObjectHandle f = NULL, failing = NULL, found = NULL;
+  TVMFFIAny args[3], result;
+  TVMFFIByteArray name = {"bench.nop", 9}, small = {"short", 5},
+                  heap = {"a string that does not fit the value", 36}, key = {"ffi.Array", 9};
+  int32_t index;
+  memset(args, 0, sizeof(args));
+  memset(&result, 0, sizeof(result));
+  for (int i = 0; i < 3; ++i) args[i].type_index = kTVMFFIInt;
+  if (p_TVMFFIFunctionCreate(NULL, nop, NULL, &f) || p_TVMFFIFunctionCreate(NULL, fail, NULL, &failing)) return 1;
+  if (p_TVMFFIFunctionSetGlobal(&name, f, 1)) return 1;
+
+  ROW("c_call_3_ints", (void)p_TVMFFIFunctionCall(f, args, 3, &result));
+  ROW("c_get_global", {
+    (void)p_TVMFFIFunctionGetGlobal(&name, &found);
+    (void)p_TVMFFIObjectDecRef(found);
+  });
+  ROW("c_string_small", (void)p_TVMFFIStringFromByteArray(&small, &result));
+  ROW("c_string_heap", {
+    (void)p_TVMFFIStringFromByteArray(&heap, &result);
+    (void)p_TVMFFIObjectDecRef(result.v_obj);
+  });
+  memset(&result, 0, sizeof(result));
+  ROW("c_inc_dec_ref", {
+    (void)p_TVMFFIObjectIncRef(f);
+    (void)p_TVMFFIObjectDecRef(f);
+  });
+  ROW("c_type_info", (void)p_TVMFFIGetTypeInfo(kTVMFFIArray));
+  ROW("c_type_index", (void)p_TVMFFITypeKeyToIndex(&key, &index));
+  ROW("c_raise_and_take", {
+    (void)p_TVMFFIFunctionCall(failing, args, 0, &result);
+    p_TVMFFIErrorMoveFromRaised(&found);
+    (void)p_TVMFFIObjectDecRef(found);
+  });
+  return 0;
+}

@@ -1,0 +1,128 @@
+// The rows of src/native.rs in the peer's C++, with the same method. Built by run.py against the PyPI package.
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace ffi = tvm::ffi;
+
+template <typename T>
+static void keep(const T& value) {
+  asm volatile("" : : "r"(&value) : "memory");
+}
+
+template <typename Body>
+static void row(const char* name, Body body) {
+  using clock = std::chrono::steady_clock;
+  auto once = [&](uint64_t n) {
+    auto start = clock::now();
+    body(n);
+    return std::chrono::duration<double, std::nano>(clock::now() - start).count();
+  };
+  uint64_t count = 16;
+  while (once(count) < 1e7 && count <= (1u << 28)) count *= 2;
+  double best = 1e30;
+  for (int i = 0; i < 7; ++i) best = std::min(best, once(count) / static_cast<double>(count));
+  std::printf("%s=%.2f\n", name, best);
+}
+
+int main() {
+  ffi::Function nop = ffi::Function::FromPacked([](const ffi::AnyView*, int32_t, ffi::Any*) {});
+  row("call_nop_0", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(nop());
+  });
+  row("call_nop_3_ints", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(nop(static_cast<int64_t>(i), 2, 3));
+  });
+  ffi::Function add = ffi::Function::FromTyped([](int64_t a, int64_t b, int64_t c) { return a + b + c; });
+  row("call_typed_add3", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(add(static_cast<int64_t>(i), 2, 3).cast<int64_t>());
+  });
+  ffi::Function fail = ffi::Function::FromPacked(
+      [](const ffi::AnyView*, int32_t, ffi::Any*) { TVM_FFI_THROW(ValueError) << "told so"; });
+  row("raise_and_catch", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) {
+      try {
+        fail();
+      } catch (const ffi::Error& error) {
+        keep(error);
+      }
+    }
+  });
+  ffi::Function::SetGlobal("bench.nop", nop);
+  row("registry_get", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ffi::Function::GetGlobal("bench.nop"));
+  });
+  row("string_small", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("short", 5));
+  });
+  row("string_heap", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ffi::String("a string that does not fit the value", 36));
+  });
+  row("array_push_1000_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::Array<int64_t> array;
+      for (int64_t i = 0; i < 1000; ++i) array.push_back(i);
+      keep(array);
+    }
+  });
+  ffi::Array<int64_t> ints;
+  for (int64_t i = 0; i < 1000; ++i) ints.push_back(i);
+  row("array_iterate_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      int64_t sum = 0;
+      keep(ints);
+      for (int64_t x : ints) sum += x;
+      keep(sum);
+    }
+  });
+  row("array_get", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(ints[static_cast<int64_t>(i % 1000)]);
+  });
+  row("list_append_1000_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::List<int64_t> list;
+      for (int64_t i = 0; i < 1000; ++i) list.push_back(i);
+      keep(list);
+    }
+  });
+  row("map_insert_int_1000_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::Map<int64_t, int64_t> map;
+      for (int64_t i = 0; i < 1000; ++i) map.Set(i, i);
+      keep(map);
+    }
+  });
+  row("dict_insert_int_1000_per_item", [&](uint64_t n) {
+    for (uint64_t r = 0; r < (n + 999) / 1000; ++r) {
+      ffi::Dict<int64_t, int64_t> dict;
+      for (int64_t i = 0; i < 1000; ++i) dict.Set(i, i);
+      keep(dict);
+    }
+  });
+  ffi::Map<int64_t, int64_t> small, map;
+  for (int64_t i = 0; i < 4; ++i) small.Set(i, i);
+  for (int64_t i = 0; i < 1000; ++i) map.Set(i, i);
+  row("map_small_get_int", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(small.at(static_cast<int64_t>(i % 4)));
+  });
+  row("map_get_int", [&](uint64_t n) {
+    for (uint64_t i = 0; i < n; ++i) keep(map.at(static_cast<int64_t>(i % 1000)));
+  });
+  auto strings = [&](const char* name, const char* prefix) {
+    std::vector<ffi::String> keys;
+    ffi::Map<ffi::String, int64_t> by_name;
+    for (int64_t i = 0; i < 1000; ++i) {
+      keys.push_back(ffi::String(prefix + std::to_string(i)));
+      by_name.Set(keys.back(), i);
+    }
+    row(name, [&](uint64_t n) {
+      for (uint64_t i = 0; i < n; ++i) keep(by_name.at(keys[i % 1000]));
+    });
+  };
+  strings("map_get_str_heap", "a key on the heap ");
+  strings("map_get_str_small", "k");
+  return 0;
+}

@@ -1,0 +1,167 @@
+//! Costs of the Rust API, one `name=nanoseconds` line per row. `peer_native.cc` has the same rows in the peer's C++.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyfn::{Any, Array, Dict, Error, List, Map, PackedFunc, Result, String, TypedPackedFunc, registry};
+use anyfn_host as _;
+
+/// Prints the least time per repetition of `body` over several rounds of at least 10 ms each.
+fn row(name: &str, mut body: impl FnMut(u64)) {
+    let mut count = 16u64;
+    loop {
+        let start = Instant::now();
+        body(count);
+        if start.elapsed().as_millis() >= 10 || count > 1 << 28 {
+            break;
+        }
+        count *= 2;
+    }
+    let mut best = f64::INFINITY;
+    for _ in 0..7 {
+        let start = Instant::now();
+        body(count);
+        best = best.min(start.elapsed().as_nanos() as f64 / count as f64);
+    }
+    println!("{name}={best:.2}");
+}
+
+fn calls() -> Result<()> {
+    let nop = PackedFunc::new(|_| Ok(Any::NONE));
+    row("call_nop_0", |n| {
+        for _ in 0..n {
+            black_box(black_box(&nop).call(()).is_ok());
+        }
+    });
+    row("call_nop_3_ints", |n| {
+        for i in 0..n {
+            black_box(black_box(&nop).call((i as i64, 2, 3)).is_ok());
+        }
+    });
+    let add = TypedPackedFunc::from_fn(|a: i64, b: i64, c: i64| a + b + c);
+    row("call_typed_add3", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&add).call(i as i64, 2, 3));
+        }
+    });
+    let fail = PackedFunc::new(|_| Err(Error::new("ValueError", "told so")));
+    row("raise_and_catch", |n| {
+        for _ in 0..n {
+            black_box(fail.call(()).is_err());
+        }
+    });
+    registry::register("bench.nop").set(&nop)?;
+    row("registry_get", |n| {
+        for _ in 0..n {
+            black_box(registry::find(black_box("bench.nop")).is_some());
+        }
+    });
+    Ok(())
+}
+
+fn strings() {
+    row("string_small", |n| {
+        for _ in 0..n {
+            black_box(String::from(black_box("short")));
+        }
+    });
+    row("string_heap", |n| {
+        for _ in 0..n {
+            black_box(String::from(black_box("a string that does not fit the value")));
+        }
+    });
+}
+
+fn sequences() -> Result<()> {
+    row("array_push_1000_per_item", |n| {
+        for _ in 0..n.div_ceil(1000) {
+            let mut array: Array<i64> = Array::new();
+            for i in 0..1000i64 {
+                let _ = array.push(i);
+            }
+            black_box(array);
+        }
+    });
+    let ints: Array<i64> = (0..1000).collect();
+    row("array_iterate_per_item", |n| {
+        for _ in 0..n.div_ceil(1000) {
+            let mut sum = 0;
+            for x in black_box(&ints).iter() {
+                sum += x;
+            }
+            black_box(sum);
+        }
+    });
+    row("array_get", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&ints).get(i as usize % 1000));
+        }
+    });
+    row("list_append_1000_per_item", |n| {
+        for _ in 0..n.div_ceil(1000) {
+            let list: List<i64> = List::new();
+            for i in 0..1000i64 {
+                let _ = list.push(i);
+            }
+            black_box(list);
+        }
+    });
+    Ok(())
+}
+
+fn maps() -> Result<()> {
+    row("map_insert_int_1000_per_item", |n| {
+        for _ in 0..n.div_ceil(1000) {
+            let mut map: Map<i64, i64> = Map::new();
+            for i in 0..1000i64 {
+                let _ = map.insert(i, i);
+            }
+            black_box(map);
+        }
+    });
+    row("dict_insert_int_1000_per_item", |n| {
+        for _ in 0..n.div_ceil(1000) {
+            let dict: Dict<i64, i64> = Dict::new();
+            for i in 0..1000i64 {
+                let _ = dict.insert(i, i);
+            }
+            black_box(dict);
+        }
+    });
+    let small: Map<i64, i64> = (0..4).map(|i| (i, i)).collect();
+    row("map_small_get_int", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&small).get(&(i as i64 % 4)));
+        }
+    });
+    let ints: Map<i64, i64> = (0..1000).map(|i| (i, i)).collect();
+    row("map_get_int", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&ints).get(&(i as i64 % 1000)));
+        }
+    });
+    let key = |i: i64| String::from(format!("a key on the heap {i}").as_str());
+    let keys: Vec<String> = (0..1000).map(key).collect();
+    let heap: Map<String, i64> = (0..1000).map(|i| (key(i), i)).collect();
+    row("map_get_str_heap", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&heap).get(&keys[i as usize % 1000]));
+        }
+    });
+    let key = |i: i64| String::from(format!("k{i}").as_str());
+    let keys: Vec<String> = (0..1000).map(key).collect();
+    let small: Map<String, i64> = (0..1000).map(|i| (key(i), i)).collect();
+    row("map_get_str_small", |n| {
+        for i in 0..n {
+            let _ = black_box(black_box(&small).get(&keys[i as usize % 1000]));
+        }
+    });
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    calls()?;
+    strings();
+    sequences()?;
+    maps()
+}

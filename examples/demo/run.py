@@ -1,0 +1,170 @@
+"""The demonstration behind ``./x demo``: functions of three languages call each other, and a compiled library runs on
+NumPy arrays.
+
+Called with what has been built::
+
+    run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+import timeit
+from pathlib import Path
+
+import numpy as np
+
+import anyfn as tvm
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ELEMENTS = 16_000_000
+
+rows = []  # scenario, caller, callee, result, ns per call, right
+
+
+def step(text):
+    print(f"\n== {text}", flush=True)
+
+
+def row(scenario, caller, callee, result, ns, right):
+    rows.append((scenario, caller, callee, str(result), "" if ns is None else f"{ns:,.0f}", right))
+    print(f"   {caller} -> {callee}: {result}{'' if right else '   WRONG'}", flush=True)
+
+
+def ns_per_call(function, *args):
+    timer = timeit.Timer(lambda: function(*args))
+    count = 20_000
+    return min(timer.repeat(repeat=5, number=count)) / count * 1e9
+
+
+def documents(options):
+    step("the documents' functions, defined in Rust, called from Python")
+    module = tvm.load_module(options.plugin)
+    row("Expose", "Rust", "Rust: MyAdd", *answer(tvm.get_global_func("demo.call_packed")(), 3))
+    myadd = tvm.get_global_func("myadd")
+    row("Expose", "Python", "Rust: myadd(1, 2)", *answer(myadd(1, 2), 3, ns_per_call(myadd, 1, 2)))
+
+    step("a Python function passed to Rust: callhello")
+    heard = []
+    callback = tvm.convert(heard.append)
+    tvm.get_global_func("callhello")(callback)
+    per_call = tvm.get_global_func("demo.time_calls")(tvm.convert(lambda x: x), 1, 100_000)
+    row("Debug", "Rust", "Python: callback(msg)", *answer(heard, ["hello world"], per_call))
+
+    step("register_func: a Python function under a global name, called from Rust")
+
+    @tvm.register_func("demo.py_square")
+    def square(x):
+        return x * x
+
+    call_global = tvm.get_global_func("demo.call_global")
+    row("Prototype", "Rust", "Python: demo.py_square(7)", *answer(call_global("demo.py_square", 7), 49,
+        ns_per_call(call_global, "demo.py_square", 7)))
+
+    step("_init_api: all functions with a prefix become attributes of a module")
+    tvm._init_api("demo", __name__)
+    row("Expose", "Python", "Rust: divide(42, 6)", *answer(divide(42, 6), 7))  # noqa: F821
+
+    step("an error of Rust in Python, and one of Python through Rust")
+    try:
+        divide(1, 0)  # noqa: F821
+        row("Debug", "Python", "Rust: divide(1, 0)", "no error", None, False)
+    except ZeroDivisionError as error:
+        row("Debug", "Python", "Rust: divide(1, 0)", f"ZeroDivisionError: {error}", None, True)
+    original = LookupError("mine", 42)
+
+    def fails(x):
+        raise original
+
+    try:
+        tvm.get_global_func("demo.time_calls")(fails, 1, 1)
+        row("Debug", "Rust", "Python: raises", "no error", None, False)
+    except LookupError as error:
+        row("Debug", "Rust", "Python: raises", "the same exception object", None, error is original)
+    return module
+
+
+def answer(got, expected, ns=None):
+    return got, ns, got == expected
+
+
+def compiled_kernel(options):
+    step(f"a C kernel, compiled with the system's C compiler: y = a*x + y on {ELEMENTS:,} floats")
+    library = Path(options.work) / "saxpy.so"
+    compiler = os.environ.get("CC", "cc")
+    command = [compiler, "-O3", "-march=native", "-shared", "-fPIC", f"-I{ROOT}/bindings/c/include",
+               str(ROOT / "examples/kernels/saxpy.c"), "-o", str(library)]
+    subprocess.run(command, check=True)
+    print(f"   {compiler} -O3 -shared saxpy.c -> {library.stat().st_size:,} bytes")
+    module = tvm.load_module(str(library))
+    saxpy = module.get_function("saxpy")
+    x = np.arange(ELEMENTS, dtype=np.float32)
+    y = np.ones(ELEMENTS, dtype=np.float32)
+    expected = np.float32(2.0) * x + y
+    saxpy(2.0, x, y)
+    right = bool(np.allclose(y, expected))
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        saxpy(0.5, x, y)
+        best = min(best, time.perf_counter() - start)
+    rate = 3 * 4 * ELEMENTS / best / 1e9
+    small_x, small_y = x[:4].copy(), y[:4].copy()
+    row("Deploy", "Python", "C: saxpy on NumPy arrays", f"equal to NumPy, {rate:.1f} GB/s",
+        ns_per_call(saxpy, 0.0, small_x, small_y), right)
+
+    step("the same library calls back a Python function")
+    call_back = module.get_function("call_back")
+    row("Debug", "C", "Python: lambda x: x + 1", *answer(call_back(lambda x: x + 1, 41), 42,
+        ns_per_call(call_back, tvm.convert(lambda x: x + 1), 41)))
+
+    step("a bad call is one clear error, and the process goes on")
+    try:
+        saxpy(2.0, x.astype(np.float64), y)
+        row("Debug", "Python", "C: saxpy with float64", "no error", None, False)
+    except Exception as error:
+        row("Debug", "Python", "C: saxpy with float64", f"{type(error).__name__}: {error}", None,
+            "float64" in str(error) or "float32" in str(error))
+    return library
+
+
+def deploy(options, library):
+    for language, program in (("C", options.c_program), ("Rust", options.rust_program)):
+        step(f"the same library, called from a {language} program")
+        done = subprocess.run([program, str(library)], capture_output=True, text=True, check=False)
+        facts = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+        right = done.returncode == 0 and facts.get("right") == "1"
+        shown = f"equal to a plain loop, {float(facts['gb_per_s']):.1f} GB/s" if right else done.stderr.strip()[-80:]
+        row("Deploy", language, "C: saxpy", shown, float(facts.get("ns_per_call", "nan")), right)
+
+
+def summary():
+    heads = ("scenario", "caller", "callee", "result", "ns per call", "")
+    lines = [heads] + [(*r[:3], r[3][:60], r[4], "right" if r[5] else "WRONG") for r in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+    print()
+    for number, line in enumerate(lines):
+        print("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))))
+        if number == 0:
+            print("  ".join("-" * w for w in widths))
+    wrong = sum(not r[5] for r in rows)
+    print(f"\n{len(rows)} rows, {'all right' if wrong == 0 else f'{wrong} WRONG'}")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    for name in ("--plugin", "--work", "--c-program", "--rust-program"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args()
+    module = documents(options)
+    library = compiled_kernel(options)
+    deploy(options, library)
+    del module
+    return 1 if summary() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
