@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 pub use alloc::format;
 pub use linkme;
 
+
 pub use crate::convert::Mismatch;
 pub use crate::typed::Names;
 use core::ffi::c_int;
@@ -151,11 +152,14 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
 }
 
 /// What a library tells its loader of `#[register]`: one entry per function, made at the first call.
-pub fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
+///
+/// # Safety
+/// `count` must be NULL or writable.
+pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     use core::sync::atomic::{AtomicPtr, Ordering};
     static MADE: AtomicPtr<TVMFFIMethodInfo> = AtomicPtr::new(core::ptr::null_mut());
     panics::remember_places();
-    // SAFETY: NULL or writable, as the loader calls it.
+    // SAFETY: the caller guarantees it.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = REGISTRATIONS.len() as i32;
     }
@@ -202,3 +206,11 @@ pub const NOTE: Note = Note {
     abi: [ABI_VERSION.major, ABI_VERSION.minor, ABI_VERSION.patch],
     minimum_core: [0, 1, 0],
 };
+
+/// Runs the body of a function that C code calls: an error or a panic is raised on this thread and gives -1.
+///
+/// This is the one trampoline of all functions that Rust code shows to C.
+#[inline]
+pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
+    panics::trampoline(body)
+}

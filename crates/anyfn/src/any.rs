@@ -97,8 +97,10 @@ impl Any {
             return None;
         }
         let raw = self.into_raw();
-        // SAFETY: an owned value of an object type holds one reference, which moves out here.
-        unsafe { ObjectRef::from_owned_or_null(raw.value.v_obj.cast()) }
+        // SAFETY: the type index says that the union holds an object pointer.
+        let handle = unsafe { raw.value.v_obj };
+        // SAFETY: an owned value holds one reference, which moves out here.
+        unsafe { ObjectRef::from_owned_or_null(handle.cast()) }
     }
 
     /// The value as a view.
@@ -181,7 +183,7 @@ impl<'a> AnyView<'a> {
     #[inline]
     pub fn to_owned(&self) -> Any {
         match self.0.type_index {
-            kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef => self.to_owned_slow(),
+            kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef => self.copied(),
             index => {
                 if is_object(index) {
                     core::mem::forget(self.as_object().cloned());
@@ -192,7 +194,7 @@ impl<'a> AnyView<'a> {
     }
 
     #[cold]
-    fn to_owned_slow(&self) -> Any {
+    fn copied(self) -> Any {
         let mut out = TVMFFIAny::NONE;
         // SAFETY: the view is valid and `out` is writable; on failure (out of memory) `out` stays None.
         let code = unsafe { TVMFFIAnyViewToOwnedAny(&self.0, &mut out) };

@@ -50,7 +50,9 @@ impl BytesObject {
         // SAFETY: fresh memory behind the struct, as long as `bytes`.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
         // SAFETY: the last byte of the allocation.
-        unsafe { data.add(bytes.len()).write(0) };
+        let end = unsafe { data.add(bytes.len()) };
+        // SAFETY: as above.
+        unsafe { end.write(0) };
         live::created();
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }

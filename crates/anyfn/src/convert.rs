@@ -157,7 +157,7 @@ macro_rules! integers {
                 Schema::plain("int")
             }
             #[inline]
-            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$ty, Mismatch> {
+            fn from_arg(view: &AnyView<'_>) -> Result<$ty, Mismatch> {
                 let Some(value) = int_of(view) else { return Err(Mismatch::of_type::<Self>(view)) };
                 $ty::try_from(value).map_err(|_| {
                     Mismatch::out_of_range(stringify!($ty), $ty::MIN as i128, $ty::MAX as i128, value as i128)
@@ -190,7 +190,7 @@ macro_rules! floats {
                 Schema::plain("float")
             }
             #[inline]
-            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$ty, Mismatch> {
+            fn from_arg(view: &AnyView<'_>) -> Result<$ty, Mismatch> {
                 if view.type_index() == kTVMFFIFloat {
                     // SAFETY: floats have their value in `v_float64`.
                     return Ok(unsafe { view.as_raw().value.v_float64 } as $ty);
@@ -222,7 +222,7 @@ impl FromArg for bool {
         Schema::plain("bool")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<bool, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<bool, Mismatch> {
         int_of(view).map(|value| value != 0).ok_or_else(|| Mismatch::of_type::<Self>(view))
     }
 }
@@ -243,7 +243,7 @@ impl FromArg for () {
         Schema::plain("None")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<(), Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<(), Mismatch> {
         if view.is_none() { Ok(()) } else { Err(Mismatch::of_type::<Self>(view)) }
     }
 }
@@ -353,7 +353,7 @@ impl FromArg for StdString {
         <&str as FromArg>::schema()
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<StdString, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<StdString, Mismatch> {
         <&str>::from_arg(view).map(ToString::to_string)
     }
 }
@@ -364,7 +364,7 @@ impl FromArg for String {
         <&str as FromArg>::schema()
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<String, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<String, Mismatch> {
         match view.type_index() {
             kTVMFFIRawStr | kTVMFFISmallStr | kTVMFFIStr => Ok(String::from_any_unchecked(view.to_owned())),
             _ => Err(Mismatch::of_type::<Self>(view)),
@@ -378,7 +378,7 @@ impl FromArg for Bytes {
         <&[u8] as FromArg>::schema()
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Bytes, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Bytes, Mismatch> {
         match view.type_index() {
             kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => Ok(Bytes::from_any_unchecked(view.to_owned())),
             _ => Err(Mismatch::of_type::<Self>(view)),
@@ -408,7 +408,7 @@ impl FromArg for *mut c_void {
         Schema::plain("void*")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<*mut c_void, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<*mut c_void, Mismatch> {
         match view.type_index() {
             // SAFETY: opaque pointers have their value in `v_ptr`.
             kTVMFFIOpaquePtr => Ok(unsafe { view.as_raw().value.v_ptr }),
@@ -434,7 +434,7 @@ impl FromArg for Any {
         Schema::plain("Any")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Any, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Any, Mismatch> {
         Ok(view.to_owned())
     }
 }
@@ -511,7 +511,7 @@ impl FromArg for ObjectRef {
         Schema::plain("ffi.Object")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<ObjectRef, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
         take_object(view, |_| true).ok_or_else(|| Mismatch::of_type::<Self>(view))
     }
 }
@@ -532,7 +532,7 @@ impl<T: Object> FromArg for Ref<T> {
         Schema::plain(T::TYPE_KEY)
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Ref<T>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Ref<T>, Mismatch> {
         take_object(view, |index| index == T::type_index())
             .and_then(|object| Ref::try_from_object(object).ok())
             .ok_or_else(|| Mismatch::of_type::<Self>(view))
@@ -555,7 +555,7 @@ impl<S: 'static> FromArg for TypedPackedFunc<S> {
         Schema::plain("ffi.Function")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Self, Mismatch> {
         crate::PackedFunc::from_arg(view).map(crate::PackedFunc::typed)
     }
 }
@@ -579,7 +579,7 @@ macro_rules! object_wrapper {
                 $crate::Schema::plain($key)
             }
             #[inline]
-            fn from_arg<'a>(view: &'a $crate::AnyView<'_>) -> $crate::Result<$name, $crate::Mismatch> {
+            fn from_arg(view: &$crate::AnyView<'_>) -> $crate::Result<$name, $crate::Mismatch> {
                 $crate::convert::take_object(view, |index| $crate::is_instance(index, $index))
                     .and_then(|object| $name::try_from_object(object).ok())
                     .ok_or_else(|| $crate::Mismatch::of_type::<Self>(view))

@@ -45,7 +45,7 @@ impl FromArg for Device {
         Schema::plain("Device")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Device, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Device, Mismatch> {
         if view.type_index() != kTVMFFIDevice {
             return Err(Mismatch::of_type::<Self>(view));
         }

@@ -108,7 +108,7 @@ impl FromArg for DType {
         Schema::plain("DataType")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<DType, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<DType, Mismatch> {
         if view.type_index() == kTVMFFIDataType {
             // SAFETY: data types have their value in `v_dtype`.
             return Ok(DType(unsafe { view.as_raw().value.v_dtype }));

@@ -208,8 +208,10 @@ impl PackedFunc {
         }
         // SAFETY: the flag says that the pointer lies right behind the cell.
         let ext: *const *const AnyfnFunctionExt = unsafe { core::ptr::from_ref(self.cell()).add(1) }.cast();
-        // SAFETY: as above; it points to static data of the library that made the function.
-        unsafe { (*ext).as_ref() }.filter(|ext| ext.size >= size_of::<AnyfnFunctionExt>())
+        // SAFETY: as above.
+        let ext = unsafe { *ext };
+        // SAFETY: it points to static data of the library that made the function, which the function keeps loaded.
+        unsafe { ext.as_ref() }.filter(|ext| ext.size >= size_of::<AnyfnFunctionExt>())
     }
 
     #[inline]

@@ -43,8 +43,10 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
 /// A hook that a type has registered, or `None`.
 fn hook(column: &str, type_index: i32) -> Option<&'static TVMFFIAny> {
     let name = TVMFFIByteArray::from_slice(column.as_bytes());
-    // SAFETY: the name is borrowed for the call; a column lives for ever.
-    let column: &TVMFFITypeAttrColumn = unsafe { TVMFFIGetTypeAttrColumn(&name).as_ref() }?;
+    // SAFETY: the name is borrowed for the call.
+    let column: *const TVMFFITypeAttrColumn = unsafe { TVMFFIGetTypeAttrColumn(&name) };
+    // SAFETY: NULL, or a column, which lives for ever.
+    let column = unsafe { column.as_ref() }?;
     let at = type_index.checked_sub(column.begin_index)?;
     if at < 0 || at >= column.size {
         return None;

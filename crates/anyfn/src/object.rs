@@ -117,8 +117,10 @@ impl ObjectRef {
 /// The header must be live for `'a`.
 #[inline]
 unsafe fn counter_of<'a>(header: NonNull<TVMFFIObject>) -> &'a AtomicU64 {
-    // SAFETY: the header is live, and the ABI changes the count with atomic operations only.
-    unsafe { AtomicU64::from_ptr(&raw mut (*header.as_ptr()).combined_ref_count) }
+    // SAFETY: the header is live.
+    let count = unsafe { &raw mut (*header.as_ptr()).combined_ref_count };
+    // SAFETY: the ABI changes the count with atomic operations only.
+    unsafe { AtomicU64::from_ptr(count) }
 }
 
 /// # Safety

@@ -99,7 +99,7 @@ pub(crate) use imp::{remember_places, swallow};
 ///
 /// This is the one trampoline of all functions that Rust code shows to C.
 #[inline]
-pub fn trampoline(body: impl FnOnce() -> Result<(), Error>) -> core::ffi::c_int {
+pub(crate) fn trampoline(body: impl FnOnce() -> Result<(), Error>) -> core::ffi::c_int {
     match imp::catch(body) {
         Ok(()) => 0,
         Err(error) => {

@@ -6,8 +6,10 @@ use crate::string::text_of;
 
 /// What is known of a type; `None` for an unknown index.
 pub(crate) fn info(type_index: i32) -> Option<&'static TVMFFITypeInfo> {
-    // SAFETY: may be called at any time; the entry lives as long as the process.
-    let info = unsafe { TVMFFIGetTypeInfo(type_index).as_ref() };
+    // SAFETY: may be called at any time, with any index.
+    let info = unsafe { TVMFFIGetTypeInfo(type_index) };
+    // SAFETY: NULL, or an entry, which lives as long as the process.
+    let info = unsafe { info.as_ref() };
     if info.is_none() {
         drop(crate::Error::take_raised());
     }

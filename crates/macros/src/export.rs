@@ -50,8 +50,9 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
         const _: () = {
             /// What `#[register]` has collected in this library, for the loader.
             #[unsafe(no_mangle)]
-            extern "C" fn __anyfn_registrations(count: *mut i32) -> *const ::anyfn::abi::TVMFFIMethodInfo {
-                ::anyfn::__private::registrations(count)
+            unsafe extern "C" fn __anyfn_registrations(count: *mut i32) -> *const ::anyfn::abi::TVMFFIMethodInfo {
+                // SAFETY: the loader passes NULL or a writable count.
+                unsafe { ::anyfn::__private::registrations(count) }
             }
 
             /// Number of live objects that code of this library has made.
