@@ -244,20 +244,16 @@ impl<T: 'static> ObjectBox<T> {
     /// Releases the content, the memory, or both.
     unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         let this: *mut ObjectBox<T> = object.cast();
-        if flags & STRONG != 0 {
-            if core::mem::needs_drop::<T>() {
-                if nesting::enter() {
-                    // SAFETY: no strong reference is left, so the content is dropped here and only here.
-                    let content = unsafe { &raw mut (*this).content };
-                    // SAFETY: as above; the content is initialised as long as the object was strong.
-                    crate::panics::swallow(|| unsafe { content.drop_in_place() });
-                    nesting::leave();
-                } else {
-                    // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
-                    unsafe { nesting::defer(object.cast(), flags) };
-                    return;
-                }
+        if flags & STRONG != 0 && core::mem::needs_drop::<T>() {
+            if !nesting::enter() {
+                // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+                return unsafe { nesting::defer(object.cast(), flags) };
             }
+            // SAFETY: the memory is live.
+            let content = unsafe { &raw mut (*this).content };
+            // SAFETY: no strong reference is left, so the content is dropped here and only here.
+            crate::panics::swallow(|| unsafe { content.drop_in_place() });
+            nesting::leave();
         }
         if flags & WEAK != 0 {
             live::freed();

@@ -86,7 +86,6 @@ pub fn remove(name: &str) -> Result<bool> {
 }
 
 /// Begins the registration of a global function; one of the `set_body` methods ends it.
-#[must_use]
 pub fn register(name: &str) -> Registration<'_> {
     Registration { name, overrides: false, doc: "" }
 }

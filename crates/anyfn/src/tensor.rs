@@ -188,7 +188,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Number of elements; `None` if the extents are negative or their product overflows.
-    pub fn len(&self) -> Option<usize> {
+    pub fn num_elements(&self) -> Option<usize> {
         self.shape().iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?))
     }
 
@@ -259,7 +259,7 @@ impl<'a> TensorView<'a> {
         if !self.is_contiguous() {
             crate::bail!("ValueError", "expected a contiguous tensor but got strides {:?}", self.strides());
         }
-        let Some(len) = self.len() else {
+        let Some(len) = self.num_elements() else {
             crate::bail!("ValueError", "expected a valid shape but got {:?}", self.shape());
         };
         let data: *mut T = self.data().cast();
