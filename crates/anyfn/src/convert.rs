@@ -34,11 +34,14 @@ use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, 
 /// | [`crate::Device`] | device |
 /// | [`crate::TensorView`] | tensor object or `DLTensor*`; [`crate::Tensor`]: tensor object |
 /// | `*mut c_void` | opaque pointer, None |
-/// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], [`ObjectRef`] | such an object |
+/// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], `&T`, [`ObjectRef`] | such an object |
 /// | [`Any`], [`AnyView`] | everything |
 pub trait FromArg {
     /// The type, borrowing from the value where it can.
     type Arg<'a>;
+
+    /// Whether every value is accepted, so that the elements of a container need no check.
+    const ALL: bool = false;
 
     /// What signatures and error texts call the type.
     fn schema() -> Schema;
@@ -430,6 +433,7 @@ impl IntoAny for *mut c_void {
 
 impl FromArg for Any {
     type Arg<'a> = Any;
+    const ALL: bool = true;
     fn schema() -> Schema {
         Schema::plain("Any")
     }
@@ -451,6 +455,7 @@ impl IntoAny for Any {
 
 impl FromArg for AnyView<'_> {
     type Arg<'a> = AnyView<'a>;
+    const ALL: bool = true;
     fn schema() -> Schema {
         Schema::plain("Any")
     }
@@ -536,6 +541,18 @@ impl<T: Object> FromArg for Ref<T> {
         take_object(view, |index| index == T::type_index())
             .and_then(|object| Ref::try_from_object(object).ok())
             .ok_or_else(|| Mismatch::of_type::<Self>(view))
+    }
+}
+
+/// A method's receiver: `Counter::add` with `fn add(&self, ..)` takes an object of type `Counter` first.
+impl<T: Object> FromArg for &T {
+    type Arg<'a> = &'a T;
+    fn schema() -> Schema {
+        Schema::plain(T::TYPE_KEY)
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<&'a T, Mismatch> {
+        view.as_object().and_then(Ref::<T>::content_of).ok_or_else(|| Mismatch::of_type::<Self>(view))
     }
 }
 

@@ -298,10 +298,22 @@ impl<T: Object> Ref<T> {
     }
 }
 
+impl<T: Object> Ref<T> {
+    /// The content of an object, if it has exactly this type.
+    #[inline]
+    pub(crate) fn content_of(object: &ObjectRef) -> Option<&T> {
+        if object.type_index() != T::type_index() {
+            return None;
+        }
+        // SAFETY: the type index says that `Ref::<T>::new` made the object, and the borrow keeps it alive.
+        Some(unsafe { &(*object.header().cast::<ObjectBox<T>>()).content })
+    }
+}
+
 impl<T: Object> Deref for Ref<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: the type index says that the object was made by `Ref::<T>::new`, and `self` keeps it alive.
+        // SAFETY: a `Ref<T>` is only ever made of an object of this type, and `self` keeps it alive.
         unsafe { &(*self.object.header().cast::<ObjectBox<T>>()).content }
     }
 }

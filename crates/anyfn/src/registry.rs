@@ -142,8 +142,26 @@ impl Registration<'_> {
         self.set(TypedPackedFunc::named(names, body).as_packed())
     }
 
-    /// Registers a method: a function whose first argument is the object, such as `Counter::add` with
-    /// `fn add(counter: Ref<Counter>, n: i64)`.
+    /// Registers a method: a function whose first argument is the object.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// #[derive(anyfn::Object)]
+    /// #[object(key = "doc.Scale")]
+    /// struct Scale(f64);
+    ///
+    /// impl Scale {
+    ///     fn apply(&self, x: f64) -> f64 {
+    ///         self.0 * x
+    ///     }
+    /// }
+    ///
+    /// anyfn::registry::register("doc.scale_apply").set_body_method(Scale::apply)?;
+    /// let double = anyfn::Ref::new(Scale(2.0));
+    /// let result = anyfn::registry::get("doc.scale_apply")?.call((&double, 4.0))?;
+    /// assert_eq!(result.get::<f64>()?, 8.0);
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `RuntimeError` if the name is taken.
