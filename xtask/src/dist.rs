@@ -57,7 +57,8 @@ pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
 
 /// `dist/python/*.whl`.
 pub(crate) fn wheel(run: &Run) -> Result<()> {
-    crate::python::build_release_package(run)?;
+    run.cmd(cargo_cmd("build --release --workspace --exclude anyfn-xtask"))?;
+    crate::python::copy_release_package(run)?;
     let python = paths::python().ok_or("no Python environment; `./x setup` makes it")?;
     run.cmd(
         Cmd::new(python)

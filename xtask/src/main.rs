@@ -6,6 +6,7 @@
 mod c_tests;
 mod codegen;
 mod dist;
+mod examples;
 mod paths;
 mod process;
 mod python;

@@ -3,8 +3,12 @@
 use std::path::{Path, PathBuf};
 
 /// The project's root: the folder above this crate.
+///
+/// Cargo says where the crate is when it starts the program. What it said when it compiled the program may be another
+/// clone, if both build to the same folder.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let here = Path::new(&here);
     here.parent().unwrap_or(here).to_path_buf()
 }
 

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use crate::process::Cmd;
 use crate::runner::Run;
-use crate::steps::cargo_cmd;
 use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
@@ -25,9 +24,8 @@ pub(crate) fn build_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::build_dir())
 }
 
-/// Builds with full optimisation and puts the libraries into the package.
-pub(crate) fn build_release_package(run: &Run) -> Result<()> {
-    run.cmd(cargo_cmd("build --release --workspace"))?;
+/// Puts the libraries of the release build into the package.
+pub(crate) fn copy_release_package(run: &Run) -> Result<()> {
     copy_libraries(run, &paths::release_dir())
 }
 
@@ -60,17 +58,12 @@ pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
 }
 
 /// Runs a program with its output in the step's log.
-pub(crate) fn script(run: &Run, file: &str, args: &[&str]) -> Result<()> {
-    run.cmd(command()?.arg(file).args(args))
-}
-
-/// Runs a program with its output on the terminal.
-pub(crate) fn script_shown(file: &str, args: &[&str]) -> Result<()> {
-    command()?.arg(file).args(args).run()
+pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
+    run.cmd(command()?.arg(file))
 }
 
 /// Python with the package importable and the places of the other libraries in the environment.
-fn command() -> Result<Cmd> {
+pub(crate) fn command() -> Result<Cmd> {
     let python: PathBuf = paths::python().ok_or("no Python environment")?;
     Ok(Cmd::new(python)
         .env("PYTHONPATH", paths::root().join("bindings/python"))

@@ -68,6 +68,14 @@ impl Step {
         self.skip_if(move || (!crate::paths::root().join(path).exists()).then(|| format!("no {path}")))
     }
 
+    /// Skips the step as long as a folder is no member of the workspace.
+    pub(crate) fn needs_member(self, folder: &'static str) -> Self {
+        self.skip_if(move || {
+            let manifest = fs::read_to_string(crate::paths::root().join("Cargo.toml")).unwrap_or_default();
+            (!manifest.contains(&format!("\"{folder}\""))).then(|| format!("{folder} is not in the workspace"))
+        })
+    }
+
     /// Runs the step only when one of these paths has changed since it last passed.
     pub(crate) fn inputs(mut self, inputs: &'static [&'static str]) -> Self {
         self.inputs = inputs;

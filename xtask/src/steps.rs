@@ -6,7 +6,7 @@
 use crate::c_tests::{self, Mode};
 use crate::process::{Cmd, which};
 use crate::runner::{Run, Step};
-use crate::{Result, codegen, dist, paths, python, tidy};
+use crate::{Result, codegen, dist, examples, paths, python, tidy};
 
 /// What the implementation behind the C ABI is made of.
 const RUNTIME: [&str; 8] = [
@@ -55,7 +55,7 @@ const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 pub(crate) fn build() -> Vec<Step> {
     vec![
         Step::new("library", |run| cargo(run, "build --workspace")),
-        Step::new("python package", python::build_package).needs("bindings/python/Cargo.toml"),
+        Step::new("python package", python::build_package).needs_member("bindings/python"),
     ]
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn test() -> Vec<Step> {
             .needs("bindings/python/tests")
             .skip_if(python::unavailable),
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
-            .needs("conformance/tests/corpus.rs"),
-        Step::new("conformance, c", c_tests::conformance).needs("conformance/src/emit_c.rs"),
+            .needs_member("conformance"),
+        Step::new("conformance, c", c_tests::conformance).needs_member("conformance"),
         Step::new("conformance, python", |run| python::pytest(run, CORPUS_IN_PYTHON, &[]))
             .needs(CORPUS_IN_PYTHON)
             .skip_if(python::unavailable),
@@ -105,22 +105,25 @@ pub(crate) fn test() -> Vec<Step> {
 
 /// `./x demo`; the scenarios print for themselves.
 pub(crate) fn demo() -> Vec<Step> {
-    let mut steps = build();
-    steps.push(
-        Step::new("demo", |_| python::script_shown("examples/demo.py", &[]))
-            .needs("examples/demo.py")
+    vec![
+        Step::new("release build", |run| cargo(run, "build --release --workspace --exclude anyfn-xtask")),
+        Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
+        Step::new("c program", examples::build_c_program).needs_member("crates/lib").needs(examples::C_PROGRAM),
+        Step::new("scenarios", |_| examples::demo())
+            .needs_member("bindings/python")
+            .needs("examples/demo/run.py")
             .skip_if(python::unavailable),
-    );
-    steps
+    ]
 }
 
 /// `./x bench`
 pub(crate) fn bench() -> Vec<Step> {
     vec![
-        Step::new("release build", |run| cargo(run, "build --release --workspace")),
-        Step::new("python package, release", python::build_release_package).needs("bindings/python/Cargo.toml"),
-        Step::new("benchmarks", |_| python::script_shown("benches/run.py", &[]))
-            .needs("benches/run.py")
+        Step::new("release build", |run| cargo(run, "build --release --workspace --exclude anyfn-xtask")),
+        Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
+        Step::new("benchmarks", |_| examples::bench())
+            .needs_member("bindings/python")
+            .needs_member("benches")
             .skip_if(python::unavailable),
     ]
 }
@@ -128,9 +131,9 @@ pub(crate) fn bench() -> Vec<Step> {
 /// `./x dist`
 pub(crate) fn dist() -> Vec<Step> {
     vec![
-        Step::new("library", dist::library).needs("crates/lib/Cargo.toml"),
+        Step::new("library", dist::library).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
-        Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs("crates/lib/Cargo.toml"),
+        Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs_member("crates/lib"),
         Step::new("python wheel", dist::wheel).needs("bindings/python/pyproject.toml"),
     ]
 }
@@ -140,7 +143,7 @@ pub(crate) fn soak() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
         Step::new("rust soak tests", |run| cargo(run, "test --release --workspace -- --ignored")),
-        Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py", &[]))
+        Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),
     ]);

@@ -18,8 +18,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-core", &["anyfn-abi", "anyfn"]),
     ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core"]),
     ("anyfn-lib", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-host"]),
-    // Takes the function table from the library that it opens; a dependency on `anyfn` would leave undefined symbols.
-    ("anyfn-python", &["anyfn-abi"]),
+    // Defines the functions of the ABI once more, as jumps into the library that it opens, so that nothing is undefined.
+    ("anyfn-attach", &["anyfn-abi"]),
+    ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     ("anyfn-testing", &PLUGIN),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
@@ -30,7 +31,7 @@ const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
 const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
-/// Crates that nothing may depend on, in tests neither: they hold the C doors a second time.
+/// Crates that nothing may depend on, in tests neither: what they build holds the functions of the ABI once more.
 const LEAVES: [&str; 2] = ["anyfn-lib", "anyfn-python"];
 
 /// Checks all packages of `cargo metadata`.

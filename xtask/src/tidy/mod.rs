@@ -32,5 +32,5 @@ pub(crate) fn run(root: &Path, say: &dyn Fn(&str) -> Result<()>) -> Result<()> {
     if found.is_empty() {
         return say("tidy");
     }
-    Err(format!("{} findings", found.len()).into())
+    Err(format!("{} broken rules, listed above", found.len()).into())
 }

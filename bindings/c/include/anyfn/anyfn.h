@@ -466,6 +466,23 @@ static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
   return 1;
 }
 
+/** Writes the name of a data type, such as `float32` or `int8x4`, to `buffer`, and returns that. */
+static inline const char* anyfn_dtype_name(DLDataType dtype, char buffer[32]) {
+  static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  int length;
+  if (dtype.code >= sizeof(names) / sizeof(names[0])) {
+    length = snprintf(buffer, 32, "type code %u, bits %u", (unsigned)dtype.code, (unsigned)dtype.bits);
+  } else if (dtype.code == kDLOpaqueHandle || (dtype.code == kDLBool && dtype.bits == 8)) {
+    length = snprintf(buffer, 32, "%s", names[dtype.code]);
+  } else {
+    length = snprintf(buffer, 32, "%s%u", names[dtype.code], (unsigned)dtype.bits);
+  }
+  if (dtype.lanes != 1 && length > 0 && length < 32) {
+    (void)snprintf(buffer + length, 32 - (size_t)length, "x%u", (unsigned)dtype.lanes);
+  }
+  return buffer;
+}
+
 /**
  * Checks that a tensor lies contiguous in main memory, with scalar elements of a type such as `kDLFloat`, 32.
  *
@@ -474,9 +491,13 @@ static inline int anyfn_tensor_is_contiguous(const DLTensor* tensor) {
 ANYFN_MUST_USE static inline int anyfn_check_tensor(const DLTensor* tensor, uint8_t code, uint8_t bits,
                                                     const char* name) {
   if (tensor->dtype.code != code || tensor->dtype.bits != bits || tensor->dtype.lanes != 1) {
-    (void)anyfn_raise("TypeError", "%s: expected elements of type code %u, %u bits, 1 lane, but got %u, %u, %u", name,
-                       (unsigned)code, (unsigned)bits, (unsigned)tensor->dtype.code, (unsigned)tensor->dtype.bits,
-                       (unsigned)tensor->dtype.lanes);
+    char expected_name[32], got_name[32];
+    DLDataType expected;
+    expected.code = code;
+    expected.bits = bits;
+    expected.lanes = 1;
+    (void)anyfn_raise("TypeError", "%s: expected elements of type `%s` but got `%s`", name,
+                      anyfn_dtype_name(expected, expected_name), anyfn_dtype_name(tensor->dtype, got_name));
     return -1;
   }
   if (tensor->device.device_type != kDLCPU) {
