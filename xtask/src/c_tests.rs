@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::process::Cmd;
 use crate::runner::Run;
 use crate::steps::cargo_cmd;
-use crate::{Result, paths};
+use crate::{Result, dist, paths};
 
 const TESTS: &str = "bindings/c/tests";
 const INCLUDE: &str = "bindings/c/include";
@@ -146,6 +146,34 @@ pub(crate) fn conformance(run: &Run) -> Result<()> {
     let file = scratch("conformance")?.join("conformance.c");
     run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-c").arg(&file))?;
     build_and_run(run, &file, Mode::Plain)
+}
+
+/// The cases for the peer's testing library, which is C++ that was compiled against the peer's headers, as a C program
+/// that links our library under the peer's name.
+pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
+    let peer = paths::peer_python().ok_or("no apache-tvm-ffi")?;
+    let where_is = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])";
+    let package = PathBuf::from(Cmd::new(peer).arg("-c").arg(where_is).output()?.trim());
+    let dir = scratch("conformance-peer")?;
+    let (file, program) = (dir.join("peer.c"), dir.join("peer"));
+    run.cmd(cargo_cmd("run -q -p anyfn-conformance -- emit-peer-c").arg(&file))?;
+    dist::compat(run, "libtvm_ffi.so")?;
+    let lib_dir = paths::root().join("dist/compat");
+    run.cmd(
+        Cmd::new(cc())
+            .words("-std=gnu11 -g -O1 -Wall -Wextra -Werror")
+            .arg("-I")
+            .arg(paths::root().join(INCLUDE))
+            .arg("-I")
+            .arg(paths::root().join("conformance/c"))
+            .arg(&file)
+            .arg("-o")
+            .arg(&program)
+            .arg(lib_dir.join("libtvm_ffi.so"))
+            .words("-ldl -lm")
+            .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
+    )?;
+    run.cmd(Cmd::new(&program).env("ANYFN_PEER_LIB", package.join("lib/libtvm_ffi_testing.so")))
 }
 
 fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {

@@ -79,7 +79,7 @@ pub(crate) fn test() -> Vec<Step> {
             .inputs(&RUNTIME),
         Step::new("c headers", c_tests::headers).inputs(HEADERS),
         Step::new("c headers after the peer's", c_tests::headers_after_peer)
-            .skip_if(|| paths::peer_python().is_none().then(|| "no apache-tvm-ffi; `./x setup --peer`".into()))
+            .skip_if(no_peer)
             .inputs(HEADERS),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain)).skip_if(c_tests::unavailable),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
@@ -96,6 +96,10 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
             .needs_member("conformance"),
         Step::new("conformance, c", c_tests::conformance).needs_member("conformance"),
+        Step::new("conformance, the peer's C++", c_tests::peer_conformance)
+            .needs_member("conformance")
+            .skip_if(no_peer)
+            .inputs(RUNTIME_AND_C),
         Step::new("conformance, python", |run| python::pytest(run, CORPUS_IN_PYTHON, &[]))
             .needs(CORPUS_IN_PYTHON)
             .skip_if(python::unavailable),
@@ -182,6 +186,11 @@ fn rust_asan(run: &Run) -> Result<()> {
 
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+
+/// Why nothing can be compared with the peer.
+fn no_peer() -> Option<String> {
+    paths::peer_python().is_none().then(|| "no apache-tvm-ffi; `./x setup --peer`".to_owned())
+}
 
 /// A missing toolchain must not be asked for by name: rustup would start to download it.
 fn no_nightly() -> Option<String> {
