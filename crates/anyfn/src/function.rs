@@ -10,7 +10,7 @@ use anyfn_abi::{
 
 use crate::args::IntoArgs;
 use crate::object::ObjectBox;
-use crate::{Any, AnyView, Error, ObjectRef, Result, panics, typed};
+use crate::{Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, panics, typed};
 
 /// A function of any language, called by values of any type.
 ///
@@ -65,6 +65,24 @@ impl<'a> Args<'a> {
     /// The arguments as a slice.
     pub fn as_slice(&self) -> &'a [AnyView<'a>] {
         self.0
+    }
+}
+
+/// A function of any arguments, under the signature that metadata calls packed.
+impl<F, R: IntoAny> PackableFn<fn(Args<'static>) -> R> for F
+where
+    F: Fn(Args<'_>) -> R + Send + Sync + 'static,
+{
+    const VARIADIC: bool = true;
+    fn arg_schemas() -> alloc::vec::Vec<Schema> {
+        alloc::vec::Vec::new()
+    }
+    fn result_schema() -> Schema {
+        R::schema()
+    }
+    #[inline]
+    fn call_packed(&self, _names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+        self(Args(args)).into_any()
     }
 }
 

@@ -62,8 +62,11 @@ pub struct Names {
 /// A Rust function or closure that can become a [`PackedFunc`].
 ///
 /// `Signature` is a `fn` type that stands for the arguments and the result; it is always inferred. The trait is
-/// implemented for every `Fn` of up to 12 arguments whose types are [`FromArg`] and whose result is [`IntoAny`].
+/// implemented for every `Fn` of up to 12 arguments whose types are [`FromArg`] and whose result is [`IntoAny`], and for
+/// functions that take any arguments as [`crate::Args`].
 pub trait PackableFn<Signature>: Send + Sync + 'static {
+    /// Whether the function takes any arguments, so that there is no list of their types.
+    const VARIADIC: bool = false;
     /// Types of the arguments.
     fn arg_schemas() -> Vec<Schema>;
     /// Type of the result.
@@ -107,19 +110,23 @@ unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(func: *mut c_voi
 
 /// The signature as JSON; see `docs/signature.md`.
 pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
-    let mut schema = StdString::from("{\"type\":\"ffi.Function\",\"named_args\":{\"return\":[");
-    F::result_schema().write_json(&mut schema);
-    schema.push_str("],\"params\":[");
-    for (i, arg) in F::arg_schemas().iter().enumerate() {
-        if i > 0 {
-            schema.push(',');
+    let mut schema = StdString::from("{\"type\":\"ffi.Function\"");
+    if !F::VARIADIC {
+        schema.push_str(",\"named_args\":{\"return\":[");
+        F::result_schema().write_json(&mut schema);
+        schema.push_str("],\"params\":[");
+        for (i, arg) in F::arg_schemas().iter().enumerate() {
+            if i > 0 {
+                schema.push(',');
+            }
+            arg.write_json(&mut schema);
         }
-        arg.write_json(&mut schema);
+        schema.push_str("]}");
     }
-    schema.push_str("]}}");
+    schema.push('}');
     let mut json = StdString::from("{\"type_schema\":");
     quote(&schema, &mut json);
-    if !names.args.is_empty() {
+    if !names.args.is_empty() && !F::VARIADIC {
         json.push_str(",\"arg_names\":[");
         for (i, name) in names.args.iter().enumerate() {
             if i > 0 {
