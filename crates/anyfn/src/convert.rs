@@ -625,11 +625,10 @@ macro_rules! object_wrapper {
 }
 
 
-use crate::{Module, PackedFunc, Shape, Tensor};
+use crate::{Module, PackedFunc, Tensor};
 object_wrapper!(PackedFunc, anyfn_abi::kTVMFFIFunction, "ffi.Function");
 object_wrapper!(Error, anyfn_abi::kTVMFFIError, "ffi.Error");
 object_wrapper!(Module, anyfn_abi::kTVMFFIModule, "ffi.Module");
-object_wrapper!(Shape, anyfn_abi::kTVMFFIShape, "ffi.Shape");
 object_wrapper!(Tensor, anyfn_abi::kTVMFFITensor, "ffi.Tensor");
 
 const _: () = assert!(kTVMFFIAny == -1 && kTVMFFIObject == 64);

@@ -157,6 +157,13 @@ pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
         && hook("__any_equal__", view.type_index()).is_some()
 }
 
+/// Whether the hash of this value is computed by a hook, that is by foreign code.
+pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
+    view.type_index() >= kTVMFFIStaticObjectBegin
+        && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
+        && hook("__any_hash__", view.type_index()).is_some()
+}
+
 /// Shows a value for debugging; objects by type and address.
 pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match view.type_index() {

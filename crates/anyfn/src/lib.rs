@@ -37,6 +37,7 @@ extern crate anyfn_core as _;
 mod any;
 mod args;
 mod bytes_object;
+mod containers;
 mod convert;
 mod device;
 mod dtype;
@@ -59,6 +60,7 @@ mod types;
 
 pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
+pub use containers::{Array, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, Value};
 pub use convert::{FromArg, IntoAny, Mismatch};
 pub use device::Device;
 pub use dtype::DType;

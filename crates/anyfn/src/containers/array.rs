@@ -1,0 +1,425 @@
+//! Immutable sequences.
+
+use core::fmt;
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+
+use super::Value;
+use super::seq::{self, Seq};
+use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
+
+/// Room that a new Array has.
+const DEFAULT_CAPACITY: usize = 4;
+
+/// A sequence of values: shared without a copy, copied when changed while shared.
+///
+/// The element type is checked when a value of another language comes in, so an `Array<i64>` holds ints (and bools)
+/// only. [`Array`] alone holds values of any type.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::Array;
+/// let mut primes: Array<i64> = [2, 3, 5].into_iter().collect();
+/// let before = primes.clone();
+/// primes.push(7)?;
+/// assert_eq!(primes.get(3)?, 7);
+/// assert_eq!(primes.iter().sum::<i64>(), 17);
+/// assert_eq!(before.len(), 3);
+/// assert_eq!(before.get(3).unwrap_err().message(), "Index 3 out of bounds 3");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[repr(transparent)]
+pub struct Array<T = Any> {
+    object: ObjectRef,
+    items: PhantomData<fn() -> T>,
+}
+
+impl<T> Array<T> {
+    /// Makes an empty Array.
+    #[must_use]
+    pub fn new() -> Array<T> {
+        Self::with_capacity(DEFAULT_CAPACITY).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Makes an empty Array with room for `capacity` elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn with_capacity(capacity: usize) -> Result<Array<T>> {
+        seq::new_array(capacity).map(Self::from_object_unchecked)
+    }
+
+    /// Takes an object that is known to be an Array of such elements.
+    #[inline]
+    pub(super) fn from_object_unchecked(object: ObjectRef) -> Array<T> {
+        debug_assert_eq!(object.type_index(), anyfn_abi::kTVMFFIArray);
+        Array { object, items: PhantomData }
+    }
+
+    /// Makes an Array of values; the elements are not checked against `T`.
+    pub(super) fn from_values(values: impl ExactSizeIterator<Item = Any>) -> Result<Array<T>> {
+        let array = Self::with_capacity(values.len())?;
+        // SAFETY: nobody else knows the new object.
+        let mut seq = unsafe { seq::seq_of(&array.object) };
+        let room = seq.capacity();
+        values.take(room).for_each(|value| seq.push(value));
+        Ok(array)
+    }
+
+    /// Makes an Array of all that an iterator gives.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    pub fn try_from_iter<I: IntoIterator<Item: IntoAny>>(iter: I) -> Result<Array<T>> {
+        let iter = iter.into_iter();
+        let mut array = Self::with_capacity(iter.size_hint().0)?;
+        for item in iter {
+            array.push_any(item.into_any()?)?;
+        }
+        Ok(array)
+    }
+
+    /// Number of elements.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements as values.
+    #[inline]
+    pub fn as_slice(&self) -> &[Any] {
+        // SAFETY: an Array changes only by `&mut self`, and only if nobody else holds it.
+        unsafe { seq::items_of(&self.object) }
+    }
+
+    /// Number of elements that fit without moving.
+    pub fn capacity(&self) -> usize {
+        // SAFETY: only the cell is read, which changes only by `&mut self`.
+        unsafe { seq::capacity_of(&self.object) }
+    }
+
+    /// Whether there is an element equal to `value`.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits.
+    pub fn contains(&self, value: impl IntoArg) -> Result<bool> {
+        Ok(self.position(value)?.is_some())
+    }
+
+    /// Index of the first element equal to `value`.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits.
+    pub fn position(&self, value: impl IntoArg) -> Result<Option<usize>> {
+        super::with_view(value, |view| seq::position(self.as_slice(), view))
+    }
+
+    /// The elements, to be changed, with room for `extra` more: in place if nobody else holds them.
+    fn make_mut(&mut self, extra: usize) -> Result<Seq<'_>> {
+        let (len, room) = (self.len(), self.capacity());
+        let needed = len.saturating_add(extra);
+        if !self.object.is_unique() || needed > room {
+            let capacity = if needed > room { needed.max(room.saturating_mul(2)) } else { room };
+            self.move_to(capacity)?;
+        }
+        // SAFETY: this is the only reference, and `self` is borrowed exclusively.
+        Ok(unsafe { seq::seq_of(&self.object) })
+    }
+
+    fn move_to(&mut self, capacity: usize) -> Result<()> {
+        let to = seq::new_array(capacity)?;
+        // SAFETY: nobody else knows the new object.
+        let mut seq = unsafe { seq::seq_of(&to) };
+        if self.object.is_unique() {
+            // SAFETY: this is the only reference, and `self` is borrowed exclusively.
+            let mut old = unsafe { seq::seq_of(&self.object) };
+            old.move_into(&mut seq);
+        } else {
+            self.as_slice().iter().for_each(|item| seq.push(item.clone()));
+        }
+        self.object = to;
+        Ok(())
+    }
+
+    fn push_any(&mut self, value: Any) -> Result<()> {
+        self.make_mut(1)?.push(value);
+        Ok(())
+    }
+
+    /// Makes room for `extra` more elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn reserve(&mut self, extra: usize) -> Result<()> {
+        self.make_mut(extra).map(drop)
+    }
+
+    /// Keeps the first `len` elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        let old = self.len();
+        if len < old {
+            let removed = self.make_mut(0)?.drain(len..old);
+            drop(removed);
+        }
+        Ok(())
+    }
+
+    /// Removes all elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn clear(&mut self) -> Result<()> {
+        if self.object.is_unique() {
+            return self.truncate(0);
+        }
+        *self = Self::with_capacity(DEFAULT_CAPACITY)?;
+        Ok(())
+    }
+
+    /// Reverses the order of the elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn reverse(&mut self) -> Result<()> {
+        self.make_mut(0)?.reverse();
+        Ok(())
+    }
+
+    /// The Array as an object.
+    #[inline]
+    pub fn into_object(self) -> ObjectRef {
+        self.object
+    }
+
+    /// The Array as an object, borrowed.
+    #[inline]
+    pub fn as_object(&self) -> &ObjectRef {
+        &self.object
+    }
+}
+
+impl<T: FromArg> Array<T> {
+    /// The element at `index`.
+    ///
+    /// # Errors
+    /// `IndexError` if there is none.
+    #[inline]
+    pub fn get(&self, index: usize) -> Result<T::Arg<'_>> {
+        let items = self.as_slice();
+        match items.get(index) {
+            Some(item) => T::from_arg(item.view_ref()).map_err(Error::from),
+            None => Err(seq::out_of_bounds(index as i64, items.len())),
+        }
+    }
+
+    /// The first element.
+    ///
+    /// # Errors
+    /// As [`Array::get`].
+    pub fn first(&self) -> Result<T::Arg<'_>> {
+        self.get(0)
+    }
+
+    /// The last element.
+    ///
+    /// # Errors
+    /// As [`Array::get`].
+    pub fn last(&self) -> Result<T::Arg<'_>> {
+        self.get(self.len().saturating_sub(1))
+    }
+
+    /// The elements in order.
+    ///
+    /// # Panics
+    /// The iterator does if an element that is itself a List or Dict was changed so that it is no `T` any more;
+    /// [`Array::get`] gives an error then.
+    #[inline]
+    pub fn iter(&self) -> ArrayIter<'_, T> {
+        ArrayIter { items: self.as_slice().iter(), kind: PhantomData }
+    }
+
+    /// An Array object as an Array of `T`.
+    ///
+    /// # Errors
+    /// The object itself, if it is none or an element is not a `T`.
+    pub fn try_from_object(object: ObjectRef) -> Result<Array<T>, ObjectRef> {
+        if object.type_index() != anyfn_abi::kTVMFFIArray {
+            return Err(object);
+        }
+        let array = Self::from_object_unchecked(object);
+        match array.check() {
+            Ok(()) => Ok(array),
+            Err(_) => Err(array.object),
+        }
+    }
+
+    /// Checks that each element is a `T`.
+    pub(super) fn check(&self) -> Result<(), Mismatch> {
+        super::convert::check_items::<Self, T>("Array", self.as_slice())
+    }
+}
+
+impl<T: Value> Array<T> {
+    /// Adds an element.
+    ///
+    /// # Errors
+    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<()> {
+        self.push_any(value.into_any()?)
+    }
+
+    /// Removes the last element; `None` if there is none.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn pop(&mut self) -> Result<Option<T>> {
+        let removed = self.make_mut(0)?.pop();
+        removed.map(|value| value.get::<T>()).transpose()
+    }
+
+    /// Puts another element at `index`.
+    ///
+    /// # Errors
+    /// `IndexError` if there is none; else as [`Array::push`].
+    pub fn set(&mut self, index: usize, value: T) -> Result<()> {
+        let (index, value) = (seq::check_index(index, self.len())?, value.into_any()?);
+        let old = self.make_mut(0)?.replace(index, value);
+        drop(old);
+        Ok(())
+    }
+
+    /// Puts an element in front of the one at `index`, or at the end.
+    ///
+    /// # Errors
+    /// `IndexError` if `index` is beyond the end; else as [`Array::push`].
+    pub fn insert(&mut self, index: usize, value: T) -> Result<()> {
+        let (index, value) = (seq::check_position(index, self.len())?, value.into_any()?);
+        self.make_mut(1)?.insert_one(index, value);
+        Ok(())
+    }
+
+    /// Removes the element at `index`.
+    ///
+    /// # Errors
+    /// `IndexError` if there is none.
+    pub fn remove(&mut self, index: usize) -> Result<T> {
+        let index = seq::check_index(index, self.len())?;
+        let removed = self.make_mut(0)?.remove(index);
+        removed.get::<T>()
+    }
+
+    /// Adds all that an iterator gives.
+    ///
+    /// # Errors
+    /// As [`Array::push`]; the elements before the one that failed have been added.
+    pub fn extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<()> {
+        let values = values.into_iter();
+        self.reserve(values.size_hint().0)?;
+        values.into_iter().try_for_each(|value| self.push(value))
+    }
+
+    /// The elements as a vector.
+    ///
+    /// # Errors
+    /// As [`Array::get`].
+    pub fn to_vec(&self) -> Result<alloc::vec::Vec<T>> {
+        (0..self.len()).map(|index| self.get(index)).collect()
+    }
+}
+
+impl<T> Clone for Array<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        Self::from_object_unchecked(self.object.clone())
+    }
+}
+
+impl<T> Default for Array<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Arrays are equal if their elements are, in order; elements are equal as map keys are.
+impl<T, U> PartialEq<Array<U>> for Array<T> {
+    fn eq(&self, other: &Array<U>) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl<T> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// Panics for an integer beyond 64 signed bits and when memory is short; see [`Array::try_from_iter`].
+impl<T: IntoAny> FromIterator<T> for Array<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
+        Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+impl<T: IntoAny> From<alloc::vec::Vec<T>> for Array<T> {
+    fn from(values: alloc::vec::Vec<T>) -> Self {
+        values.into_iter().collect()
+    }
+}
+
+impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
+    fn from(values: &[T]) -> Self {
+        values.iter().cloned().collect()
+    }
+}
+
+/// The elements of an [`Array`].
+pub struct ArrayIter<'a, T = Any> {
+    items: core::slice::Iter<'a, Any>,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<'a, T: FromArg> ArrayIter<'a, T> {
+    #[inline]
+    fn read(item: &'a Any) -> T::Arg<'a> {
+        let view: &'a AnyView<'_> = item.view_ref();
+        T::from_arg(view).unwrap_or_else(|mismatch| panic!("an element of an Array has changed: {mismatch}"))
+    }
+}
+
+impl<'a, T: FromArg> Iterator for ArrayIter<'a, T> {
+    type Item = T::Arg<'a>;
+    #[inline]
+    fn next(&mut self) -> Option<T::Arg<'a>> {
+        self.items.next().map(Self::read)
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl<T: FromArg> DoubleEndedIterator for ArrayIter<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.items.next_back().map(Self::read)
+    }
+}
+
+impl<T: FromArg> ExactSizeIterator for ArrayIter<'_, T> {}
+impl<T: FromArg> FusedIterator for ArrayIter<'_, T> {}
+
+impl<'a, T: FromArg> IntoIterator for &'a Array<T> {
+    type Item = T::Arg<'a>;
+    type IntoIter = ArrayIter<'a, T>;
+    fn into_iter(self) -> ArrayIter<'a, T> {
+        self.iter()
+    }
+}

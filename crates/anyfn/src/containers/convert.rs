@@ -1,0 +1,209 @@
+//! Rust types from and to containers.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec;
+
+use anyfn_abi::{TVMFFIAny, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
+
+use super::{Array, Dict, List, Map};
+use crate::convert::take_object;
+use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, Schema};
+
+/// Checks that each element is a `T`; `C` is what was expected of the whole, `name` how texts call it.
+pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
+    if T::ALL {
+        return Ok(());
+    }
+    for (index, item) in items.iter().enumerate() {
+        if let Err(mismatch) = T::from_arg(item.view_ref()) {
+            return Err(in_sequence::<C>(name, index, mismatch));
+        }
+    }
+    Ok(())
+}
+
+/// The mismatch of an element as one of its sequence.
+#[cold]
+pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[index {index}: {}]", mismatch.got());
+    mismatch.inside(&format!("[{index}]"), C::schema().to_string(), got)
+}
+
+#[inline]
+fn is_sequence(index: i32) -> bool {
+    matches!(index, kTVMFFIArray | kTVMFFIList)
+}
+
+/// The mismatch when memory for a copy is short.
+#[cold]
+fn short_of_memory<C: FromArg + ?Sized>(error: &crate::Error) -> Mismatch {
+    Mismatch::new("MemoryError", C::schema().to_string(), error.message().to_string())
+}
+
+/// The object of an Array or List, else a mismatch.
+pub(super) fn sequence<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
+    take_object(view, is_sequence).ok_or_else(|| Mismatch::of_type::<C>(view))
+}
+
+impl<T: FromArg> FromArg for Array<T> {
+    type Arg<'a> = Array<T>;
+    fn schema() -> Schema {
+        Schema::of("ffi.Array", vec![T::schema()])
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Array<T>, Mismatch> {
+        let object = sequence::<Self>(view)?;
+        let array = if object.type_index() == kTVMFFIArray {
+            Array::from_object_unchecked(object)
+        } else {
+            let items = List::<Any>::from_object_unchecked(object).snapshot();
+            Array::from_values(items.into_iter()).map_err(|error| short_of_memory::<Self>(&error))?
+        };
+        array.check().map(|()| array)
+    }
+}
+
+impl<T: FromArg> FromArg for List<T> {
+    type Arg<'a> = List<T>;
+    fn schema() -> Schema {
+        Schema::of("ffi.List", vec![T::schema()])
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<List<T>, Mismatch> {
+        let object = sequence::<Self>(view)?;
+        let list = if object.type_index() == kTVMFFIList {
+            List::from_object_unchecked(object)
+        } else {
+            let array = Array::<Any>::from_object_unchecked(object);
+            List::from_values(array.as_slice().iter().cloned()).map_err(|error| short_of_memory::<Self>(&error))?
+        };
+        list.check().map(|()| list)
+    }
+}
+
+/// Checks that each pair fits; `C` is what was expected of the whole, `name` how texts call it.
+pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
+    name: &str,
+    pairs: impl Iterator<Item = (&'a Any, &'a Any)>,
+) -> Result<(), Mismatch> {
+    if K::ALL && V::ALL {
+        return Ok(());
+    }
+    for (key, value) in pairs {
+        if let Err(mismatch) = K::from_arg(key.view_ref()) {
+            return Err(of_key::<C>(name, mismatch));
+        }
+        if let Err(mismatch) = V::from_arg(value.view_ref()) {
+            return Err(of_value::<C>(name, key, mismatch));
+        }
+    }
+    Ok(())
+}
+
+/// The mismatch of a key as one of its mapping.
+#[cold]
+pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[some key is {}, V]", mismatch.got());
+    mismatch.inside(".key", C::schema().to_string(), got)
+}
+
+/// The mismatch of a value as one of its mapping.
+#[cold]
+pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
+    let got = format!("{name}[K, some value is {}]", mismatch.got());
+    mismatch.inside(&format!("[{key:?}]"), C::schema().to_string(), got)
+}
+
+#[inline]
+fn is_mapping(index: i32) -> bool {
+    matches!(index, kTVMFFIMap | kTVMFFIDict)
+}
+
+/// The object of a Map or Dict, else a mismatch.
+pub(super) fn mapping<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
+    take_object(view, is_mapping).ok_or_else(|| Mismatch::of_type::<C>(view))
+}
+
+impl<K: FromArg, V: FromArg> FromArg for Map<K, V> {
+    type Arg<'a> = Map<K, V>;
+    fn schema() -> Schema {
+        Schema::of("ffi.Map", vec![K::schema(), V::schema()])
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Map<K, V>, Mismatch> {
+        let object = mapping::<Self>(view)?;
+        let map = if object.type_index() == kTVMFFIMap {
+            Map::from_object_unchecked(object)
+        } else {
+            let pairs = Dict::<Any, Any>::from_object_unchecked(object).snapshot();
+            Map::from_values(pairs).map_err(|error| short_of_memory::<Self>(&error))?
+        };
+        map.check().map(|()| map)
+    }
+}
+
+impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
+    type Arg<'a> = Dict<K, V>;
+    fn schema() -> Schema {
+        Schema::of("ffi.Dict", vec![K::schema(), V::schema()])
+    }
+    #[inline]
+    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Dict<K, V>, Mismatch> {
+        let object = mapping::<Self>(view)?;
+        let dict = if object.type_index() == kTVMFFIDict {
+            Dict::from_object_unchecked(object)
+        } else {
+            let map = Map::<Any, Any>::from_object_unchecked(object);
+            let pairs = map.iter_any().map(|(key, value)| (key.clone(), value.clone())).collect();
+            Dict::from_values(pairs).map_err(|error| short_of_memory::<Self>(&error))?
+        };
+        dict.check().map(|()| dict)
+    }
+}
+
+/// What a container does as a value and as an argument.
+macro_rules! container {
+    ($name:ident<$($param:ident),*>, $key:literal) => {
+        impl<$($param: FromArg),*> IntoAny for $name<$($param),*> {
+            fn schema() -> Schema {
+                Schema::of($key, vec![$($param::schema()),*])
+            }
+            #[inline]
+            fn into_any(self) -> Result<Any> {
+                Ok(self.into_object().into())
+            }
+        }
+
+        impl<$($param),*> From<$name<$($param),*>> for Any {
+            #[inline]
+            fn from(container: $name<$($param),*>) -> Any {
+                container.into_object().into()
+            }
+        }
+
+        // SAFETY: the reference moves into the value.
+        unsafe impl<$($param),*> IntoArg for $name<$($param),*> {
+            const OWNED: bool = true;
+            #[inline]
+            fn into_arg(self) -> Result<TVMFFIAny> {
+                Ok(Any::from(self).into_raw())
+            }
+        }
+
+        // SAFETY: a view of an object that the borrow keeps alive.
+        unsafe impl<$($param),*> IntoArg for &$name<$($param),*> {
+            const OWNED: bool = false;
+            #[inline]
+            fn into_arg(self) -> Result<TVMFFIAny> {
+                Ok(*AnyView::from(self.as_object()).as_raw())
+            }
+        }
+    };
+}
+
+container!(Array<T>, "ffi.Array");
+container!(List<T>, "ffi.List");
+container!(Map<K, V>, "ffi.Map");
+container!(Dict<K, V>, "ffi.Dict");
+

@@ -1,0 +1,399 @@
+//! What Array and List have in common: a header, a cell, elements.
+//!
+//! An Array's elements lie behind its cell in the same allocation, a List's in a buffer of their own. Both are read,
+//! and Lists are changed, by code of other languages, so nothing is kept but what the cell says.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr;
+
+use alloc::vec::Vec;
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIList,
+    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+
+use super::memory::{self, Buffer};
+use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
+
+/// An Array or List object; the elements of an Array that this crate makes follow.
+#[repr(C)]
+struct SeqObject {
+    header: TVMFFIObject,
+    cell: TVMFFISeqCell,
+}
+
+const _: () = assert!(size_of::<SeqObject>() == 56 || size_of::<usize>() != 8);
+
+/// Makes an empty Array with room for `capacity` elements.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(super) fn new_array(capacity: usize) -> Result<ObjectRef> {
+    let memory = memory::allocate_array(size_of::<SeqObject>(), capacity, size_of::<TVMFFIAny>())?;
+    let object: *mut SeqObject = memory.as_ptr().cast();
+    // SAFETY: the elements' space begins behind the struct, in the same allocation.
+    let data = unsafe { object.add(1) }.cast();
+    let cell = TVMFFISeqCell { data, size: 0, capacity: capacity as i64, data_deleter: None };
+    // SAFETY: fresh memory, large enough.
+    Ok(unsafe { finish(object, kTVMFFIArray, cell) })
+}
+
+/// Makes an empty List with room for `capacity` elements.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(super) fn new_list(capacity: usize) -> Result<ObjectRef> {
+    let data = if capacity == 0 { Buffer::none() } else { Buffer::of_elements(capacity)? };
+    let object: *mut SeqObject = memory::allocate(size_of::<SeqObject>())?.as_ptr().cast();
+    let data = data.into_data();
+    let cell = TVMFFISeqCell { data, size: 0, capacity: capacity as i64, data_deleter: Some(memory::FREE) };
+    // SAFETY: fresh memory, large enough.
+    Ok(unsafe { finish(object, kTVMFFIList, cell) })
+}
+
+impl Buffer {
+    /// No buffer.
+    fn none() -> Buffer {
+        // SAFETY: NULL is never used nor freed.
+        unsafe { Buffer::from_raw(ptr::null_mut(), None) }
+    }
+
+    /// A buffer for `capacity` elements.
+    fn of_elements(capacity: usize) -> Result<Buffer> {
+        let data = memory::allocate_array(0, capacity, size_of::<TVMFFIAny>())?;
+        // SAFETY: just allocated, so freed by its counterpart; nothing is in it.
+        Ok(unsafe { Buffer::from_raw(data.as_ptr(), Some(memory::FREE)) })
+    }
+}
+
+/// # Safety
+/// `object` must be fresh memory for a `SeqObject` and what its cell says.
+unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -> ObjectRef {
+    let header =
+        TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
+    // SAFETY: the caller guarantees the memory.
+    unsafe { object.write(SeqObject { header, cell }) };
+    live::created();
+    // SAFETY: a valid object with one reference, which the result takes.
+    match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
+        Some(object) => object,
+        None => unreachable!("an object is never at address zero"),
+    }
+}
+
+/// Releases the elements, the memory, or both.
+unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+    if flags & STRONG != 0 {
+        if !nesting::enter() {
+            // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+            unsafe { nesting::defer(object.cast(), flags) };
+            return;
+        }
+        let this: *mut SeqObject = object.cast();
+        // SAFETY: no strong reference is left, so nothing else uses the cell.
+        let mut seq = Seq(unsafe { &mut (*this).cell });
+        seq.release();
+        nesting::leave();
+    }
+    if flags & WEAK != 0 {
+        live::freed();
+        // SAFETY: the object came from `memory::allocate`; its content is gone.
+        unsafe { memory::FREE(object) };
+    }
+}
+
+/// The elements of an object that does not change while borrowed.
+///
+/// # Safety
+/// `object` must be an Array or List, and its elements must not change for the time of the borrow.
+#[inline]
+pub(super) unsafe fn items_of(object: &ObjectRef) -> &[Any] {
+    // SAFETY: such an object has the cell right behind the header.
+    let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
+    // SAFETY: as above; the reference keeps it alive.
+    let cell = unsafe { &*cell };
+    if cell.size <= 0 {
+        return &[];
+    }
+    // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.
+    unsafe { core::slice::from_raw_parts(cell.data.cast(), cell.size as usize) }
+}
+
+/// Number of elements for which an object that does not change while borrowed has room.
+///
+/// # Safety
+/// `object` must be an Array or List, and its cell must not change for the time of the call.
+#[inline]
+pub(super) unsafe fn capacity_of(object: &ObjectRef) -> usize {
+    // SAFETY: such an object has the cell right behind the header.
+    let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
+    // SAFETY: as above; the reference keeps it alive.
+    unsafe { (*cell).capacity.max(0) as usize }
+}
+
+/// The sequence of an object, to be changed.
+///
+/// # Safety
+/// `object` must be an Array or List, and nothing else may use its elements while the result lives.
+#[inline]
+pub(super) unsafe fn seq_of(object: &ObjectRef) -> Seq<'_> {
+    // SAFETY: such an object has the cell right behind the header.
+    let cell: *mut TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
+    // SAFETY: as above; the caller guarantees exclusive use.
+    Seq(unsafe { &mut *cell })
+}
+
+/// The elements of an Array or List, exclusively borrowed.
+///
+/// No method releases a value or a buffer: what is removed is given to the caller.
+pub(super) struct Seq<'a>(&'a mut TVMFFISeqCell);
+
+impl Seq<'_> {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.size.max(0) as usize
+    }
+
+    #[inline]
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity.max(0) as usize
+    }
+
+    #[inline]
+    pub(super) fn items(&self) -> &[Any] {
+        if self.len() == 0 {
+            return &[];
+        }
+        // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.
+        unsafe { core::slice::from_raw_parts(self.0.data.cast(), self.len()) }
+    }
+
+    /// All places, those that hold an element first.
+    #[inline]
+    fn slots(&mut self) -> &mut [MaybeUninit<TVMFFIAny>] {
+        if self.capacity() == 0 {
+            return &mut [];
+        }
+        // SAFETY: the cell has room for `capacity` elements at `data`.
+        unsafe { core::slice::from_raw_parts_mut(self.0.data.cast(), self.capacity()) }
+    }
+
+    /// Takes the element out of a place.
+    ///
+    /// # Safety
+    /// The place must hold an element, which must be overwritten or put beyond the size at once.
+    #[inline]
+    unsafe fn take(&mut self, at: usize) -> Any {
+        // SAFETY: the caller guarantees an element there.
+        let raw = unsafe { self.slots()[at].assume_init() };
+        // SAFETY: an element is an owned value, and the caller gives the place up.
+        unsafe { Any::from_raw(raw) }
+    }
+
+    #[inline]
+    fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        self.0.size = len as i64;
+    }
+
+    /// Adds an element; there must be room.
+    #[inline]
+    pub(super) fn push(&mut self, value: Any) {
+        let len = self.len();
+        self.slots()[len].write(value.into_raw());
+        self.set_len(len + 1);
+    }
+
+    /// Removes the last element.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Any> {
+        let last = self.len().checked_sub(1)?;
+        self.set_len(last);
+        // SAFETY: the place held the last element and is beyond the size now.
+        Some(unsafe { self.take(last) })
+    }
+
+    /// Puts another element at a place that has one.
+    pub(super) fn replace(&mut self, at: usize, value: Any) -> Any {
+        // SAFETY: `at` is checked by the caller to be below the size; the place is overwritten right below.
+        let old = unsafe { self.take(at) };
+        self.slots()[at].write(value.into_raw());
+        old
+    }
+
+    /// Puts elements in front of the one at `at`; there must be room.
+    pub(super) fn insert(&mut self, at: usize, values: &mut Vec<Any>) {
+        let (len, count) = (self.len(), values.len());
+        let slots = self.slots();
+        slots.copy_within(at..len, at + count);
+        for (slot, value) in slots[at..].iter_mut().zip(values.drain(..)) {
+            slot.write(value.into_raw());
+        }
+        self.set_len(len + count);
+    }
+
+    /// Puts an element in front of the one at `at`; there must be room.
+    pub(super) fn insert_one(&mut self, at: usize, value: Any) {
+        let len = self.len();
+        let slots = self.slots();
+        slots.copy_within(at..len, at + 1);
+        slots[at].write(value.into_raw());
+        self.set_len(len + 1);
+    }
+
+    /// Removes the element at a place that has one.
+    pub(super) fn remove(&mut self, at: usize) -> Any {
+        // SAFETY: `at` is checked by the caller to be below the size; the place is overwritten or given up below.
+        let old = unsafe { self.take(at) };
+        let len = self.len();
+        self.slots().copy_within(at + 1..len, at);
+        self.set_len(len - 1);
+        old
+    }
+
+    /// Removes the elements of a range that is within the size.
+    pub(super) fn drain(&mut self, range: Range<usize>) -> Vec<Any> {
+        let mut removed = Vec::with_capacity(range.len());
+        for at in range.clone() {
+            // SAFETY: `at` is below the size; the place is overwritten or given up below.
+            removed.push(unsafe { self.take(at) });
+        }
+        let len = self.len();
+        self.slots().copy_within(range.end..len, range.start);
+        self.set_len(len - range.len());
+        removed
+    }
+
+    pub(super) fn reverse(&mut self) {
+        let len = self.len();
+        self.slots()[..len].reverse();
+    }
+
+    /// Makes room for `extra` more elements of a List, as much again at least. Gives the old buffer to be freed.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short; nothing has changed then.
+    #[inline]
+    pub(super) fn make_room(&mut self, extra: usize) -> Result<Option<Buffer>> {
+        let needed = self.len().checked_add(extra).ok_or_else(too_long)?;
+        if needed <= self.capacity() {
+            return Ok(None);
+        }
+        self.move_to(needed.max(self.capacity().saturating_mul(2))).map(Some)
+    }
+
+    /// Makes room for `capacity` elements of a List in all.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short; nothing has changed then.
+    pub(super) fn reserve(&mut self, capacity: usize) -> Result<Option<Buffer>> {
+        if capacity <= self.capacity() { Ok(None) } else { self.move_to(capacity).map(Some) }
+    }
+
+    fn move_to(&mut self, capacity: usize) -> Result<Buffer> {
+        let len = self.len();
+        let data = Buffer::of_elements(capacity)?.into_data();
+        let old = (self.0.data, self.0.data_deleter);
+        if len > 0 {
+            // SAFETY: both buffers have room for the elements, and one of them is new.
+            unsafe { ptr::copy_nonoverlapping(old.0.cast::<TVMFFIAny>(), data.cast(), len) };
+        }
+        self.0.data = data;
+        self.0.capacity = capacity as i64;
+        self.0.data_deleter = Some(memory::FREE);
+        // SAFETY: the elements have moved out, and the cell points elsewhere.
+        Ok(unsafe { Buffer::from_raw(old.0, old.1) })
+    }
+
+    /// Moves all elements to the end of another sequence, which must have room.
+    pub(super) fn move_into(&mut self, to: &mut Seq<'_>) {
+        let (len, at) = (self.len(), to.len());
+        to.slots()[at..at + len].copy_from_slice(&self.slots()[..len]);
+        to.set_len(at + len);
+        self.set_len(0);
+    }
+
+    /// Takes all elements of a List away, and their buffer.
+    pub(super) fn take_all(&mut self) -> Taken {
+        let len = self.len();
+        let (data, deleter) = (self.0.data, self.0.data_deleter);
+        self.0.data = ptr::null_mut();
+        self.0.size = 0;
+        self.0.capacity = 0;
+        self.0.data_deleter = Some(memory::FREE);
+        // SAFETY: the elements are moved out by `Taken` before the buffer is dropped.
+        Taken { data: data.cast(), len, _buffer: unsafe { Buffer::from_raw(data, deleter) } }
+    }
+
+    /// Releases all elements and the buffer, from the last one on; for an object that nobody uses any more.
+    fn release(&mut self) {
+        while let Some(value) = self.pop() {
+            drop(value);
+        }
+        // SAFETY: nothing is left in it; an Array has no deleter.
+        drop(unsafe { Buffer::from_raw(self.0.data, self.0.data_deleter) });
+        self.0.data = ptr::null_mut();
+    }
+}
+
+/// The elements that a List had; dropping releases them.
+pub(super) struct Taken {
+    data: *mut Any,
+    len: usize,
+    _buffer: Buffer,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            let items = ptr::slice_from_raw_parts_mut(self.data, self.len);
+            // SAFETY: the elements were taken out of the List, and are released here only.
+            unsafe { items.drop_in_place() };
+        }
+    }
+}
+
+#[cold]
+fn too_long() -> Error {
+    Error::new("MemoryError", "a container of this size cannot exist")
+}
+
+#[cold]
+pub(super) fn out_of_bounds(index: i64, len: usize) -> Error {
+    crate::error!("IndexError", "Index {index} out of bounds {len}")
+}
+
+/// An index of an existing element.
+///
+/// # Errors
+/// `IndexError` if there is none.
+#[inline]
+pub(super) fn check_index(index: usize, len: usize) -> Result<usize> {
+    if index < len { Ok(index) } else { Err(out_of_bounds(index as i64, len)) }
+}
+
+/// An index where an element can be put in.
+///
+/// # Errors
+/// `IndexError` if there is none.
+pub(super) fn check_position(index: usize, len: usize) -> Result<usize> {
+    if index <= len { Ok(index) } else { Err(position_out_of_bounds(index as i64, len)) }
+}
+
+#[cold]
+pub(super) fn position_out_of_bounds(index: i64, len: usize) -> Error {
+    crate::error!("IndexError", "Index {index} out of bounds [0, {len}]")
+}
+
+#[cold]
+pub(super) fn range_out_of_bounds(start: i64, end: i64, len: usize) -> Error {
+    crate::error!("IndexError", "Erase range [{start}, {end}) out of bounds {len}")
+}
+
+/// Place of the first element that is equal to `value`.
+pub(super) fn position(items: &[Any], value: &AnyView<'_>) -> Option<usize> {
+    items.iter().position(|item| crate::hash::any_equal(item.view_ref(), value))
+}

@@ -1,0 +1,589 @@
+//! The dense layout of Map and Dict: a hash table of chains within blocks, with pairs linked in insertion order.
+//!
+//! A key's home slot is its hash times a constant, shifted. The pairs of one home form a chain: the head lies at
+//! home, each next one at one of 125 fixed distances from the one before, named by seven bits. A slot that is taken
+//! as part of another home's chain is freed by moving that part away. All of this is fixed by the ABI, since code of
+//! other languages searches and changes the same memory.
+//!
+//! Code here works on slots by bounds-checked index, so a damaged table gives a panic (an error at the boundary) and
+//! not a wild access; it moves plain bytes and neither hashes, compares nor releases anything itself.
+
+use core::mem::MaybeUninit;
+
+use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TVMFFIMapItem};
+
+use super::memory::{self, Buffer};
+use crate::{Any, Error, Result};
+
+/// What links say when there is no slot.
+pub(super) const NONE: u64 = u64::MAX;
+
+const EMPTY: u8 = 0xFF;
+const PROTECTED: u8 = 0xFE;
+const BODY: u8 = 0x80;
+const JUMP: u8 = 0x7F;
+const BLOCK: usize = 16;
+
+/// Longest part of a chain that is moved away for another chain's head; the table grows instead of moving more.
+const MOVE_LIMIT: usize = 64;
+
+/// Distances from one slot of a chain to the next: 0 (the end) to 15, triangular numbers, then larger ones.
+static JUMPS: [u64; 126] = jumps();
+
+const fn jumps() -> [u64; 126] {
+    const LARGE: [u64; 43] = [
+        8515,
+        19110,
+        42778,
+        96141,
+        216153,
+        486591,
+        1092981,
+        2458653,
+        5532801,
+        12442566,
+        27993903,
+        62983476,
+        141717030,
+        318844378,
+        717352503,
+        1614057336,
+        3631522476,
+        8170957530,
+        18384510628,
+        41364789378,
+        93070452520,
+        209408356380,
+        471168559170,
+        1060128894105,
+        2385289465695,
+        5366898840628,
+        12075518705635,
+        27169915244790,
+        61132312065111,
+        137547689707000,
+        309482283181501,
+        696335127828753,
+        1566753995631385,
+        3525196511162271,
+        7931691992677701,
+        17846306936293605,
+        40154190677507445,
+        90346928918121501,
+        203280589587557251,
+        457381325854679626,
+        1029107982097042876,
+        2315492959180353330,
+        5209859154120846435,
+    ];
+    let mut jumps = [0; 126];
+    let mut i = 0;
+    while i < jumps.len() {
+        jumps[i] = match i {
+            0..16 => i as u64,
+            // The triangular numbers 21 (of 6), 28 (of 7), ... 2628 (of 72).
+            16..83 => ((i - 10) * (i - 9) / 2) as u64,
+            _ => LARGE[i - 83],
+        };
+        i += 1;
+    }
+    jumps
+}
+
+/// One slot.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Item {
+    pub(super) key: TVMFFIAny,
+    pub(super) value: TVMFFIAny,
+    prev: u64,
+    next: u64,
+}
+
+/// Sixteen slots; only those with a link or end in `meta` hold an item.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    meta: [u8; BLOCK],
+    items: [MaybeUninit<Item>; BLOCK],
+}
+
+const _: () = assert!(size_of::<Item>() == size_of::<TVMFFIMapItem>());
+const _: () = assert!(size_of::<Block>() == size_of::<TVMFFIMapBlock>());
+
+/// Number of slots and shift of a new table for `capacity` pairs.
+pub(super) fn table_size(capacity: usize) -> (u64, u32) {
+    let bits = usize::BITS - capacity.leading_zeros();
+    let (slots, shift) = (1u64 << bits, 64 - bits);
+    if slots < 2 * capacity as u64 { (slots * 2, shift - 1) } else { (slots, shift) }
+}
+
+/// A new, empty table that is in no object yet.
+pub(super) struct NewTable {
+    cell: TVMFFIMapCell,
+    tail: TVMFFIDenseMapTail,
+}
+
+impl NewTable {
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub(super) fn new(slots: u64, fib_shift: u32) -> Result<NewTable> {
+        let count = usize::try_from(slots.div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
+        let data = memory::allocate_array(0, count, size_of::<Block>())?;
+        for at in 0..count {
+            // SAFETY: within the allocation.
+            let block = unsafe { data.as_ptr().cast::<Block>().add(at) };
+            // SAFETY: as above; the items stay uninitialised.
+            unsafe { (&raw mut (*block).meta).write([EMPTY; BLOCK]) };
+        }
+        let data_deleter = Some(memory::FREE);
+        Ok(NewTable {
+            cell: TVMFFIMapCell { data: data.as_ptr(), size: 0, slots, data_deleter },
+            tail: TVMFFIDenseMapTail { fib_shift, padding: 0, iter_head: NONE, iter_tail: NONE },
+        })
+    }
+
+    /// A table of the same size with copies of the same bytes at the same places.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub(super) fn copy_of(from: View<'_>, tail: u64) -> Result<NewTable> {
+        let mut new = Self::new(from.slots, from.fib_shift)?;
+        new.cell.size = from.size;
+        new.tail.iter_head = from.head;
+        new.tail.iter_tail = tail;
+        new.table().blocks.copy_from_slice(from.blocks);
+        Ok(new)
+    }
+
+    pub(super) fn table(&mut self) -> Table<'_> {
+        // SAFETY: the cell describes the blocks made in `new`.
+        unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
+    }
+
+    /// Gives the table to an object: what its cell and tail must say.
+    pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
+        let this = core::mem::ManuallyDrop::new(self);
+        let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
+        let TVMFFIDenseMapTail { fib_shift, padding, iter_head, iter_tail } = this.tail;
+        (
+            TVMFFIMapCell { data, size, slots, data_deleter },
+            TVMFFIDenseMapTail { fib_shift, padding, iter_head, iter_tail },
+        )
+    }
+}
+
+impl Drop for NewTable {
+    fn drop(&mut self) {
+        // The pairs in it, if any, are copies whose originals stay where they are.
+        // SAFETY: the blocks were made in `new` and have not been given away.
+        drop(unsafe { Buffer::from_raw(self.cell.data, self.cell.data_deleter) });
+    }
+}
+
+/// A dense table to be read.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    blocks: &'a [Block],
+    slots: u64,
+    fib_shift: u32,
+    head: u64,
+    size: u64,
+}
+
+/// A dense table to be changed.
+pub(super) struct Table<'a> {
+    blocks: &'a mut [Block],
+    cell: &'a mut TVMFFIMapCell,
+    tail: &'a mut TVMFFIDenseMapTail,
+}
+
+/// What became of the attempt to find or add a key.
+pub(super) enum Slot {
+    /// The key is there.
+    Found(u64),
+    /// The key was added, with None as its value.
+    Added(u64),
+    /// The table has to grow first.
+    Full,
+}
+
+fn block_count(slots: u64) -> usize {
+    usize::try_from(slots.div_ceil(BLOCK as u64)).unwrap_or(0)
+}
+
+impl<'a> View<'a> {
+    /// # Safety
+    /// The cell and tail must be of a dense table that does not change for `'a`.
+    #[inline]
+    pub(super) unsafe fn from_parts(cell: &TVMFFIMapCell, tail: &TVMFFIDenseMapTail) -> View<'a> {
+        let count = block_count(cell.slots);
+        let blocks: &[Block] = if count == 0 || cell.data.is_null() {
+            &[]
+        } else {
+            // SAFETY: the caller guarantees that the cell tells the truth.
+            unsafe { core::slice::from_raw_parts(cell.data.cast(), count) }
+        };
+        View { blocks, slots: cell.slots, fib_shift: tail.fib_shift, head: tail.iter_head, size: cell.size }
+    }
+
+    #[inline]
+    fn meta(self, at: u64) -> u8 {
+        self.blocks[at as usize / BLOCK].meta[at as usize % BLOCK]
+    }
+
+    #[inline]
+    pub(super) fn item(self, at: u64) -> &'a Item {
+        debug_assert!(self.meta(at) < PROTECTED);
+        // SAFETY: links and chains lead to slots that hold an item only.
+        unsafe { self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].assume_init_ref() }
+    }
+
+    #[inline]
+    fn home(self, hash: u64) -> u64 {
+        hash.wrapping_mul(11_400_714_819_323_198_485) >> (self.fib_shift & 63)
+    }
+
+    #[inline]
+    fn jump(self, from: u64, index: u8) -> u64 {
+        from.wrapping_add(JUMPS[index as usize]) & (self.slots - 1)
+    }
+
+    /// The next slot of a chain.
+    #[inline]
+    fn next_in_chain(self, at: u64) -> Option<u64> {
+        match self.meta(at) & JUMP {
+            0 => None,
+            index => Some(self.jump(at, index)),
+        }
+    }
+
+    /// The slot of the first key of that hash for which `equal` is true.
+    #[inline]
+    pub(super) fn find(self, hash: u64, mut equal: impl FnMut(&'a Any) -> bool) -> Option<u64> {
+        if self.size == 0 || self.blocks.is_empty() {
+            return None;
+        }
+        let mut at = self.home(hash);
+        if self.meta(at) & BODY != 0 {
+            return None;
+        }
+        loop {
+            if equal(any(&self.item(at).key)) {
+                return Some(at);
+            }
+            at = self.next_in_chain(at)?;
+        }
+    }
+
+    /// The oldest pair's slot, or [`NONE`].
+    #[inline]
+    pub(super) fn first(self) -> u64 {
+        if self.size == 0 { NONE } else { self.head }
+    }
+
+    /// The slot of the next newer pair, or [`NONE`].
+    #[inline]
+    pub(super) fn next(self, at: u64) -> u64 {
+        self.item(at).next
+    }
+
+    /// An empty slot at one of the distances from `from`, and which distance.
+    fn next_empty(self, from: u64) -> Option<(u64, u8)> {
+        (1..JUMPS.len() as u8).map(|index| (self.jump(from, index), index)).find(|(at, _)| self.meta(*at) == EMPTY)
+    }
+
+    /// The slot before `at` in its chain. Found by the distances, so that no key has to be hashed.
+    fn previous_in_chain(self, at: u64) -> u64 {
+        for index in 1..JUMPS.len() as u8 {
+            let before = at.wrapping_sub(JUMPS[index as usize]) & (self.slots - 1);
+            let meta = self.meta(before);
+            if meta < PROTECTED && meta & JUMP == index {
+                return before;
+            }
+        }
+        panic!("a map is damaged: slot {at} is in no chain")
+    }
+}
+
+/// An owned value in a slot, borrowed.
+#[inline]
+pub(super) fn any(raw: &TVMFFIAny) -> &Any {
+    // SAFETY: the slots hold owned values, and `Any` is transparent over the struct.
+    unsafe { &*core::ptr::from_ref(raw).cast() }
+}
+
+impl Table<'_> {
+    /// # Safety
+    /// The cell and tail must be of a dense table that nothing else uses for the lifetime of the result.
+    pub(super) unsafe fn from_parts<'a>(cell: &'a mut TVMFFIMapCell, tail: &'a mut TVMFFIDenseMapTail) -> Table<'a> {
+        let count = block_count(cell.slots);
+        let blocks: &mut [Block] = if count == 0 || cell.data.is_null() {
+            &mut []
+        } else {
+            // SAFETY: the caller guarantees that the cell tells the truth and that the use is exclusive.
+            unsafe { core::slice::from_raw_parts_mut(cell.data.cast(), count) }
+        };
+        Table { blocks, cell, tail }
+    }
+
+    #[inline]
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            blocks: self.blocks,
+            slots: self.cell.slots,
+            fib_shift: self.tail.fib_shift,
+            head: self.tail.iter_head,
+            size: self.cell.size,
+        }
+    }
+
+    #[inline]
+    fn set_meta(&mut self, at: u64, meta: u8) {
+        self.blocks[at as usize / BLOCK].meta[at as usize % BLOCK] = meta;
+    }
+
+    #[inline]
+    fn set_jump(&mut self, at: u64, index: u8) {
+        let meta = self.view().meta(at) & BODY | index;
+        self.set_meta(at, meta);
+    }
+
+    #[inline]
+    pub(super) fn item_mut(&mut self, at: u64) -> &mut Item {
+        debug_assert!(self.view().meta(at) < PROTECTED);
+        // SAFETY: links and chains lead to slots that hold an item only.
+        unsafe { self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].assume_init_mut() }
+    }
+
+    #[inline]
+    fn put(&mut self, at: u64, meta: u8, item: Item) {
+        self.set_meta(at, meta);
+        self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].write(item);
+    }
+
+    pub(super) fn fib_shift(&self) -> u32 {
+        self.tail.fib_shift
+    }
+
+    /// Whether one pair more would leave too few empty slots.
+    fn is_full(&self) -> bool {
+        (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
+    }
+
+    /// Finds the key for which `equal` is true, or adds `key` at the end of the order.
+    ///
+    /// On [`Slot::Added`] the table owns the key.
+    pub(super) fn find_or_add(&mut self, key: &TVMFFIAny, hash: u64, mut equal: impl FnMut(&Any) -> bool) -> Slot {
+        if self.blocks.is_empty() {
+            return Slot::Full;
+        }
+        let view = self.view();
+        let home = view.home(hash);
+        let meta = view.meta(home);
+        let item = Item { key: *key, value: TVMFFIAny::NONE, prev: NONE, next: NONE };
+        if meta == EMPTY {
+            self.put(home, 0, item);
+            return self.added(home);
+        }
+        if meta & BODY != 0 {
+            if self.is_full() || !self.free_home(home) {
+                return Slot::Full;
+            }
+            self.put(home, 0, item);
+            return self.added(home);
+        }
+        let mut tail = home;
+        loop {
+            if equal(any(&view.item(tail).key)) {
+                return Slot::Found(tail);
+            }
+            match view.next_in_chain(tail) {
+                Some(next) => tail = next,
+                None => break,
+            }
+        }
+        if self.is_full() {
+            return Slot::Full;
+        }
+        let Some((at, index)) = view.next_empty(tail) else { return Slot::Full };
+        self.put(at, BODY, item);
+        self.set_jump(tail, index);
+        self.added(at)
+    }
+
+    /// Links a new item at the end of the order.
+    fn added(&mut self, at: u64) -> Slot {
+        let last = self.tail.iter_tail;
+        self.item_mut(at).prev = last;
+        match last {
+            NONE => self.tail.iter_head = at,
+            last => self.item_mut(last).next = at,
+        }
+        self.tail.iter_tail = at;
+        self.cell.size += 1;
+        Slot::Added(at)
+    }
+
+    /// Moves the part of a foreign chain that begins at `home` elsewhere; `false`, and nothing has moved, if there is
+    /// no room. On success the slot is protected.
+    fn free_home(&mut self, home: u64) -> bool {
+        let before = self.view().previous_in_chain(home);
+        let link = self.view().meta(before);
+        let mut moved = [(0u64, 0u64, 0u8); MOVE_LIMIT];
+        let mut count = 0;
+        let (mut read, mut write) = (home, before);
+        loop {
+            let view = self.view();
+            let (meta, next) = (view.meta(read), view.next_in_chain(read));
+            let place = if count < MOVE_LIMIT { view.next_empty(write) } else { None };
+            let Some((place, index)) = place else {
+                self.undo(&moved[..count], before, link);
+                return false;
+            };
+            self.move_item(read, place);
+            self.set_meta(read, if read == home { PROTECTED } else { EMPTY });
+            self.set_jump(write, index);
+            moved[count] = (read, place, meta);
+            count += 1;
+            write = place;
+            match next {
+                Some(next) => read = next,
+                None => return true,
+            }
+        }
+    }
+
+    /// Takes the moves of [`Table::free_home`] back, the last one first.
+    fn undo(&mut self, moved: &[(u64, u64, u8)], before: u64, link: u8) {
+        for (from, place, meta) in moved.iter().rev() {
+            self.move_item(*place, *from);
+            self.set_meta(*place, EMPTY);
+            self.set_meta(*from, *meta);
+        }
+        self.set_meta(before, link);
+    }
+
+    /// Moves an item to an empty slot, as the end of a chain, and keeps its place in the order.
+    fn move_item(&mut self, from: u64, to: u64) {
+        // The slot may be marked as empty or protected already while moves are taken back.
+        let item = *self.view().item(from);
+        self.put(to, BODY, item);
+        self.relink(item, to);
+    }
+
+    /// Makes the neighbours of an item in the order point to its new slot.
+    fn relink(&mut self, item: Item, at: u64) {
+        match item.prev {
+            NONE => self.tail.iter_head = at,
+            prev => self.item_mut(prev).next = at,
+        }
+        match item.next {
+            NONE => self.tail.iter_tail = at,
+            next => self.item_mut(next).prev = at,
+        }
+    }
+
+    /// Takes an item out of the order.
+    fn unlink(&mut self, item: Item) {
+        match item.prev {
+            NONE => self.tail.iter_head = item.next,
+            prev => self.item_mut(prev).next = item.next,
+        }
+        match item.next {
+            NONE => self.tail.iter_tail = item.prev,
+            next => self.item_mut(next).prev = item.prev,
+        }
+    }
+
+    /// Removes the pair of a slot; the caller owns it then.
+    pub(super) fn remove(&mut self, at: u64) -> Item {
+        let view = self.view();
+        let removed = *view.item(at);
+        if view.next_in_chain(at).is_none() {
+            if view.meta(at) & BODY != 0 {
+                let before = view.previous_in_chain(at);
+                self.set_jump(before, 0);
+            }
+            self.unlink(removed);
+            self.set_meta(at, EMPTY);
+        } else {
+            let (mut before, mut last) = (at, at);
+            while let Some(next) = view.next_in_chain(last) {
+                (before, last) = (last, next);
+            }
+            self.unlink(removed);
+            // Its neighbours may have changed just now, so it is read only here.
+            let item = *self.view().item(last);
+            *self.item_mut(at) = item;
+            self.relink(item, at);
+            self.set_meta(last, EMPTY);
+            self.set_jump(before, 0);
+        }
+        self.cell.size -= 1;
+        removed
+    }
+}
+
+/// Makes a table of `slots` slots (or a larger one, if need be) with the pairs of another, in their order.
+///
+/// The pairs are copied as bytes: they belong to the new table if it is used, else still to the old one. `pairs` gives
+/// them from the first one on at each call.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(super) fn rebuild<'p, I: Iterator<Item = (&'p TVMFFIAny, &'p TVMFFIAny)>>(
+    mut slots: u64,
+    mut fib_shift: u32,
+    pairs: impl Fn() -> I,
+    mut hash_of: impl FnMut(&Any) -> u64,
+) -> Result<NewTable> {
+    'grow: loop {
+        let mut new = NewTable::new(slots, fib_shift)?;
+        for (key, value) in pairs() {
+            let mut table = new.table();
+            match table.find_or_add(key, hash_of(any(key)), |_| false) {
+                Slot::Added(at) | Slot::Found(at) => table.item_mut(at).value = *value,
+                Slot::Full => {
+                    (slots, fib_shift) = larger(slots, fib_shift)?;
+                    continue 'grow;
+                }
+            }
+        }
+        return Ok(new);
+    }
+}
+
+/// The size after `slots`.
+///
+/// # Errors
+/// `MemoryError` if no table can be that large.
+pub(super) fn larger(slots: u64, fib_shift: u32) -> Result<(u64, u32)> {
+    if slots == 0 {
+        return Ok(table_size(4));
+    }
+    if slots >= 1 << 40 {
+        return Err(Error::new("MemoryError", "a container of this size cannot exist"));
+    }
+    Ok((slots * 2, fib_shift - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_are_as_the_abi_lists_them() {
+        assert_eq!(JUMPS[..18], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 21, 28]);
+        assert_eq!(JUMPS[80..85], [2415, 2485, 2556, 2628, 8515][..].try_into().map_or([0; 5], |a: [u64; 5]| a));
+        assert_eq!(JUMPS[125], 5_209_859_154_120_846_435);
+    }
+
+    #[test]
+    fn tables_have_room_for_twice_their_pairs() {
+        assert_eq!(table_size(4), (8, 61));
+        assert_eq!(table_size(5), (16, 60));
+        assert_eq!(table_size(8), (16, 60));
+        assert_eq!(table_size(0), (1, 64));
+    }
+}
