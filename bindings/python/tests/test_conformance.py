@@ -1,0 +1,135 @@
+"""The conformance corpus through Python."""
+
+import ctypes
+import json
+import math
+import os
+from pathlib import Path
+
+import anyfn
+import anyfn.testing  # noqa: F401  (registers the sample functions)
+import numpy as np
+import pytest
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+
+
+def cases(name):
+    return json.loads((ROOT / "conformance/cases" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def callback(name):
+    def echo(x):
+        return x
+
+    def count(*args):
+        return len(args)
+
+    def fail(*args):
+        raise ValueError("callback failed")
+
+    return {"echo": echo, "count": count, "fail": fail}[name]
+
+
+def make(value):
+    """The Python value of a corpus value."""
+    if value is None or isinstance(value, bool):
+        return value
+    ((tag, body),) = value.items()
+    if tag == "int" or tag == "str":
+        return body
+    if tag == "float":
+        return float(body)
+    if tag == "bytes":
+        return bytes.fromhex(body)
+    if tag == "dtype":
+        return anyfn.dtype(body)
+    if tag == "device":
+        return anyfn.device(*body)
+    if tag == "opaque":
+        return ctypes.c_void_p(body)
+    if tag == "global":
+        return anyfn.get_global_func(body)
+    if tag == "callback":
+        return callback(body)
+    if tag == "array":
+        return [make(item) for item in body]
+    if tag == "map":
+        return {make(key): make(item) for key, item in body}
+    if tag == "shape":
+        return anyfn.get_global_func("ffi.Shape")(*body)
+    if tag == "tensor":
+        return np.array(body["data"], dtype=body["dtype"]).reshape(body["shape"])
+    raise AssertionError(f"unknown value {value}")
+
+
+def call(name, *args):
+    return anyfn.get_global_func(name)(*args)
+
+
+def plain(value):
+    """What a value is made of, without handles, so that two of them can be compared."""
+    if isinstance(value, float):
+        return ("float", "nan") if math.isnan(value) else ("float", math.copysign(1, value), value)
+    if isinstance(value, np.ndarray):
+        return ("tensor", str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, ctypes.c_void_p):
+        return ("opaque", value.value)
+    if isinstance(value, (list, tuple)):
+        return ("array", [plain(item) for item in value])
+    if isinstance(value, dict):
+        return ("map", [(plain(k), plain(v)) for k, v in value.items()])
+    if isinstance(value, anyfn.Tensor):
+        return plain(value.numpy())
+    key = getattr(value, "type_key", None)
+    if key == "ffi.Array":
+        return ("array", [plain(call("ffi.ArrayGetItem", value, i)) for i in range(call("ffi.ArraySize", value))])
+    if key == "ffi.Map":
+        return ("map", [(plain(k), plain(v)) for k, v in pairs(value)])
+    if key == "ffi.Shape":
+        return ("shape", call("testing.shape_text", value))
+    return (type(value).__name__, value)
+
+
+def pairs(value):
+    iterate = call("ffi.MapForwardIterFunctor", value)
+    more = call("ffi.MapSize", value) > 0
+    while more:
+        yield iterate(0), iterate(1)
+        more = iterate(2)
+
+
+VALUES = {case["name"]: case["value"] for case in cases("values")}
+CALLS = {case["name"]: case for case in cases("calls")}
+ERRORS = {case["name"]: case for case in cases("errors")}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_value_goes_out(name):
+    value = make(VALUES[name])
+    assert plain(call("testing.echo", value)) == plain(value)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_value_comes_in(name):
+    value = make(VALUES[name])
+    assert plain(call("testing.apply", callback("echo"), value)) == plain(value)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_call(name):
+    case = CALLS[name]
+    result = call(case["call"], *(make(arg) for arg in case["args"]))
+    assert plain(result) == plain(make(case["result"]))
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_error(name):
+    case = ERRORS[name]
+    kind, message = case["error"]["kind"], case["error"]["message"]
+    with pytest.raises(Exception) as caught:
+        call(case["call"], *(make(arg) for arg in case["args"]))
+    assert type(caught.value).__name__ == kind
+    # KeyError shows its argument, not its text.
+    assert (caught.value.args[0] if isinstance(caught.value, KeyError) else str(caught.value)) == message
+    assert call("testing.echo", 1) == 1
