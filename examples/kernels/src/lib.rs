@@ -1,0 +1,36 @@
+//! A kernel library in Rust: the twin of `saxpy.c`, loaded and called the same way.
+//!
+//! It depends on `anyfn` alone. The functions that it calls are given to it by whoever loads it.
+
+use anyfn::{Any, PackedFunc, Result, TensorView};
+
+anyfn::export! {
+    /// y = a * x + y, in place, on float32 tensors.
+    fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
+        if x.shape() != y.shape() {
+            anyfn::bail!("ValueError", "y: expected the shape of x, {:?}, but got {:?}", x.shape(), y.shape());
+        }
+        // SAFETY: the caller lends x for the call and nothing writes it but this function, if x and y overlap: checked.
+        let x = unsafe { x.as_slice::<f32>()? };
+        // SAFETY: the caller lends y for the call and nothing else uses it.
+        let y = unsafe { y.as_mut_slice::<f32>()? };
+        let (from, to) = (x.as_ptr_range(), y.as_ptr_range());
+        if !x.is_empty() && from.start < to.end && to.start < from.end {
+            anyfn::bail!("ValueError", "y: expected memory apart from that of x, but got an overlap");
+        }
+        for (x, y) in x.iter().zip(y) {
+            *y += a * x;
+        }
+        Ok(())
+    }
+
+    /// f(x), whatever language f is written in.
+    fn call_back(f: PackedFunc, x: Any) -> Result<Any> {
+        f.call((x,))
+    }
+
+    /// example.hook(x), a global function that is looked up once.
+    fn call_global(x: Any) -> Result<Any> {
+        anyfn::global!("example.hook")?.call((x,))
+    }
+}

@@ -1,0 +1,77 @@
+//! Functions that keep, pass on and call functions of the caller.
+
+use std::sync::Mutex;
+use std::thread;
+
+use anyfn::{Any, Args, Error, PackedFunc, Result, register};
+
+static KEPT: Mutex<Option<PackedFunc>> = Mutex::new(None);
+
+fn replace(f: Option<PackedFunc>) -> Option<PackedFunc> {
+    let mut kept = KEPT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    std::mem::replace(&mut *kept, f)
+}
+
+fn kept() -> Result<PackedFunc> {
+    let kept = KEPT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    kept.clone().ok_or_else(|| Error::new("RuntimeError", "no function is kept"))
+}
+
+/// Calls on a new thread and waits for it.
+fn on_thread(f: &PackedFunc, args: &[Any]) -> Result<Any> {
+    thread::scope(|scope| scope.spawn(|| f.call(args)).join())
+        .unwrap_or_else(|_| Err(Error::new("InternalError", "the thread panicked")))
+}
+
+fn owned(args: Args<'_>, skip: usize) -> Vec<Any> {
+    args.as_slice().iter().skip(skip).map(anyfn::AnyView::to_owned).collect()
+}
+
+/// Keeps a function until another one is kept or it is dropped.
+#[register("testing.keep")]
+fn keep(f: PackedFunc) {
+    // Released after the lock, since a release may run any code.
+    drop(replace(Some(f)));
+}
+
+/// Drops the kept function; whether there was one.
+#[register("testing.drop_kept")]
+fn drop_kept() -> bool {
+    replace(None).is_some()
+}
+
+/// Calls the kept function.
+#[register("testing.call_kept")]
+fn call_kept(args: Args<'_>) -> Result<Any> {
+    kept()?.call_views(args.as_slice())
+}
+
+/// Calls the kept function on another thread and waits for it.
+#[register("testing.call_kept_on_thread")]
+fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {
+    on_thread(&kept()?, &owned(args, 0))
+}
+
+/// Calls `f` with the arguments behind it on another thread and waits for it.
+#[register("testing.apply_on_thread")]
+fn apply_on_thread(args: Args<'_>) -> Result<Any> {
+    on_thread(&args.get::<PackedFunc>(0)?, &owned(args, 1))
+}
+
+/// Calls `f(i)` for i from 0 to `threads` - 1, each on a thread of its own; sum of the results.
+#[register("testing.apply_on_threads")]
+fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
+    thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|i| (i, scope.spawn({ let f = &f; move || f.call((i,))?.get::<i64>() }))).collect();
+        started.into_iter().try_fold(0i64, |sum, (_, thread)| match thread.join() {
+            Ok(result) => Ok(sum.wrapping_add(result?)),
+            Err(_) => Err(Error::new("InternalError", "a thread panicked")),
+        })
+    })
+}
+
+/// A function that adds `n` to its argument.
+#[register("testing.make_adder")]
+fn make_adder(n: i64) -> PackedFunc {
+    anyfn::TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n)).into()
+}

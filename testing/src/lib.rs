@@ -1,0 +1,63 @@
+//! Sample functions and types for the tests of every frontend.
+//!
+//! A plugin like any other: it depends on `anyfn` alone, and its global functions, all named `testing.*`, are there
+//! while its module is loaded. Tests in Rust link it instead (`use anyfn_testing as _;`). `README.md` lists all
+//! functions with their signatures.
+
+mod callbacks;
+mod errors;
+mod loops;
+mod objects;
+mod tensors;
+mod values;
+
+pub use objects::{Counter, Point};
+
+use anyfn::{Any, Args, PackedFunc, Result, register};
+
+/// Takes any arguments and gives None.
+#[register("testing.nop")]
+fn nop(_args: Args<'_>) {}
+
+/// Gives its argument back.
+#[register("testing.echo")]
+fn echo(x: Any) -> Any {
+    x
+}
+
+/// Calls `f` with the arguments behind it and gives its result.
+#[register("testing.apply")]
+fn apply(args: Args<'_>) -> Result<Any> {
+    let f = args.get::<PackedFunc>(0)?;
+    f.call_views(&args.as_slice()[1..])
+}
+
+/// Number of its arguments.
+#[register("testing.count")]
+fn count(args: Args<'_>) -> usize {
+    args.len()
+}
+
+/// Key of the type of its argument.
+#[register("testing.type_key")]
+fn type_key(x: Any) -> &'static str {
+    x.type_key()
+}
+
+/// Number of objects that this library has made and that are still alive.
+#[register("testing.live_objects")]
+fn live_objects() -> i64 {
+    anyfn::live_objects() as i64
+}
+
+anyfn::export! {
+    /// Adds one.
+    fn add_one(x: i64) -> i64 {
+        x + 1
+    }
+
+    /// Gives its argument back.
+    fn echo_any(x: Any) -> Any {
+        x
+    }
+}

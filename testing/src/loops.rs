@@ -1,0 +1,39 @@
+//! Loops that call, for measuring and for watching memory.
+
+use std::time::Instant;
+
+use anyfn::{Any, Args, PackedFunc, Result, register};
+
+/// Nanoseconds per call of `body`.
+fn time(n: u64, mut body: impl FnMut() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..n {
+        body()?;
+    }
+    Ok(start.elapsed().as_nanos() as f64 / n.max(1) as f64)
+}
+
+/// Calls `f()` n times; nanoseconds per call.
+#[register("testing.call_n")]
+fn call_n(f: PackedFunc, n: u64) -> Result<f64> {
+    time(n, || f.call_views(&[]).map(drop))
+}
+
+/// Calls `f` with the arguments behind `n` n times; nanoseconds per call.
+#[register("testing.call_n_with")]
+fn call_n_with(args: Args<'_>) -> Result<f64> {
+    let f = args.get::<PackedFunc>(0)?;
+    let n = args.get::<u64>(1)?;
+    let rest = &args.as_slice()[2..];
+    time(n, || f.call_views(rest).map(drop))
+}
+
+/// Raises and catches an error n times through a call; nanoseconds per error.
+#[register("testing.raise_n")]
+fn raise_n(n: u64) -> Result<f64> {
+    let fail = PackedFunc::new(|_| -> Result<Any> { anyfn::bail!("ValueError", "raised in a loop") });
+    time(n, || {
+        drop(fail.call_views(&[]).err());
+        Ok(())
+    })
+}

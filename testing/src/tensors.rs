@@ -1,0 +1,42 @@
+//! Functions on tensors.
+
+use anyfn::{Result, Shape, TensorView, register};
+
+/// Sum of a float32 tensor, as a float.
+#[register("testing.tensor_sum")]
+fn tensor_sum(x: TensorView<'_>) -> Result<f64> {
+    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile.
+    let x = unsafe { x.as_slice::<f32>()? };
+    Ok(x.iter().map(|x| f64::from(*x)).sum())
+}
+
+/// y = a * x + y, element by element, on float32 tensors of one shape.
+#[register("testing.saxpy")]
+fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
+    if x.shape() != y.shape() {
+        anyfn::bail!("ValueError", "x and y must have one shape, but got {:?} and {:?}", x.shape(), y.shape());
+    }
+    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile, y excepted: see below.
+    let x = unsafe { x.as_slice::<f32>()? };
+    // SAFETY: the caller lends the tensor for the call and no one else uses it meanwhile.
+    let y = unsafe { y.as_mut_slice::<f32>()? };
+    if x.as_ptr_range().end > y.as_ptr() && y.as_ptr_range().end > x.as_ptr() && !x.is_empty() {
+        anyfn::bail!("ValueError", "x and y must not share memory");
+    }
+    for (x, y) in x.iter().zip(y) {
+        *y += a * x;
+    }
+    Ok(())
+}
+
+/// Shape of a tensor.
+#[register("testing.tensor_shape")]
+fn tensor_shape(x: TensorView<'_>) -> Shape {
+    Shape::from(x.shape())
+}
+
+/// What a tensor is, such as `float32[2, 3]@cpu:0`.
+#[register("testing.tensor_describe")]
+fn tensor_describe(x: TensorView<'_>) -> String {
+    format!("{x:?}")
+}

@@ -1,0 +1,141 @@
+//! Functions with a typed signature, one per kind of value.
+
+use std::collections::HashMap;
+
+use anyfn::{Any, Array, Bytes, DType, Device, Map, Result, Shape, String, register};
+
+/// a + b, as 64-bit integers; an overflow wraps.
+#[register("testing.add_i64")]
+fn add_i64(a: i64, b: i64) -> i64 {
+    a.wrapping_add(b)
+}
+
+/// a + b + c, as 64-bit integers; an overflow wraps.
+#[register("testing.add3_i64")]
+fn add3_i64(a: i64, b: i64, c: i64) -> i64 {
+    a.wrapping_add(b).wrapping_add(c)
+}
+
+/// a + b, as floats.
+#[register("testing.add_f64")]
+fn add_f64(a: f64, b: f64) -> f64 {
+    a + b
+}
+
+/// a followed by b.
+#[register("testing.concat")]
+fn concat(a: &str, b: &str) -> String {
+    let mut text = std::string::String::from(a);
+    text.push_str(b);
+    String::from(text)
+}
+
+/// Number of characters (not bytes).
+#[register("testing.str_len")]
+fn str_len(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Number of bytes.
+#[register("testing.bytes_len")]
+fn bytes_len(data: &[u8]) -> usize {
+    data.len()
+}
+
+/// The bytes in reverse order.
+#[register("testing.bytes_reverse")]
+fn bytes_reverse(data: &[u8]) -> Bytes {
+    let reversed: Vec<u8> = data.iter().rev().copied().collect();
+    Bytes::from(&*reversed)
+}
+
+/// The other truth value.
+#[register("testing.not")]
+fn not(x: bool) -> bool {
+    !x
+}
+
+/// Gives an int of 0 to 255 back.
+#[register("testing.echo_u8")]
+fn echo_u8(x: u8) -> u8 {
+    x
+}
+
+/// Gives an int of 32 signed bits back.
+#[register("testing.echo_i32")]
+fn echo_i32(x: i32) -> i32 {
+    x
+}
+
+/// Gives an int that is not negative back.
+#[register("testing.echo_u64")]
+fn echo_u64(x: u64) -> u64 {
+    x
+}
+
+/// x + 1; None stays None.
+#[register("testing.add_one_if_any")]
+fn add_one_if_any(x: Option<i64>) -> Option<i64> {
+    x.map(|x| x.wrapping_add(1))
+}
+
+/// Sum of integers.
+#[register("testing.array_sum")]
+fn array_sum(values: Vec<i64>) -> i64 {
+    values.iter().fold(0, |sum, value| sum.wrapping_add(*value))
+}
+
+/// An Array of the integers from 0 to n - 1.
+#[register("testing.array_range")]
+fn array_range(n: u32) -> Result<Array<i64>> {
+    Array::try_from_iter(0..i64::from(n))
+}
+
+/// The integers in reverse order.
+#[register("testing.array_reverse")]
+fn array_reverse(values: Vec<i64>) -> Vec<i64> {
+    values.into_iter().rev().collect()
+}
+
+/// The value of a key; None if there is none.
+#[register("testing.map_get")]
+fn map_get(map: Map<Any, Any>, key: Any) -> Result<Option<Any>> {
+    Ok(map.get_any(&key)?.cloned())
+}
+
+/// Sum of the values of a map from text to integers.
+#[register("testing.map_sum")]
+fn map_sum(map: HashMap<std::string::String, i64>) -> i64 {
+    map.values().fold(0, |sum, value| sum.wrapping_add(*value))
+}
+
+/// Gives a data type back.
+#[register("testing.echo_dtype")]
+fn echo_dtype(dtype: DType) -> DType {
+    dtype
+}
+
+/// Gives a device back.
+#[register("testing.echo_device")]
+fn echo_device(device: Device) -> Device {
+    device
+}
+
+/// Gives an opaque pointer back; None is NULL.
+#[register("testing.echo_handle")]
+fn echo_handle(handle: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+    handle
+}
+
+/// Gives a shape back, as a new object.
+#[register("testing.echo_shape")]
+fn echo_shape(shape: Shape) -> Shape {
+    Shape::from(&shape[..])
+}
+
+/// The product of a shape's extents.
+#[register("testing.shape_size")]
+fn shape_size(shape: Shape) -> Result<i64> {
+    let product = shape.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent));
+    product.ok_or_else(|| anyfn::error!("OverflowError", "the product of {:?} does not fit 64 bits", &shape[..]))
+}
