@@ -27,6 +27,8 @@ pub struct TVMFFIObject {
 pub const OBJECT_FLAG_LOCKED: u32 = 1;
 /// Flag: this Function carries a `const AnyfnFunctionExt*` right behind its [`crate::TVMFFIFunctionCell`].
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
+/// Flag: the memory of this Tensor must not be written.
+pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
 
 /// Deleter flag: all strong references are gone, drop the content.
 pub const kTVMFFIObjectDeleterFlagBitMaskStrong: c_int = 1;

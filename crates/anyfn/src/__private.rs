@@ -30,8 +30,12 @@ pub struct Entry {
 }
 
 /// All functions with `#[register]` in this program or library.
+#[cfg(not(test))]
 #[linkme::distributed_slice]
 pub static REGISTRATIONS: [Entry];
+/// The unit tests of this crate hold it twice, and one file cannot have two collections of one name.
+#[cfg(test)]
+pub static REGISTRATIONS: [Entry; 0] = [];
 
 /// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
 #[must_use]
@@ -213,4 +217,57 @@ pub const NOTE: Note = Note {
 #[inline]
 pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
     panics::trampoline(body)
+}
+
+// What the implementation of the ABI needs of this crate, beyond its public interface.
+
+/// Count of a new object: one strong reference.
+pub const UNIQUE: u64 = crate::refcount::UNIQUE;
+
+/// Runs `body`; a panic becomes an error.
+///
+/// # Errors
+/// What `body` gives, or its panic.
+pub fn catch<T>(body: impl FnOnce() -> crate::Result<T>) -> crate::Result<T> {
+    panics::catch(body)
+}
+
+/// Makes later panics of this library remember where they happened.
+pub fn remember_places() {
+    panics::remember_places();
+}
+
+/// Makes an object of a type with this content behind its header.
+pub fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crate::ObjectRef {
+    new_object_with_flags(type_index, 0, content)
+}
+
+/// Makes an object of a type with these `OBJECT_FLAG_*` and this content behind its header.
+pub fn new_object_with_flags<T: Send + 'static>(type_index: i32, flags: u32, content: T) -> crate::ObjectRef {
+    crate::object::ObjectBox::allocate(type_index, flags, content)
+}
+
+/// Counts an object that is not made by [`new_object`].
+pub fn object_created() {
+    crate::live::created();
+}
+
+/// Counts the end of an object that is not made by [`new_object`].
+pub fn object_freed() {
+    crate::live::freed();
+}
+
+/// A string value with a copy of `bytes`; `None` when memory is short.
+pub fn try_string(bytes: &[u8]) -> Option<Any> {
+    crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallStr, anyfn_abi::kTVMFFIStr)
+}
+
+/// A bytes value with a copy of `bytes`; `None` when memory is short.
+pub fn try_bytes(bytes: &[u8]) -> Option<Any> {
+    crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallBytes, anyfn_abi::kTVMFFIBytes)
+}
+
+/// A String or Bytes object with a copy of `bytes`, however short; `None` when memory is short.
+pub fn try_heap_string(bytes: &[u8], type_index: i32) -> Option<crate::ObjectRef> {
+    crate::bytes_object::BytesObject::try_allocate(bytes, type_index)
 }

@@ -93,14 +93,14 @@ mod imp {
     }
 }
 
-pub(crate) use imp::{remember_places, swallow};
+pub(crate) use imp::{catch, remember_places, swallow};
 
 /// Runs the body of an exported function: an error or a panic is raised on this thread and gives -1.
 ///
 /// This is the one trampoline of all functions that Rust code shows to C.
 #[inline]
 pub(crate) fn trampoline(body: impl FnOnce() -> Result<(), Error>) -> core::ffi::c_int {
-    match imp::catch(body) {
+    match catch(body) {
         Ok(()) => 0,
         Err(error) => {
             error.raise();

@@ -21,6 +21,20 @@ pub(crate) const SMALL_MAX: usize = 7;
 /// Makes an owned value of `bytes`, small or as an object.
 #[inline]
 fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
+    match small(bytes, small_index) {
+        Some(value) => value,
+        None => BytesObject::allocate(bytes, object_index).into(),
+    }
+}
+
+/// Like [`make`]; `None` when memory is short.
+pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Option<Any> {
+    small(bytes, small_index).or_else(|| BytesObject::try_allocate(bytes, object_index).map(Any::from))
+}
+
+/// A value that holds `bytes` itself, if they are few enough.
+#[inline]
+fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {
         let mut content = [0u8; 8];
         content[..bytes.len()].copy_from_slice(bytes);
@@ -30,9 +44,9 @@ fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
             value: TVMFFIAnyValue { v_uint64: u64::from_ne_bytes(content) },
         };
         // SAFETY: small content owns nothing; the bytes are filled up with zeros as the ABI asks.
-        return unsafe { Any::from_raw(raw) };
+        return Some(unsafe { Any::from_raw(raw) });
     }
-    BytesObject::allocate(bytes, object_index).into()
+    None
 }
 
 /// The bytes of a small or heap string or bytes value; the type index must be one of the four.

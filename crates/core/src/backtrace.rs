@@ -1,0 +1,144 @@
+//! The text that describes the current place.
+//!
+//! It is cheap by default: one line of what the caller says. Native frames cost thousands of times as much and are for
+//! people who look for a fault in native code, so they are asked for by the environment.
+
+use core::cell::UnsafeCell;
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use alloc::string::String;
+
+use anyfn::abi::TVMFFIByteArray;
+
+use crate::sys::{self, per_thread};
+
+/// A thread's buffer and the byte array that shows it.
+struct Buffer {
+    text: String,
+    shown: TVMFFIByteArray,
+}
+
+per_thread! {
+    /// What the last call on this thread has given.
+    static BUFFER: UnsafeCell<Buffer> =
+        UnsafeCell::new(Buffer { text: String::new(), shown: TVMFFIByteArray::EMPTY });
+}
+
+/// Whether native frames are asked for; the environment is read once.
+fn wants_native_frames() -> bool {
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match ANSWER.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let yes = sys::env_flag("ANYFN_BACKTRACE");
+            ANSWER.store(if yes { YES } else { NO }, Ordering::Relaxed);
+            yes
+        }
+        answer => answer == YES,
+    }
+}
+
+/// Describes the current place: the given one first, then native frames if they are asked for.
+pub(crate) fn text(place: Option<(&str, i32, &str)>) -> String {
+    let mut text = String::new();
+    if let Some((file, line, function)) = place {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  File \"{file}\", line {line}, in {function}");
+    }
+    if wants_native_frames() {
+        append_native(&mut text, &sys::native_frames());
+    }
+    text
+}
+
+/// Rewrites frames such as `4: name` / `at file:line:column` in the form of all traces.
+fn append_native(out: &mut String, frames: &str) {
+    let mut lines = frames.lines().peekable();
+    while let Some(line) = lines.next() {
+        let Some((number, name)) = line.trim().split_once(": ") else { continue };
+        if number.parse::<u32>().is_err() {
+            continue;
+        }
+        let place = lines.next_if(|next| next.trim_start().starts_with("at "));
+        let place = place.map_or("<unknown>:0", |place| place.trim_start().trim_start_matches("at "));
+        if ours(name) {
+            continue;
+        }
+        let (file, line) = file_and_line(place);
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "  File \"{file}\", line {line}, in {name}");
+    }
+}
+
+/// Whether a frame is part of making the trace, or below `main`.
+fn ours(name: &str) -> bool {
+    const HIDDEN: &[&str] = &[
+        "std::backtrace",
+        "anyfn_core::",
+        "anyfn::error",
+        "anyfn::panics",
+        "TVMFFIBacktrace",
+        "TVMFFIErrorSetRaised",
+        "core::ops::function",
+        "std::panic",
+        "std::rt",
+        "__libc_",
+        "_start",
+    ];
+    HIDDEN.iter().any(|hidden| name.trim_start_matches('<').starts_with(hidden))
+}
+
+/// Splits `file:line:column` or `file:line`.
+fn file_and_line(place: &str) -> (&str, u32) {
+    let mut parts = place.rsplitn(3, ':');
+    let (last, middle, first) = (parts.next(), parts.next(), parts.next());
+    match (first, middle.and_then(|n| n.parse().ok()), last.and_then(|n| n.parse().ok())) {
+        (Some(file), Some(line), Some(_column)) => (file, line),
+        (_, _, Some(line)) => (place.rsplit_once(':').map_or(place, |(file, _)| file), line),
+        _ => (place, 0),
+    }
+}
+
+/// Like [`text`], in this thread's buffer: valid until the next call on this thread.
+pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteArray {
+    static NOTHING: Nothing = Nothing(TVMFFIByteArray::EMPTY);
+    let text = text(place);
+    let shown = BUFFER.with(|buffer| {
+        // SAFETY: the buffer is this thread's alone, and nobody else refers to it during this block.
+        let buffer = unsafe { &mut *buffer.get() };
+        buffer.text = text;
+        buffer.shown = TVMFFIByteArray::from_slice(buffer.text.as_bytes());
+        &raw const buffer.shown
+    });
+    shown.unwrap_or(&NOTHING.0)
+}
+
+/// What a thread gets that is ending and has no buffer any more.
+struct Nothing(TVMFFIByteArray);
+
+// SAFETY: an empty byte array that is only read.
+unsafe impl Sync for Nothing {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_frames_are_rewritten() {
+        let mut out = String::new();
+        let frames = "   0: std::backtrace::Backtrace::create\n   1: user::work\n             at ./src/w.rs:12:5\n   2: other\n";
+        append_native(&mut out, frames);
+        assert_eq!(
+            out,
+            "  File \"./src/w.rs\", line 12, in user::work\n  File \"<unknown>\", line 0, in other\n"
+        );
+    }
+
+    #[test]
+    fn the_given_place_comes_first() {
+        assert!(text(Some(("k.c", 7, "f"))).starts_with("  File \"k.c\", line 7, in f\n"));
+    }
+}

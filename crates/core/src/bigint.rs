@@ -1,0 +1,121 @@
+//! Integers of any size: those beyond 64 bits are objects.
+
+use core::alloc::Layout;
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use alloc::alloc::{alloc, dealloc};
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIBigIntCell, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIInt,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+use anyfn::{Any, IntoAny, ObjectRef, Result, bail};
+
+use crate::value::out_of_memory;
+
+/// Header and word count; the words follow, two's complement, the least significant one first.
+#[repr(C)]
+struct BigInt {
+    header: TVMFFIObject,
+    cell: TVMFFIBigIntCell,
+}
+
+const WORD: usize = size_of::<i64>();
+
+impl BigInt {
+    fn layout(words: usize) -> Option<Layout> {
+        let size = size_of::<BigInt>().checked_add(words.checked_mul(WORD)?)?;
+        Layout::from_size_align(size, align_of::<BigInt>().max(align_of::<i64>())).ok()
+    }
+
+    /// # Safety
+    /// `object` must be live.
+    unsafe fn words(object: *mut BigInt) -> *mut u8 {
+        // SAFETY: the words begin right behind the struct.
+        unsafe { object.add(1) }.cast()
+    }
+
+    fn allocate(words: &[u8]) -> Option<ObjectRef> {
+        let layout = Self::layout(words.len() / WORD)?;
+        // SAFETY: the layout is not empty.
+        let this: *mut BigInt = unsafe { alloc(layout) }.cast();
+        if this.is_null() {
+            return None;
+        }
+        let header = TVMFFIObject {
+            combined_ref_count: anyfn::__private::UNIQUE,
+            type_index: kTVMFFIBigInt,
+            flags: 0,
+            deleter: Some(Self::delete),
+        };
+        // SAFETY: fresh memory, large and aligned enough.
+        unsafe { this.write(BigInt { header, cell: TVMFFIBigIntCell { word_count: words.len() / WORD } }) };
+        // SAFETY: the allocation is live.
+        let data = unsafe { Self::words(this) };
+        // SAFETY: the allocation has room for the words behind the struct.
+        unsafe { ptr::copy_nonoverlapping(words.as_ptr(), data, words.len()) };
+        anyfn::__private::object_created();
+        // SAFETY: a valid object with one reference, which the result takes.
+        unsafe { ObjectRef::from_owned_or_null(this.cast()) }
+    }
+
+    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+        if flags & WEAK == 0 {
+            return;
+        }
+        // SAFETY: the object is ours and its memory is released by this call only.
+        let words = unsafe { (*object.cast::<BigInt>()).cell.word_count };
+        if let Some(layout) = Self::layout(words) {
+            anyfn::__private::object_freed();
+            // SAFETY: allocated with this very layout.
+            unsafe { dealloc(object.cast(), layout) };
+        }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> i64 {
+    let mut buffer = [0; WORD];
+    buffer.copy_from_slice(&bytes[at * WORD..(at + 1) * WORD]);
+    i64::from_ne_bytes(buffer)
+}
+
+/// Makes an integer of whole words: an int where it fits, else a BigInt without words that only repeat the sign.
+pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
+    if !bytes.len().is_multiple_of(WORD) {
+        bail!("ValueError", "an integer is made of whole words of {WORD} bytes, got {} bytes", bytes.len());
+    }
+    let mut count = bytes.len() / WORD;
+    // The last word can go when the one before it has the same sign and it only repeats that.
+    while count > 1 && word(bytes, count - 1) == word(bytes, count - 2) >> 63 {
+        count -= 1;
+    }
+    match count {
+        0 => 0i64.into_any(),
+        1 => word(bytes, 0).into_any(),
+        _ => match BigInt::allocate(&bytes[..count * WORD]) {
+            Some(object) => Ok(object.into()),
+            None => Err(out_of_memory("an integer")),
+        },
+    }
+}
+
+/// The words of an int or a BigInt, borrowed from the value; nothing for other types.
+///
+/// # Safety
+/// The value must be valid.
+pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
+    match value.type_index {
+        kTVMFFIInt => TVMFFIByteArray { data: (&raw const value.value).cast(), size: WORD },
+        kTVMFFIBigInt => {
+            // SAFETY: BigInts hold an object.
+            let object: *mut BigInt = unsafe { value.value.v_obj }.cast();
+            // SAFETY: the caller guarantees a valid value, so the object is live.
+            let count = unsafe { (*object).cell.word_count };
+            // SAFETY: as above.
+            let data = unsafe { BigInt::words(object) };
+            TVMFFIByteArray { data: data.cast_const().cast(), size: count * WORD }
+        }
+        _ => TVMFFIByteArray::EMPTY,
+    }
+}

@@ -1,0 +1,125 @@
+//! The environment of a call.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use anyfn::__private::trampoline;
+use anyfn::abi::{DLPackManagedTensorAllocator, DLTensor, TVMFFIObjectHandle, TVMFFIStreamHandle};
+
+use super::{c_string, out, reference};
+use crate::{env, module, tensor};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvSetStream(
+    device_type: i32,
+    device_id: i32,
+    stream: TVMFFIStreamHandle,
+    opt_out_original_stream: *mut TVMFFIStreamHandle,
+) -> c_int {
+    trampoline(|| {
+        let old = env::set_stream(device_type, device_id, stream);
+        // SAFETY: the ABI asks for NULL or a writable place.
+        if let Some(result) = unsafe { opt_out_original_stream.as_mut() } {
+            *result = old;
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvGetStream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
+    env::stream(device_type, device_id)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvSetDLPackManagedTensorAllocator(
+    allocator: Option<DLPackManagedTensorAllocator>,
+    write_to_global_context: c_int,
+    opt_out_original_allocator: *mut Option<DLPackManagedTensorAllocator>,
+) -> c_int {
+    let old = env::set_allocator(allocator, write_to_global_context != 0);
+    // SAFETY: the ABI asks for NULL or a writable place.
+    if let Some(result) = unsafe { opt_out_original_allocator.as_mut() } {
+        *result = old;
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvGetDLPackManagedTensorAllocator() -> Option<DLPackManagedTensorAllocator> {
+    env::allocator()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvTensorAlloc(
+    prototype: *mut DLTensor,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    trampoline(|| {
+        const THIS: &str = "TVMFFIEnvTensorAlloc";
+        // SAFETY: the ABI asks for a valid struct.
+        unsafe { reference(THIS, "prototype", prototype) }?;
+        // SAFETY: the ABI asks for a writable place.
+        let result = unsafe { out(THIS, "out", result) }?;
+        // SAFETY: the ABI asks for a prototype with as many extents as it says.
+        result.write(unsafe { tensor::allocate(prototype) }?.into_handle());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvCheckSignals() -> c_int {
+    let mut own_code = 0;
+    let code = trampoline(|| {
+        own_code = env::check_signals()?;
+        Ok(())
+    });
+    if code != 0 || own_code != 0 { -1 } else { 0 }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvRegisterCAPI(name: *const c_char, symbol: *mut c_void) -> c_int {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a C string.
+        let name = unsafe { c_string("TVMFFIEnvRegisterCAPI", "name", name) }?;
+        env::register_c_api(name.to_bytes(), symbol)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvModLookupFromImports(
+    library_ctx: TVMFFIObjectHandle,
+    func_name: *const c_char,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    trampoline(|| {
+        const THIS: &str = "TVMFFIEnvModLookupFromImports";
+        // SAFETY: the ABI asks for a C string.
+        let name = unsafe { c_string(THIS, "func_name", func_name) }?;
+        // SAFETY: the ABI asks for a writable place.
+        let result = unsafe { out(THIS, "out", result) }?;
+        // SAFETY: the ABI asks for what the loader has written into the library.
+        result.write(unsafe { module::lookup_from_imports(library_ctx, name) }?);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvModRegisterContextSymbol(name: *const c_char, symbol: *mut c_void) -> c_int {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a C string.
+        let name = unsafe { c_string("TVMFFIEnvModRegisterContextSymbol", "name", name) }?;
+        module::register_context_symbol(name, symbol)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIEnvModRegisterSystemLibSymbol(
+    name: *const c_char,
+    symbol: *mut c_void,
+) -> c_int {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a C string.
+        let name = unsafe { c_string("TVMFFIEnvModRegisterSystemLibSymbol", "name", name) }?;
+        module::register_system_lib_symbol(name, symbol)
+    })
+}

@@ -1,0 +1,177 @@
+//! Errors and the slot that they are raised in.
+
+use core::ffi::{CStr, c_char, c_int};
+use core::ptr;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::__private::trampoline;
+use anyfn::abi::{TVMFFIByteArray, TVMFFIObjectHandle, kTVMFFIError};
+use anyfn::{Error, ObjectRef, bail};
+
+use super::{bytes, object, out};
+use crate::{backtrace, raised};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorMoveFromRaised(result: *mut TVMFFIObjectHandle) {
+    // SAFETY: the ABI asks for NULL or a writable place. With NULL the error stays where it is.
+    if let Some(result) = unsafe { result.as_mut() } {
+        *result = raised::take().map_or(ptr::null_mut(), ObjectRef::into_handle);
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorSetRaised(error: TVMFFIObjectHandle) {
+    // SAFETY: the ABI asks for NULL (which clears the slot) or a valid handle.
+    let error = unsafe { ObjectRef::from_borrowed_or_null(error) };
+    match error {
+        Some(other) if !other.is_instance(kTVMFFIError) => {
+            let text = alloc::format!("TVMFFIErrorSetRaised: expected an error but got `{}`", other.type_key());
+            raised::set(Some(Error::new("TypeError", &text).into_object()));
+        }
+        error => raised::set(error),
+    }
+}
+
+/// A C string as bytes; NULL is empty.
+///
+/// # Safety
+/// `text` must be NULL or a C string that is valid for `'a`.
+unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
+    if text.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller guarantees a C string.
+    unsafe { CStr::from_ptr(text) }.to_bytes()
+}
+
+fn raise(kind: &[u8], message: &[u8]) {
+    let trace = backtrace::text(None);
+    // When memory is short the slot is empty, and whoever finds it so reports a failure without a reason.
+    raised::set(Error::try_from_texts(kind, message, trace.as_bytes(), None, None).map(Error::into_object));
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStr(kind: *const c_char, message: *const c_char) {
+    trampoline(|| {
+        // SAFETY: the ABI asks for C strings or NULL.
+        let kind = unsafe { text(kind) };
+        // SAFETY: as above.
+        raise(kind, unsafe { text(message) });
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStrParts(
+    kind: *const c_char,
+    message_parts: *mut *const c_char,
+    num_parts: i32,
+) {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a C string or NULL.
+        let kind = unsafe { text(kind) };
+        let mut message = Vec::new();
+        let count = if message_parts.is_null() { 0 } else { usize::try_from(num_parts).unwrap_or(0) };
+        for at in 0..count {
+            // SAFETY: the ABI asks for `num_parts` pointers.
+            let part = unsafe { message_parts.add(at) };
+            // SAFETY: as above.
+            let part = unsafe { *part };
+            // SAFETY: each is a C string or NULL.
+            message.extend_from_slice(unsafe { text(part) });
+        }
+        raise(kind, &message);
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorCreate(
+    kind: *const TVMFFIByteArray,
+    message: *const TVMFFIByteArray,
+    backtrace: *const TVMFFIByteArray,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    let none = ptr::null_mut();
+    // SAFETY: the caller keeps the same contract.
+    unsafe { create("TVMFFIErrorCreate", [kind, message, backtrace], none, none, result) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIErrorCreateWithCauseAndExtraContext(
+    kind: *const TVMFFIByteArray,
+    message: *const TVMFFIByteArray,
+    backtrace: *const TVMFFIByteArray,
+    cause_chain: TVMFFIObjectHandle,
+    extra_context: TVMFFIObjectHandle,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    const THIS: &str = "TVMFFIErrorCreateWithCauseAndExtraContext";
+    // SAFETY: the caller keeps the same contract.
+    unsafe { create(THIS, [kind, message, backtrace], cause_chain, extra_context, result) }
+}
+
+/// # Safety
+/// Texts must be valid or NULL (the last one may be absent), objects valid or NULL, the result writable or NULL.
+unsafe fn create(
+    this: &str,
+    [kind, message, trace]: [*const TVMFFIByteArray; 3],
+    cause: TVMFFIObjectHandle,
+    context: TVMFFIObjectHandle,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    let mut short_of_memory = false;
+    let code = trampoline(|| {
+        // SAFETY: the caller guarantees the texts.
+        let kind = unsafe { bytes(this, "kind", kind) }?;
+        // SAFETY: as above.
+        let message = unsafe { bytes(this, "message", message) }?;
+        // SAFETY: as above.
+        let trace = if trace.is_null() { &[] } else { unsafe { bytes(this, "backtrace", trace) }? };
+        // SAFETY: the caller guarantees the result.
+        let result = unsafe { out(this, "out", result) }?;
+        // SAFETY: the caller guarantees NULL or a valid handle.
+        let cause = unsafe { ObjectRef::from_borrowed_or_null(cause) };
+        if let Some(cause) = &cause
+            && !cause.is_instance(kTVMFFIError)
+        {
+            bail!("TypeError", "{this}: argument `cause_chain` is no error but `{}`", cause.type_key());
+        }
+        // SAFETY: the caller guarantees NULL or a valid handle.
+        let context =
+            if context.is_null() { None } else { Some(unsafe { object(this, "extra_context", context) }?) };
+        match Error::try_from_texts(kind, message, trace, cause, context) {
+            Some(error) => result.write(error.into_object().into_handle()),
+            None => short_of_memory = true,
+        }
+        Ok(())
+    });
+    // Out of memory nothing is raised, as that would take memory.
+    if short_of_memory { -1 } else { code }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIBacktrace(
+    filename: *const c_char,
+    lineno: c_int,
+    func: *const c_char,
+    _cross_ffi_boundary: c_int,
+) -> *const TVMFFIByteArray {
+    static EMPTY: Empty = Empty(TVMFFIByteArray::EMPTY);
+    super::or_raise(&EMPTY.0, || {
+        // SAFETY: the ABI asks for a C string or NULL.
+        let file = String::from_utf8_lossy(unsafe { text(filename) });
+        // SAFETY: as above.
+        let function = String::from_utf8_lossy(unsafe { text(func) });
+        let known = !filename.is_null() && !func.is_null();
+        Ok(backtrace::in_buffer(known.then_some((&*file, lineno, &*function))))
+    })
+}
+
+/// A byte array that threads share.
+struct Empty(TVMFFIByteArray);
+
+// SAFETY: empty and only read.
+unsafe impl Sync for Empty {}

@@ -1,0 +1,125 @@
+//! Functions and their registry.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use anyfn::__private::trampoline;
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCell, TVMFFIMethodInfo, TVMFFIObject, TVMFFIObjectHandle,
+    TVMFFISafeCallType, kTVMFFIFunction,
+};
+use anyfn::{ObjectRef, bail};
+
+use super::{bytes, null, object, out, reference};
+use crate::registry::{self, Description};
+use crate::{extern_function, raised};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIFunctionCreate(
+    self_: *mut c_void,
+    safe_call: Option<TVMFFISafeCallType>,
+    deleter: Option<unsafe extern "C" fn(self_: *mut c_void)>,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a writable place.
+        let result = unsafe { out("TVMFFIFunctionCreate", "out", result) }?;
+        // SAFETY: the ABI asks for a function that can be called from any thread.
+        result.write(unsafe { extern_function::create(self_, safe_call, deleter) }?.into_handle());
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIFunctionGetGlobal(
+    name: *const TVMFFIByteArray,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    trampoline(|| {
+        const THIS: &str = "TVMFFIFunctionGetGlobal";
+        // SAFETY: the ABI asks for a valid name.
+        let name = unsafe { bytes(THIS, "name", name) }?;
+        // SAFETY: the ABI asks for a writable place.
+        let result = unsafe { out(THIS, "out", result) }?;
+        result.write(registry::get(name).map_or(ptr::null_mut(), ObjectRef::into_handle));
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
+    name: *const TVMFFIByteArray,
+    f: TVMFFIObjectHandle,
+    allow_override: c_int,
+) -> c_int {
+    trampoline(|| {
+        const THIS: &str = "TVMFFIFunctionSetGlobal";
+        // SAFETY: the ABI asks for a valid name.
+        let name = unsafe { bytes(THIS, "name", name) }?;
+        // SAFETY: the ABI asks for a valid handle.
+        let function = unsafe { object(THIS, "f", f) }?;
+        registry::set(name, function, Description::default(), allow_override != 0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
+    method_info: *const TVMFFIMethodInfo,
+    allow_override: c_int,
+) -> c_int {
+    trampoline(|| {
+        const THIS: &str = "TVMFFIFunctionSetGlobalFromMethodInfo";
+        // SAFETY: the ABI asks for a valid struct.
+        let info = unsafe { reference(THIS, "method_info", method_info) }?;
+        // SAFETY: as above, its texts too.
+        let name = unsafe { bytes(THIS, "method_info.name", &info.name) }?;
+        // SAFETY: as above.
+        let doc = unsafe { bytes(THIS, "method_info.doc", &info.doc) }?;
+        // SAFETY: as above.
+        let metadata = unsafe { bytes(THIS, "method_info.metadata", &info.metadata) }?;
+        if info.method.type_index != kTVMFFIFunction {
+            bail!("TypeError", "{THIS}: argument `method_info.method` is no function");
+        }
+        // SAFETY: the type says that the value holds an object.
+        let function = unsafe { info.method.value.v_obj };
+        // SAFETY: the ABI asks for a valid value.
+        let function = unsafe { object(THIS, "method_info.method", function.cast()) }?;
+        registry::set(name, function, Description { doc, metadata }, allow_override != 0)
+    })
+}
+
+#[cold]
+fn refuse_call(func: *const TVMFFIObject) -> c_int {
+    const THIS: &str = "TVMFFIFunctionCall";
+    // SAFETY: NULL, or a valid handle as the ABI asks for.
+    let error = match unsafe { func.as_ref() } {
+        None => null(THIS, "func"),
+        Some(other) => anyfn::error!(
+            "TypeError",
+            "{THIS}: expected a function but got an object of type {}",
+            other.type_index
+        ),
+    };
+    raised::set(Some(error.into_object()));
+    -1
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIFunctionCall(
+    func: TVMFFIObjectHandle,
+    args: *mut TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    let header = func.cast::<TVMFFIObject>();
+    // SAFETY: not NULL, so a valid handle as the ABI asks for.
+    if header.is_null() || unsafe { (*header).type_index } != kTVMFFIFunction {
+        return refuse_call(header);
+    }
+    // SAFETY: a function object has the cell right behind the header.
+    let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
+    // SAFETY: as above; the caller keeps the function alive for the call.
+    let safe_call = unsafe { (*cell).safe_call };
+    // SAFETY: the arguments are passed on as they came.
+    unsafe { safe_call(func, args, num_args, result) }
+}

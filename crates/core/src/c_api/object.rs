@@ -1,0 +1,120 @@
+//! Objects and the allocator.
+
+use core::ffi::{c_int, c_void};
+use core::mem::ManuallyDrop;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use alloc::alloc::{alloc, dealloc};
+use core::alloc::Layout;
+
+use anyfn::abi::{
+    ABI_VERSION, TVMFFICustomAllocator, TVMFFIObjectAllocHeader, TVMFFIObjectHandle, TVMFFIVersion,
+};
+use anyfn::{__private::trampoline, ObjectRef};
+
+use super::out;
+use crate::opaque;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIGetVersion(out_version: *mut TVMFFIVersion) {
+    // SAFETY: the ABI asks for NULL or a writable place.
+    if let Some(version) = unsafe { out_version.as_mut() } {
+        *version = ABI_VERSION;
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIObjectIncRef(obj: TVMFFIObjectHandle) -> c_int {
+    // SAFETY: the ABI asks for NULL or a valid handle.
+    let _kept = ManuallyDrop::new(unsafe { ObjectRef::from_borrowed_or_null(obj) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIObjectDecRef(obj: TVMFFIObjectHandle) -> c_int {
+    // SAFETY: the ABI asks for NULL or a valid handle of which the caller gives a reference away. Deleters of Rust
+    // objects let no panic out.
+    drop(unsafe { ObjectRef::from_owned_or_null(obj) });
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
+    handle: *mut c_void,
+    type_index: i32,
+    deleter: Option<unsafe extern "C" fn(handle: *mut c_void)>,
+    result: *mut TVMFFIObjectHandle,
+) -> c_int {
+    trampoline(|| {
+        // SAFETY: the ABI asks for a writable place.
+        let result = unsafe { out("TVMFFIObjectCreateOpaque", "out", result) }?;
+        result.write(opaque::create(handle, type_index, deleter)?.into_handle());
+        Ok(())
+    })
+}
+
+/// A pointer that is shared between threads.
+struct Allocator(TVMFFICustomAllocator);
+
+// SAFETY: the struct is never changed and its function may be called from any thread.
+unsafe impl Sync for Allocator {}
+
+static BUILT_IN: Allocator =
+    Allocator(TVMFFICustomAllocator { allocate: Some(allocate), context: ptr::null_mut() });
+/// NULL for the built-in one.
+static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
+
+/// What lies before the body of a block, the header of the ABI last.
+#[repr(C)]
+struct Before {
+    base: *mut u8,
+    layout: Layout,
+    header: TVMFFIObjectAllocHeader,
+}
+
+unsafe extern "C" fn allocate(
+    size: usize,
+    alignment: usize,
+    _type_index: i32,
+    _context: *mut c_void,
+) -> *mut c_void {
+    let alignment = alignment.max(align_of::<Before>());
+    let Some(offset) = size_of::<Before>().checked_next_multiple_of(alignment) else { return ptr::null_mut() };
+    let Some(total) = offset.checked_add(size) else { return ptr::null_mut() };
+    let Ok(layout) = Layout::from_size_align(total, alignment) else { return ptr::null_mut() };
+    // SAFETY: the layout is not empty.
+    let base = unsafe { alloc(layout) };
+    if base.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the body begins inside the block.
+    let body = unsafe { base.add(offset) };
+    // SAFETY: `offset` leaves room for the struct before the body, and the body is aligned for it.
+    let before = unsafe { body.cast::<Before>().sub(1) };
+    let header = TVMFFIObjectAllocHeader { delete_space: Some(delete_space) };
+    // SAFETY: as above.
+    unsafe { before.write(Before { base, layout, header }) };
+    body.cast()
+}
+
+unsafe extern "C" fn delete_space(body: *mut c_void) {
+    // SAFETY: the body was made by `allocate`, which puts the struct before it.
+    let before = unsafe { body.cast::<Before>().sub(1) };
+    // SAFETY: as above.
+    let Before { base, layout, .. } = unsafe { before.read() };
+    // SAFETY: as above; the block is freed once.
+    unsafe { dealloc(base, layout) };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFIGetCustomAllocator() -> *mut TVMFFICustomAllocator {
+    let current = CURRENT.load(Ordering::Acquire);
+    if current.is_null() { (&raw const BUILT_IN.0).cast_mut() } else { current }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn TVMFFISetCustomAllocator(allocator: *mut TVMFFICustomAllocator) -> c_int {
+    CURRENT.store(allocator, Ordering::Release);
+    0
+}

@@ -1,0 +1,131 @@
+//! What surrounds a call: the current stream of each device, the allocator of tensors, the host language's signals.
+
+use core::cell::{Cell, RefCell};
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::abi::{DLPackManagedTensorAllocator, TVMFFIStreamHandle};
+use anyfn::{Result, bail};
+
+use crate::sys::per_thread;
+
+/// The current stream of one device.
+#[derive(Clone, Copy)]
+struct Current {
+    device_type: i32,
+    device_id: i32,
+    stream: TVMFFIStreamHandle,
+}
+
+per_thread! {
+    /// Current streams of the devices that this thread has used; few enough to be searched one by one.
+    static STREAMS: RefCell<Vec<Current>> = RefCell::new(Vec::new());
+}
+
+/// Sets the current stream of a device on this thread; gives the old one.
+pub(crate) fn set_stream(device_type: i32, device_id: i32, stream: TVMFFIStreamHandle) -> TVMFFIStreamHandle {
+    let old = STREAMS.with(|streams| {
+        let mut streams = streams.borrow_mut();
+        let known = streams.iter_mut().find(|c| c.device_type == device_type && c.device_id == device_id);
+        match known {
+            Some(current) => core::mem::replace(&mut current.stream, stream),
+            None => {
+                streams.push(Current { device_type, device_id, stream });
+                ptr::null_mut()
+            }
+        }
+    });
+    old.unwrap_or(ptr::null_mut())
+}
+
+/// The current stream of a device on this thread; NULL for the default one.
+#[inline]
+pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
+    let found = STREAMS.with(|streams| {
+        let streams = streams.borrow();
+        let current = streams.iter().find(|c| c.device_type == device_type && c.device_id == device_id);
+        current.map_or(ptr::null_mut(), |current| current.stream)
+    });
+    found.unwrap_or(ptr::null_mut())
+}
+
+type Allocator = Option<DLPackManagedTensorAllocator>;
+
+per_thread! {
+    /// This thread's allocator of tensors.
+    static ALLOCATOR: Cell<Allocator> = Cell::new(None);
+}
+/// The allocator of threads without one of their own; a function pointer or NULL.
+static GLOBAL_ALLOCATOR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Sets this thread's allocator and, if `global`, that of all threads; gives this thread's old one.
+pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
+    let old = ALLOCATOR.with(|own| own.replace(allocator)).flatten();
+    if global {
+        let raw = allocator.map_or(ptr::null_mut(), |allocator| allocator as *mut c_void);
+        GLOBAL_ALLOCATOR.store(raw, Ordering::Release);
+    }
+    old
+}
+
+/// This thread's allocator, else the global one.
+pub(crate) fn allocator() -> Allocator {
+    if let Some(own) = ALLOCATOR.with(Cell::get).flatten() {
+        return Some(own);
+    }
+    let global = GLOBAL_ALLOCATOR.load(Ordering::Acquire);
+    // SAFETY: NULL, which is `None`, or a pointer that was made of this very type in `set_allocator`.
+    unsafe { core::mem::transmute::<*mut c_void, Allocator>(global) }
+}
+
+type CheckSignals = unsafe extern "C" fn() -> c_int;
+type EnsureGil = unsafe extern "C" fn() -> c_int;
+type ReleaseGil = unsafe extern "C" fn(state: c_int);
+
+static CHECK_SIGNALS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Registers a function of the host language.
+pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
+    let cell = match name {
+        b"PyErr_CheckSignals" => &CHECK_SIGNALS,
+        b"PyGILState_Ensure" => &ENSURE_GIL,
+        b"PyGILState_Release" => &RELEASE_GIL,
+        _ => bail!("ValueError", "Unknown env C API {}", String::from_utf8_lossy(name)),
+    };
+    cell.store(symbol, Ordering::Release);
+    Ok(())
+}
+
+/// Lets the host language handle pending signals; a code other than 0 means that it raised an error of its own.
+pub(crate) fn check_signals() -> Result<c_int> {
+    let check = CHECK_SIGNALS.load(Ordering::Acquire);
+    if check.is_null() {
+        return Ok(0);
+    }
+    let (ensure, release) = (ENSURE_GIL.load(Ordering::Acquire), RELEASE_GIL.load(Ordering::Acquire));
+    if ensure.is_null() || release.is_null() {
+        bail!(
+            "RuntimeError",
+            "PyErr_CheckSignals is registered without PyGILState_Ensure and PyGILState_Release"
+        );
+    }
+    // SAFETY: registered under the name of a function of this type.
+    let check = unsafe { core::mem::transmute::<*mut c_void, CheckSignals>(check) };
+    // SAFETY: as above.
+    let ensure = unsafe { core::mem::transmute::<*mut c_void, EnsureGil>(ensure) };
+    // SAFETY: as above.
+    let release = unsafe { core::mem::transmute::<*mut c_void, ReleaseGil>(release) };
+    // SAFETY: may be called from any thread.
+    let state = unsafe { ensure() };
+    // SAFETY: the lock that it needs is held.
+    let code = unsafe { check() };
+    // SAFETY: gives back what `ensure` has taken.
+    unsafe { release(state) };
+    Ok(code)
+}

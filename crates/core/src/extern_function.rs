@@ -1,0 +1,89 @@
+//! Functions made of a C function pointer and its data.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFunction};
+use anyfn::{ObjectRef, PackedFunc, Result, bail};
+
+type Deleter = unsafe extern "C" fn(*mut c_void);
+
+/// A function without data of its own: it gets the function object as its first argument.
+#[repr(C)]
+struct Plain {
+    cell: TVMFFIFunctionCell,
+}
+
+/// A function with data.
+#[repr(C)]
+struct Closure {
+    cell: TVMFFIFunctionCell,
+    data: *mut c_void,
+    call: TVMFFISafeCallType,
+    deleter: Option<Deleter>,
+}
+
+// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
+unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Send for Closure {}
+
+impl Drop for Closure {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter {
+            // SAFETY: the maker of the function gave this deleter for its data; it is called once.
+            unsafe { deleter(self.data) };
+        }
+    }
+}
+
+/// The `safe_call` of a [`Closure`].
+unsafe extern "C" fn call_closure(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: `handle` is the function object; its content lies behind the header.
+    let closure = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Closure>();
+    // SAFETY: the caller keeps the function alive for the call, and this cell is only in objects made below.
+    let closure = unsafe { &*closure };
+    // SAFETY: the arguments are passed on as they came; the maker guarantees that the function takes them.
+    unsafe { (closure.call)(closure.data, args, num_args, result) }
+}
+
+/// Makes a function that calls `safe_call(data, ..)`, or with the function object if there is neither data nor deleter.
+///
+/// # Safety
+/// `safe_call` must be what the ABI says and may be called from any thread, as may `deleter`.
+pub(crate) unsafe fn create(
+    data: *mut c_void,
+    safe_call: Option<TVMFFISafeCallType>,
+    deleter: Option<Deleter>,
+) -> Result<ObjectRef> {
+    let Some(call) = safe_call else {
+        bail!("ValueError", "TVMFFIFunctionCreate: argument `safe_call` is NULL")
+    };
+    let cpp_call = ptr::null_mut();
+    if data.is_null() && deleter.is_none() {
+        let content = Plain { cell: TVMFFIFunctionCell { safe_call: call, cpp_call } };
+        return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
+    }
+    let cell = TVMFFIFunctionCell { safe_call: call_closure, cpp_call };
+    Ok(anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter }))
+}
+
+/// Like [`create`], as a [`PackedFunc`].
+///
+/// # Safety
+/// As [`create`].
+pub(crate) unsafe fn create_packed(
+    data: *mut c_void,
+    safe_call: Option<TVMFFISafeCallType>,
+    deleter: Option<Deleter>,
+) -> Result<PackedFunc> {
+    // SAFETY: the caller guarantees the same.
+    let object = unsafe { create(data, safe_call, deleter) }?;
+    PackedFunc::try_from_object(object)
+        .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
+}

@@ -1,0 +1,136 @@
+//! The functions named `ffi.*`, through which every language reaches what the C functions do not offer.
+//!
+//! Names, behaviour and error texts are those of the ABI.
+
+mod construct;
+mod containers;
+mod modules;
+
+use core::ffi::c_void;
+
+use anyfn::abi::{TVMFFISafeCallType, kTVMFFIObject};
+use anyfn::{
+    Any, Args, Bytes, Names, ObjectRef, PackableFn, PackedFunc, Result, Shape, String, TypedPackedFunc, bail,
+};
+
+use crate::sync::Slot;
+use crate::sys::Mutex;
+use crate::{extern_function, registry, type_table};
+
+/// Registers a Rust function whose signature is taken from it.
+pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
+    name: &'static str,
+    args: &'static [&'static str],
+    body: F,
+) -> Result<()> {
+    let function: PackedFunc = TypedPackedFunc::named(Names { function: name, args, doc: "" }, body).into();
+    set(name, function)
+}
+
+/// Registers a function that takes any arguments.
+pub(crate) fn packed(name: &'static str, body: fn(Args<'_>) -> Result<Any>) -> Result<()> {
+    set(name, PackedFunc::new(body))
+}
+
+fn set(name: &str, function: PackedFunc) -> Result<()> {
+    let signature = function.signature();
+    let metadata = signature.as_ref().map_or(&[][..], |text| text.as_bytes());
+    registry::set(name.as_bytes(), function.into_object(), registry::Description { doc: b"", metadata }, false)
+}
+
+/// Registers all of them.
+pub(crate) fn register() -> Result<()> {
+    typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
+    typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| registry::remove(name.as_bytes()))?;
+    typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], from_extern_c)?;
+    typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| registry::metadata(name.as_bytes()))?;
+    typed("ffi.String", &["value"], |value: String| value)?;
+    typed("ffi.Bytes", &["value"], |value: Bytes| value)?;
+    packed("ffi.Shape", shape)?;
+    typed("ffi.GetInvalidObject", &[], || sentinel(&MISSING))?;
+    typed("ffi.GetKwargsObject", &[], || sentinel(&KWARGS))?;
+    typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
+    construct::register()?;
+    containers::register()?;
+    modules::register()
+}
+
+/// A function that lists the names there are at this moment: -1 gives their number, `i` the name.
+fn list_names() -> PackedFunc {
+    let names = registry::names();
+    TypedPackedFunc::from_fn(move |index: i64| -> Result<Any> {
+        if index == -1 {
+            return Any::new(names.len());
+        }
+        match usize::try_from(index).ok().and_then(|index| names.get(index)) {
+            Some(name) => crate::value::string(name),
+            None => bail!("IndexError", "Index {index} out of bounds {}", names.len()),
+        }
+    })
+    .into()
+}
+
+fn from_extern_c(data: *mut c_void, safe_call: *mut c_void, deleter: *mut c_void) -> Result<PackedFunc> {
+    type Deleter = unsafe extern "C" fn(*mut c_void);
+    // SAFETY: NULL, which is `None`, or a function of this type as the caller promises.
+    let safe_call = unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFISafeCallType>>(safe_call) };
+    // SAFETY: as above.
+    let deleter = unsafe { core::mem::transmute::<*mut c_void, Option<Deleter>>(deleter) };
+    // SAFETY: the caller promises functions that can be called from any thread.
+    unsafe { extern_function::create_packed(data, safe_call, deleter) }
+}
+
+/// A shape of integers.
+fn shape(args: Args<'_>) -> Result<Any> {
+    let mut extents = alloc::vec::Vec::with_capacity(args.len());
+    for (index, view) in args.as_slice().iter().enumerate() {
+        match view.get::<i64>() {
+            Ok(extent) => extents.push(extent),
+            Err(_) => bail!(
+                "ValueError",
+                "Expected shape to take list of int arguments, but argument #{index} is `{}`",
+                view.type_key()
+            ),
+        }
+    }
+    Any::new(Shape::from(&extents[..]))
+}
+
+/// Stands for a value that is not there.
+static MISSING: Slot = Slot::new();
+/// Stands before the keyword arguments among the arguments of a constructor.
+static KWARGS: Slot = Slot::new();
+
+/// A plain object of its own, made at the first use.
+fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    if let Some(object) = slot.get() {
+        return Ok(object);
+    }
+    let _lock = LOCK.lock();
+    if !slot.is_set() {
+        slot.swap(Some(anyfn::__private::new_object(kTVMFFIObject, ())));
+    }
+    slot.get().ok_or_else(|| anyfn::Error::new("InternalError", "a constant object is gone"))
+}
+
+/// Stands for a value that is not there.
+#[allow(dead_code, reason = "for functions of maps")]
+pub(crate) fn missing() -> Result<ObjectRef> {
+    sentinel(&MISSING)
+}
+
+/// Stands before keyword arguments.
+pub(crate) fn kwargs() -> Result<ObjectRef> {
+    sentinel(&KWARGS)
+}
+
+/// Keys of all types, as an Array.
+fn type_keys() -> Result<Any> {
+    let keys = type_table::keys();
+    let mut values = alloc::vec::Vec::with_capacity(keys.len());
+    for key in keys {
+        values.push(crate::value::string(key)?);
+    }
+    anyfn::registry::get("ffi.Array")?.call(&values[..])
+}

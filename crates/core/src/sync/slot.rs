@@ -1,0 +1,367 @@
+//! A cell with one object in it that any thread can read while others replace it, without waiting.
+//!
+//! A reader must get the pointer *and* a reference, or the object could be freed between the two. So the cell holds
+//! many references up front (the reserve), and one 64-bit word holds the pointer together with the number of references
+//! handed out: a single `fetch_add` reads the one and counts the other. When half of the reserve is gone, the reader who
+//! sees it adds as many references to the object and takes them off the word. A writer swaps the whole word and gives
+//! back what is left of the old object's reserve.
+//!
+//! The reference count of an object in a slot is therefore larger than the number of its holders.
+
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use anyfn::ObjectRef;
+use anyfn::abi::TVMFFIObject;
+
+/// Bits of the word that hold the pointer: user space has 47 or 48 bits on 64-bit targets.
+const POINTER_BITS: u32 = if cfg!(target_pointer_width = "64") { 48 } else { 32 };
+const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
+const ONE: u64 = 1 << POINTER_BITS;
+
+/// References that a slot takes up front. Half of them may be handed out before somebody tops them up; the other half
+/// would have to be taken by so many threads at once, between two instructions, to run out.
+const RESERVE: u64 = 0x8000;
+
+/// The atomic operations that the protocol needs, on 64 bits.
+pub(crate) trait Word {
+    fn load(&self) -> u64;
+    fn fetch_add_acquire(&self, n: u64) -> u64;
+    fn swap(&self, value: u64) -> u64;
+    fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64>;
+}
+
+impl Word for AtomicU64 {
+    fn load(&self) -> u64 {
+        AtomicU64::load(self, Ordering::Relaxed)
+    }
+    #[inline(always)]
+    fn fetch_add_acquire(&self, n: u64) -> u64 {
+        AtomicU64::fetch_add(self, n, Ordering::Acquire)
+    }
+    fn swap(&self, value: u64) -> u64 {
+        AtomicU64::swap(self, value, Ordering::AcqRel)
+    }
+    fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+        AtomicU64::compare_exchange(self, old, new, Ordering::AcqRel, Ordering::Relaxed)
+    }
+}
+
+/// How references to the thing at an address are counted.
+pub(crate) trait Counted {
+    /// Adds references.
+    ///
+    /// # Safety
+    /// The caller must hold a reference to the thing.
+    unsafe fn add(address: u64, n: u64);
+    /// Gives references back.
+    ///
+    /// # Safety
+    /// The caller must hold them, and one more: the count does not become zero.
+    unsafe fn sub(address: u64, n: u64);
+}
+
+/// The protocol, over any word and any counted thing.
+pub(crate) struct RawSlot<W, C, const RESERVE: u64> {
+    word: W,
+    counted: PhantomData<fn() -> C>,
+}
+
+const fn address(word: u64) -> u64 {
+    word & POINTER_MASK
+}
+
+const fn handed_out(word: u64) -> u64 {
+    word >> POINTER_BITS
+}
+
+impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
+    const fn with(word: W) -> Self {
+        RawSlot { word, counted: PhantomData }
+    }
+
+    /// The address in the slot; unless it is 0, the caller has got a reference.
+    #[inline]
+    fn get(&self) -> u64 {
+        let old = self.word.fetch_add_acquire(ONE);
+        // An empty slot counts up too; the count falls out of the word at its upper end and means nothing.
+        if handed_out(old) >= RESERVE / 2 && address(old) != 0 {
+            self.top_up(address(old));
+        }
+        address(old)
+    }
+
+    /// Takes half of the reserve anew for the object, unless someone else has done so or replaced it.
+    #[cold]
+    fn top_up(&self, held: u64) {
+        // SAFETY: the caller has got a reference to it just now.
+        unsafe { C::add(held, RESERVE / 2) };
+        let mut now = self.word.load();
+        // The address may also be another epoch's of the same object; the sums are right for that one, too.
+        while address(now) == held && handed_out(now) >= RESERVE / 2 {
+            // Release order: a writer that sees the lower count also sees the references added above.
+            match self.word.compare_exchange(now, now - ONE * (RESERVE / 2)) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+        // SAFETY: added above, and the caller's own reference is one more.
+        unsafe { C::sub(held, RESERVE / 2) };
+    }
+
+    /// Puts `new` (0 for none) in and gives what was there, each with one reference.
+    ///
+    /// # Safety
+    /// The caller must hold a reference to `new` and gives it away.
+    unsafe fn swap(&self, new: u64) -> u64 {
+        debug_assert!(address(new) == new, "the address has more bits than the word has room for");
+        if new != 0 {
+            // SAFETY: the caller holds a reference.
+            unsafe { C::add(new, RESERVE - 1) };
+        }
+        let old = self.word.swap(new);
+        if address(old) != 0 {
+            // SAFETY: the slot held the reserve less what it has handed out, and that is at least one reference (see
+            // `RESERVE`), which goes to the caller.
+            unsafe { C::sub(address(old), RESERVE - handed_out(old) - 1) };
+        }
+        address(old)
+    }
+}
+
+/// Objects are counted in their header.
+enum Objects {}
+
+impl Objects {
+    /// # Safety
+    /// An object must be at the address, live for `'a`.
+    unsafe fn count<'a>(address: u64) -> &'a AtomicU64 {
+        let object: *mut TVMFFIObject = ptr::with_exposed_provenance_mut(address as usize);
+        // SAFETY: the caller guarantees the object; its count is changed by atomic operations only.
+        unsafe { AtomicU64::from_ptr(&raw mut (*object).combined_ref_count) }
+    }
+}
+
+impl Counted for Objects {
+    unsafe fn add(address: u64, n: u64) {
+        // SAFETY: the caller holds a reference, which keeps the object alive.
+        unsafe { Objects::count(address) }.fetch_add(n, Ordering::Relaxed);
+    }
+    unsafe fn sub(address: u64, n: u64) {
+        // SAFETY: the caller holds one more reference, which keeps the object alive.
+        unsafe { Objects::count(address) }.fetch_sub(n, Ordering::Release);
+    }
+}
+
+/// A cell with one object or none; see the module.
+pub(crate) struct Slot(RawSlot<AtomicU64, Objects, RESERVE>);
+
+impl Slot {
+    /// An empty slot.
+    pub(crate) const fn new() -> Self {
+        Slot(RawSlot::with(AtomicU64::new(0)))
+    }
+
+    /// The object, with a reference of its own. Never waits.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<ObjectRef> {
+        let address = self.0.get();
+        // SAFETY: 0, or the address of an object to which the slot has given a reference.
+        unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(address as usize)) }
+    }
+
+    /// Whether there is an object at this moment.
+    pub(crate) fn is_set(&self) -> bool {
+        address(Word::load(&self.0.word)) != 0
+    }
+
+    /// Puts an object in, or none, and gives what was there.
+    pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
+        let new = new.map_or(0, |object| object.into_handle().expose_provenance() as u64);
+        // SAFETY: `new` comes with its reference.
+        let old = unsafe { self.0.swap(new) };
+        // SAFETY: 0, or the address of an object whose reference passes to us.
+        unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(old as usize)) }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.swap(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU64 as LoomU64;
+    use std::vec::Vec;
+
+    impl Word for LoomU64 {
+        fn load(&self) -> u64 {
+            LoomU64::load(self, Ordering::Relaxed)
+        }
+        fn fetch_add_acquire(&self, n: u64) -> u64 {
+            LoomU64::fetch_add(self, n, Ordering::Acquire)
+        }
+        fn swap(&self, value: u64) -> u64 {
+            LoomU64::swap(self, value, Ordering::AcqRel)
+        }
+        fn compare_exchange(&self, old: u64, new: u64) -> Result<u64, u64> {
+            LoomU64::compare_exchange(self, old, new, Ordering::AcqRel, Ordering::Relaxed)
+        }
+    }
+
+    /// A counted thing that must not be used once its count has been zero.
+    struct Thing {
+        count: LoomU64,
+        content: loom::cell::UnsafeCell<u32>,
+    }
+
+    impl Thing {
+        fn new() -> Arc<Thing> {
+            Arc::new(Thing { count: LoomU64::new(1), content: loom::cell::UnsafeCell::new(7) })
+        }
+        fn address(&self) -> u64 {
+            let thing: *const Thing = self;
+            thing.expose_provenance() as u64
+        }
+        fn read(address: u64) {
+            let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
+            // SAFETY: the test keeps every thing in an `Arc` until all threads are joined.
+            let thing = unsafe { &*thing };
+            // SAFETY: the reader holds a reference, so nobody writes; loom checks that.
+            thing.content.with(|content| assert_eq!(unsafe { *content }, 7, "read after release"));
+        }
+        fn release(address: u64) {
+            let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
+            // SAFETY: as in `read`.
+            let thing = unsafe { &*thing };
+            if thing.count.fetch_sub(1, Ordering::Release) == 1 {
+                loom::sync::atomic::fence(Ordering::Acquire);
+                // SAFETY: the last reference is gone, so nobody reads; loom checks that.
+                thing.content.with_mut(|content| unsafe { *content = 0 });
+            }
+        }
+    }
+
+    impl Counted for Thing {
+        unsafe fn add(address: u64, n: u64) {
+            let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
+            // SAFETY: as in `read`.
+            let old = unsafe { &*thing }.count.fetch_add(n, Ordering::Relaxed);
+            assert_ne!(old, 0, "counted up after the last release");
+        }
+        unsafe fn sub(address: u64, n: u64) {
+            let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
+            // SAFETY: as in `read`.
+            let old = unsafe { &*thing }.count.fetch_sub(n, Ordering::Release);
+            assert!(old > n, "gave back more than it had");
+        }
+    }
+
+    type TestSlot = RawSlot<LoomU64, Thing, 8>;
+
+    #[test]
+    fn readers_race_with_a_writer() {
+        loom::model(|| {
+            let (first, second) = (Thing::new(), Thing::new());
+            let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
+            // SAFETY: a new thing has one reference, which the slot gets.
+            assert_eq!(unsafe { slot.swap(first.address()) }, 0);
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let slot = slot.clone();
+                    loom::thread::spawn(move || {
+                        let got = slot.get();
+                        Thing::read(got);
+                        Thing::release(got);
+                    })
+                })
+                .collect();
+            // SAFETY: as above.
+            let old = unsafe { slot.swap(second.address()) };
+            assert_eq!(old, first.address());
+            Thing::release(old);
+            for reader in readers {
+                reader.join().unwrap();
+            }
+            assert_eq!(first.count.load(Ordering::Relaxed), 0);
+            // SAFETY: nothing is put in.
+            let last = unsafe { slot.swap(0) };
+            assert_eq!(last, second.address());
+            assert_eq!(second.count.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    #[test]
+    fn the_reserve_is_topped_up_in_time() {
+        loom::model(|| {
+            let thing = Thing::new();
+            let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
+            // SAFETY: a new thing has one reference, which the slot gets.
+            unsafe { slot.swap(thing.address()) };
+            // Three are handed out: the next reader but one has to top up, and both may try at once.
+            let mut held: Vec<u64> = (0..3).map(|_| slot.get()).collect();
+            let other = slot.clone();
+            let reader = loom::thread::spawn(move || {
+                for _ in 0..2 {
+                    let got = other.get();
+                    if got != 0 {
+                        Thing::read(got);
+                        Thing::release(got);
+                    }
+                }
+            });
+            held.extend((0..2).map(|_| slot.get()));
+            // SAFETY: nothing is put in.
+            held.push(unsafe { slot.swap(0) });
+            for address in held {
+                Thing::read(address);
+                Thing::release(address);
+            }
+            reader.join().unwrap();
+            assert_eq!(thing.count.load(Ordering::Relaxed), 0);
+        });
+    }
+
+    #[test]
+    fn holds_and_replaces_objects() {
+        let slot = Slot::new();
+        assert!(slot.get().is_none() && !slot.is_set());
+        let object = anyfn::Shape::from(&[1i64][..]).into_object();
+        assert!(slot.swap(Some(object.clone())).is_none());
+        for _ in 0..100_000 {
+            assert!(slot.get().is_some_and(|got| got.ptr_eq(&object)));
+        }
+        let old = slot.swap(None).unwrap();
+        assert!(old.ptr_eq(&object));
+        drop(old);
+        assert_eq!(object.use_count(), 1);
+        assert!(object.is_unique());
+    }
+
+    #[test]
+    fn threads_read_while_one_replaces() {
+        static SLOT: Slot = Slot::new();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..200_000 {
+                        if let Some(object) = SLOT.get() {
+                            assert_eq!(anyfn::Shape::try_from_object(object).unwrap().len(), 2);
+                        }
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for i in 0..20_000i64 {
+                    SLOT.swap(Some(anyfn::Shape::from(&[i, i][..]).into_object()));
+                }
+            });
+        });
+        assert!(SLOT.swap(None).unwrap().is_unique());
+    }
+}

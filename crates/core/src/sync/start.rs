@@ -1,0 +1,72 @@
+//! Runs an initialisation once, at first use, even when it uses what it initialises.
+
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use crate::sys::{self, Mutex};
+
+const NEW: u8 = 0;
+const DONE: u8 = 1;
+
+/// A step that is done once before something is first used.
+///
+/// Other threads wait for it; the thread that runs it passes through, so the step may use what it prepares.
+pub(crate) struct Start {
+    state: AtomicU8,
+    owner: AtomicUsize,
+    lock: Mutex<()>,
+}
+
+impl Start {
+    pub(crate) const fn new() -> Self {
+        Start { state: AtomicU8::new(NEW), owner: AtomicUsize::new(0), lock: Mutex::new(()) }
+    }
+
+    /// Makes sure that `step` has run, or is running on this very thread.
+    #[inline]
+    pub(crate) fn ensure(&self, step: fn()) {
+        if self.state.load(Ordering::Acquire) != DONE {
+            self.run(step);
+        }
+    }
+
+    #[cold]
+    fn run(&self, step: fn()) {
+        let me = sys::thread_token();
+        // Only this thread itself can have written its token.
+        if self.owner.load(Ordering::Relaxed) == me {
+            return;
+        }
+        let guard = self.lock.lock();
+        if self.state.load(Ordering::Acquire) == DONE {
+            return;
+        }
+        self.owner.store(me, Ordering::Relaxed);
+        step();
+        self.state.store(DONE, Ordering::Release);
+        self.owner.store(0, Ordering::Relaxed);
+        drop(guard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_once_and_lets_its_own_thread_through() {
+        static START: Start = Start::new();
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        fn step() {
+            START.ensure(step);
+            RUNS.fetch_add(1, Ordering::Relaxed);
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    START.ensure(step);
+                    assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+                });
+            }
+        });
+    }
+}

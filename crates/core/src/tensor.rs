@@ -1,0 +1,343 @@
+//! Tensor objects: DLPack tensors with a reference count.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject,
+    TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
+};
+use anyfn::{Error, ObjectRef, Result, bail};
+
+use crate::env;
+use crate::value::out_of_memory;
+
+/// A tensor object; clients know the first field.
+#[repr(C)]
+struct Content {
+    tensor: DLTensor,
+    owner: Owner,
+    /// Shape or strides that the tensor points to and no one else keeps.
+    _extents: Box<[i64]>,
+}
+
+/// What keeps a tensor's memory.
+enum Owner {
+    Managed(*mut DLManagedTensor),
+    Versioned(*mut DLManagedTensorVersioned),
+    Object(#[allow(dead_code, reason = "held, not read")] ObjectRef),
+}
+
+// SAFETY: DLPack lets any thread read, write and release a tensor that was handed over.
+unsafe impl Send for Content {}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        match *self {
+            Owner::Managed(tensor) => {
+                // SAFETY: the tensor was handed over and is released once, here.
+                if let Some(deleter) = unsafe { (*tensor).deleter } {
+                    // SAFETY: as above.
+                    unsafe { deleter(tensor) };
+                }
+            }
+            Owner::Versioned(tensor) => {
+                // SAFETY: the tensor was handed over and is released once, here.
+                if let Some(deleter) = unsafe { (*tensor).deleter } {
+                    // SAFETY: as above.
+                    unsafe { deleter(tensor) };
+                }
+            }
+            Owner::Object(_) => {}
+        }
+    }
+}
+
+/// What the receiver of a tensor asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Require {
+    /// In bytes; 0 for none.
+    pub(crate) alignment: i32,
+    pub(crate) contiguous: bool,
+}
+
+impl Require {
+    pub(crate) const NOTHING: Require = Require { alignment: 0, contiguous: false };
+}
+
+/// Makes a tensor of `from` and takes it over; on an error it stays with the caller.
+///
+/// # Safety
+/// `from` must be a valid DLPack tensor.
+pub(crate) unsafe fn from_managed(from: *mut DLManagedTensor, require: Require) -> Result<ObjectRef> {
+    // SAFETY: the caller guarantees a valid tensor.
+    let tensor = unsafe { (*from).dl_tensor };
+    // SAFETY: as above.
+    let (tensor, extents) = unsafe { checked(tensor, require) }?;
+    Ok(new_tensor(tensor, Owner::Managed(from), extents, false))
+}
+
+/// Makes a tensor of `from` and takes it over; on an error it stays with the caller.
+///
+/// # Safety
+/// `from` must be a DLPack tensor, valid if its major version is the one that we know.
+pub(crate) unsafe fn from_versioned(
+    from: *mut DLManagedTensorVersioned,
+    require: Require,
+) -> Result<ObjectRef> {
+    // SAFETY: the version comes first in every version of DLPack.
+    let version = unsafe { (*from).version };
+    if version.major != DLPACK_MAJOR_VERSION {
+        bail!(
+            "ValueError",
+            "DLPack version {}.{} cannot be read: expected {DLPACK_MAJOR_VERSION}.x",
+            version.major,
+            version.minor
+        );
+    }
+    // SAFETY: the caller guarantees a valid tensor.
+    let tensor = unsafe { (*from).dl_tensor };
+    // SAFETY: as above.
+    let read_only = unsafe { (*from).flags } & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    // SAFETY: as above.
+    let (tensor, extents) = unsafe { checked(tensor, require) }?;
+    Ok(new_tensor(tensor, Owner::Versioned(from), extents, read_only))
+}
+
+fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bool) -> ObjectRef {
+    let flags = if read_only { OBJECT_FLAG_TENSOR_READ_ONLY } else { 0 };
+    anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, Content { tensor, owner, _extents: extents })
+}
+
+/// Checks a tensor's description and gives it strides where it has none.
+///
+/// # Safety
+/// Shape and strides must be readable as far as `ndim` says, if it is not negative and they are not NULL.
+unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, Box<[i64]>)> {
+    // SAFETY: the caller guarantees the shape.
+    let shape = unsafe { shape_of(&tensor) }?;
+    let compact = compact_strides(shape)?;
+    if require.alignment < 0 {
+        bail!("ValueError", "an alignment of {} bytes is none", require.alignment);
+    }
+    let alignment = require.alignment as u64;
+    if alignment > 1 && !first_byte(&tensor).is_multiple_of(alignment) {
+        bail!("RuntimeError", "FromDLPack: Data is not aligned to {alignment} bytes");
+    }
+    if tensor.strides.is_null() {
+        let mut extents = compact;
+        if !extents.is_empty() {
+            tensor.strides = extents.as_mut_ptr();
+        }
+        return Ok((tensor, extents));
+    }
+    // SAFETY: the caller guarantees the strides.
+    let strides = unsafe { core::slice::from_raw_parts(tensor.strides, shape.len()) };
+    if require.contiguous && !is_contiguous(shape, strides) {
+        bail!("RuntimeError", "FromDLPack: Tensor is not contiguous: shape {shape:?}, strides {strides:?}");
+    }
+    Ok((tensor, Box::default()))
+}
+
+/// # Safety
+/// As [`checked`].
+unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
+    let Ok(ndim) = usize::try_from(tensor.ndim) else {
+        bail!("ValueError", "a tensor with {} dimensions is none", tensor.ndim);
+    };
+    if ndim == 0 {
+        return Ok(&[]);
+    }
+    if tensor.shape.is_null() {
+        bail!("ValueError", "a tensor with {ndim} dimensions has no shape");
+    }
+    // SAFETY: the caller guarantees `ndim` extents.
+    Ok(unsafe { core::slice::from_raw_parts(tensor.shape, ndim) })
+}
+
+/// Strides of a compact tensor, row major.
+fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
+    let mut strides = Vec::new();
+    if strides.try_reserve_exact(shape.len()).is_err() {
+        return Err(out_of_memory("strides"));
+    }
+    strides.resize(shape.len(), 1i64);
+    let mut stride = 1i64;
+    for (at, extent) in shape.iter().enumerate().rev() {
+        strides[at] = stride;
+        if *extent < 0 {
+            bail!("ValueError", "a tensor of shape {shape:?} is none: an extent is negative");
+        }
+        // An empty tensor may have any other extents.
+        stride = match stride.checked_mul(*extent) {
+            Some(product) => product,
+            None if shape.contains(&0) => 0,
+            None => bail!("ValueError", "a tensor of shape {shape:?} is too large"),
+        };
+    }
+    Ok(strides.into())
+}
+
+fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    let mut expected = 1i64;
+    for (extent, stride) in shape.iter().zip(strides).rev() {
+        if *extent == 0 {
+            return true;
+        }
+        // The stride of an extent of one is never used.
+        if *extent != 1 && *stride != expected {
+            return false;
+        }
+        expected = expected.wrapping_mul(*extent);
+    }
+    true
+}
+
+/// Address of the first element; for devices with handles instead of addresses, its offset.
+fn first_byte(tensor: &DLTensor) -> u64 {
+    let base = match tensor.device.device_type {
+        kDLCPU | kDLCUDA | kDLCUDAHost | kDLCUDAManaged | kDLROCM | kDLROCMHost => tensor.data.addr() as u64,
+        _ => 0,
+    };
+    base.wrapping_add(tensor.byte_offset)
+}
+
+/// The tensor of an object.
+///
+/// # Safety
+/// The object must be a tensor and stay alive for `'a`.
+unsafe fn tensor_of<'a>(object: TVMFFIObjectHandle) -> &'a DLTensor {
+    // SAFETY: a tensor object has the `DLTensor` right behind the header.
+    let tensor = unsafe { object.cast::<TVMFFIObject>().add(1) };
+    // SAFETY: as above.
+    unsafe { &*tensor.cast() }
+}
+
+fn is_read_only(object: &ObjectRef) -> bool {
+    // SAFETY: the header is readable; other makers leave the flags zero.
+    unsafe { (*object.as_handle().cast::<TVMFFIObject>()).flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0 }
+}
+
+fn expect_tensor(object: &ObjectRef, what: &str) -> Result<()> {
+    if object.is_instance(kTVMFFITensor) {
+        return Ok(());
+    }
+    bail!("TypeError", "{what}: expected a `ffi.Tensor` but got `{}`", object.type_key())
+}
+
+/// Exports a tensor as DLPack before 1.0, which cannot say that memory must not be written.
+pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
+    unsafe extern "C" fn delete(this: *mut DLManagedTensor) {
+        // SAFETY: made by `Box` below; the consumer calls this once.
+        let this = unsafe { Box::from_raw(this) };
+        // SAFETY: the context is a reference to the object.
+        drop(unsafe { ObjectRef::from_owned_or_null(this.manager_ctx) });
+    }
+    expect_tensor(&object, "TVMFFITensorToDLPack")?;
+    // SAFETY: a tensor, which the reference keeps alive.
+    let dl_tensor = *unsafe { tensor_of(object.as_handle()) };
+    let managed = DLManagedTensor { dl_tensor, manager_ctx: object.into_handle(), deleter: Some(delete) };
+    Ok(Box::into_raw(Box::new(managed)))
+}
+
+/// Exports a tensor as DLPack 1.0 and later.
+pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVersioned> {
+    unsafe extern "C" fn delete(this: *mut DLManagedTensorVersioned) {
+        // SAFETY: made by `Box` below; the consumer calls this once.
+        let this = unsafe { Box::from_raw(this) };
+        // SAFETY: the context is a reference to the object.
+        drop(unsafe { ObjectRef::from_owned_or_null(this.manager_ctx) });
+    }
+    expect_tensor(&object, "TVMFFITensorToDLPackVersioned")?;
+    // SAFETY: a tensor, which the reference keeps alive.
+    let dl_tensor = *unsafe { tensor_of(object.as_handle()) };
+    let flags = if is_read_only(&object) { DLPACK_FLAG_BITMASK_READ_ONLY } else { 0 };
+    Ok(Box::into_raw(Box::new(DLManagedTensorVersioned {
+        version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
+        manager_ctx: object.into_handle(),
+        deleter: Some(delete),
+        flags,
+        dl_tensor,
+    })))
+}
+
+/// Makes a tensor that shows memory of `source` as `prototype` says.
+///
+/// # Safety
+/// Shape and strides of `prototype` must be readable as far as its `ndim` says.
+pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<ObjectRef> {
+    expect_tensor(&source, "TVMFFITensorCreateUnsafeView")?;
+    // SAFETY: the caller guarantees the shape.
+    let shape = unsafe { shape_of(prototype) }?;
+    if !shape.is_empty() && prototype.strides.is_null() {
+        bail!("ValueError", "TVMFFITensorCreateUnsafeView: the prototype has no strides");
+    }
+    let mut extents = Vec::new();
+    if extents.try_reserve_exact(2 * shape.len()).is_err() {
+        return Err(out_of_memory("a shape"));
+    }
+    extents.extend_from_slice(shape);
+    if !shape.is_empty() {
+        // SAFETY: the caller guarantees as many strides as extents.
+        extents.extend_from_slice(unsafe { core::slice::from_raw_parts(prototype.strides, shape.len()) });
+    }
+    let mut extents = extents.into_boxed_slice();
+    let (shape_at, strides_at) = extents.split_at_mut(shape.len());
+    let tensor = DLTensor { shape: shape_at.as_mut_ptr(), strides: strides_at.as_mut_ptr(), ..*prototype };
+    let read_only = is_read_only(&source);
+    Ok(new_tensor(tensor, Owner::Object(source), extents, read_only))
+}
+
+/// Allocates a tensor like `prototype` by the current allocator.
+///
+/// # Safety
+/// `prototype` must be valid but for its data.
+pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
+    let Some(allocator) = env::allocator() else {
+        bail!(
+            "RuntimeError",
+            "TVMFFIEnvTensorAlloc: no allocator of tensors is set, see TVMFFIEnvSetDLPackManagedTensorAllocator"
+        );
+    };
+    // SAFETY: the caller guarantees the prototype.
+    unsafe { shape_of(&*prototype) }?;
+    let mut failure: Option<Error> = None;
+    let mut made: *mut DLManagedTensorVersioned = ptr::null_mut();
+    // SAFETY: the allocator's own contract; `set_error` gets the address of `failure`, which outlives the call.
+    let code = unsafe { allocator(prototype, &mut made, (&raw mut failure).cast(), Some(set_error)) };
+    if code != 0 {
+        return Err(failure.unwrap_or_else(|| {
+            anyfn::error!("RuntimeError", "the allocator of tensors failed with code {code} and gave no reason")
+        }));
+    }
+    if made.is_null() {
+        bail!("RuntimeError", "the allocator of tensors gave none");
+    }
+    // SAFETY: what the allocator has made is valid.
+    let result = unsafe { from_versioned(made, Require::NOTHING) };
+    if result.is_err() {
+        drop(Owner::Versioned(made));
+    }
+    result
+}
+
+/// Keeps the error of an allocator.
+unsafe extern "C" fn set_error(context: *mut c_void, kind: *const c_char, message: *const c_char) {
+    let text = |text: *const c_char| {
+        if text.is_null() {
+            return String::new();
+        }
+        // SAFETY: the allocator passes C strings.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    };
+    let error = Error::new(&text(kind), &text(message));
+    // SAFETY: `allocate` passes the address of its variable as context.
+    if let Some(slot) = unsafe { context.cast::<Option<Error>>().as_mut() } {
+        *slot = Some(error);
+    }
+}

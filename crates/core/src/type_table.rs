@@ -1,0 +1,515 @@
+//! The types of the process: by index, by key, and what each tells of itself.
+//!
+//! An entry is made once and lives for ever, at an address that clients keep. Its index is found without a lock in a
+//! table of chunks, its key in a [`NameTable`]. Whatever changes is changed under one lock, in an order that lets readers go
+//! on: a new array is complete before its address is stored, and the address is stored before the number of elements.
+
+use core::ptr;
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    STATIC_TYPE_KEYS, TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIMethodInfo, TVMFFITypeInfo,
+    TVMFFITypeMetadata, kTVMFFIDynObjectBegin, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIFunction,
+    kTVMFFIObject,
+};
+use anyfn::{AnyView, ObjectRef, Result, bail};
+
+use crate::sync::{NameTable, Start};
+use crate::sys::{self, Mutex};
+
+const CHUNK: usize = 1024;
+const CHUNKS: usize = 2048;
+
+/// Largest number of type indices.
+const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
+
+type Chunk = [AtomicPtr<Entry>; CHUNK];
+
+/// What is known of a type. Clients see the first field.
+#[repr(C)]
+struct Entry {
+    info: TVMFFITypeInfo,
+    /// Number of indices from its own on that belong to the type and its descendants.
+    num_slots: i32,
+    can_overflow: bool,
+}
+
+// SAFETY: the pointers in an entry are to data that lives for ever; the parts that change are changed under the lock of
+// the table, by atomic stores.
+unsafe impl Send for Entry {}
+// SAFETY: as above.
+unsafe impl Sync for Entry {}
+
+/// What only writers use.
+struct Writer {
+    /// First dynamic index that no type has reserved.
+    next: i32,
+    /// The writers' part of each entry, by its index.
+    details: BTreeMap<i32, Details>,
+}
+
+/// The writers' part of an entry.
+struct Details {
+    /// How many of the type's slots are given out.
+    allocated: i32,
+    fields: Growing<TVMFFIFieldInfo>,
+    methods: Growing<TVMFFIMethodInfo>,
+}
+
+/// An array that only grows and whose old versions are kept, because readers may still be in them.
+struct Growing<T: Copy + 'static> {
+    items: Vec<T>,
+    old: Vec<Vec<T>>,
+}
+
+// SAFETY: what the elements point to lives for ever and is not changed.
+unsafe impl<T: Copy> Send for Growing<T> {}
+
+impl<T: Copy> Growing<T> {
+    const fn new() -> Self {
+        Growing { items: Vec::new(), old: Vec::new() }
+    }
+
+    /// Adds an element; the address of the array may change.
+    fn push(&mut self, item: T) {
+        if self.items.len() == self.items.capacity() {
+            let mut larger = Vec::with_capacity((self.items.len() * 2).max(4));
+            larger.extend_from_slice(&self.items);
+            self.old.push(core::mem::replace(&mut self.items, larger));
+        }
+        self.items.push(item);
+    }
+}
+
+static CHUNK_TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+static KEYS: NameTable<AtomicPtr<Entry>> = NameTable::new();
+static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: BTreeMap::new() });
+static START: Start = Start::new();
+
+/// What a type is registered with.
+pub(crate) struct NewType<'a> {
+    pub(crate) key: &'a [u8],
+    /// -1 for an index that is allotted now.
+    pub(crate) static_index: i32,
+    /// -1 for whatever follows from the parent.
+    pub(crate) depth: i32,
+    pub(crate) child_slots: i32,
+    pub(crate) can_overflow: bool,
+    /// -1 for none.
+    pub(crate) parent: i32,
+}
+
+/// Makes the types that exist in every process.
+fn register_static_types() {
+    for &(index, key) in STATIC_TYPE_KEYS {
+        let parent = if index > kTVMFFIObject { kTVMFFIObject } else { -1 };
+        let depth = i32::from(index > kTVMFFIObject);
+        let new = NewType {
+            key: key.as_bytes(),
+            static_index: index,
+            depth,
+            child_slots: 0,
+            can_overflow: true,
+            parent,
+        };
+        if let Err(error) = register(&new) {
+            sys::warn(&format!("type `{key}` cannot be registered: {error}"));
+        }
+    }
+}
+
+fn start() {
+    START.ensure(register_static_types);
+}
+
+fn lossy(bytes: &[u8]) -> alloc::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// The entry with an index.
+#[inline]
+fn find(type_index: i32) -> Option<&'static Entry> {
+    let at = usize::try_from(type_index).ok()?;
+    let chunk = CHUNK_TABLE.get(at / CHUNK)?.load(Ordering::Acquire);
+    // SAFETY: NULL, or a chunk that lives for ever.
+    let chunk = unsafe { chunk.as_ref() }?;
+    // SAFETY: NULL, or a complete entry that lives for ever.
+    unsafe { chunk[at % CHUNK].load(Ordering::Acquire).as_ref() }
+}
+
+/// What is known of a type.
+#[inline]
+pub(crate) fn info(type_index: i32) -> Option<&'static TVMFFITypeInfo> {
+    if let Some(entry) = find(type_index) {
+        return Some(&entry.info);
+    }
+    // Only before the very first use is there anything to gain by looking again.
+    start();
+    find(type_index).map(|entry| &entry.info)
+}
+
+/// The index of the type with a key.
+pub(crate) fn index_of(key: &[u8]) -> Option<i32> {
+    start();
+    // SAFETY: the pointer in the table is to an entry that lives for ever, or NULL while it is being registered.
+    let entry = unsafe { KEYS.get(key)?.load(Ordering::Acquire).as_ref() }?;
+    Some(entry.info.type_index)
+}
+
+/// Keys of all types, in the order of their registration.
+pub(crate) fn keys() -> Vec<&'static [u8]> {
+    start();
+    KEYS.iter().filter(|(_, entry)| !entry.load(Ordering::Acquire).is_null()).map(|(key, _)| key).collect()
+}
+
+/// Registers a type, unless its key is known: then its index is all that counts.
+pub(crate) fn get_or_register(new: &NewType<'_>) -> Result<i32> {
+    if let Some(known) = index_of(new.key) {
+        return Ok(known);
+    }
+    register(new)
+}
+
+fn register(new: &NewType<'_>) -> Result<i32> {
+    let mut writer = WRITER.lock();
+    let slot = KEYS.get_or_insert(new.key, || AtomicPtr::new(ptr::null_mut()));
+    // SAFETY: NULL, or an entry that lives for ever.
+    if let Some(known) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
+        return Ok(known.info.type_index);
+    }
+    let key = lossy(new.key);
+    let parent = match new.parent {
+        -1 => None,
+        parent => match find(parent) {
+            Some(parent) => Some(parent),
+            None => {
+                bail!("InternalError", "Cannot register type `{key}`: its parent type {parent} does not exist")
+            }
+        },
+    };
+    let depth = parent.map_or(0, |parent| parent.info.type_depth + 1);
+    if new.depth != -1 && new.depth != depth {
+        bail!(
+            "InternalError",
+            "Cannot register type `{key}` with depth {}: its parent's depth makes it {depth}",
+            new.depth
+        );
+    }
+    let Some(num_slots) = new.child_slots.checked_add(1).filter(|n| (1..=CAPACITY).contains(n)) else {
+        bail!("ValueError", "Cannot register type `{key}` with {} child slots", new.child_slots);
+    };
+    let can_overflow = new.can_overflow && parent.is_none_or(|parent| parent.can_overflow);
+    let index = writer.allot(new, &key, parent, num_slots)?;
+    if parent.is_some_and(|parent| index <= parent.info.type_index) {
+        bail!(
+            "InternalError",
+            "Cannot register type `{key}` with index {index}: it must be above its parent's"
+        );
+    }
+    writer.details.insert(index, Details { allocated: 1, fields: Growing::new(), methods: Growing::new() });
+    let entry = Box::leak(Box::new(Entry {
+        info: TVMFFITypeInfo {
+            type_index: index,
+            type_depth: depth,
+            type_key: TVMFFIByteArray::from_slice(keep(new.key)),
+            type_ancestors: ancestors(parent),
+            type_key_hash: hash(new.key),
+            num_fields: 0,
+            num_methods: 0,
+            fields: ptr::null(),
+            methods: ptr::null(),
+            metadata: ptr::null(),
+        },
+        num_slots,
+        can_overflow,
+    }));
+    chunk_of(index)[index as usize % CHUNK].store(entry, Ordering::Release);
+    slot.store(entry, Ordering::Release);
+    Ok(index)
+}
+
+impl Writer {
+    /// Finds an index for a new type.
+    fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&Entry>, num_slots: i32) -> Result<i32> {
+        if new.static_index >= 0 {
+            if new.static_index >= kTVMFFIDynObjectBegin {
+                bail!(
+                    "ValueError",
+                    "Cannot register type `{key}` with static index {}: it is too large",
+                    new.static_index
+                );
+            }
+            if let Some(other) = find(new.static_index) {
+                // SAFETY: the key lives for ever.
+                let other = lossy(unsafe { other.info.type_key.as_slice() });
+                bail!(
+                    "InternalError",
+                    "Conflicting static index {} between {other} and {key}",
+                    new.static_index
+                );
+            }
+            return Ok(new.static_index);
+        }
+        let Some(parent) = parent else {
+            bail!(
+                "InternalError",
+                "Cannot register type `{key}`: a type without a static index needs a parent"
+            );
+        };
+        if let Some(details) = self.details.get_mut(&parent.info.type_index)
+            && details.allocated.checked_add(num_slots).is_some_and(|end| end <= parent.num_slots)
+        {
+            let index = parent.info.type_index + details.allocated;
+            details.allocated += num_slots;
+            return Ok(index);
+        }
+        if !parent.can_overflow {
+            // SAFETY: the key lives for ever.
+            let parent = lossy(unsafe { parent.info.type_key.as_slice() });
+            bail!("InternalError", "Reach maximum number of sub-classes for {parent}");
+        }
+        match self.next.checked_add(num_slots) {
+            Some(end) if end <= CAPACITY => Ok(core::mem::replace(&mut self.next, end)),
+            _ => bail!("InternalError", "Cannot register type `{key}`: there are too many types"),
+        }
+    }
+}
+
+/// The chunk of an index, made if it is the first one in there. Called under the lock.
+fn chunk_of(index: i32) -> &'static Chunk {
+    let cell = &CHUNK_TABLE[index as usize / CHUNK];
+    // SAFETY: NULL, or a chunk that lives for ever.
+    if let Some(chunk) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
+        return chunk;
+    }
+    let chunk: &'static Chunk = Box::leak(Box::new([const { AtomicPtr::new(ptr::null_mut()) }; CHUNK]));
+    cell.store(ptr::from_ref(chunk).cast_mut(), Ordering::Release);
+    chunk
+}
+
+/// The ancestors of a type with this parent, the root first; the array lives for ever.
+fn ancestors(parent: Option<&'static Entry>) -> *const *const TVMFFITypeInfo {
+    let Some(parent) = parent else { return ptr::null() };
+    let mut all: Vec<*const TVMFFITypeInfo> = Vec::new();
+    for depth in 0..parent.info.type_depth as usize {
+        // SAFETY: the array has as many elements as the type has ancestors.
+        let ancestor = unsafe { parent.info.type_ancestors.add(depth) };
+        // SAFETY: as above.
+        all.push(unsafe { *ancestor });
+    }
+    all.push(&parent.info);
+    all.leak().as_ptr()
+}
+
+/// A copy of bytes that lives for ever.
+fn keep(bytes: &[u8]) -> &'static [u8] {
+    Box::leak(bytes.into())
+}
+
+/// A copy of a text that lives for ever, ended by a NUL that is not counted; an empty one has no address.
+///
+/// # Safety
+/// As [`TVMFFIByteArray::as_slice`].
+unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
+    // SAFETY: the caller guarantees the bytes.
+    let text = unsafe { text.as_slice() };
+    if text.is_empty() {
+        return TVMFFIByteArray::EMPTY;
+    }
+    let mut copy = text.to_vec();
+    copy.push(0);
+    TVMFFIByteArray::from_slice(&copy.leak()[..text.len()])
+}
+
+/// The type with an index, or the error that there is none.
+pub(crate) fn info_or_error(type_index: i32) -> Result<&'static TVMFFITypeInfo> {
+    match info(type_index) {
+        Some(info) => Ok(info),
+        None => bail!("InternalError", "Cannot find type info for type_index={type_index}"),
+    }
+}
+
+/// The key of a type, for error texts.
+fn key_text(info: &TVMFFITypeInfo) -> String {
+    // SAFETY: the key lives for ever.
+    lossy(unsafe { info.type_key.as_slice() }).into_owned()
+}
+
+/// The fields of a type itself.
+pub(crate) fn fields(info: &TVMFFITypeInfo) -> &'static [TVMFFIFieldInfo] {
+    // SAFETY: the number is changed by atomic stores only.
+    let count = unsafe { AtomicI32::from_ptr((&raw const info.num_fields).cast_mut()) }.load(Ordering::Acquire);
+    // SAFETY: the address is changed by atomic stores only.
+    let data =
+        unsafe { AtomicPtr::from_ptr((&raw const info.fields).cast_mut().cast::<*mut TVMFFIFieldInfo>()) };
+    match usize::try_from(count) {
+        // SAFETY: the address was stored before the number and its array lives for ever.
+        Ok(count) if count > 0 => unsafe { core::slice::from_raw_parts(data.load(Ordering::Acquire), count) },
+        _ => &[],
+    }
+}
+
+/// All types that this one descends from, the root first, and then the type itself.
+pub(crate) fn lineage(info: &'static TVMFFITypeInfo) -> impl Iterator<Item = &'static TVMFFITypeInfo> {
+    let ancestors = (0..info.type_depth as usize).filter_map(|depth| {
+        // SAFETY: the array has as many elements as the type has ancestors.
+        let ancestor = unsafe { info.type_ancestors.add(depth) };
+        // SAFETY: as above; types live for ever.
+        unsafe { (*ancestor).as_ref() }
+    });
+    ancestors.chain(core::iter::once(info))
+}
+
+/// Adds a field to a type.
+///
+/// # Safety
+/// The texts must be readable; getter and setter must be what the ABI says and stay callable for ever.
+pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Result<()> {
+    let info = info_or_error(type_index)?;
+    // SAFETY: the caller guarantees the texts.
+    let name = unsafe { field.name.as_slice() };
+    let setter_is_function = field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj != 0;
+    let mut writer = WRITER.lock();
+    // SAFETY: the names of registered fields live for ever.
+    let has = |info: &TVMFFITypeInfo| fields(info).iter().any(|known| unsafe { known.name.as_slice() } == name);
+    if has(info) {
+        bail!(
+            "InternalError",
+            "Field \"{}\" is already registered for type \"{}\"",
+            lossy(name),
+            key_text(info)
+        );
+    }
+    if let Some(ancestor) = lineage(info).find(|ancestor| !ptr::eq(*ancestor, info) && has(ancestor)) {
+        sys::warn(&format!(
+            "field \"{}\" in type \"{}\" duplicates an ancestor field in \"{}\"",
+            lossy(name),
+            key_text(info),
+            key_text(ancestor)
+        ));
+    }
+    if setter_is_function {
+        // SAFETY: the flag says that the setter is a function object; the type keeps a reference for ever.
+        core::mem::forget(unsafe { ObjectRef::from_borrowed_or_null(field.setter) });
+    }
+    // SAFETY: the caller guarantees a valid value.
+    let default = unsafe { AnyView::from_raw(field.default_value_or_factory) }.to_owned().into_raw();
+    let kept = TVMFFIFieldInfo {
+        // SAFETY: the caller guarantees the texts.
+        name: unsafe { keep_text(&field.name) },
+        // SAFETY: as above.
+        doc: unsafe { keep_text(&field.doc) },
+        // SAFETY: as above.
+        metadata: unsafe { keep_text(&field.metadata) },
+        default_value_or_factory: default,
+        ..*field
+    };
+    let Some(details) = writer.details.get_mut(&type_index) else { return Ok(()) };
+    details.fields.push(kept);
+    let items = &details.fields.items;
+    // SAFETY: only written under the lock, by atomic stores.
+    unsafe { publish(items, &raw const info.fields, &raw const info.num_fields) };
+    Ok(())
+}
+
+/// Adds a method to a type.
+///
+/// # Safety
+/// The texts must be readable and the method a valid value.
+pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> Result<()> {
+    let info = info_or_error(type_index)?;
+    if method.method.type_index != kTVMFFIFunction {
+        bail!("TypeError", "a method of type \"{}\" is no function", key_text(info));
+    }
+    // SAFETY: the caller guarantees a valid value.
+    let function: TVMFFIAny = unsafe { AnyView::from_raw(method.method) }.to_owned().into_raw();
+    let kept = TVMFFIMethodInfo {
+        // SAFETY: the caller guarantees the texts.
+        name: unsafe { keep_text(&method.name) },
+        // SAFETY: as above.
+        doc: unsafe { keep_text(&method.doc) },
+        // SAFETY: as above.
+        metadata: unsafe { keep_text(&method.metadata) },
+        flags: method.flags,
+        method: function,
+    };
+    let mut writer = WRITER.lock();
+    let Some(details) = writer.details.get_mut(&type_index) else { return Ok(()) };
+    details.methods.push(kept);
+    let items = &details.methods.items;
+    // SAFETY: only written under the lock, by atomic stores.
+    unsafe { publish(items, &raw const info.methods, &raw const info.num_methods) };
+    Ok(())
+}
+
+/// Shows an array to readers: the address first, then the number.
+///
+/// # Safety
+/// Both places must be of a live entry, and the caller must hold the lock.
+unsafe fn publish<T>(items: &[T], data: *const *const T, count: *const i32) {
+    // SAFETY: the caller guarantees the place; it is changed by atomic stores only.
+    let data = unsafe { AtomicPtr::from_ptr(data.cast_mut().cast::<*mut T>()) };
+    // SAFETY: as above.
+    let count = unsafe { AtomicI32::from_ptr(count.cast_mut()) };
+    data.store(items.as_ptr().cast_mut(), Ordering::Release);
+    count.store(items.len() as i32, Ordering::Release);
+}
+
+/// Sets the metadata of a type, once.
+///
+/// # Safety
+/// The text must be readable; the creator must stay callable for ever.
+pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata) -> Result<()> {
+    let info = info_or_error(type_index)?;
+    let writer = WRITER.lock();
+    // SAFETY: changed under the lock only, by atomic stores.
+    let cell =
+        unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) };
+    if !cell.load(Ordering::Acquire).is_null() {
+        let key = key_text(info);
+        bail!(
+            "RuntimeError",
+            "Overriding {key}, possible causes: two types have the same key, or the type is registered twice"
+        );
+    }
+    let kept = TVMFFITypeMetadata {
+        // SAFETY: the caller guarantees the text.
+        doc: unsafe { keep_text(&metadata.doc) },
+        ..*metadata
+    };
+    cell.store(Box::leak(Box::new(kept)), Ordering::Release);
+    drop(writer);
+    Ok(())
+}
+
+/// Hash of a type key.
+///
+/// It feeds hashes that clients compute themselves, so it is the one that C++ clients' standard library gives on 64-bit
+/// targets: MurmurHash64A with their seed.
+fn hash(key: &[u8]) -> u64 {
+    const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
+    const SEED: u64 = 0xc70f_6907;
+    let mix = |word: u64| word ^ (word >> 47);
+    let mut hash = SEED ^ (key.len() as u64).wrapping_mul(MULTIPLIER);
+    let mut words = key.chunks_exact(8);
+    let load = |bytes: &[u8]| {
+        let mut buffer = [0; 8];
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(buffer)
+    };
+    for word in &mut words {
+        hash ^= mix(load(word).wrapping_mul(MULTIPLIER)).wrapping_mul(MULTIPLIER);
+        hash = hash.wrapping_mul(MULTIPLIER);
+    }
+    if !words.remainder().is_empty() {
+        hash ^= load(words.remainder());
+        hash = hash.wrapping_mul(MULTIPLIER);
+    }
+    mix(mix(hash).wrapping_mul(MULTIPLIER))
+}

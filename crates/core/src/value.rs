@@ -1,0 +1,92 @@
+//! Making values of what C code passes.
+
+use core::ffi::{CStr, c_char};
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
+
+#[cold]
+pub(crate) fn out_of_memory(what: &str) -> Error {
+    Error::from_parts("MemoryError", "not enough memory for ", what)
+}
+
+/// A string value with a copy of `bytes`.
+pub(crate) fn string(bytes: &[u8]) -> Result<Any> {
+    anyfn::__private::try_string(bytes).ok_or_else(|| out_of_memory("a string"))
+}
+
+/// A bytes value with a copy of `bytes`.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<Any> {
+    anyfn::__private::try_bytes(bytes).ok_or_else(|| out_of_memory("bytes"))
+}
+
+/// A string object whatever the length; `None` for an empty text.
+pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    match anyfn::__private::try_heap_string(bytes, kTVMFFIStr) {
+        Some(object) => Ok(Some(object)),
+        None => Err(out_of_memory("a string")),
+    }
+}
+
+/// An owned value of a view: borrowed texts are copied, an r-value reference is moved out of its slot.
+///
+/// # Safety
+/// The view must be valid.
+pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
+    match view.type_index {
+        kTVMFFIRawStr => {
+            // SAFETY: a raw string view holds a C string or (against the rules) NULL.
+            let text = unsafe { view.value.v_c_str };
+            // SAFETY: as above; it is valid for the call.
+            let text = unsafe { text_or_error(text, "const char*") }?;
+            string(text.to_bytes())
+        }
+        kTVMFFIByteArrayPtr => {
+            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL.
+            let array = unsafe { view.value.v_ptr }.cast::<TVMFFIByteArray>();
+            // SAFETY: as above; it is valid for the call.
+            let Some(array) = (unsafe { array.as_ref() }) else {
+                bail!("ValueError", "the value is a TVMFFIByteArray* that is NULL");
+            };
+            // SAFETY: as above, its bytes too.
+            bytes(unsafe { array.as_slice() })
+        }
+        kTVMFFIObjectRValueRef => {
+            // SAFETY: an r-value reference holds the address of a slot or (against the rules) NULL.
+            let slot = unsafe { view.value.v_ptr }.cast::<anyfn::abi::TVMFFIObjectHandle>();
+            if slot.is_null() {
+                bail!("ValueError", "the value is an ObjectRValueRef that is NULL");
+            }
+            // SAFETY: a valid slot, which nobody else uses during the call.
+            let handle = unsafe { slot.replace(core::ptr::null_mut()) };
+            // SAFETY: the slot owned a reference, which moves out here, or was empty.
+            Ok(unsafe { ObjectRef::from_owned_or_null(handle) }.map_or(Any::NONE, Any::from))
+        }
+        index if index >= kTVMFFIStaticObjectBegin => {
+            // SAFETY: these types hold an object.
+            if unsafe { view.value.v_obj }.is_null() {
+                bail!("ValueError", "the value is an object of type {index} that is NULL");
+            }
+            // SAFETY: the caller guarantees a valid view.
+            Ok(unsafe { AnyView::from_raw(*view) }.to_owned())
+        }
+        // SAFETY: other types own nothing and borrow nothing that an owned value may not.
+        _ => Ok(unsafe { Any::from_raw(*view) }),
+    }
+}
+
+/// # Safety
+/// `text` must be NULL or a C string that is valid for `'a`.
+unsafe fn text_or_error<'a>(text: *const c_char, what: &str) -> Result<&'a CStr> {
+    if text.is_null() {
+        bail!("ValueError", "the value is a {what} that is NULL");
+    }
+    // SAFETY: the caller guarantees a C string.
+    Ok(unsafe { CStr::from_ptr(text) })
+}

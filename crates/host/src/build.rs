@@ -1,0 +1,15 @@
+//! For build scripts of programs: add `anyfn-host` with the feature `build` to `[build-dependencies]`.
+
+/// Lets libraries that the program loads find the functions of the runtime in it.
+///
+/// Without this the linker keeps them to the program, and loading a library that calls them fails. A program that links
+/// `libanyfn.so` does not need it.
+///
+/// ```
+/// // In build.rs:
+/// anyfn_host::build::export_functions();
+/// ```
+pub fn export_functions() {
+    std::println!("cargo:rustc-link-arg-bins=-rdynamic");
+    std::println!("cargo:rustc-link-arg-examples=-rdynamic");
+}

@@ -1,0 +1,23 @@
+//! What a Rust program adds to use anyfn: it links the implementation.
+//!
+//! A library that is loaded by others depends on `anyfn` alone and finds the implementation in the process. A program
+//! has to bring it along, by naming this crate:
+//!
+//! ```
+//! use anyfn_host as _;
+//!
+//! let double = anyfn::TypedPackedFunc::from_fn(|x: i64| 2 * x);
+//! assert_eq!(double.call(21)?, 42);
+//! # Ok::<(), anyfn::Error>(())
+//! ```
+//!
+//! A program that loads libraries must also show them its functions; see [`build::export_functions`].
+#![no_std]
+
+#[cfg(feature = "build")]
+extern crate std;
+
+extern crate anyfn_core as _;
+
+#[cfg(feature = "build")]
+pub mod build;

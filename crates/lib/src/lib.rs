@@ -1,0 +1,6 @@
+//! libanyfn: the runtime as a shared and a static library.
+//!
+//! The C functions are those of `anyfn-core`; naming the crate makes the linker keep and export them.
+#![no_std]
+
+extern crate anyfn_core as _;
