@@ -1,6 +1,6 @@
 //! `ffi.*` functions of modules.
 
-/// Registers them.
+/// Registers them; nothing in a build without modules.
 pub(crate) fn register() -> anyfn::Result<()> {
-    Ok(())
+    crate::module::register_globals()
 }

@@ -1,27 +1,51 @@
-//! Library modules: not written yet.
+//! Modules: compiled code as objects.
+//!
+//! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
+//! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]; the one here
+//! is a shared library, loaded from a file or linked into the process ([`library`]). In reading order: [`object`],
+//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`] and [`scope`] are what loading rests on.
+//!
+//! **A library is never unmapped.** Nothing counts yet what of its code is still in use, so dropping the last handle of
+//! a module takes its registrations and its imports away and leaves the code where it is. Loading the same file again
+//! gives the same module as long as it lives, and a new one on the same code and static data afterwards.
 
-use core::ffi::{CStr, c_void};
+#[cfg(feature = "std")]
+mod context;
+#[cfg(not(feature = "std"))]
+mod disabled;
+#[cfg(feature = "std")]
+mod dl;
+#[cfg(feature = "std")]
+mod elf;
+#[cfg(feature = "std")]
+mod function;
+#[cfg(feature = "std")]
+mod globals;
+#[cfg(feature = "std")]
+mod import_tree;
+#[cfg(feature = "std")]
+mod imports;
+#[cfg(feature = "std")]
+mod library;
+#[cfg(feature = "std")]
+mod load;
+#[cfg(feature = "std")]
+mod object;
+#[cfg(feature = "std")]
+mod registrations;
+#[cfg(feature = "std")]
+mod scope;
+#[cfg(feature = "std")]
+mod system;
+#[cfg(feature = "std")]
+mod vtable;
 
-use anyfn::Result;
-use anyfn::abi::TVMFFIObjectHandle;
+#[cfg(feature = "std")]
+pub(crate) use {
+    context::{lookup_from_imports, register_context_symbol},
+    globals::register_globals,
+    system::register_system_lib_symbol,
+};
 
-/// Looks a function up in the imports of a library, then among the global functions; the handle is borrowed.
-///
-/// # Safety
-/// `library_ctx` must be NULL or what the loader has written into a library's context slot.
-pub(crate) unsafe fn lookup_from_imports(library_ctx: TVMFFIObjectHandle, name: &CStr) -> Result<TVMFFIObjectHandle> {
-    let _ = (library_ctx, name);
-    anyfn::bail!("RuntimeError", "library modules are not available")
-}
-
-/// Makes each library loaded from now on get `symbol` in its pointer variable `name`.
-pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
-    let _ = (name, symbol);
-    anyfn::bail!("RuntimeError", "library modules are not available")
-}
-
-/// Registers a symbol of a statically linked library.
-pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
-    let _ = (name, symbol);
-    anyfn::bail!("RuntimeError", "library modules are not available")
-}
+#[cfg(not(feature = "std"))]
+pub(crate) use disabled::*;

@@ -1,0 +1,109 @@
+//! What a library's code asks for at run time: context symbols and functions by name.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+use std::borrow::ToOwned;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::string::String;
+use std::vec::Vec;
+
+use anyfn::abi::{
+    TVMFFIEnvModLookupFromImports, TVMFFIErrorSetRaisedFromCStr, TVMFFIErrorSetRaisedFromCStrParts,
+    TVMFFIFunctionCall, TVMFFIHandleInitOnce, TVMFFIObjectHandle,
+};
+use anyfn::{PackedFunc, Result, registry};
+
+use super::object::OwnModule;
+use crate::sys::Mutex;
+
+/// Functions that a library's code has looked up.
+///
+/// Its code keeps the handles in its own static data, so they live as long as that: for ever.
+pub(super) struct Lookups(Mutex<HashMap<String, PackedFunc>>);
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Lookups(Mutex::new(HashMap::new()))
+    }
+}
+
+/// An address that libraries get.
+#[derive(Clone, Copy)]
+struct Address(*mut c_void);
+
+// SAFETY: only handed on; using it is up to the library's code.
+unsafe impl Send for Address {}
+
+static REGISTERED: Mutex<Vec<(CString, Address)>> = Mutex::new(Vec::new());
+
+/// The context symbols that every library can have.
+fn built_in() -> [(&'static CStr, *mut c_void); 5] {
+    [
+        (c"__TVMFFIFunctionCall", TVMFFIFunctionCall as *mut c_void),
+        (c"__TVMFFIEnvModLookupFromImports", TVMFFIEnvModLookupFromImports as *mut c_void),
+        (c"__TVMFFIHandleInitOnce", TVMFFIHandleInitOnce as *mut c_void),
+        (c"__TVMFFIErrorSetRaisedFromCStr", TVMFFIErrorSetRaisedFromCStr as *mut c_void),
+        (c"__TVMFFIErrorSetRaisedFromCStrParts", TVMFFIErrorSetRaisedFromCStrParts as *mut c_void),
+    ]
+}
+
+/// Makes each library loaded from now on get `symbol` in its pointer variable `name`.
+pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
+    if name.is_empty() {
+        anyfn::bail!("ValueError", "a context symbol needs a name");
+    }
+    REGISTERED.lock().push((name.to_owned(), Address(symbol)));
+    Ok(())
+}
+
+/// Writes all context symbols that `find` finds a variable for; of one name, the one registered last counts.
+///
+/// # Safety
+/// What `find` gives must be writable pointer variables of code that is not running yet.
+pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
+    let registered = REGISTERED.lock();
+    let registered = registered.iter().map(|(name, address)| (name.as_c_str(), address.0));
+    for (name, address) in built_in().into_iter().chain(registered) {
+        if let Some(variable) = find(name) {
+            // SAFETY: the caller guarantees a pointer variable.
+            unsafe { variable.cast::<*mut c_void>().write(address) };
+        }
+    }
+}
+
+/// Looks a function up in the imports of a library, then among the global functions; the handle is borrowed.
+///
+/// # Safety
+/// `library_ctx` must be NULL or what the loader has written into a library's context slot.
+pub(crate) unsafe fn lookup_from_imports(library_ctx: TVMFFIObjectHandle, name: &CStr) -> Result<TVMFFIObjectHandle> {
+    let Ok(name) = name.to_str() else {
+        anyfn::bail!("ValueError", "the name of a function must be UTF-8, got {name:?}");
+    };
+    if library_ctx.is_null() {
+        anyfn::bail!(
+            "RuntimeError",
+            "cannot look function {name} up: the library has no context (it was not loaded as a module, or its module \
+             is released)"
+        );
+    }
+    // SAFETY: the caller guarantees a context that the loader has written.
+    let Some(module) = (unsafe { OwnModule::from_context(library_ctx) }) else {
+        anyfn::bail!("RuntimeError", "cannot look function {name} up: the library was loaded by another runtime");
+    };
+    let lookups = &module.lookups().0;
+    if let Some(known) = lookups.lock().get(name) {
+        return Ok(known.as_object().as_handle());
+    }
+    // Not under the lock: looking up can run code of other modules.
+    let found = match module.imported_function(name)? {
+        Some(found) => Some(found),
+        None => registry::find(name),
+    };
+    let Some(found) = found else {
+        anyfn::bail!("RuntimeError", "Cannot find function {name} in the imported modules or global registry.");
+    };
+    let mut lookups = lookups.lock();
+    Ok(lookups.entry(name.to_owned()).or_insert(found).as_object().as_handle())
+}

@@ -1,0 +1,31 @@
+//! Without the standard library there are no modules.
+
+use core::ffi::{CStr, c_void};
+
+use anyfn::Result;
+use anyfn::abi::TVMFFIObjectHandle;
+
+const TEXT: &str = "library modules are not available in this build of the runtime";
+
+/// Always an error.
+///
+/// # Safety
+/// None; the signature is that of the real one.
+pub(crate) unsafe fn lookup_from_imports(_library_ctx: TVMFFIObjectHandle, _name: &CStr) -> Result<TVMFFIObjectHandle> {
+    anyfn::bail!("RuntimeError", "{TEXT}")
+}
+
+/// Always an error.
+pub(crate) fn register_context_symbol(_name: &CStr, _symbol: *mut c_void) -> Result<()> {
+    anyfn::bail!("RuntimeError", "{TEXT}")
+}
+
+/// Always an error.
+pub(crate) fn register_system_lib_symbol(_name: &CStr, _symbol: *mut c_void) -> Result<()> {
+    anyfn::bail!("RuntimeError", "{TEXT}")
+}
+
+/// Registers nothing.
+pub(crate) fn register_globals() -> Result<()> {
+    Ok(())
+}

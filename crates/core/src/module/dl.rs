@@ -1,0 +1,128 @@
+//! The system's dynamic loader.
+//!
+//! The calls are made directly, through `libc`: besides opening and looking symbols up, the loader of modules has to ask
+//! whether a library is already there, which file an address belongs to, and what the process shows globally.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::NonNull;
+
+use std::borrow::ToOwned;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::string::String;
+
+/// An open library. It is never closed: code of it may live in objects that nobody can count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Library(NonNull<c_void>);
+
+// SAFETY: the handle names an entry of the dynamic loader, which locks for itself.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens a library without showing its symbols to others. The text of the dynamic loader on failure.
+    ///
+    /// # Safety
+    /// Runs the library's constructors, which must be fit to run in this process.
+    pub(super) unsafe fn open(path: &CStr) -> Result<Library, String> {
+        // SAFETY: the path is NUL-terminated; the caller vouches for the library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+        NonNull::new(handle).map(Library).ok_or_else(error_text)
+    }
+
+    /// The library of this name or path, if it is in the process already.
+    pub(super) fn find(path: &CStr) -> Option<Library> {
+        const FLAGS: c_int = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
+        // SAFETY: the path is NUL-terminated; nothing is loaded and no code runs.
+        let found = NonNull::new(unsafe { libc::dlopen(path.as_ptr(), FLAGS) }).map(Library);
+        if found.is_none() {
+            drop(error_text());
+        }
+        found
+    }
+
+    /// Address of a symbol of this library, or of one that it is linked to.
+    pub(super) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the handle stays valid for ever, the name is NUL-terminated.
+        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+
+    /// Address of a symbol that this library itself defines.
+    pub(super) fn own_symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+        let address = self.symbol(name)?;
+        let anchor = self.base()?;
+        (origin(address.as_ptr())?.base == anchor).then_some(address)
+    }
+
+    /// Where the library is mapped.
+    fn base(self) -> Option<usize> {
+        // SAFETY: an all-zero pointer is a valid value of the out parameter.
+        let mut map: *mut LinkMap = core::ptr::null_mut();
+        // SAFETY: the handle is valid; `RTLD_DI_LINKMAP` writes one pointer.
+        let code = unsafe { libc::dlinfo(self.0.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if code != 0 {
+            return None;
+        }
+        // SAFETY: on success the entry of the dynamic loader, which lives as long as the library.
+        let dynamic = unsafe { map.as_ref() }?.dynamic;
+        origin(dynamic).map(|origin| origin.base)
+    }
+
+    /// A number that identifies the library while it is open.
+    pub(super) fn id(self) -> usize {
+        self.0.as_ptr().addr()
+    }
+}
+
+/// First fields of the dynamic loader's entry of a library, as `link.h` has them.
+#[repr(C)]
+struct LinkMap {
+    difference: usize,
+    name: *const core::ffi::c_char,
+    dynamic: *const c_void,
+}
+
+/// Address of a symbol that every library of the process sees.
+pub(super) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: asks for a NUL-terminated name in the global scope.
+    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+}
+
+/// The file that an address belongs to.
+pub(super) struct Origin {
+    /// Where the file is mapped.
+    pub(super) base: usize,
+    /// Its path; for the main program what it was started as.
+    pub(super) path: PathBuf,
+}
+
+/// Which file an address belongs to.
+pub(super) fn origin(address: *const c_void) -> Option<Origin> {
+    let mut info = libc::Dl_info {
+        dli_fname: core::ptr::null(),
+        dli_fbase: core::ptr::null_mut(),
+        dli_sname: core::ptr::null(),
+        dli_saddr: core::ptr::null_mut(),
+    };
+    // SAFETY: any address may be asked for; `info` is writable.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
+}
+
+/// What went wrong last on this thread.
+fn error_text() -> String {
+    // SAFETY: may be called at any time.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "the dynamic loader gives no reason".to_owned();
+    }
+    // SAFETY: the text is NUL-terminated and valid until the next call on this thread; it is copied at once.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

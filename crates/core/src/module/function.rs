@@ -1,0 +1,87 @@
+//! A function of a library as an object: one jump from the call to the library's code.
+
+use core::ffi::{c_int, c_void};
+
+use std::boxed::Box;
+
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType,
+    kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+};
+use anyfn::{Error, ObjectRef, PackedFunc, Result};
+
+use super::object::OwnModule;
+
+/// Memory of the object; the ABI fixes everything before `symbol`.
+#[repr(C)]
+struct LibraryFunction {
+    header: TVMFFIObject,
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    symbol: TVMFFISafeCallType,
+    metadata: Option<TVMFFISafeCallType>,
+    /// Keeps the module as long as the function. Dropped with the content.
+    module: Option<OwnModule>,
+}
+
+static EXT: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
+
+/// Makes a function object of a library's symbol.
+///
+/// # Safety
+/// `symbol` and `metadata` must be functions of the library convention in the code of `module`.
+pub(super) unsafe fn make(
+    module: &OwnModule,
+    symbol: TVMFFISafeCallType,
+    metadata: Option<TVMFFISafeCallType>,
+) -> Result<PackedFunc> {
+    let raw = Box::into_raw(Box::new(LibraryFunction {
+        header: TVMFFIObject {
+            combined_ref_count: 0x1_0000_0001,
+            type_index: kTVMFFIFunction,
+            flags: if metadata.is_some() { OBJECT_FLAG_FUNCTION_EXT } else { 0 },
+            deleter: Some(delete),
+        },
+        cell: TVMFFIFunctionCell { safe_call: call, cpp_call: core::ptr::null_mut() },
+        ext: &EXT,
+        symbol,
+        metadata,
+        module: Some(module.clone()),
+    }));
+    // SAFETY: a new object with one reference, which goes over to the result.
+    let object = unsafe { ObjectRef::from_owned_or_null(raw.cast()) };
+    match object.map(PackedFunc::try_from_object) {
+        Some(Ok(function)) => Ok(function),
+        _ => Err(Error::new("InternalError", "a new function is none")),
+    }
+}
+
+unsafe extern "C" fn call(handle: *mut c_void, args: *const TVMFFIAny, count: i32, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
+    // SAFETY: the caller passes what the convention asks for; a library's functions take no object.
+    unsafe { symbol(core::ptr::null_mut(), args, count, result) }
+}
+
+unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let metadata = unsafe { (*handle.cast::<LibraryFunction>()).metadata };
+    match metadata {
+        // SAFETY: a getter of the library convention; the caller passes a writable result.
+        Some(metadata) => unsafe { metadata(core::ptr::null_mut(), core::ptr::null(), 0, result) },
+        None => 0,
+    }
+}
+
+unsafe extern "C" fn delete(handle: *mut c_void, flags: c_int) {
+    let this: *mut LibraryFunction = handle.cast();
+    if flags & STRONG != 0 {
+        // SAFETY: no strong reference is left, so nobody else uses the content.
+        drop(unsafe { (*this).module.take() });
+    }
+    if flags & WEAK != 0 {
+        // SAFETY: the memory came from `Box` with this type; what remains of the content owns nothing.
+        drop(unsafe { Box::from_raw(this) });
+    }
+}

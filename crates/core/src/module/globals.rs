@@ -1,0 +1,68 @@
+//! The `ffi.*` functions of modules.
+
+use std::vec::Vec;
+
+use anyfn::{Any, Args, Array, Module, PackedFunc, Result, String, registry};
+
+use super::load::{load_from_file, load_library};
+use super::object::OwnModule;
+use super::system::system_lib;
+use crate::sys::Mutex;
+
+/// Modules that are kept until they are removed from here.
+static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
+
+/// Registers them.
+pub(crate) fn register_globals() -> Result<()> {
+    let of = OwnModule::try_from;
+    let reg = registry::register;
+    reg("ffi.ModuleLoadFromFile").set_body_typed(|path: &str| load_from_file(path)?.get::<Module>())?;
+    reg("ffi.Module.load_from_file.so").set_body_typed(|path: &str, _format: &str| load_library(path))?;
+    reg("ffi.SystemLib").set_body(|args: Args<'_>| {
+        let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
+        Any::new(system_lib(prefix)?)
+    })?;
+    reg("ffi.ModuleGetKind").set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(kind(&of(&m)?)))?;
+    reg("ffi.ModuleGetPropertyMask")
+        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.property_mask()))?;
+    reg("ffi.ModuleGetFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function(name, query_imports) as Result<Option<PackedFunc>>
+    })?;
+    reg("ffi.ModuleImplementsFunction")
+        .set_body_typed(move |m: Module, name: &str, query_imports: bool| of(&m)?.implements(name, query_imports))?;
+    reg("ffi.ModuleGetFunctionDoc").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
+    })?;
+    reg("ffi.ModuleGetFunctionMetadata").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
+    })?;
+    reg("ffi.ModuleGetWriteFormats").set_body_typed(move |m: Module| {
+        of(&m)?;
+        Ok::<_, anyfn::Error>(Array::<String>::new())
+    })?;
+    reg("ffi.ModuleWriteToFile").set_body_typed(move |m: Module, _path: &str, _format: &str| {
+        Err::<(), anyfn::Error>(of(&m)?.unsupported("written to a file"))
+    })?;
+    reg("ffi.ModuleInspectSource").set_body_typed(move |m: Module, _format: &str| {
+        of(&m)?;
+        Ok::<_, anyfn::Error>(String::from(""))
+    })?;
+    reg("ffi.ModuleImportModule").set_body_typed(move |m: Module, other: Module| of(&m)?.import(&other))?;
+    reg("ffi.ModuleClearImports").set_body_typed(move |m: Module| of(&m)?.clear_imports())?;
+    reg("ffi.ModuleGlobalsAdd").set_body_typed(|m: Module| {
+        let mut kept = KEPT.lock();
+        if !kept.iter().any(|k| k.as_object().ptr_eq(m.as_object())) {
+            kept.push(m);
+        }
+    })?;
+    reg("ffi.ModuleGlobalsRemove").set_body_typed(|m: Module| {
+        // Released after the lock, since releasing may run any code.
+        let removed: Vec<Module> = KEPT.lock().extract_if(.., |k| k.as_object().ptr_eq(m.as_object())).collect();
+        drop(removed);
+    })?;
+    Ok(())
+}
+
+fn kind(module: &OwnModule) -> String {
+    String::from(module.kind().to_str().unwrap_or_default())
+}

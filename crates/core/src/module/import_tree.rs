@@ -1,0 +1,160 @@
+//! The modules that a library carries inside itself, such as device code.
+//!
+//! A blob: its size, which module imports which (as row ends and children), then one entry per module: its kind and its
+//! bytes. The kind `_lib` stands for the library itself and has no bytes. All numbers are 64 bits, little endian.
+
+use std::borrow::ToOwned;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use anyfn::{Bytes, Module, Result, registry};
+
+use super::object::OwnModule;
+
+/// A module in the blob.
+#[derive(Debug, PartialEq)]
+enum Entry<'a> {
+    Library,
+    Other { kind: &'a str, bytes: &'a [u8] },
+}
+
+/// What a blob says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Tree<'a> {
+    entries: Vec<Entry<'a>>,
+    /// Importer and what it imports, by number.
+    edges: Vec<(usize, usize)>,
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: u64, what: &str) -> Result<&'a [u8], String> {
+        let left = self.0.len();
+        let len = usize::try_from(len).ok().filter(|len| *len <= left);
+        let Some((taken, rest)) = len.and_then(|len| self.0.split_at_checked(len)) else {
+            return Err(format!("it ends in the middle of {what}"));
+        };
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn number(&mut self, what: &str) -> Result<u64, String> {
+        let bytes = self.take(8, what)?;
+        Ok(u64::from_le_bytes(bytes.try_into().unwrap_or_default()))
+    }
+
+    fn bytes(&mut self, what: &str) -> Result<&'a [u8], String> {
+        let len = self.number(what)?;
+        self.take(len, what)
+    }
+
+    fn numbers(&mut self, what: &str) -> Result<Vec<usize>, String> {
+        let count = self.number(what)?;
+        let bytes = self.take(count.saturating_mul(8), what)?;
+        let number = |bytes: &[u8; 8]| usize::try_from(u64::from_le_bytes(*bytes)).unwrap_or(usize::MAX);
+        Ok(bytes.as_chunks::<8>().0.iter().map(number).collect())
+    }
+}
+
+/// Reads the content of a blob, behind its size.
+pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
+    let mut reader = Reader(content);
+    let ends = reader.numbers("the list of rows")?;
+    let children = reader.numbers("the list of imports")?;
+    let count = ends.len().saturating_sub(1);
+    if count == 0 {
+        return Err("it has no module".to_owned());
+    }
+    let mut edges = Vec::new();
+    for (from, row) in ends.array_windows::<2>().enumerate() {
+        let Some(row) = children.get(row[0]..row[1]) else {
+            return Err(format!("module {from} has an invalid list of imports"));
+        };
+        for to in row {
+            if *to >= count {
+                return Err(format!("module {from} imports module {to} of {count}"));
+            }
+            edges.push((from, *to));
+        }
+    }
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let kind = reader.bytes("the kind of a module")?;
+        entries.push(match core::str::from_utf8(kind) {
+            Ok("_lib") => Entry::Library,
+            Ok(kind) => Entry::Other { kind, bytes: reader.bytes("the content of a module")? },
+            Err(_) => return Err(format!("the kind of a module is no text: \"{}\"", kind.escape_ascii())),
+        });
+    }
+    if !entries.contains(&Entry::Library) {
+        return Err("it has no place for the library itself".to_owned());
+    }
+    Ok(Tree { entries, edges })
+}
+
+/// Makes the modules of a tree; gives the root, which may be the library or import it.
+pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
+    let make = |entry: &Entry<'_>| match entry {
+        Entry::Library => Ok(library.clone().into_module()),
+        Entry::Other { kind, bytes } => load_bytes(kind, bytes),
+    };
+    let modules = tree.entries.iter().map(make).collect::<Result<Vec<_>>>()?;
+    library.clear_imports()?;
+    for (from, to) in &tree.edges {
+        OwnModule::try_from(&modules[*from])?.import(&modules[*to])?;
+    }
+    Ok(modules[0].clone())
+}
+
+fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
+    let loader = format!("ffi.Module.load_from_bytes.{kind}");
+    let Some(loader) = registry::find(&loader) else {
+        anyfn::bail!(
+            "RuntimeError",
+            "the library carries a module of kind `{kind}`, but its loader {loader} is not registered; use a runtime \
+             with support for `{kind}`, or load the library that registers it first"
+        );
+    };
+    loader.call((Bytes::from(bytes),))?.get::<Module>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(values: &[u64]) -> Vec<u8> {
+        let count = [values.len() as u64];
+        count.iter().chain(values).flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn reads_a_library_with_one_import() {
+        let blob = [numbers(&[0, 1, 1]), numbers(&[1]), text("_lib"), text("opencl"), text("code")].concat();
+        let tree = parse(&blob).unwrap();
+        assert_eq!(tree.edges, [(0, 1)]);
+        assert_eq!(tree.entries, [Entry::Library, Entry::Other { kind: "opencl", bytes: b"code" }]);
+        for len in 0..blob.len() {
+            assert!(parse(&blob[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_inconsistent() {
+        let check = |blob: &[Vec<u8>], reason: &str| {
+            let error = parse(&blob.concat()).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        };
+        check(&[numbers(&[0]), numbers(&[])], "no module");
+        check(&[numbers(&[0, 1]), numbers(&[7]), text("_lib")], "imports module 7 of 1");
+        check(&[numbers(&[0, 9]), numbers(&[]), text("_lib")], "invalid list");
+        check(&[numbers(&[1, 0]), numbers(&[0]), text("_lib")], "invalid list");
+        check(&[numbers(&[0, 0]), numbers(&[]), text("x"), text("")], "no place");
+        check(&[u64::MAX.to_le_bytes().to_vec()], "list of rows");
+    }
+}

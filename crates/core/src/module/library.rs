@@ -1,0 +1,215 @@
+//! A module that is a shared library, from a file or linked into the process.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::format;
+use std::path::PathBuf;
+use std::string::String as StdString;
+use std::vec::Vec;
+
+use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
+use anyfn::{Any, Error, PackedFunc, Result, String, WeakRef};
+
+use super::context::Lookups;
+use super::object::{Implementation, OwnModule};
+use super::registrations::Registered;
+use super::{dl, function, registrations, system};
+use crate::sys::Mutex;
+
+/// Name of the blob with the modules that a library imports.
+pub(super) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
+/// Name of the variable through which a library's code knows its module.
+const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
+
+const FUNCTION: &str = "__tvm_ffi_";
+const METADATA: &str = "__tvm_ffi__metadata_";
+const DOC: &str = "__tvm_ffi__doc_";
+/// What [`FUNCTION`] with a name must not become: the names of data.
+const DATA: &str = "_library_";
+
+/// A library file in the process. There is one per file and it stays for ever, as the mapping does.
+pub(super) struct Mapped {
+    pub(super) library: dl::Library,
+    /// The file.
+    pub(super) path: PathBuf,
+    /// Size of the import tree, if the file says.
+    pub(super) import_tree_size: Option<u64>,
+    /// Held while a module is made of the library.
+    pub(super) loading: Mutex<()>,
+    /// What the library's code has looked up; outlives its modules, as the code's own static data does.
+    pub(super) lookups: Lookups,
+    pub(super) owner: Mutex<Owner>,
+}
+
+/// The module that a library belongs to at present.
+#[derive(Default)]
+pub(super) struct Owner {
+    /// What stands in the library's context slot; 0 for none.
+    pub(super) context: usize,
+    /// The library itself.
+    pub(super) module: Option<WeakRef>,
+    /// What loading gives: the library, or a module that imports it.
+    pub(super) root: Option<WeakRef>,
+    /// The global functions that the library has registered.
+    pub(super) registered: Vec<Registered>,
+}
+
+static MAPPED: Mutex<Option<HashMap<usize, &'static Mapped>>> = Mutex::new(None);
+
+impl Mapped {
+    /// The one entry of a library, made by `new` when it is new.
+    pub(super) fn entry(library: dl::Library, new: impl FnOnce() -> Mapped) -> &'static Mapped {
+        MAPPED.lock().get_or_insert_default().entry(library.id()).or_insert_with(|| Box::leak(Box::new(new())))
+    }
+
+    /// All libraries that were ever loaded.
+    pub(super) fn all() -> Vec<&'static Mapped> {
+        MAPPED.lock().iter().flat_map(HashMap::values).copied().collect()
+    }
+
+    /// The library is nobody's any more, if it is that of `context`: its registrations go.
+    fn disown(&self, context: *const c_void) {
+        let registered = {
+            let mut owner = self.owner.lock();
+            if owner.context != context.addr() {
+                return;
+            }
+            if let Some(slot) = self.library.own_symbol(CONTEXT) {
+                // SAFETY: a pointer variable of the library, written under the lock of its owner only.
+                unsafe { slot.cast::<*const c_void>().write(core::ptr::null()) };
+            }
+            core::mem::take(&mut *owner).registered
+        };
+        registrations::remove(registered);
+    }
+}
+
+/// Where a library's symbols are.
+pub(super) enum Code {
+    /// In a file.
+    File(&'static Mapped),
+    /// Linked into the process, under names with a prefix.
+    System(StdString),
+}
+
+impl Code {
+    /// A symbol of the library convention: `decoration` and the name of a function.
+    fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
+        let find = |symbol: StdString| {
+            let symbol = CString::new(symbol).ok()?;
+            match self {
+                Code::File(mapped) => mapped.library.symbol(&symbol),
+                Code::System(_) => system::symbol(&symbol),
+            }
+        };
+        match self {
+            Code::System(prefix) if !prefix.is_empty() => find(format!("{decoration}{prefix}{name}")),
+            _ => None,
+        }
+        .or_else(|| find(format!("{decoration}{name}")))
+    }
+
+    fn function_of(&self, decoration: &str, name: &str) -> Option<TVMFFISafeCallType> {
+        if name.starts_with(DATA) {
+            return None;
+        }
+        let symbol = self.symbol_of(decoration, name)?;
+        // SAFETY: the library convention says that symbols of these names are functions of this type.
+        Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
+    }
+
+    /// A data symbol that the library itself has.
+    pub(super) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        match self {
+            Code::File(mapped) => mapped.library.own_symbol(name),
+            Code::System(prefix) => {
+                let prefixed = CString::new([prefix.as_bytes(), name.to_bytes()].concat()).ok()?;
+                system::symbol(&prefixed).or_else(|| system::symbol(name))
+            }
+        }
+    }
+
+    /// Calls a getter of the library convention that gives a text.
+    fn text(&self, decoration: &str, name: &str) -> Result<Option<String>> {
+        let Some(getter) = self.function_of(decoration, name) else { return Ok(None) };
+        let mut out = TVMFFIAny::NONE;
+        // SAFETY: a function of the library convention without arguments; `out` is writable and None.
+        if unsafe { getter(core::ptr::null_mut(), core::ptr::null(), 0, &raw mut out) } != 0 {
+            return Err(Error::take_raised());
+        }
+        // SAFETY: on success the result is an owned value.
+        unsafe { Any::from_raw(out) }.get::<Option<String>>()
+    }
+}
+
+/// The module of a library.
+pub(super) struct LibraryModule(Code);
+
+impl LibraryModule {
+    /// Makes the module and tells the library's code about it and about the runtime.
+    ///
+    /// # Safety
+    /// `code` must follow the library convention, and nothing of it may run meanwhile.
+    pub(super) unsafe fn create(code: Code) -> Result<OwnModule> {
+        let lookups = match &code {
+            Code::File(mapped) => &mapped.lookups,
+            Code::System(_) => Box::leak(Box::default()),
+        };
+        let slots = match &code {
+            Code::File(mapped) => Code::File(mapped),
+            Code::System(prefix) => Code::System(prefix.clone()),
+        };
+        let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
+        // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
+        unsafe { super::context::fill(|name| slots.data(name)) };
+        if let Code::File(mapped) = &slots {
+            let mut owner = mapped.owner.lock();
+            owner.context = module.context().addr();
+            owner.module = Some(module.as_object().downgrade());
+        }
+        if let Some(slot) = slots.data(CONTEXT) {
+            // SAFETY: as above.
+            unsafe { slot.cast::<*mut c_void>().write(module.context()) };
+        }
+        Ok(module)
+    }
+}
+
+impl Implementation for LibraryModule {
+    fn kind(&self) -> &'static CStr {
+        c"library"
+    }
+
+    fn property_mask(&self) -> i32 {
+        3
+    }
+
+    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+        let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
+        let metadata = self.0.function_of(METADATA, name);
+        // SAFETY: both are functions of the library convention in this module's code.
+        unsafe { function::make(module, symbol, metadata) }.map(Some)
+    }
+
+    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+        Ok(self.0.function_of(FUNCTION, name).is_some())
+    }
+
+    fn function_doc(&self, name: &str) -> Result<Option<String>> {
+        self.0.text(DOC, name)
+    }
+
+    fn function_metadata(&self, name: &str) -> Result<Option<String>> {
+        self.0.text(METADATA, name)
+    }
+
+    fn released(&self, context: *const c_void) {
+        if let Code::File(mapped) = &self.0 {
+            mapped.disown(context);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Loads a module from a file.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use std::borrow::ToOwned;
+use std::ffi::CString;
+use std::format;
+use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use anyfn::abi::TVMFFIFunctionCall;
+use anyfn::{Any, Error, Module, Result, registry};
+
+use super::elf::Facts;
+use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped, Owner};
+use super::object::OwnModule;
+use super::{dl, elf, import_tree, registrations, scope};
+use crate::sys::Mutex;
+
+/// Loads a file by the loader that is registered for its extension.
+pub(crate) fn load_from_file(path: &str) -> Result<Any> {
+    let name = Path::new(path).file_name().map_or("", |name| name.to_str().unwrap_or_default());
+    let format = match name.rsplit_once('.') {
+        Some((_, "dll" | "dylib" | "dso")) => "so",
+        Some((_, format)) if !format.is_empty() => format,
+        _ => anyfn::bail!("RuntimeError", "cannot tell what kind of module `{path}` is: it has no extension"),
+    };
+    let loader = format!("ffi.Module.load_from_file.{format}");
+    let Some(load) = registry::find(&loader) else {
+        anyfn::bail!(
+            "RuntimeError",
+            "Loader for `.{format}` files is not registered, resolved to ({loader}) in the global registry. Load the \
+             library that registers it first, or give the file its right extension"
+        );
+    };
+    load.call((path, format))
+}
+
+/// Loads a shared library.
+pub(crate) fn load_library(path: &str) -> Result<Module> {
+    let fail = |path: &Path, reason: String| {
+        anyfn::error!("RuntimeError", "Failed to load dynamic shared library {}: {reason}", path.display())
+    };
+    let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
+    let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
+    check_needed(&facts).map_err(|reason| fail(&path, reason))?;
+    let mapped = open(&path, &facts, &before).map_err(|reason| fail(&path, reason))?;
+    instantiate(mapped)
+}
+
+/// The file of a path, opened, with its absolute path and what identifies it.
+fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
+    let full = fs::canonicalize(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => match std::env::current_dir() {
+            Ok(here) if Path::new(path).is_relative() => format!("there is no such file in {}", here.display()),
+            _ => "there is no such file".to_owned(),
+        },
+        _ => error.to_string(),
+    })?;
+    let unreadable = |error: std::io::Error| format!("the file cannot be read: {error}");
+    // Asked before it is opened, since opening a pipe would wait.
+    let kind = fs::metadata(&full).map_err(unreadable)?;
+    if kind.is_dir() {
+        return Err("it is a directory".to_owned());
+    }
+    if !kind.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let file = File::open(&full).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    Ok((full, file, metadata))
+}
+
+/// Whether the library would bring a runtime of its own.
+fn check_needed(facts: &Facts) -> Result<(), String> {
+    let is_runtime = |name: &&String| name.starts_with("libtvm_ffi.so") || name.starts_with("libanyfn.so");
+    for name in facts.needed.iter().filter(is_runtime) {
+        let loaded = CString::new(name.as_str()).ok().and_then(|name| dl::Library::find(&name));
+        let theirs = loaded.and_then(|library| library.symbol(c"TVMFFIFunctionCall"));
+        let theirs = theirs.and_then(|address| dl::origin(address.as_ptr()));
+        let ours = runtime();
+        match (theirs, ours) {
+            (Some(theirs), Some(ours)) if theirs.base == ours.base => {}
+            (Some(theirs), Some(ours)) => {
+                return Err(format!(
+                    "it uses the runtime {}, but this is {}; load it with that runtime, or link it without {name}",
+                    theirs.path.display(),
+                    ours.path.display()
+                ));
+            }
+            (_, ours) => {
+                let ours = ours.map_or_else(|| "this program".to_owned(), |ours| ours.path.display().to_string());
+                return Err(format!(
+                    "it needs {name}, which would bring a second runtime beside {ours}; link it without {name}: the \
+                     loader gives it what it needs"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The file that holds this runtime.
+fn runtime() -> Option<dl::Origin> {
+    dl::origin((TVMFFIFunctionCall as *const ()).cast())
+}
+
+/// Whether a symbol is one that a runtime provides.
+fn is_runtime_symbol(name: &str) -> bool {
+    name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
+}
+
+/// How the libraries that are loaded see the functions of this runtime.
+enum Visibility {
+    /// As all libraries do.
+    Global,
+    /// Only by way of this file.
+    Local(CString),
+    /// Not at all: the program that contains the runtime does not show them.
+    Hidden,
+    /// They see another runtime instead.
+    Foreign(PathBuf),
+}
+
+fn visibility() -> Visibility {
+    let ours = runtime();
+    let is_ours = |address: NonNull<c_void>| {
+        let base = |origin: Option<&dl::Origin>| origin.map(|o| o.base);
+        base(dl::origin(address.as_ptr()).as_ref()) == base(ours.as_ref())
+    };
+    if let Some(global) = dl::global_symbol(c"TVMFFIFunctionCall") {
+        if is_ours(global) {
+            return Visibility::Global;
+        }
+        let origin = dl::origin(global.as_ptr());
+        return Visibility::Foreign(origin.map_or_else(|| "an unknown file".into(), |origin| origin.path));
+    }
+    let path = ours.as_ref().and_then(|ours| CString::new(ours.path.as_os_str().as_bytes()).ok());
+    match path {
+        Some(path) if dl::Library::find(&path).and_then(|l| l.symbol(c"TVMFFIFunctionCall")).is_some_and(is_ours) => {
+            Visibility::Local(path)
+        }
+        _ => Visibility::Hidden,
+    }
+}
+
+/// Opens the library so that it finds what it needs of the runtime.
+fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped, String> {
+    let text = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    let needed: Vec<&str> = facts.undefined.iter().map(String::as_str).filter(|s| is_runtime_symbol(s)).collect();
+    let mut scope = None;
+    if !needed.is_empty() {
+        match visibility() {
+            Visibility::Global => {}
+            Visibility::Local(runtime) => scope = Some(runtime),
+            Visibility::Hidden => {
+                return Err(format!(
+                    "it needs {} from the runtime, which this program contains but does not show to libraries; link \
+                     the program with -rdynamic, or with libanyfn.so",
+                    listed(&needed)
+                ));
+            }
+            Visibility::Foreign(other) => {
+                let ours = runtime().map(|ours| ours.path.display().to_string()).unwrap_or_default();
+                return Err(format!(
+                    "it needs {} from the runtime and would get them from {} instead of {ours}: another runtime in \
+                     this process shows its functions to all libraries; load the library with that one, or in a \
+                     process without it",
+                    listed(&needed),
+                    other.display(),
+                ));
+            }
+        }
+    }
+    let hint = |reason: String| match listed(&missing(&facts.undefined, None, scope.as_deref())) {
+        names if names.is_empty() => reason,
+        names => format!("{reason} (nothing in the process has {names}; they must come from a library that it needs)"),
+    };
+    let library = match &scope {
+        // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
+        None => unsafe { dl::Library::open(&text) },
+        // SAFETY: as above.
+        Some(runtime) => unsafe { scope::open(&text, runtime) },
+    };
+    let library = library.map_err(hint)?;
+    let after = fs::metadata(path).map_err(|error| error.to_string())?;
+    let identity = |m: &Metadata| (m.dev(), m.ino(), m.size());
+    if identity(before) != identity(&after) {
+        return Err("the file was replaced while it was loaded; load it again".to_owned());
+    }
+    let missing = missing(&needed, Some(library), scope.as_deref());
+    if !missing.is_empty() {
+        return Err(format!(
+            "it needs {} from the runtime, which this one has not got; use a runtime that has them",
+            listed(&missing)
+        ));
+    }
+    Ok(Mapped::entry(library, || Mapped {
+        library,
+        path: path.to_owned(),
+        import_tree_size: facts.import_tree_size,
+        loading: Mutex::new(()),
+        lookups: Default::default(),
+        owner: Mutex::new(Owner::default()),
+    }))
+}
+
+/// The symbols that neither the process, nor the library with what it needs, nor the runtime has.
+fn missing<'a, T: AsRef<str>>(
+    symbols: &'a [T],
+    library: Option<dl::Library>,
+    runtime: Option<&core::ffi::CStr>,
+) -> Vec<&'a str> {
+    let runtime = runtime.and_then(dl::Library::find);
+    let found = |name: &&str| {
+        let Ok(name) = CString::new(*name) else { return false };
+        let in_library = |l: dl::Library| l.symbol(&name).is_some();
+        dl::global_symbol(&name).is_some() || library.is_some_and(in_library) || runtime.is_some_and(in_library)
+    };
+    symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
+}
+
+/// A few names for a message.
+fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let mut text = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    text
+}
+
+/// The module of a library: the one it has, or a new one.
+fn instantiate(mapped: &'static Mapped) -> Result<Module> {
+    let _one_at_a_time = mapped.loading.lock();
+    let (module, left_over) = {
+        let mut owner = mapped.owner.lock();
+        if let Some(root) = owner.root.as_ref().and_then(anyfn::WeakRef::upgrade)
+            && let Ok(root) = Module::try_from_object(root)
+        {
+            return Ok(root);
+        }
+        let module = owner.module.as_ref().and_then(anyfn::WeakRef::upgrade);
+        // The last module is going on another thread, which finds nothing left to do.
+        let left_over = if module.is_none() { core::mem::take(&mut owner.registered) } else { Vec::new() };
+        (module.map(Module::try_from_object), left_over)
+    };
+    registrations::remove(left_over);
+    let library = match module {
+        Some(Ok(module)) => OwnModule::try_from(&module)?,
+        // SAFETY: whoever asks for the library vouches that it follows the convention; nobody calls it yet.
+        _ => unsafe { LibraryModule::create(Code::File(mapped)) }?,
+    };
+    let import_tree = mapped.library.own_symbol(IMPORT_TREE);
+    // SAFETY: the symbol of this name is the blob, whose size the file says.
+    let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
+        .map_err(|error| in_file(&error, &mapped.path))?;
+    let is_registered = !mapped.owner.lock().registered.is_empty();
+    let registered = if is_registered { Vec::new() } else { registrations::add(mapped)? };
+    let mut owner = mapped.owner.lock();
+    owner.registered.extend(registered);
+    owner.root = Some(root.as_object().downgrade());
+    Ok(root)
+}
+
+/// The same error with the file's name in front.
+fn in_file(error: &Error, path: &Path) -> Error {
+    anyfn::error!(error.kind(), "{}: {}", path.display(), error.message())
+}
+
+/// Makes the modules that a library carries, if it does; gives the root.
+///
+/// # Safety
+/// `import_tree` must be the library's blob, of `size` bytes if that is known.
+pub(super) unsafe fn with_imports(
+    library: &OwnModule,
+    import_tree: Option<NonNull<c_void>>,
+    size: Option<u64>,
+) -> Result<Module> {
+    let Some(blob) = import_tree.map(NonNull::cast::<[u8; 8]>) else { return Ok(library.clone().into_module()) };
+    let damaged = |reason: &str| anyfn::error!("RuntimeError", "the library's import tree is damaged: {reason}");
+    // SAFETY: the blob begins with its size.
+    let len = u64::from_le_bytes(unsafe { blob.read() });
+    let room = size.filter(|size| *size > 0).map_or(isize::MAX as u64, |size| size.saturating_sub(8));
+    let Some(len) = usize::try_from(len).ok().filter(|_| len <= room) else {
+        return Err(damaged(&format!("it claims {len} bytes and has {room}")));
+    };
+    // SAFETY: the content lies right behind the size, in the same constant.
+    let content = unsafe { blob.add(1) }.cast::<u8>();
+    // SAFETY: the blob has `len` bytes there, which never change.
+    let content = unsafe { core::slice::from_raw_parts(content.as_ptr(), len) };
+    let tree = import_tree::parse(content).map_err(|reason| damaged(&reason))?;
+    import_tree::build(&tree, library)
+}

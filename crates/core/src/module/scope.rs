@@ -1,0 +1,166 @@
+//! Lets a library see the functions of this runtime without showing them to the whole process.
+//!
+//! When this runtime was itself opened locally (as Python extensions are), a library with undefined runtime symbols
+//! would not find them, and making them global would disturb any other runtime in the process. So the library is opened
+//! as a dependency of a tiny generated library that needs two files, it and ours: the dynamic loader then looks the
+//! symbols of both up in that scope. The generated library has no code and no symbols of its own.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use std::ffi::CString;
+use std::format;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::dl::Library;
+use super::elf::MACHINE;
+
+/// Opens `library` so that its undefined symbols are found in `runtime`.
+///
+/// # Safety
+/// As [`Library::open`].
+pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<Library, String> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let soname = format!("anyfn-scope-{}-{count}.so", std::process::id());
+    let file = memory_file(&image(library, runtime, soname.as_bytes()))
+        .map_err(|e| format!("cannot make a file in memory: {e}"))?;
+    let path = unique_path(file.as_raw_fd(), count)?;
+    // SAFETY: the generated library has no code; the caller vouches for `library`.
+    unsafe { Library::open(&path) }?;
+    match Library::find(library) {
+        Some(library) => Ok(library),
+        None => Err("the library is not where the dynamic loader has just put it".to_string()),
+    }
+}
+
+fn memory_file(content: &[u8]) -> std::io::Result<File> {
+    // SAFETY: the name is NUL-terminated.
+    let fd = unsafe { libc::memfd_create(c"anyfn-scope".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.write_all(content)?;
+    Ok(file)
+}
+
+/// A path to the descriptor that was never used before.
+///
+/// The dynamic loader takes a path that it has seen for the same library, and descriptor numbers repeat. So the count
+/// is spelled in the path, where `.//` and `./` mean nothing.
+fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
+    let digits: String = (0..32).map(|bit| if count >> bit & 1 == 1 { ".//" } else { "./" }).collect();
+    CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
+}
+
+const EHDR: usize = 64;
+const PHDR: usize = 56;
+const DYN: usize = 16;
+const SYM: usize = 24;
+
+/// A shared library that consists of nothing but the names of two files that it needs.
+fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
+    let mut strings = Vec::from([0u8]);
+    let mut put = |text: &[u8]| {
+        let at = strings.len() as u64;
+        strings.extend_from_slice(text);
+        strings.push(0);
+        at
+    };
+    let names = [put(library.to_bytes()), put(runtime.to_bytes()), put(soname)];
+    const ENTRIES: usize = 9;
+    let dynamic = EHDR + 3 * PHDR;
+    let hash = dynamic + ENTRIES * DYN;
+    let symbols = hash + 16;
+    let string_table = symbols + SYM;
+    let size = string_table + strings.len();
+
+    let mut out = Vec::with_capacity(size);
+    header(&mut out);
+    // Writable, since some dynamic loaders write addresses into the dynamic section.
+    let (read_write, align) = (6, 0x10000);
+    segment(&mut out, 1, read_write, 0, size, align);
+    segment(&mut out, 2, read_write, dynamic, ENTRIES * DYN, 8);
+    // States that no executable stack is needed; without it one would be made.
+    segment(&mut out, 0x6474_e551, read_write, 0, 0, 16);
+    let entries: [(u64, u64); ENTRIES] = [
+        (1, names[0]),
+        (1, names[1]),
+        (14, names[2]),
+        (4, hash as u64),
+        (5, string_table as u64),
+        (6, symbols as u64),
+        (10, strings.len() as u64),
+        (11, SYM as u64),
+        (0, 0),
+    ];
+    for (tag, value) in entries {
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    // A hash table of one bucket and one symbol, the empty one.
+    for word in [1u32, 1, 0, 0] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&[0; SYM]);
+    out.extend_from_slice(&strings);
+    out
+}
+
+fn header(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    for half in [3, MACHINE] {
+        out.extend_from_slice(&half.to_le_bytes());
+    }
+    out.extend_from_slice(&1u32.to_le_bytes());
+    for word in [0u64, EHDR as u64, 0] {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(&0u32.to_le_bytes());
+    for half in [EHDR as u16, PHDR as u16, 3, 64, 0, 0] {
+        out.extend_from_slice(&half.to_le_bytes());
+    }
+}
+
+fn segment(out: &mut Vec<u8>, kind: u32, flags: u32, at: usize, size: usize, align: u64) {
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&flags.to_le_bytes());
+    for word in [at, at, at, size, size] {
+        out.extend_from_slice(&(word as u64).to_le_bytes());
+    }
+    out.extend_from_slice(&align.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_needs_both_files() {
+        use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+        use object::{LittleEndian as LE, elf};
+        let image = image(c"/a/lib.so", c"/b/run.so", b"scope.so");
+        let header = elf::FileHeader64::<LE>::parse(&*image).unwrap();
+        let segments = header.program_headers(LE, &*image).unwrap();
+        assert_eq!(segments[0].p_filesz(LE), image.len() as u64);
+        let entries = segments[1].dynamic(LE, &*image).unwrap().unwrap();
+        let value = |tag: u32| entries.iter().filter(move |e| e.tag32(LE) == Some(tag)).map(|e| e.d_val(LE) as usize);
+        let strings = value(elf::DT_STRTAB).next().unwrap();
+        let text = |at: usize| CStr::from_bytes_until_nul(&image[strings + at..]).unwrap();
+        let needed: Vec<_> = value(elf::DT_NEEDED).map(text).collect();
+        assert_eq!(needed, [c"/a/lib.so", c"/b/run.so"]);
+        assert_eq!(value(elf::DT_SONAME).map(text).next(), Some(c"scope.so"));
+    }
+
+    #[test]
+    fn paths_differ_by_the_count() {
+        let paths: std::collections::BTreeSet<_> = (0..100).map(|n| unique_path(5, n).unwrap()).collect();
+        assert_eq!(paths.len(), 100);
+    }
+}

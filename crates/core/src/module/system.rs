@@ -1,0 +1,56 @@
+//! Libraries that are linked into the process: their constructors register each symbol by name.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+use std::borrow::ToOwned;
+use std::collections::HashMap;
+use std::ffi::CString;
+
+use anyfn::{Module, Result};
+
+use super::library::{Code, IMPORT_TREE, LibraryModule};
+use super::load;
+use crate::sys::Mutex;
+
+/// An address in the process.
+#[derive(Clone, Copy, PartialEq)]
+struct Address(NonNull<c_void>);
+
+// SAFETY: only handed on; using it is up to who knows what lies there.
+unsafe impl Send for Address {}
+
+static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
+static MODULES: Mutex<Option<HashMap<std::string::String, Module>>> = Mutex::new(None);
+
+/// Registers a symbol of a statically linked library; of one name, the one registered last counts.
+pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
+    let Some(symbol) = NonNull::new(symbol).map(Address) else {
+        anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());
+    };
+    let old = SYMBOLS.lock().get_or_insert_default().insert(name.to_owned(), symbol);
+    if old.is_some_and(|old| old != symbol) {
+        std::eprintln!("warning: system library symbol {} is registered again", name.to_string_lossy());
+    }
+    Ok(())
+}
+
+/// A registered symbol.
+pub(super) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
+    SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
+}
+
+/// The module of the symbols with a prefix; the same one each time, for ever.
+pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
+    if let Some(known) = MODULES.lock().get_or_insert_default().get(prefix) {
+        return Ok(known.clone());
+    }
+    let code = Code::System(prefix.to_owned());
+    let import_tree = code.data(IMPORT_TREE);
+    // SAFETY: who registers symbols promises that they follow the convention; the code waits for this to run.
+    let library = unsafe { LibraryModule::create(code) }?;
+    // SAFETY: as above.
+    let module = unsafe { load::with_imports(&library, import_tree, None) }?;
+    // Of two threads at once the first one's module stays.
+    Ok(MODULES.lock().get_or_insert_default().entry(prefix.to_owned()).or_insert(module).clone())
+}

@@ -1,0 +1,159 @@
+//! The table of functions that C++ clients find in front of a module's header.
+//!
+//! C++ code that holds a module calls through it as it would call virtual functions: `this` is the address of the table
+//! pointer, a result that is a class comes back through a hidden first argument, and strings are passed by address. The
+//! callers expect C++ exceptions, which Rust cannot throw: a function that fails raises its error on this thread and
+//! gives an empty result. Results through a hidden argument follow the calling convention of x86-64; elsewhere they
+//! cannot be expressed in Rust, and the table has no functions there.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use anyfn::abi::TVMFFIAny;
+use anyfn::{Any, AnyView, Array, Error, Module, Result};
+
+use super::object::OwnModule;
+
+/// Where the pointer of a module of ours points to.
+pub(super) fn address() -> *const c_void {
+    (&raw const TABLE.kind).cast()
+}
+
+type This = *const c_void;
+type Text = *const TVMFFIAny;
+/// Where a result of class type is written; returned again.
+type Out<T> = *mut T;
+
+#[repr(C)]
+struct Table {
+    offset_to_top: isize,
+    type_info: *const c_void,
+    kind: unsafe extern "C" fn(This) -> *const c_char,
+    property_mask: unsafe extern "C" fn(This) -> c_int,
+    function: Option<unsafe extern "C" fn(Out<*mut c_void>, This, Text) -> Out<*mut c_void>>,
+    implements: Option<unsafe extern "C" fn(This, Text) -> bool>,
+    function_doc: Option<unsafe extern "C" fn(Out<TVMFFIAny>, This, Text) -> Out<TVMFFIAny>>,
+    function_metadata: Option<unsafe extern "C" fn(Out<TVMFFIAny>, This, Text) -> Out<TVMFFIAny>>,
+    write_to_file: Option<unsafe extern "C" fn(This, Text, Text)>,
+    write_formats: Option<unsafe extern "C" fn(Out<*mut c_void>, This) -> Out<*mut c_void>>,
+    save_to_bytes: Option<unsafe extern "C" fn(Out<TVMFFIAny>, This) -> Out<TVMFFIAny>>,
+    inspect_source: Option<unsafe extern "C" fn(Out<TVMFFIAny>, This, Text) -> Out<TVMFFIAny>>,
+    import_module: Option<unsafe extern "C" fn(This, *const *mut c_void)>,
+    clear_imports: Option<unsafe extern "C" fn(This)>,
+}
+
+// SAFETY: read only.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    offset_to_top: 0,
+    type_info: core::ptr::null(),
+    kind,
+    property_mask,
+    function: on_x86_64(function as _),
+    implements: Some(implements),
+    function_doc: on_x86_64(function_doc as _),
+    function_metadata: on_x86_64(function_metadata as _),
+    write_to_file: Some(write_to_file),
+    write_formats: on_x86_64(write_formats as _),
+    save_to_bytes: on_x86_64(save_to_bytes as _),
+    inspect_source: on_x86_64(inspect_source as _),
+    import_module: Some(import_module),
+    clear_imports: Some(clear_imports),
+};
+
+const fn on_x86_64<F: Copy>(function: F) -> Option<F> {
+    if cfg!(target_arch = "x86_64") { Some(function) } else { None }
+}
+
+/// Runs the body with the module; an error or a panic is raised and gives `T`'s empty value.
+fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) -> T {
+    let run = || {
+        // SAFETY: the caller holds the module whose table this is.
+        let module = unsafe { OwnModule::from_context(this) };
+        let module = module.ok_or_else(|| Error::new("InternalError", "not a module of this runtime"))?;
+        body(&module)
+    };
+    let error = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(error)) => error,
+        Err(_) => Error::new("InternalError", "a function of a module panicked"),
+    };
+    error.raise();
+    empty
+}
+
+fn text(view: Text) -> Result<std::string::String> {
+    // SAFETY: a C++ string is a value, passed by address, that lives for the call.
+    let view = unsafe { view.as_ref() }.copied().unwrap_or(TVMFFIAny::NONE);
+    // SAFETY: as above.
+    unsafe { AnyView::from_raw(view) }.get::<std::string::String>()
+}
+
+/// Writes a result of class type.
+fn give<T>(out: Out<T>, value: T) -> Out<T> {
+    // SAFETY: the caller passes uninitialised space for the result.
+    unsafe { out.write(value) };
+    out
+}
+
+fn give_text(out: Out<TVMFFIAny>, value: Option<anyfn::String>) -> Out<TVMFFIAny> {
+    give(out, value.map_or(TVMFFIAny::NONE, |text| Any::from(text).into_raw()))
+}
+
+unsafe extern "C" fn kind(this: This) -> *const c_char {
+    enter(this, c"".as_ptr(), |m| Ok(m.kind().as_ptr()))
+}
+
+unsafe extern "C" fn property_mask(this: This) -> c_int {
+    enter(this, 0, |m| Ok(m.property_mask()))
+}
+
+unsafe extern "C" fn function(out: Out<*mut c_void>, this: This, name: Text) -> Out<*mut c_void> {
+    let found = enter(this, None, |m| m.function(&text(name)?, false));
+    give(out, found.map_or(core::ptr::null_mut(), |f| f.into_object().into_handle()))
+}
+
+unsafe extern "C" fn implements(this: This, name: Text) -> bool {
+    enter(this, false, |m| m.implements(&text(name)?, false))
+}
+
+unsafe extern "C" fn function_doc(out: Out<TVMFFIAny>, this: This, name: Text) -> Out<TVMFFIAny> {
+    give_text(out, enter(this, None, |m| m.function_doc(&text(name)?, false)))
+}
+
+unsafe extern "C" fn function_metadata(out: Out<TVMFFIAny>, this: This, name: Text) -> Out<TVMFFIAny> {
+    give_text(out, enter(this, None, |m| m.function_metadata(&text(name)?, false)))
+}
+
+unsafe extern "C" fn write_to_file(this: This, _path: Text, _format: Text) {
+    enter(this, (), |m| Err(m.unsupported("written to a file")));
+}
+
+unsafe extern "C" fn write_formats(out: Out<*mut c_void>, this: This) -> Out<*mut c_void> {
+    give(out, enter(this, core::ptr::null_mut(), |_| Ok(Array::<Any>::new().into_object().into_handle())))
+}
+
+unsafe extern "C" fn save_to_bytes(out: Out<TVMFFIAny>, this: This) -> Out<TVMFFIAny> {
+    give(out, enter(this, TVMFFIAny::NONE, |m| Err(m.unsupported("saved as bytes"))))
+}
+
+unsafe extern "C" fn inspect_source(out: Out<TVMFFIAny>, this: This, _format: Text) -> Out<TVMFFIAny> {
+    give_text(out, enter(this, None, |_| Ok(Some(anyfn::String::from("")))))
+}
+
+unsafe extern "C" fn import_module(this: This, other: *const *mut c_void) {
+    enter(this, (), |m| {
+        // SAFETY: a C++ module reference is one handle, passed by address.
+        let handle = unsafe { other.as_ref() }.copied().unwrap_or(core::ptr::null_mut());
+        // SAFETY: the caller holds the module.
+        let object = unsafe { anyfn::ObjectRef::from_borrowed_or_null(handle) };
+        match object.map(Module::try_from_object) {
+            Some(Ok(other)) => m.import(&other),
+            _ => anyfn::bail!("TypeError", "a module can only import a module"),
+        }
+    });
+}
+
+unsafe extern "C" fn clear_imports(this: This) {
+    enter(this, (), OwnModule::clear_imports);
+}
