@@ -45,8 +45,18 @@ pub fn intern(name: &str) -> &'static str {
 
 /// Adds what is known of a wrong argument to its error.
 pub(crate) fn with_detail(error: Error, function: &str, argument: &str, mismatch: &Mismatch) -> Error {
-    let _ = (function, argument, mismatch);
-    error
+    let detail = [
+        ("function", function),
+        ("argument", argument),
+        ("path", mismatch.path()),
+        ("expected", mismatch.expected()),
+        ("got", mismatch.got()),
+    ];
+    // Without memory for the detail the error itself still goes out.
+    match crate::Map::<Any, Any>::try_from_iter(detail) {
+        Ok(detail) => error.with_context(detail.into_object()),
+        Err(_) => error,
+    }
 }
 
 /// The candidate nearest to `name`, if one is near enough to be meant.

@@ -76,7 +76,8 @@ impl<T: FromArg> FromArg for List<T> {
             List::from_object_unchecked(object)
         } else {
             let array = Array::<Any>::from_object_unchecked(object);
-            List::from_values(array.as_slice().iter().cloned()).map_err(|error| short_of_memory::<Self>(&error))?
+            List::from_values(array.as_slice().iter().cloned())
+                .map_err(|error| short_of_memory::<Self>(&error))?
         };
         list.check().map(|()| list)
     }
@@ -206,4 +207,3 @@ container!(Array<T>, "ffi.Array");
 container!(List<T>, "ffi.List");
 container!(Map<K, V>, "ffi.Map");
 container!(Dict<K, V>, "ffi.Dict");
-

@@ -137,8 +137,27 @@ macro_rules! slices {
 }
 
 slices!(
-    i8, i16, i32, i64, isize, u16, u32, u64, usize, f32, f64, bool, Any, String, &str, alloc::string::String, DType,
-    Device, crate::ObjectRef, crate::PackedFunc, crate::Tensor
+    i8,
+    i16,
+    i32,
+    i64,
+    isize,
+    u16,
+    u32,
+    u64,
+    usize,
+    f32,
+    f64,
+    bool,
+    Any,
+    String,
+    &str,
+    alloc::string::String,
+    DType,
+    Device,
+    crate::ObjectRef,
+    crate::PackedFunc,
+    crate::Tensor
 );
 by_value!([T: IntoAny] Vec<T>);
 by_value!([T: IntoAny + Clone] &Vec<T>);
@@ -199,9 +218,14 @@ fn read_pairs<C: FromArg, K: Value, V: Value>(
     };
     let object = mapping::<C>(view)?;
     if object.type_index() == anyfn_abi::kTVMFFIMap {
-        return Map::<Any, Any>::from_object_unchecked(object).iter_any().try_for_each(|(key, value)| read(key, value));
+        return Map::<Any, Any>::from_object_unchecked(object)
+            .iter_any()
+            .try_for_each(|(key, value)| read(key, value));
     }
-    Dict::<Any, Any>::from_object_unchecked(object).snapshot().iter().try_for_each(|(key, value)| read(key, value))
+    Dict::<Any, Any>::from_object_unchecked(object)
+        .snapshot()
+        .iter()
+        .try_for_each(|(key, value)| read(key, value))
 }
 
 /// Rust's mappings are Maps.
@@ -276,8 +300,11 @@ impl FromArg for Shape {
             return Shape::try_from_object(object).map_err(|_| Mismatch::of_type::<Self>(view));
         }
         with_items::<Self, _>(view, |items| {
-            let extents =
-                items.iter().enumerate().map(|(index, item)| element::<Self, i64>(index, item)).collect::<Result<Vec<_>, _>>()?;
+            let extents = items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| element::<Self, i64>(index, item))
+                .collect::<Result<Vec<_>, _>>()?;
             Ok(Shape::from(&extents[..]))
         })
     }

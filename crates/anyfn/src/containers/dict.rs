@@ -423,7 +423,10 @@ impl<K, V, K2, V2> PartialEq<Dict<K2, V2>> for Dict<K, V> {
         if self.object.ptr_eq(&other.object) {
             return true;
         }
-        let maps = (crate::Map::<Any, Any>::from_values(self.snapshot()), crate::Map::<Any, Any>::from_values(other.snapshot()));
+        let maps = (
+            crate::Map::<Any, Any>::from_values(self.snapshot()),
+            crate::Map::<Any, Any>::from_values(other.snapshot()),
+        );
         matches!(maps, (Ok(left), Ok(right)) if left == right)
     }
 }

@@ -251,7 +251,9 @@ impl<K, V, K2, V2> PartialEq<Map<K2, V2>> for Map<K, V> {
     fn eq(&self, other: &Map<K2, V2>) -> bool {
         self.object.ptr_eq(&other.object)
             || self.len() == other.len()
-                && self.iter_any().all(|(key, value)| matches!(other.get_any(key), Ok(Some(found)) if found == value))
+                && self
+                    .iter_any()
+                    .all(|(key, value)| matches!(other.get_any(key), Ok(Some(found)) if found == value))
     }
 }
 
@@ -270,7 +272,8 @@ impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Map<K, V> {
 
 #[inline]
 fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
-    T::from_arg(value.view_ref()).unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
+    T::from_arg(value.view_ref())
+        .unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
 }
 
 /// The pairs of a [`Map`].

@@ -11,8 +11,8 @@ use core::ptr;
 use alloc::vec::Vec;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapCell, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
-    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapCell, TVMFFIObject,
+    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
 use super::memory::{self, Buffer};

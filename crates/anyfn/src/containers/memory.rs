@@ -33,7 +33,10 @@ pub(super) fn allocate(size: usize) -> Result<NonNull<c_void>> {
 /// # Errors
 /// `MemoryError` when memory is short or the size is beyond what a pointer can reach.
 pub(super) fn allocate_array(head: usize, count: usize, each: usize) -> Result<NonNull<c_void>> {
-    let size = count.checked_mul(each).and_then(|size| size.checked_add(head)).filter(|size| *size <= isize::MAX as usize);
+    let size = count
+        .checked_mul(each)
+        .and_then(|size| size.checked_add(head))
+        .filter(|size| *size <= isize::MAX as usize);
     match size {
         Some(size) => allocate(size),
         None => Err(out_of_memory(usize::MAX)),

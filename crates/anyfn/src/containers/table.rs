@@ -10,6 +10,8 @@
 
 use core::mem::MaybeUninit;
 
+use alloc::vec::Vec;
+
 use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TVMFFIMapItem};
 
 use super::memory::{self, Buffer};
@@ -23,9 +25,6 @@ const PROTECTED: u8 = 0xFE;
 const BODY: u8 = 0x80;
 const JUMP: u8 = 0x7F;
 const BLOCK: usize = 16;
-
-/// Longest part of a chain that is moved away for another chain's head; the table grows instead of moving more.
-const MOVE_LIMIT: usize = 64;
 
 /// Distances from one slot of a chain to the next: 0 (the end) to 15, triangular numbers, then larger ones.
 static JUMPS: [u64; 126] = jumps();
@@ -208,6 +207,42 @@ pub(super) enum Slot {
     Full,
 }
 
+/// An item that was moved to another slot, and what its old one said.
+#[derive(Clone, Copy, Default)]
+struct Move {
+    from: u64,
+    to: u64,
+    meta: u8,
+}
+
+/// The moves of one attempt to free a slot: a few in most tables, many only where keys collide by intent.
+#[derive(Default)]
+struct Moves {
+    first: [Move; 8],
+    count: usize,
+    more: Vec<Move>,
+}
+
+impl Moves {
+    /// Notes a move; `false` when memory is short.
+    fn push(&mut self, step: Move) -> bool {
+        if let Some(slot) = self.first.get_mut(self.count) {
+            *slot = step;
+        } else if self.more.try_reserve(1).is_ok() {
+            self.more.push(step);
+        } else {
+            return false;
+        }
+        self.count += 1;
+        true
+    }
+
+    fn latest_first(&self) -> impl Iterator<Item = &Move> {
+        let inline = &self.first[..self.count.min(self.first.len())];
+        self.more.iter().rev().chain(inline.iter().rev())
+    }
+}
+
 fn block_count(slots: u64) -> usize {
     usize::try_from(slots.div_ceil(BLOCK as u64)).unwrap_or(0)
 }
@@ -290,7 +325,9 @@ impl<'a> View<'a> {
 
     /// An empty slot at one of the distances from `from`, and which distance.
     fn next_empty(self, from: u64) -> Option<(u64, u8)> {
-        (1..JUMPS.len() as u8).map(|index| (self.jump(from, index), index)).find(|(at, _)| self.meta(*at) == EMPTY)
+        (1..JUMPS.len() as u8)
+            .map(|index| (self.jump(from, index), index))
+            .find(|(at, _)| self.meta(*at) == EMPTY)
     }
 
     /// The slot before `at` in its chain. Found by the distances, so that no key has to be hashed.
@@ -316,7 +353,10 @@ pub(super) fn any(raw: &TVMFFIAny) -> &Any {
 impl Table<'_> {
     /// # Safety
     /// The cell and tail must be of a dense table that nothing else uses for the lifetime of the result.
-    pub(super) unsafe fn from_parts<'a>(cell: &'a mut TVMFFIMapCell, tail: &'a mut TVMFFIDenseMapTail) -> Table<'a> {
+    pub(super) unsafe fn from_parts<'a>(
+        cell: &'a mut TVMFFIMapCell,
+        tail: &'a mut TVMFFIDenseMapTail,
+    ) -> Table<'a> {
         let count = block_count(cell.slots);
         let blocks: &mut [Block] = if count == 0 || cell.data.is_null() {
             &mut []
@@ -374,7 +414,12 @@ impl Table<'_> {
     /// Finds the key for which `equal` is true, or adds `key` at the end of the order.
     ///
     /// On [`Slot::Added`] the table owns the key.
-    pub(super) fn find_or_add(&mut self, key: &TVMFFIAny, hash: u64, mut equal: impl FnMut(&Any) -> bool) -> Slot {
+    pub(super) fn find_or_add(
+        &mut self,
+        key: &TVMFFIAny,
+        hash: u64,
+        mut equal: impl FnMut(&Any) -> bool,
+    ) -> Slot {
         if self.blocks.is_empty() {
             return Slot::Full;
         }
@@ -430,22 +475,20 @@ impl Table<'_> {
     fn free_home(&mut self, home: u64) -> bool {
         let before = self.view().previous_in_chain(home);
         let link = self.view().meta(before);
-        let mut moved = [(0u64, 0u64, 0u8); MOVE_LIMIT];
-        let mut count = 0;
+        let mut moves = Moves::default();
         let (mut read, mut write) = (home, before);
         loop {
             let view = self.view();
             let (meta, next) = (view.meta(read), view.next_in_chain(read));
-            let place = if count < MOVE_LIMIT { view.next_empty(write) } else { None };
+            let place =
+                view.next_empty(write).filter(|(place, _)| moves.push(Move { from: read, to: *place, meta }));
             let Some((place, index)) = place else {
-                self.undo(&moved[..count], before, link);
+                self.undo(&moves, before, link);
                 return false;
             };
             self.move_item(read, place);
             self.set_meta(read, if read == home { PROTECTED } else { EMPTY });
             self.set_jump(write, index);
-            moved[count] = (read, place, meta);
-            count += 1;
             write = place;
             match next {
                 Some(next) => read = next,
@@ -455,18 +498,17 @@ impl Table<'_> {
     }
 
     /// Takes the moves of [`Table::free_home`] back, the last one first.
-    fn undo(&mut self, moved: &[(u64, u64, u8)], before: u64, link: u8) {
-        for (from, place, meta) in moved.iter().rev() {
-            self.move_item(*place, *from);
-            self.set_meta(*place, EMPTY);
-            self.set_meta(*from, *meta);
+    fn undo(&mut self, moves: &Moves, before: u64, link: u8) {
+        for step in moves.latest_first() {
+            self.move_item(step.to, step.from);
+            self.set_meta(step.to, EMPTY);
+            self.set_meta(step.from, step.meta);
         }
         self.set_meta(before, link);
     }
 
     /// Moves an item to an empty slot, as the end of a chain, and keeps its place in the order.
     fn move_item(&mut self, from: u64, to: u64) {
-        // The slot may be marked as empty or protected already while moves are taken back.
         let item = *self.view().item(from);
         self.put(to, BODY, item);
         self.relink(item, to);
@@ -575,7 +617,10 @@ mod tests {
     #[test]
     fn jumps_are_as_the_abi_lists_them() {
         assert_eq!(JUMPS[..18], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 21, 28]);
-        assert_eq!(JUMPS[80..85], [2415, 2485, 2556, 2628, 8515][..].try_into().map_or([0; 5], |a: [u64; 5]| a));
+        assert_eq!(
+            JUMPS[80..85],
+            [2415, 2485, 2556, 2628, 8515][..].try_into().map_or([0; 5], |a: [u64; 5]| a)
+        );
         assert_eq!(JUMPS[125], 5_209_859_154_120_846_435);
     }
 

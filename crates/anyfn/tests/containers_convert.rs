@@ -1,0 +1,128 @@
+//! Containers as arguments, results and elements of typed functions.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyfn_core as _;
+
+use anyfn::{Any, Array, Dict, FromArg, IntoAny, List, Map, PackedFunc, Shape, TypedPackedFunc};
+
+fn echo<T: FromArg + IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static>() -> PackedFunc {
+    TypedPackedFunc::from_fn(|value: T| value).into()
+}
+
+#[track_caller]
+fn check_error<T: FromArg + IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static>(value: Any, expected: &str) {
+    let error = echo::<T>().call((value,)).unwrap_err();
+    let text = format!("{}: {}", error.kind(), error.message());
+    assert!(text.ends_with(expected), "{text}\nshould end with\n{expected}");
+}
+
+fn any(value: impl IntoAny) -> Any {
+    value.into_any().unwrap()
+}
+
+#[test]
+fn rust_collections_go_both_ways() {
+    assert_eq!(any(vec![1, 2]).type_key(), "ffi.Array");
+    assert_eq!(any(vec![1, 2]).get::<Vec<i64>>().unwrap(), [1, 2]);
+    assert_eq!(any(&[1i64, 2][..]).get::<[i32; 2]>().unwrap(), [1, 2]);
+    assert_eq!(any((1, "a", 2.5)).get::<(i64, String, f64)>().unwrap(), (1, "a".to_string(), 2.5));
+    let map = HashMap::from([("a".to_string(), vec![1]), ("b".to_string(), vec![])]);
+    assert_eq!(any(map.clone()).get::<HashMap<String, Vec<i64>>>().unwrap(), map);
+    let map = BTreeMap::from([(2, "b".to_string()), (1, "a".to_string())]);
+    assert_eq!(any(map.clone()).get::<Map<i64, String>>().unwrap().keys().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(any(map.clone()).get::<BTreeMap<i64, String>>().unwrap(), map);
+    assert_eq!(&any(vec![2, 3]).get::<Shape>().unwrap()[..], [2, 3]);
+    assert_eq!(any(vec![Some(1), None]).get::<Vec<Option<i64>>>().unwrap(), [Some(1), None]);
+    assert_eq!(
+        any(vec!["long enough for an object"]).get::<Array<&str>>().unwrap().get(0).unwrap(),
+        "long enough for an object"
+    );
+}
+
+#[test]
+fn calls_take_containers_by_value_and_by_reference() {
+    let sum = TypedPackedFunc::from_fn(|values: Vec<i64>| values.iter().sum::<i64>());
+    let array: Array<i64> = Array::from(vec![1, 2, 3]);
+    let packed = sum.as_packed();
+    assert_eq!(packed.call((&array,)).unwrap().get::<i64>().unwrap(), 6);
+    assert_eq!(packed.call((vec![4, 5],)).unwrap().get::<i64>().unwrap(), 9);
+    assert_eq!(packed.call((&[1i64, 2][..],)).unwrap().get::<i64>().unwrap(), 3);
+    assert_eq!(packed.call((List::<i64>::from(vec![7]),)).unwrap().get::<i64>().unwrap(), 7);
+    assert_eq!(packed.call(([1, 1],)).unwrap().get::<i64>().unwrap(), 2);
+    assert_eq!(packed.call(((1, 2),)).unwrap().get::<i64>().unwrap(), 3);
+}
+
+#[test]
+fn the_other_kind_is_copied_and_the_same_kind_is_not() {
+    let (array, list) = (any(vec![1, 2]), any(List::<i64>::from(vec![1, 2])));
+    let same = |a: &Any, b: &Any| a.as_object().unwrap().ptr_eq(b.as_object().unwrap());
+    assert!(same(&any(array.get::<Array<i64>>().unwrap()), &array));
+    assert!(same(&any(list.get::<List<i64>>().unwrap()), &list));
+    assert_eq!(list.get::<Array<i64>>().unwrap().as_slice(), array.get::<Array>().unwrap().as_slice());
+    assert_eq!(array.get::<List<i64>>().unwrap(), list.get::<List>().unwrap());
+    let (map, dict) = (Map::<i64, i64>::from_iter([(1, 2)]), Dict::<i64, i64>::from_iter([(1, 2)]));
+    assert_eq!(any(dict.clone()).get::<Map<i64, i64>>().unwrap(), map);
+    assert_eq!(any(map).get::<Dict<i64, i64>>().unwrap(), dict);
+}
+
+#[test]
+fn errors_say_where() {
+    check_error::<Array<i64>>(any((1, "x")), "Expected `Array<int>` but got `Array[index 1: ffi.SmallStr]`");
+    check_error::<Vec<i64>>(any((1, "x")), "Expected `Array<int>` but got `Array[index 1: ffi.SmallStr]`");
+    check_error::<List<i64>>(any(("x",)), "Expected `List<int>` but got `List[index 0: ffi.SmallStr]`");
+    check_error::<Array<Array<i64>>>(
+        any((vec![1], ("a", 1))),
+        "Expected `Array<Array<int>>` but got `Array[index 1: Array[index 0: ffi.SmallStr]]`",
+    );
+    check_error::<Map<String, i64>>(
+        any(Map::<Any, Any>::try_from_iter([("a", "x")]).unwrap()),
+        "Expected `Map<str, int>` but got `Map[K, some value is ffi.SmallStr]`",
+    );
+    check_error::<Map<String, i64>>(
+        any(Map::<Any, Any>::try_from_iter([(1, 2)]).unwrap()),
+        "Expected `Map<str, int>` but got `Map[some key is int, V]`",
+    );
+    check_error::<Array<i64>>(any(1), "Expected `Array<int>` but got `int`");
+    check_error::<(i64, i64)>(any((1, 2, 3)), "Expected `Tuple<int, int>` but got `Array[size=3]`");
+    check_error::<Vec<u8>>(any((1, 300)), "Expected `Array<int>` but got `Array[index 1: int 300]`");
+}
+
+#[test]
+fn errors_carry_their_detail() {
+    let error = echo::<Map<String, Vec<i64>>>()
+        .call((Map::<Any, Any>::try_from_iter([("key", (1, "x"))]).unwrap(),))
+        .unwrap_err();
+    let detail = Map::<String, String>::try_from_object(error.context().unwrap()).unwrap();
+    let pairs: Vec<(String, String)> = detail.iter().collect();
+    let text = |(k, v): (&str, &str)| (k.to_string(), v.to_string());
+    assert_eq!(
+        pairs,
+        [
+            ("function", ""),
+            ("argument", "0"),
+            ("path", "[\"key\"][1]"),
+            ("expected", "Map<str, Array<int>>"),
+            ("got", "Map[K, some value is Array[index 1: ffi.SmallStr]]"),
+        ]
+        .map(text)
+    );
+    assert!(error.backtrace().contains("File"));
+}
+
+#[test]
+fn elements_that_others_change_are_checked_when_read() {
+    let list: List<i64> = List::from(vec![1, 2]);
+    let other = List::<Any>::try_from_object(list.as_object().clone()).unwrap();
+    other.set(1, any("x")).unwrap();
+    assert_eq!(list.get(0).unwrap(), 1);
+    assert_eq!(list.get(1).unwrap_err().kind(), "TypeError");
+    assert!(List::<i64>::try_from_object(list.into_object()).is_err());
+}
+
+#[test]
+fn sizes_that_cannot_be_are_errors() {
+    assert_eq!(Array::<Any>::with_capacity(usize::MAX / 8).unwrap_err().kind(), "MemoryError");
+    assert_eq!(List::<Any>::new().reserve(1 << 60).unwrap_err().kind(), "MemoryError");
+    assert_eq!(List::<u64>::try_from_iter([u64::MAX]).unwrap_err().kind(), "OverflowError");
+}
