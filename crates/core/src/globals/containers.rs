@@ -1,6 +1,228 @@
-//! `ffi.*` functions of containers.
+//! `ffi.*` functions of containers: what frontends build their own container classes on.
+
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use anyfn::{
+    Any, AnyView, Array, Device, Dict, Error, FromArg, List, Map, Mismatch, ObjectRef, PackedFunc, Result,
+    Schema, Tensor, TypedPackedFunc, registry,
+};
+use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
+
+/// Arguments that are a container of exactly one kind, with elements of any type: no copy of the other kind is made,
+/// and signatures name the bare type.
+macro_rules! exact {
+    ($($name:ident = $container:ty, $index:ident, $key:literal;)*) => { $(
+        struct $name($container);
+
+        impl FromArg for $name {
+            type Arg<'a> = $name;
+            fn schema() -> Schema {
+                Schema::plain($key)
+            }
+            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$name, Mismatch> {
+                if view.type_index() != $index {
+                    return Err(Mismatch::new("TypeError", $key.to_string(), view.type_key().to_string()));
+                }
+                <$container as FromArg>::from_arg(view).map($name)
+            }
+        }
+    )* };
+}
+
+exact! {
+    AnyArray = Array, kTVMFFIArray, "ffi.Array";
+    AnyList = List, kTVMFFIList, "ffi.List";
+    AnyMap = Map, kTVMFFIMap, "ffi.Map";
+    AnyDict = Dict, kTVMFFIDict, "ffi.Dict";
+}
 
 /// Registers them.
-pub(crate) fn register() -> anyfn::Result<()> {
-    Ok(())
+pub(crate) fn register() -> Result<()> {
+    arrays()?;
+    lists()?;
+    maps()?;
+    dicts()?;
+    registry::register("ffi.ContainerFindFirstNonCPUDevice").set_body_typed(first_device_but_cpu)
+}
+
+fn arrays() -> Result<()> {
+    registry::register("ffi.Array")
+        .set_body(|args| Ok(Array::<Any>::try_from_iter(args.as_slice().iter().copied())?.into()))?;
+    registry::register("ffi.ArrayGetItem")
+        .set_body_typed(|array: AnyArray, index: i64| array.0.get(element(index, array.0.len())?))?;
+    registry::register("ffi.ArraySize").set_body_typed(|array: AnyArray| array.0.len())?;
+    registry::register("ffi.ArrayContains")
+        .set_body_typed(|array: AnyArray, value: Any| array.0.contains(&value))
+}
+
+fn lists() -> Result<()> {
+    registry::register("ffi.List")
+        .set_body(|args| Ok(List::<Any>::try_from_iter(args.as_slice().iter().copied())?.into()))?;
+    registry::register("ffi.ListGetItem")
+        .set_body_typed(|list: AnyList, index: i64| list.0.get(signed(index, &list.0, out_of_bounds)?))?;
+    registry::register("ffi.ListSize").set_body_typed(|list: AnyList| list.0.len())?;
+    registry::register("ffi.ListContains")
+        .set_body_typed(|list: AnyList, value: Any| list.0.contains(&value))?;
+    registry::register("ffi.ListSetItem").set_body_typed(|list: List, index: i64, value: Any| {
+        list.set(signed(index, &list, out_of_bounds)?, value)
+    })?;
+    registry::register("ffi.ListAppend").set_body_typed(|list: List, value: Any| list.push(value))?;
+    registry::register("ffi.ListInsert").set_body_typed(|list: List, index: i64, value: Any| {
+        list.insert(signed(index, &list, out_of_positions)?, value)
+    })?;
+    registry::register("ffi.ListPop")
+        .set_body_typed(|list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?))?;
+    registry::register("ffi.ListErase")
+        .set_body_typed(|list: List, index: i64| list.remove(signed(index, &list, out_of_bounds)?).map(drop))?;
+    registry::register("ffi.ListEraseRange").set_body_typed(|list: List, start: i64, end: i64| {
+        if start == end {
+            return Ok(());
+        }
+        replace_range(&list, start, end, Vec::new())
+    })?;
+    registry::register("ffi.ListReplaceSlice").set_body_typed(
+        |list: List, start: i64, end: i64, values: List| {
+            // A copy first: the two may be one List.
+            replace_range(&list, start, end, values.snapshot())
+        },
+    )?;
+    registry::register("ffi.ListReserve").set_body_typed(|list: List, capacity: i64| {
+        usize::try_from(capacity).map_or(Ok(()), |capacity| list.reserve(capacity))
+    })?;
+    registry::register("ffi.ListReverse").set_body_typed(|list: List| list.reverse())?;
+    registry::register("ffi.ListClear").set_body_typed(|list: List| list.clear())
+}
+
+fn maps() -> Result<()> {
+    registry::register("ffi.Map").set_body(|args| {
+        let mut map = Map::<Any, Any>::new();
+        for (key, value) in pairs(args.as_slice())? {
+            map.insert(key.to_owned(), value.to_owned())?;
+        }
+        Ok(map.into())
+    })?;
+    registry::register("ffi.MapSize").set_body_typed(|map: AnyMap| map.0.len())?;
+    registry::register("ffi.MapGetItem").set_body_typed(|map: AnyMap, key: Any| map.0.at(&key))?;
+    registry::register("ffi.MapCount")
+        .set_body_typed(|map: AnyMap, key: Any| map.0.contains_key(&key).map(i64::from))?;
+    registry::register("ffi.MapGetItemOrMissing")
+        .set_body_typed(|map: AnyMap, key: Any| or_missing(map.0.get(&key)?))?;
+    registry::register("ffi.MapForwardIterFunctor").set_body_typed(|map: AnyMap| {
+        iterate(map.0.iter_any().map(|(key, value)| (key.clone(), value.clone())).collect())
+    })
+}
+
+fn dicts() -> Result<()> {
+    registry::register("ffi.Dict").set_body(|args| {
+        let dict = Dict::<Any, Any>::new();
+        for (key, value) in pairs(args.as_slice())? {
+            dict.insert(key.to_owned(), value.to_owned())?;
+        }
+        Ok(dict.into())
+    })?;
+    registry::register("ffi.DictSize").set_body_typed(|dict: AnyDict| dict.0.len())?;
+    registry::register("ffi.DictGetItem").set_body_typed(|dict: AnyDict, key: Any| dict.0.at(&key))?;
+    registry::register("ffi.DictCount")
+        .set_body_typed(|dict: AnyDict, key: Any| dict.0.contains_key(&key).map(i64::from))?;
+    registry::register("ffi.DictGetItemOrMissing")
+        .set_body_typed(|dict: AnyDict, key: Any| or_missing(dict.0.get(&key)?))?;
+    registry::register("ffi.DictSetItem")
+        .set_body_typed(|dict: Dict, key: Any, value: Any| dict.insert(key, value).map(drop))?;
+    registry::register("ffi.DictErase").set_body_typed(|dict: Dict, key: Any| dict.remove(&key).map(drop))?;
+    registry::register("ffi.DictClear").set_body_typed(|dict: Dict| dict.clear())?;
+    registry::register("ffi.DictForwardIterFunctor").set_body_typed(|dict: AnyDict| iterate(dict.0.snapshot()))
+}
+
+/// An index that may be an element's; whether there is one is checked where it is used, under the lock.
+fn signed(index: i64, list: &List, error: fn(i64, usize) -> Error) -> Result<usize> {
+    usize::try_from(index).map_err(|_| error(index, list.len()))
+}
+
+fn element(index: i64, len: usize) -> Result<usize> {
+    usize::try_from(index).map_err(|_| out_of_bounds(index, len))
+}
+
+#[cold]
+fn out_of_bounds(index: i64, len: usize) -> Error {
+    anyfn::error!("IndexError", "Index {index} out of bounds {len}")
+}
+
+#[cold]
+fn out_of_positions(index: i64, len: usize) -> Error {
+    anyfn::error!("IndexError", "Index {index} out of bounds [0, {len}]")
+}
+
+fn replace_range(list: &List, start: i64, end: i64, values: Vec<Any>) -> Result<()> {
+    match (usize::try_from(start), usize::try_from(end)) {
+        (Ok(start), Ok(end)) => list.replace_range(start..end, values),
+        _ if start == end && values.is_empty() => Ok(()),
+        _ if start == end => Err(out_of_positions(start, list.len())),
+        _ => Err(anyfn::error!("IndexError", "Erase range [{start}, {end}) out of bounds {}", list.len())),
+    }
+}
+
+/// Keys and values in turn, as pairs.
+fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<'a>, AnyView<'a>)>> {
+    if values.len() % 2 != 0 {
+        anyfn::bail!("RuntimeError", "Check failed: args.size() % 2 == 0 ({} vs. 0) : ", values.len() % 2);
+    }
+    Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])))
+}
+
+/// The value, or the object that stands for none.
+fn or_missing(found: Option<Any>) -> Result<Any> {
+    match found {
+        Some(value) => Ok(value),
+        None => anyfn::global!("ffi.GetInvalidObject")?.call(()),
+    }
+}
+
+/// A function that walks over pairs: 0 gives the key, 1 the value, anything else moves on and tells whether there is
+/// a pair.
+fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
+    let at = AtomicUsize::new(0);
+    TypedPackedFunc::from_fn(move |command: i64| -> Result<Any> {
+        if !matches!(command, 0 | 1) {
+            let next = (at.load(Ordering::Relaxed) + 1).min(pairs.len());
+            at.store(next, Ordering::Relaxed);
+            return Any::new(next < pairs.len());
+        }
+        match pairs.get(at.load(Ordering::Relaxed)) {
+            Some((key, value)) => Ok(if command == 0 { key } else { value }.clone()),
+            None => anyfn::bail!("IndexError", "the iteration is at its end"),
+        }
+    })
+    .into()
+}
+
+/// The device of the first tensor in nested containers (keys aside) that is not on the CPU; the CPU if there is none.
+fn first_device_but_cpu(value: Any) -> Result<Device> {
+    // Containers may hold each other deeply, and Lists and Dicts even themselves: no recursion, and each one once.
+    let mut visited: BTreeMap<usize, ObjectRef> = BTreeMap::new();
+    let mut open = vec![value];
+    while let Some(value) = open.pop() {
+        let Some(object) = value.as_object() else { continue };
+        if let Ok(tensor) = Tensor::try_from_object(object.clone()) {
+            let device = tensor.view().device();
+            if device.0.device_type != kDLCPU {
+                return Ok(device);
+            }
+            continue;
+        }
+        let items: Vec<Any> = match value.type_index() {
+            kTVMFFIArray => value.get::<Array>()?.as_slice().to_vec(),
+            kTVMFFIList => value.get::<List>()?.snapshot(),
+            kTVMFFIMap => value.get::<Map>()?.iter_any().map(|(_, value)| value.clone()).collect(),
+            kTVMFFIDict => value.get::<Dict>()?.snapshot().into_iter().map(|(_, value)| value).collect(),
+            _ => continue,
+        };
+        if visited.insert(object.as_handle().addr(), object.clone()).is_none() {
+            open.extend(items.into_iter().rev());
+        }
+    }
+    Ok(Device::CPU)
 }
