@@ -1,0 +1,55 @@
+"""Define a function in any language, call it from any other.
+
+>>> import anyfn
+>>> my_add = anyfn.register_func("doc.my_add", lambda a, b: a + b, override=True)
+>>> anyfn.get_global_func("doc.my_add")(1, 2)
+3
+
+Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
+started, no signal handler installed.
+"""
+
+from . import _core
+from ._core import Object, PackedFunc
+from ._values import cpu, cuda, device, dtype
+from ._error import Error, ErrorObject
+from ._tensor import Tensor, from_dlpack
+from ._container import Array, Dict, List, Map, Shape
+from ._module import Module, load_module, system_lib
+from ._registry import (
+    _init_api,
+    convert,
+    get_global_func,
+    list_global_func_names,
+    register_func,
+    remove_global_func,
+)
+from . import _ffi, _setup
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "Dict",
+    "Error",
+    "ErrorObject",
+    "List",
+    "Map",
+    "Module",
+    "Object",
+    "PackedFunc",
+    "Shape",
+    "Tensor",
+    "convert",
+    "cpu",
+    "cuda",
+    "device",
+    "dtype",
+    "from_dlpack",
+    "get_global_func",
+    "list_global_func_names",
+    "load_module",
+    "register_func",
+    "remove_global_func",
+    "system_lib",
+]

@@ -1,0 +1,19 @@
+"""The registry under the name that older code imports it by."""
+
+from ._registry import (
+    _init_api,
+    convert,
+    get_global_func,
+    list_global_func_names,
+    register_func,
+    remove_global_func,
+)
+
+__all__ = [
+    "_init_api",
+    "convert",
+    "get_global_func",
+    "list_global_func_names",
+    "register_func",
+    "remove_global_func",
+]

@@ -1,0 +1,63 @@
+"""Modules: compiled code as an object."""
+
+import os
+
+from . import _core
+
+_ENTRY = "main"
+
+
+class Module(_core.Object):
+    """Compiled code: functions by name, possibly of other modules that it imports.
+
+    ``module["name"]`` and ``module.name`` are the function of that name. Other Python threads run while it does.
+    """
+
+    __slots__ = ()
+
+    def get_function(self, name, query_imports=False):
+        """The function of a name; ``AttributeError`` if there is none."""
+        function = _core.module_function(self, name, query_imports)
+        if function is None:
+            raise AttributeError(f"module has no function {name!r}")
+        return function
+
+    def implements_function(self, name, query_imports=False):
+        """Whether there is a function of that name."""
+        return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
+
+    @property
+    def entry_func(self):
+        """The main function."""
+        return self.get_function(_ENTRY)
+
+    @property
+    def kind(self):
+        """Kind of the module, such as ``library``."""
+        return _core.get_global_func("ffi.ModuleGetKind", False)(self)
+
+    def __getitem__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of a function but got {type(name).__name__}")
+        return self.get_function(name)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(f"module has no attribute {name!r}")
+        return self.get_function(name)
+
+    def __call__(self, *args):
+        return self.entry_func(*args)
+
+    def __repr__(self):
+        return f"<anyfn.Module of kind {self.kind}>"
+
+
+def load_module(path):
+    """Loads compiled code from a file; the kind follows from the extension, ``.so`` is a shared library."""
+    return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fspath(path))
+
+
+def system_lib(prefix=""):
+    """The module of the functions that are statically linked into this process, with a common prefix."""
+    return _core.get_global_func("ffi.SystemLib", False)(prefix)

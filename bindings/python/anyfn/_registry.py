@@ -1,0 +1,74 @@
+"""Functions by name, for all languages of the process."""
+
+import sys
+
+from . import _core
+from ._core import PackedFunc
+
+
+def get_global_func(name, allow_missing=False):
+    """The global function of a name.
+
+    If there is none: ``ValueError``, or ``None`` with ``allow_missing``.
+    """
+    return _core.get_global_func(name, allow_missing)
+
+
+def register_func(func_name, f=None, override=False):
+    """Registers a Python function under a global name.
+
+    Also a decorator, with a name or without (then the function's own name is used). Returns the function as a
+    PackedFunc. ``RuntimeError`` if the name is taken and ``override`` is false.
+
+    >>> @register_func("doc.greet", override=True)
+    ... def greet(name):
+    ...     return "hello " + name
+    >>> get_global_func("doc.greet")("world")
+    'hello world'
+    """
+    if callable(func_name):
+        f = func_name
+        func_name = f.__name__
+    if not isinstance(func_name, str):
+        raise ValueError("expect string function name")
+
+    def register(func):
+        packed = func if isinstance(func, PackedFunc) else convert(func)
+        if not isinstance(packed, PackedFunc):
+            raise TypeError(f"expected a callable but got {type(func).__name__}")
+        _core.set_global_func(func_name, packed, override)
+        return packed
+
+    return register if f is None else register(f)
+
+
+def list_global_func_names():
+    """Names of all global functions, sorted."""
+    return _core.list_global_func_names()
+
+
+def remove_global_func(name):
+    """Removes a global function; ``False`` if there was none. Whoever holds the function keeps it."""
+    return _core.remove_global_func(name)
+
+
+def convert(value):
+    """The value as native code gives it back: a callable becomes a PackedFunc, a list an Array, an array a Tensor."""
+    return _core.convert(value)
+
+
+def _init_api(prefix, module_name=None):
+    """Makes the global functions ``<prefix>.<name>`` attributes of a module, by name.
+
+    ``module_name`` is usually the ``__name__`` of the calling module.
+    """
+    target = sys.modules[prefix if module_name is None else module_name]
+    start = prefix + "."
+    for name in list_global_func_names():
+        fname = name[len(start) :]
+        if not name.startswith(start) or "." in fname:
+            continue
+        f = get_global_func(name)
+        f.__name__ = fname
+        f.__doc__ = f"TVM PackedFunc {fname}. "
+        setattr(target, fname, f)

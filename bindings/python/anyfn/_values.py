@@ -1,0 +1,154 @@
+"""Data types and devices."""
+
+import sys
+
+from . import _core
+
+_DEVICE_NAMES = {
+    1: "cpu",
+    2: "cuda",
+    3: "cuda_host",
+    4: "opencl",
+    7: "vulkan",
+    8: "metal",
+    9: "vpi",
+    10: "rocm",
+    11: "rocm_host",
+    12: "ext_dev",
+    13: "cuda_managed",
+    14: "oneapi",
+    15: "webgpu",
+    16: "hexagon",
+    17: "maia",
+    18: "trn",
+}
+_DEVICE_TYPES = {name: number for number, name in _DEVICE_NAMES.items()}
+_DEVICE_TYPES.update({"gpu": 2, "llvm": 1, "c": 1, "host": 1})
+
+
+class dtype(_core.Word):
+    """Type of a tensor's elements, such as ``float32`` or ``int8x4``. Immutable.
+
+    >>> dtype("float16").bits
+    16
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, spec):
+        if type(spec) is cls:
+            return spec
+        return _core.make_word(cls, _core.dtype_parse(_dtype_name(spec)))
+
+    @property
+    def code(self):
+        """Number of the kind: 0 int, 1 uint, 2 float, ..."""
+        return _core.word_bits(self) & 0xFF
+
+    @property
+    def bits(self):
+        """Bits of one lane."""
+        return _core.word_bits(self) >> 8 & 0xFF
+
+    @property
+    def lanes(self):
+        """Number of lanes; 1 for scalars."""
+        return _core.word_bits(self) >> 16 & 0xFFFF
+
+    @property
+    def itemsize(self):
+        """Bytes of an element."""
+        return (self.bits * self.lanes + 7) // 8
+
+    def __str__(self):
+        return _core.dtype_text(_core.word_bits(self))
+
+    def __repr__(self):
+        return f"dtype({str(self)!r})"
+
+    def __eq__(self, other):
+        if type(other) is dtype:
+            return _core.word_bits(self) == _core.word_bits(other)
+        if isinstance(other, str):
+            return str(self) == other
+        return NotImplemented
+
+    def __hash__(self):
+        # Equal to its name, so it hashes like it.
+        return hash(str(self))
+
+    def __reduce__(self):
+        return dtype, (str(self),)
+
+
+def _dtype_name(spec):
+    if isinstance(spec, str):
+        return spec
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        if isinstance(spec, numpy.dtype):
+            return spec.name
+        if isinstance(spec, type) and issubclass(spec, numpy.generic):
+            return numpy.dtype(spec).name
+    raise TypeError(f"expected the name of a data type but got {type(spec).__name__}")
+
+
+class device(_core.Word):
+    """A device: kind and number, such as ``device("cuda", 1)`` or ``device("cuda:1")``. Immutable."""
+
+    __slots__ = ()
+
+    def __new__(cls, kind, index=None):
+        if type(kind) is cls and index is None:
+            return kind
+        if isinstance(kind, str):
+            name, colon, number = kind.partition(":")
+            if name not in _DEVICE_TYPES:
+                raise ValueError(f"unknown device {kind!r}; known are {', '.join(sorted(_DEVICE_TYPES))}")
+            if colon:
+                if index is not None or not number.isdecimal():
+                    raise ValueError(f"expected a device such as 'cuda:1' but got {kind!r}")
+                index = int(number)
+            kind = _DEVICE_TYPES[name]
+        index = 0 if index is None else index
+        if not isinstance(kind, int) or not isinstance(index, int):
+            raise TypeError("expected the name or number of a device type, and an int as its index")
+        if not (0 <= kind < 2**31 and 0 <= index < 2**31):
+            raise ValueError(f"expected numbers of 31 bits but got {kind} and {index}")
+        return _core.make_word(cls, kind | index << 32)
+
+    @property
+    def device_type(self):
+        """Number of the kind, as DLPack has it."""
+        return _core.word_bits(self) & 0xFFFFFFFF
+
+    @property
+    def index(self):
+        """Number among the devices of its kind."""
+        return _core.word_bits(self) >> 32
+
+    device_id = index
+
+    @property
+    def type(self):
+        """Name of the kind."""
+        return _DEVICE_NAMES.get(self.device_type, f"device_type_{self.device_type}")
+
+    def __str__(self):
+        return f"{self.type}:{self.index}"
+
+    def __repr__(self):
+        return f"device({self.type!r}, {self.index})"
+
+    def __reduce__(self):
+        return device, (self.device_type, self.index)
+
+
+def cpu(index=0):
+    """The main memory and its processors."""
+    return device("cpu", index)
+
+
+def cuda(index=0):
+    """A CUDA GPU."""
+    return device("cuda", index)

@@ -1,0 +1,124 @@
+//! Holding the interpreter's lock, from any thread and at any time.
+//!
+//! Native code calls and releases Python functions when it likes: on threads that Python has never seen, while a
+//! compiled function runs without the lock, and after the interpreter has ended. [`enter`] finds out which it is.
+
+use std::ffi::c_int;
+
+use pyo3_ffi as ffi;
+
+use crate::py::{PyObject, raw};
+
+/// The thread holds the lock as long as this exists.
+pub(crate) struct Held(Option<ffi::PyGILState_STATE>);
+
+impl Drop for Held {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(state) = self.0 {
+            // SAFETY: the state that `enter` got, given back on the same thread (`Held` does not leave it).
+            unsafe { ffi::PyGILState_Release(state) };
+        }
+    }
+}
+
+/// Takes the lock unless the thread has it; `None` if the interpreter has ended or is about to.
+#[inline(always)]
+pub(crate) fn enter() -> Option<Held> {
+    if holds() { Some(Held(None)) } else { enter_slow() }
+}
+
+/// Whether this thread holds the lock.
+#[inline(always)]
+fn holds() -> bool {
+    let current = raw::current_thread();
+    // SAFETY: may be called at any time; NULL if Python does not know this thread.
+    !current.is_null() && current == unsafe { ffi::PyGILState_GetThisThreadState() }
+}
+
+#[cold]
+fn enter_slow() -> Option<Held> {
+    // SAFETY: may be called at any time.
+    let initialized = unsafe { ffi::Py_IsInitialized() != 0 };
+    if !initialized || raw::is_finalizing() {
+        return None;
+    }
+    // SAFETY: the interpreter runs. Should it begin to end just now, then this waits for ever instead of ending the
+    // thread under the native frames that called.
+    Some(Held(Some(unsafe { ffi::PyGILState_Ensure() })))
+}
+
+/// Gives a reference back, from any thread. After the end of the interpreter the object is left alone.
+///
+/// # Safety
+/// The caller must own a reference to `object` and gives it away.
+pub(crate) unsafe fn release(object: *mut PyObject) {
+    if let Some(_held) = enter() {
+        // SAFETY: the lock is held, and the caller gives its reference.
+        unsafe { ffi::Py_DECREF(object) };
+    }
+}
+
+/// Runs native code without the lock.
+#[inline]
+pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: the caller holds the lock, as all code that Python calls does.
+    let state = unsafe { ffi::PyEval_SaveThread() };
+    let result = body();
+    // SAFETY: the state that was saved, on the same thread. If the interpreter is ending, this waits for ever.
+    unsafe { ffi::PyEval_RestoreThread(state) };
+    result
+}
+
+/// Gives the runtime the functions that it checks for signals by. They stay safe to call after the interpreter's end.
+pub(crate) fn register_signal_check() {
+    let functions: [(&std::ffi::CStr, *mut std::ffi::c_void); 3] = [
+        (c"PyErr_CheckSignals", check_signals as *mut _),
+        (c"PyGILState_Ensure", ensure as *mut _),
+        (c"PyGILState_Release", unensure as *mut _),
+    ];
+    for (name, function) in functions {
+        // SAFETY: the runtime copies the name and calls the function by the type that the name has in Python.
+        let code = unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(name.as_ptr(), function) };
+        if code != 0 {
+            // Signals are not checked in native loops then; nothing else depends on it.
+            drop(anyfn::Error::take_raised());
+        }
+    }
+}
+
+/// What [`ensure`] gives when the interpreter has ended.
+const ENDED: c_int = -1;
+
+extern "C" fn ensure() -> c_int {
+    match enter() {
+        None => ENDED,
+        Some(held) => {
+            let state = held.0;
+            std::mem::forget(held);
+            match state {
+                Some(ffi::PyGILState_STATE::PyGILState_UNLOCKED) => 1,
+                Some(ffi::PyGILState_STATE::PyGILState_LOCKED) => 0,
+                None => 2,
+            }
+        }
+    }
+}
+
+extern "C" fn unensure(state: c_int) {
+    let state = match state {
+        0 => ffi::PyGILState_STATE::PyGILState_LOCKED,
+        1 => ffi::PyGILState_STATE::PyGILState_UNLOCKED,
+        _ => return,
+    };
+    // SAFETY: the state that `ensure` got, given back on the same thread.
+    unsafe { ffi::PyGILState_Release(state) };
+}
+
+extern "C" fn check_signals() -> c_int {
+    if !holds() {
+        return 0;
+    }
+    // SAFETY: the lock is held.
+    unsafe { ffi::PyErr_CheckSignals() }
+}

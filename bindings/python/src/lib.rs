@@ -1,0 +1,26 @@
+//! The Python extension module of anyfn, `anyfn._core`.
+//!
+//! A client of the packaged runtime: at its start the module opens `lib/libanyfn.so` beside itself and calls it
+//! through the function table ([`anyfn_attach`]); nothing is linked, nothing becomes visible to other libraries. The
+//! module holds what must be fast or needs C: calls in both directions, conversions, errors. The rest, from
+//! `register_func` to the classes of modules and containers, is Python in the package around it.
+//!
+//! Reading order: [`py`] (the layer over CPython), [`function`] (Python calls native code), [`lower`] and [`lift`]
+//! (values), [`callback`] (native code calls Python), [`error`], [`module`] (the module's functions).
+//!
+//! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
+
+mod callback;
+mod container;
+mod error;
+mod function;
+mod gil;
+mod lift;
+mod lower;
+mod module;
+mod ndarray;
+mod object;
+mod py;
+mod tensor;
+mod types;
+mod words;

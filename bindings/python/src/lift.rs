@@ -1,0 +1,232 @@
+//! Values of the ABI as Python values: *lift* is what happens to results and to arguments of callbacks.
+
+use std::mem::MaybeUninit;
+
+use anyfn::abi::{
+    DLTensor, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray,
+    TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr,
+    kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone,
+    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes,
+    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::{Any, Error, ObjectRef};
+use pyo3_ffi as ffi;
+
+use crate::lower::{self, Frame};
+use crate::py::{self, Obj, Own, PyObject, Res, names};
+use crate::{error, function, object, tensor, words};
+
+/// Lifts the result of a call, taking it over.
+#[inline(always)]
+pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+    match result.type_index {
+        kTVMFFINone => Ok(py::none()),
+        kTVMFFIInt => py::int(result.bits() as i64),
+        kTVMFFIDLTensorPtr => {
+            // A function may return the view that it was given: that is the caller's array.
+            match frame.argument_of(view_pointer(&result)) {
+                Some(array) => Ok(array.to_own()),
+                None => lift_owned(result),
+            }
+        }
+        _ => lift_owned(result),
+    }
+}
+
+fn view_pointer(value: &TVMFFIAny) -> *const DLTensor {
+    // SAFETY: only called for tensor views, which have their value in `v_ptr`.
+    unsafe { value.value.v_ptr }.cast()
+}
+
+/// Lifts an owned value.
+#[inline]
+pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
+    match value.type_index {
+        kTVMFFIStr | kTVMFFIBytes => {
+            // SAFETY: an owned value; it is released once the Python object is made.
+            let value = unsafe { Any::from_raw(value) };
+            lift_plain(value.as_view().as_raw())
+        }
+        index if index >= kTVMFFIStaticObjectBegin => {
+            // SAFETY: an owned value of an object type holds one reference.
+            match unsafe { Any::from_raw(value) }.into_object() {
+                Some(object) => lift_object(object),
+                None => Ok(py::none()),
+            }
+        }
+        kTVMFFIDLTensorPtr => py::raise(
+            py::exceptions::type_error(),
+            "the function returned a borrowed DLTensor*, which has no owner; it must return a tensor",
+        ),
+        kTVMFFIObjectRValueRef => lift_moved(&value),
+        _ => lift_plain(&value),
+    }
+}
+
+/// Lifts an argument of a callback, which stays with the caller. Sets `borrowed` if the Python object must not be used
+/// after the call.
+#[inline(always)]
+pub(crate) fn lift_view(value: &TVMFFIAny, borrowed: &mut bool) -> Res<Own> {
+    match value.type_index {
+        kTVMFFIInt => py::int(value.bits() as i64),
+        kTVMFFINone => Ok(py::none()),
+        kTVMFFIStr | kTVMFFIBytes => lift_plain(value),
+        index if index >= kTVMFFIStaticObjectBegin => {
+            // SAFETY: objects have their value in `v_obj`.
+            let handle = unsafe { value.value.v_obj };
+            // SAFETY: the view is valid, so the object is alive; the reference is a new one.
+            match unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) } {
+                Some(object) => lift_object(object),
+                None => Ok(py::none()),
+            }
+        }
+        kTVMFFIDLTensorPtr => {
+            let view = view_pointer(value);
+            if let Some(array) = lower::array_of_view(view) {
+                return Ok(array);
+            }
+            *borrowed = true;
+            tensor::borrow(view)
+        }
+        kTVMFFIObjectRValueRef => lift_moved(value),
+        _ => lift_plain(value),
+    }
+}
+
+/// After a callback that got borrowed tensors: makes sure that none of them is used any more.
+#[cold]
+pub(crate) fn end_borrows(
+    args: &[TVMFFIAny],
+    objects: &[MaybeUninit<*mut PyObject>],
+    mut result: Res<Own>,
+) -> Res<Own> {
+    for (index, (arg, object)) in args.iter().zip(objects).enumerate() {
+        if arg.type_index != kTVMFFIDLTensorPtr {
+            continue;
+        }
+        // SAFETY: the callback's arguments are set, and released only after this.
+        let object: Obj<'_> = unsafe { Obj::from_ptr(object.assume_init()) };
+        let returned = result.as_ref().is_ok_and(|value| value.obj().is(object.as_ptr()));
+        if returned && tensor::is_borrow(object) {
+            result = py::raise(
+                py::exceptions::runtime_error(),
+                &format!("the function returned its argument #{index}, a tensor that is borrowed for the call"),
+            );
+        }
+        if tensor::end_borrow(object) && result.is_ok() {
+            result = py::raise(
+                py::exceptions::runtime_error(),
+                &format!(
+                    "the function kept its argument #{index}, a tensor that is borrowed for the call; keep a copy \
+                     instead, such as `x.numpy().copy()`"
+                ),
+            );
+        }
+    }
+    result
+}
+
+/// Lifts a native object, taking the reference over.
+#[inline]
+pub(crate) fn lift_object(object: ObjectRef) -> Res<Own> {
+    match object.type_index() {
+        kTVMFFIFunction => function::wrap(object, None, false),
+        kTVMFFITensor => object::wrap_as(tensor::CLASS.ptr().cast(), object),
+        _ => lift_rarer_object(object),
+    }
+}
+
+#[inline(never)]
+fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
+    match object.type_index() {
+        kTVMFFIError => match Error::try_from_object(object) {
+            Ok(error) => error::to_exception(error),
+            Err(object) => object::wrap(object),
+        },
+        kTVMFFIOpaquePyObject => {
+            let header: *const TVMFFIObject = object.as_handle().cast();
+            Ok(error::opaque_object(header).to_own())
+        }
+        kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => lift_plain(Any::from(object).as_view().as_raw()),
+        _ => object::wrap(object),
+    }
+}
+
+/// Lifts a value that owns nothing, or whose content is copied.
+#[inline(never)]
+fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
+    match value.type_index {
+        kTVMFFINone => Ok(py::none()),
+        kTVMFFIInt => py::int(value.bits() as i64),
+        kTVMFFIBool => Ok(py::boolean(value.bits() != 0)),
+        kTVMFFIFloat => py::float(f64::from_bits(value.bits())),
+        kTVMFFISmallStr => py::string(small_bytes(value)),
+        kTVMFFISmallBytes => py::bytes(small_bytes(value)),
+        kTVMFFIStr => py::string(heap_bytes(value)),
+        kTVMFFIBytes => py::bytes(heap_bytes(value)),
+        kTVMFFIDataType => words::make(words::DTYPE.get(), value.bits()),
+        kTVMFFIDevice => words::make(words::DEVICE.get(), value.bits()),
+        kTVMFFIOpaquePtr => words::void_pointer(value.bits()),
+        kTVMFFIBigInt => big_int(value),
+        kTVMFFIRawStr | kTVMFFIByteArrayPtr => lift_copied(value),
+        index => py::raise(
+            py::exceptions::type_error(),
+            &format!("a value of type {} has no counterpart in Python", anyfn::type_key(index)),
+        ),
+    }
+}
+
+/// Content of a small string or of small bytes.
+fn small_bytes(value: &TVMFFIAny) -> &[u8] {
+    let data: *const u8 = (&raw const value.value).cast();
+    // SAFETY: the union is 8 bytes, all initialised, and borrowed as long as the value.
+    unsafe { std::slice::from_raw_parts(data, (value.small_str_len as usize).min(7)) }
+}
+
+/// Content of a string or bytes object.
+fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
+    // SAFETY: objects have their value in `v_obj`.
+    let object = unsafe { value.value.v_obj };
+    // SAFETY: these objects have a byte array behind the header.
+    let content: *const TVMFFIByteArray = unsafe { object.add(1) }.cast();
+    // SAFETY: as above.
+    let content = unsafe { &*content };
+    // SAFETY: the object owns its content, and the value keeps the object alive.
+    unsafe { content.as_slice() }
+}
+
+/// Lifts borrowed strings and bytes by way of an owned value.
+#[cold]
+fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
+    let mut owned = TVMFFIAny::NONE;
+    // SAFETY: a valid view, and `owned` is writable.
+    let code = unsafe { TVMFFIAnyViewToOwnedAny(value, &mut owned) };
+    if code != 0 {
+        return Err(error::raise_from_native(code));
+    }
+    lift_owned(owned)
+}
+
+/// Takes the object out of the slot that an r-value reference names.
+#[cold]
+fn lift_moved(value: &TVMFFIAny) -> Res<Own> {
+    lift_copied(value)
+}
+
+/// `int.from_bytes(words, "little", signed=True)`.
+#[cold]
+fn big_int(value: &TVMFFIAny) -> Res<Own> {
+    // SAFETY: a valid BigInt, from which the result borrows.
+    let words = unsafe { TVMFFIBigIntGetContentByteArray(value) };
+    // SAFETY: `value` keeps them alive.
+    let words = unsafe { words.as_slice() };
+    // SAFETY: the built-in class `int`.
+    let class: Obj<'_> = unsafe { Obj::from_ptr((&raw mut ffi::PyLong_Type).cast()) };
+    let from_bytes = class.attr(names::FROM_BYTES.get())?;
+    let (content, order, signed) = (py::bytes(words)?, py::string(b"little")?, py::boolean(true));
+    from_bytes.obj().call_named(&[
+        (c"bytes", content.obj()),
+        (c"byteorder", order.obj()),
+        (c"signed", signed.obj()),
+    ])
+}

@@ -1,0 +1,445 @@
+//! Python values as values of the ABI: *lower* is what happens to arguments and to results of callbacks.
+//!
+//! [`lower`] fills the argument list of a call. It decides by the exact type first and only then asks what else the
+//! object can do. Arrays become views on the stack that live for the call ([`crate::ndarray`]); where a value must
+//! outlive the call ([`lower_owned`]), they become tensors that keep the array alive.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+use anyfn::Any;
+use anyfn::abi::{
+    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, kTVMFFIBool, kTVMFFIDLTensorPtr, kTVMFFIDataType,
+    kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
+};
+use pyo3_ffi as ffi;
+
+use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
+use crate::{callback, container, error, function, ndarray, object, tensor, words};
+
+/// Where a value stands, for messages.
+pub(crate) enum At<'a> {
+    /// Argument of a function.
+    Argument {
+        /// The function.
+        function: Obj<'a>,
+        /// Index of the argument.
+        index: usize,
+    },
+    /// Result of a Python function that native code called.
+    Result {
+        /// The function.
+        function: Obj<'a>,
+    },
+    /// A value to be converted.
+    Value,
+}
+
+impl At<'_> {
+    /// Raises an exception whose message begins with the place.
+    #[cold]
+    pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {
+        py::raise(class, &format!("{}: {message}", self.describe()))
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            At::Argument { function, index } => {
+                format!("argument #{index} of {}", function::name_of(*function))
+            }
+            At::Result { function } => format!("result of {}", function::name_of(*function)),
+            At::Value => "value".into(),
+        }
+    }
+}
+
+/// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
+pub(crate) struct Frame<'a> {
+    args: &'a [Obj<'a>],
+    values: &'a mut [MaybeUninit<TVMFFIAny>],
+    /// Number of values that are set.
+    count: usize,
+    /// Whether a value is owned or a view of an array: then there is something to do at the end.
+    busy: bool,
+    /// Bit `i`: value `i` is owned.
+    owned: u64,
+    /// Owned values beyond the first 64.
+    owned_more: Vec<Any>,
+    views: Scratch,
+    /// The frame of the call that this one is nested in; set while this one is on the thread's list.
+    outer: *const Frame<'static>,
+    listed: bool,
+}
+
+thread_local! {
+    /// The innermost call of this thread that has array views among its arguments.
+    static INNERMOST: Cell<*const Frame<'static>> = const { Cell::new(ptr::null()) };
+}
+
+/// Words on the stack for array views: enough for eight arrays of four dimensions.
+const SCRATCH: usize = 80;
+
+/// Room for array views that stays in place.
+pub(crate) struct Scratch {
+    words: [MaybeUninit<u64>; SCRATCH],
+    used: usize,
+    more: Vec<Box<[u64]>>,
+}
+
+impl Scratch {
+    #[inline(always)]
+    pub(crate) fn new() -> Scratch {
+        Scratch { words: [MaybeUninit::uninit(); SCRATCH], used: 0, more: Vec::new() }
+    }
+
+    /// Room for `count` words, which stays valid as long as `self`. The caller writes before it reads.
+    #[inline]
+    pub(crate) fn take(&mut self, count: usize) -> *mut u64 {
+        if count <= SCRATCH - self.used {
+            let start = self.used;
+            self.used += count;
+            return self.words[start..].as_mut_ptr().cast();
+        }
+        self.more.push(vec![0; count].into_boxed_slice());
+        self.more.last_mut().map_or(ptr::null_mut(), |words| words.as_mut_ptr())
+    }
+}
+
+impl<'a> Frame<'a> {
+    #[inline(always)]
+    pub(crate) fn new(args: &'a [Obj<'a>], values: &'a mut [MaybeUninit<TVMFFIAny>]) -> Frame<'a> {
+        Frame {
+            args,
+            values,
+            count: 0,
+            busy: false,
+            owned: 0,
+            owned_more: Vec::new(),
+            views: Scratch::new(),
+            outer: ptr::null(),
+            listed: false,
+        }
+    }
+
+    /// Appends a value that owns nothing.
+    #[inline(always)]
+    fn push(&mut self, value: TVMFFIAny) {
+        self.values[self.count] = MaybeUninit::new(value);
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    fn push_bits(&mut self, type_index: i32, bits: u64) {
+        self.push(TVMFFIAny::from_bits(type_index, bits));
+    }
+
+    /// Appends an object that the argument keeps alive.
+    #[inline(always)]
+    fn push_handle(&mut self, handle: *mut TVMFFIObject) {
+        // SAFETY: a valid object.
+        let type_index = unsafe { (*handle).type_index };
+        self.push(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } });
+    }
+
+    /// Appends an owned value, which is released at the end of the call.
+    fn push_owned(&mut self, value: Any) {
+        let index = self.count;
+        if value.type_index() < kTVMFFIStaticObjectBegin {
+            self.push(value.into_raw());
+        } else if index < 64 {
+            self.owned |= 1 << index;
+            self.busy = true;
+            self.push(value.into_raw());
+        } else {
+            self.push(*value.as_view().as_raw());
+            self.owned_more.push(value);
+        }
+    }
+
+    /// Appends a view of an array.
+    #[inline]
+    fn push_view(&mut self, view: *mut DLTensor) {
+        self.busy = true;
+        self.push(TVMFFIAny {
+            type_index: kTVMFFIDLTensorPtr,
+            small_str_len: 0,
+            value: TVMFFIAnyValue { v_ptr: view.cast() },
+        });
+    }
+
+    /// The finished argument list. From here on native code may see the views.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self) -> (*const TVMFFIAny, i32) {
+        if self.busy && (self.views.used > 0 || !self.views.more.is_empty()) {
+            self.enlist();
+        }
+        (self.values.as_ptr().cast(), self.count as i32)
+    }
+
+    #[inline(never)]
+    fn enlist(&mut self) {
+        self.listed = true;
+        self.outer = INNERMOST.get();
+        INNERMOST.set(ptr::from_ref(self).cast());
+    }
+
+    /// The argument whose array view is at `view`.
+    pub(crate) fn argument_of(&self, view: *const DLTensor) -> Option<Obj<'a>> {
+        let set = self.values[..self.count].iter();
+        set.zip(self.args).find_map(|(value, arg)| {
+            // SAFETY: the first `count` values are set.
+            let value = unsafe { value.assume_init_ref() };
+            let same = value.type_index == kTVMFFIDLTensorPtr && value.bits() == view.addr() as u64;
+            same.then_some(*arg)
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&mut self) {
+        if self.listed {
+            INNERMOST.set(self.outer);
+        }
+        let mut owned = self.owned;
+        while owned != 0 {
+            let index = owned.trailing_zeros() as usize;
+            owned &= owned - 1;
+            // SAFETY: owned values are set.
+            let value = unsafe { self.values[index].assume_init() };
+            // SAFETY: the bit says that this value is owned; it is released once, here.
+            drop(unsafe { Any::from_raw(value) });
+        }
+    }
+}
+
+impl Drop for Frame<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.busy {
+            self.end();
+        }
+    }
+}
+
+/// The Python array whose view is at `view`, if a call on this thread has it among its arguments at this moment.
+pub(crate) fn array_of_view(view: *const DLTensor) -> Option<Own> {
+    let mut frame = INNERMOST.get();
+    // SAFETY: frames on the list live on this thread's stack and leave the list before they end.
+    while let Some(current) = unsafe { frame.as_ref() } {
+        if let Some(array) = current.argument_of(view) {
+            return Some(array.to_own());
+        }
+        frame = current.outer;
+    }
+    None
+}
+
+/// Appends an argument to the list of a call.
+#[inline(always)]
+pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
+    let class = arg.type_ptr();
+    if class == &raw mut ffi::PyLong_Type {
+        if let Ok(value) = arg.int() {
+            frame.push_bits(kTVMFFIInt, value as u64);
+            return Ok(());
+        }
+    } else if ptr::eq(class.cast(), ndarray::CLASS.ptr()) {
+        let view = ndarray::view(arg, &mut frame.views, at)?;
+        frame.push_view(view);
+        return Ok(());
+    } else if arg.is_none() {
+        frame.push(TVMFFIAny::NONE);
+        return Ok(());
+    } else if class == &raw mut ffi::PyFloat_Type {
+        frame.push_bits(kTVMFFIFloat, arg.float()?.to_bits());
+        return Ok(());
+    } else if class == &raw mut ffi::PyUnicode_Type {
+        frame.push_text(arg, at)?;
+        return Ok(());
+    } else if class == &raw mut ffi::PyBool_Type {
+        frame.push_bits(kTVMFFIBool, u64::from(arg.is(true_ptr())));
+        return Ok(());
+    } else if ptr::eq(class.cast(), function::CLASS.ptr()) || ptr::eq(class.cast(), tensor::CLASS.ptr()) {
+        frame.push_handle(object::handle_unchecked(arg));
+        return Ok(());
+    }
+    lower_rest(arg, frame, at)
+}
+
+impl Frame<'_> {
+    #[inline]
+    fn push_text(&mut self, text: Obj<'_>, at: &At<'_>) -> Res<()> {
+        match text.str_bytes() {
+            Ok(bytes) => {
+                self.push_owned(string(bytes));
+                Ok(())
+            }
+            Err(Raised) => bad_text(at),
+        }
+    }
+}
+
+#[cold]
+fn bad_text<T>(at: &At<'_>) -> Res<T> {
+    py::clear_error();
+    at.raise(py::exceptions::value_error(), "the str holds lone surrogates and cannot be encoded as UTF-8")
+}
+
+#[inline]
+fn string(bytes: &[u8]) -> Any {
+    // SAFETY: Python gives UTF-8.
+    anyfn::String::from(unsafe { std::str::from_utf8_unchecked(bytes) }).into()
+}
+
+fn true_ptr() -> *mut py::PyObject {
+    // SAFETY: only takes the address of True.
+    unsafe { ffi::Py_True() }
+}
+
+/// Appends an argument of a rarer type.
+#[inline(never)]
+fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
+    if let Some(handle) = object::handle_of(arg) {
+        frame.push_handle(handle);
+        return Ok(());
+    }
+    if ndarray::is_array(arg) {
+        let view = ndarray::view(arg, &mut frame.views, at)?;
+        frame.push_view(view);
+        return Ok(());
+    }
+    frame.push_owned(lower_owned(arg, at)?);
+    Ok(())
+}
+
+/// Lowers a value that outlives the call.
+#[inline]
+pub(crate) fn lower_owned(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    if arg.is_none() {
+        return Ok(Any::NONE);
+    }
+    let class = arg.type_ptr();
+    if class == &raw mut ffi::PyLong_Type {
+        return int(arg, at);
+    }
+    lower_owned_rest(arg, at)
+}
+
+#[inline]
+fn int(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    match arg.int() {
+        Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
+        Err(IntError::Raised) => Err(Raised),
+        Err(IntError::Overflow) => overflow(arg, at),
+    }
+}
+
+#[cold]
+fn overflow<T>(arg: Obj<'_>, at: &At<'_>) -> Res<T> {
+    let text = arg.str().and_then(|text| text.obj().to_text()).unwrap_or_else(|Raised| {
+        py::clear_error();
+        "one of very many digits".into()
+    });
+    let text = if text.len() > 60 { format!("one of {} digits", text.len()) } else { text };
+    at.raise(py::exceptions::overflow_error(), &format!("expected an int of 64 bits but got {text}"))
+}
+
+#[inline]
+fn plain(type_index: i32, bits: u64) -> Any {
+    // SAFETY: only called with types that own nothing, and with the bits that they have.
+    unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
+}
+
+#[inline(never)]
+fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    let class = arg.type_ptr();
+    let flags = arg.type_flags();
+    let is = |flag| flags & u64::from(flag) != 0;
+    if class == &raw mut ffi::PyBool_Type {
+        return Ok(plain(kTVMFFIBool, u64::from(arg.is(true_ptr()))));
+    }
+    if class == &raw mut ffi::PyFloat_Type {
+        return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
+    }
+    if let Some(object) = object::reference_of(arg) {
+        return Ok(object.into());
+    }
+    if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
+        return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));
+    }
+    if is(ffi::Py_TPFLAGS_BYTES_SUBCLASS) {
+        return Ok(anyfn::Bytes::from(arg.bytes()?).into());
+    }
+    if is(ffi::Py_TPFLAGS_LONG_SUBCLASS) {
+        return int(arg, at);
+    }
+    // SAFETY: a valid type.
+    if unsafe { ffi::PyType_IsSubtype(class, &raw mut ffi::PyFloat_Type) } != 0 {
+        return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
+    }
+    if ndarray::is_array(arg) {
+        return ndarray::tensor(arg, at).map(Any::from);
+    }
+    if ptr::eq(class.cast(), words::DTYPE.ptr()) {
+        return Ok(plain(kTVMFFIDataType, words::bits(arg)));
+    }
+    if ptr::eq(class.cast(), words::DEVICE.ptr()) {
+        return Ok(plain(kTVMFFIDevice, words::bits(arg)));
+    }
+    if is(ffi::Py_TPFLAGS_LIST_SUBCLASS) || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
+        return container::lower_sequence(arg, at);
+    }
+    if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
+        return container::lower_mapping(arg, at);
+    }
+    if is(ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS) {
+        return Ok(error::of_exception(arg).into_object().into());
+    }
+    if callback::is_plain_function(class) {
+        return function_object(arg);
+    }
+    lower_by_ability(arg, at)
+}
+
+/// Lowers an object by what it can do.
+fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    if let Some(scalar) = ndarray::scalar(arg)? {
+        return match scalar {
+            ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),
+            ndarray::Scalar::Float(value) => Ok(plain(kTVMFFIFloat, value.to_bits())),
+            ndarray::Scalar::Int(value) => int(value.obj(), at),
+        };
+    }
+    let class = arg.class();
+    if class.attr_opt(names::DLPACK.get())?.is_some() {
+        return tensor::from_dlpack(arg, at).map(Any::from);
+    }
+    if class.attr_opt(names::INDEX.get())?.is_some() {
+        // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+        let value = unsafe { Own::from_result(ffi::PyNumber_Index(arg.as_ptr())) }?;
+        return int(value.obj(), at);
+    }
+    if words::is_void_pointer(arg) {
+        let value = arg.attr(names::VALUE.get())?;
+        let address = if value.obj().is_none() { 0 } else { value.obj().int().map_err(|_| Raised)? };
+        return Ok(plain(kTVMFFIOpaquePtr, address as u64));
+    }
+    if arg.is_callable() {
+        return function_object(arg);
+    }
+    error::make_opaque(arg).map(Any::from)
+}
+
+fn function_object(arg: Obj<'_>) -> Res<Any> {
+    match callback::make(arg) {
+        Some(function) => Ok(function.into()),
+        None => py::raise(py::exceptions::memory_error(), "out of memory"),
+    }
+}
+
+/// Lowers the result of a Python function that native code called.
+#[inline(always)]
+pub(crate) fn lower_result(result: Obj<'_>, callable: Obj<'_>) -> Res<TVMFFIAny> {
+    Ok(lower_owned(result, &At::Result { function: callable })?.into_raw())
+}

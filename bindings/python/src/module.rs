@@ -1,0 +1,375 @@
+//! The module `anyfn._core`: its start and its functions.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::ptr;
+
+use anyfn::abi::{TVMFFIByteArray, TVMFFIDataTypeFromString, TVMFFIFunctionSetGlobal};
+use anyfn::{DType, Module, PackedFunc, registry};
+use pyo3_ffi as ffi;
+
+use crate::lower::{At, lower_owned};
+use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
+use crate::{callback, error, function, gil, lift, object, tensor, words};
+
+/// What CPython calls to load the module.
+///
+/// # Safety
+/// Called by CPython with its lock held.
+#[expect(unreachable_pub, reason = "found by its name, not by its path")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn PyInit__core() -> *mut PyObject {
+    let methods = FUNCTIONS
+        .iter()
+        .map(|(name, function, doc)| ffi::PyMethodDef {
+            ml_name: name.as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunction: as_method(*function) },
+            ml_flags: METH_FASTCALL,
+            ml_doc: doc.as_ptr(),
+        })
+        .chain([ffi::PyMethodDef::zeroed()])
+        .collect::<Vec<_>>()
+        .leak();
+    let slots = vec![
+        ffi::PyModuleDef_Slot { slot: ffi::Py_mod_exec, value: exec as *mut c_void },
+        ffi::PyModuleDef_Slot::default(),
+    ]
+    .leak();
+    // The definition lives as long as the process, like the module.
+    let definition = Box::leak(Box::new(ffi::PyModuleDef {
+        m_base: ffi::PyModuleDef_HEAD_INIT,
+        m_name: c"anyfn._core".as_ptr(),
+        m_doc: c"The native part of anyfn.".as_ptr(),
+        m_size: 0,
+        m_methods: methods.as_mut_ptr(),
+        m_slots: slots.as_mut_ptr(),
+        m_traverse: None,
+        m_clear: None,
+        m_free: None,
+    }));
+    // SAFETY: a valid definition that is never freed.
+    unsafe { ffi::PyModuleDef_Init(definition) }
+}
+
+/// Fills the module.
+unsafe extern "C" fn exec(module: *mut PyObject) -> c_int {
+    // SAFETY: CPython passes the new module and holds the lock.
+    let module: Obj<'_> = unsafe { Obj::from_ptr(module) };
+    match catch_unwind(AssertUnwindSafe(|| start(module))) {
+        Ok(Ok(())) => 0,
+        Ok(Err(Raised)) => -1,
+        Err(payload) => {
+            error::raise_panic(&*payload);
+            -1
+        }
+    }
+}
+
+fn start(module: Obj<'_>) -> Res<()> {
+    let import_error = |message: &str| py::raise(py::exceptions::import_error(), message);
+    // SAFETY: the lock is held, so there is an interpreter.
+    let interpreter = unsafe { ffi::PyInterpreterState_Get() };
+    // SAFETY: as above.
+    if unsafe { ffi::PyInterpreterState_GetID(interpreter) } != 0 {
+        return import_error(
+            "anyfn does not support sub-interpreters: it can be imported in the main interpreter only",
+        );
+    }
+    let library = library()?;
+    if let Err(error) = anyfn_attach::attach(&library) {
+        return import_error(&error.to_string());
+    }
+    if let Err(name) = py::raw::init() {
+        return import_error(&format!("anyfn needs the function {name}, which this Python does not have"));
+    }
+    py::names::init()?;
+    object::init()?;
+    function::init()?;
+    words::init()?;
+    error::init()?;
+    gil::register_signal_check();
+    for (name, class) in
+        [(c"Object", &object::CLASS), (c"PackedFunc", &function::CLASS), (c"Word", &words::CLASS)]
+    {
+        let name = py::intern(name)?;
+        module.set_attr(name.obj(), class.get())?;
+    }
+    let path = py::string_lossy(library.as_os_str().as_encoded_bytes())?;
+    let name = py::intern(c"LIBRARY")?;
+    module.set_attr(name.obj(), path.obj())
+}
+
+/// The runtime that is packaged with this extension: `lib/libanyfn.so` beside it.
+fn library() -> Res<PathBuf> {
+    let own = anyfn_attach::own_file().and_then(|file| file.canonicalize().ok());
+    match own.as_deref().and_then(|file| file.parent()) {
+        Some(folder) => Ok(folder.join("lib").join("libanyfn.so")),
+        None => {
+            py::raise(py::exceptions::import_error(), "cannot find out which file holds the anyfn extension")
+        }
+    }
+}
+
+/// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+const METH_FASTCALL: c_int = 0x80;
+
+type Function = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
+
+/// The function as the table of methods has it; the flag tells CPython what it is.
+fn as_method(function: Function) -> ffi::PyCFunction {
+    // SAFETY: only a change of type; CPython calls it by the type that `METH_FASTCALL` says.
+    unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
+}
+
+/// Calls the body of a function of the module: checks the number of arguments, keeps panics in.
+///
+/// # Safety
+/// Called by CPython with `count` valid objects at `args`.
+unsafe fn enter<const N: usize>(
+    args: *const *mut PyObject,
+    count: ffi::Py_ssize_t,
+    body: fn([Obj<'_>; N]) -> Res<Own>,
+) -> *mut PyObject {
+    let args: &[Obj<'_>] = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller guarantees it; `Obj` is transparent over the pointer.
+        unsafe { std::slice::from_raw_parts(args.cast(), count as usize) }
+    };
+    let Ok(args) = <[Obj<'_>; N]>::try_from(args) else {
+        let _ =
+            py::raise::<()>(py::exceptions::type_error(), &format!("expected {N} arguments but got {count}"));
+        return ptr::null_mut();
+    };
+    match catch_unwind(AssertUnwindSafe(|| body(args))) {
+        Ok(result) => object::to_c(result),
+        Err(payload) => error::raise_panic(&*payload),
+    }
+}
+
+macro_rules! functions {
+    ($( $(#[doc = $doc:literal])* fn $name:ident[$($arg:ident),*] $body:block )*) => {
+        $( $(#[doc = $doc])* fn $name([$($arg),*]: [Obj<'_>; functions!(@count $($arg)*)]) -> Res<Own> $body )*
+
+        /// Name, function and documentation of each function of the module.
+        const FUNCTIONS: &[(&CStr, Function, &CStr)] = &[$( {
+            unsafe extern "C" fn call(
+                _module: *mut PyObject,
+                args: *const *mut PyObject,
+                count: ffi::Py_ssize_t,
+            ) -> *mut PyObject {
+                // SAFETY: CPython passes `count` valid objects.
+                unsafe { enter(args, count, $name) }
+            }
+            const NAME: &str = concat!(stringify!($name), "\0");
+            const DOC: &str = concat!($($doc,)* "\0");
+            (c_str(NAME), call, c_str(DOC))
+        } ),*];
+    };
+    (@count $($arg:ident)*) => { <[&str]>::len(&[$(stringify!($arg)),*]) };
+}
+
+const fn c_str(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => c"",
+    }
+}
+
+fn native<T>(result: anyfn::Result<T>) -> Res<T> {
+    result.map_err(error::raise)
+}
+
+fn text(object: Obj<'_>) -> Res<String> {
+    match object.to_text() {
+        Ok(text) => Ok(text),
+        Err(Raised) => {
+            py::clear_error();
+            py::raise(py::exceptions::type_error(), &format!("expected a str but got {}", object.class_name()))
+        }
+    }
+}
+
+fn int(object: Obj<'_>) -> Res<i64> {
+    object.int().or_else(|error| match error {
+        IntError::Raised => Err(Raised),
+        IntError::Overflow => py::raise(py::exceptions::overflow_error(), "expected an int of 64 bits"),
+    })
+}
+
+fn function(object: Obj<'_>) -> Res<PackedFunc> {
+    match function::handle_as_packed(object) {
+        Some(function) => Ok(function),
+        None => py::raise(
+            py::exceptions::type_error(),
+            &format!("expected a PackedFunc but got {}", object.class_name()),
+        ),
+    }
+}
+
+functions! {
+    #[doc = "get_global_func(name, allow_missing)"]
+    fn get_global_func[name, allow_missing] {
+        let key = text(name)?;
+        let found = match registry::find(&key) {
+            Some(found) => found,
+            None if allow_missing.is_true()? => return Ok(py::none()),
+            None => native(registry::get(&key))?,
+        };
+        function::wrap(found.into_object(), Some(name), false)
+    }
+
+    #[doc = "set_global_func(name, func, override)"]
+    fn set_global_func[name, func, overrides] {
+        let name = text(name)?;
+        let func = function(func)?;
+        let name = TVMFFIByteArray::from_slice(name.as_bytes());
+        let handle = func.as_object().as_handle();
+        // SAFETY: the name and the function are borrowed for the call.
+        let code = unsafe { TVMFFIFunctionSetGlobal(&name, handle, overrides.is_true()?.into()) };
+        if code == 0 { Ok(py::none()) } else { Err(error::raise_from_native(code)) }
+    }
+
+    #[doc = "list_global_func_names()"]
+    fn list_global_func_names[] {
+        let names = native(registry::list())?;
+        py::list(names.iter().map(|name| py::string(name.as_bytes())).collect::<Res<Vec<Own>>>()?)
+    }
+
+    #[doc = "remove_global_func(name) -> bool"]
+    fn remove_global_func[name] {
+        let name = text(name)?;
+        native(registry::remove(&name)).map(py::boolean)
+    }
+
+    #[doc = "convert(value): the value as native code would give it back"]
+    fn convert[value] {
+        lift::lift_owned(lower_owned(value, &At::Value)?.into_raw())
+    }
+
+    #[doc = "from_dlpack(array): a Tensor that shares the array's memory"]
+    fn from_dlpack[array] {
+        lift::lift_object(tensor::from_dlpack(array, &At::Value)?.into_object())
+    }
+
+    #[doc = "module_function(module, name, query_imports) -> PackedFunc or None"]
+    fn module_function[module, name, query_imports] {
+        let key = text(name)?;
+        let Some(object) = object::reference_of(module) else {
+            return py::raise(py::exceptions::type_error(), "expected a Module");
+        };
+        let Ok(module) = Module::try_from_object(object) else {
+            return py::raise(py::exceptions::type_error(), "expected a Module");
+        };
+        match native(module.find_function(&key, query_imports.is_true()?))? {
+            // Compiled code runs long: other threads go on meanwhile.
+            Some(found) => function::wrap(found.into_object(), Some(name), true),
+            None => Ok(py::none()),
+        }
+    }
+
+    #[doc = "tensor_info(tensor) -> (shape, strides, dtype, device, address)"]
+    fn tensor_info[tensor] {
+        tensor::describe(tensor)
+    }
+
+    #[doc = "tensor_capsule(tensor, versioned)"]
+    fn tensor_capsule[tensor, versioned] {
+        tensor::to_capsule(tensor, versioned.is_true()?)
+    }
+
+    #[doc = "error_texts(error) -> (kind, message, backtrace)"]
+    fn error_texts[error] {
+        error::texts(error)
+    }
+
+    #[doc = "error_objects(error) -> (cause, context)"]
+    fn error_objects[error] {
+        error::objects(error)
+    }
+
+    #[doc = "type_index(object) -> int"]
+    fn type_index[object] {
+        match object::reference_of(object) {
+            Some(object) => py::int(object.type_index().into()),
+            None => py::raise(py::exceptions::type_error(), "expected an Object"),
+        }
+    }
+
+    #[doc = "type_key(object) -> str"]
+    fn type_key[object] {
+        match object::reference_of(object) {
+            Some(object) => py::string(object.type_key().as_bytes()),
+            None => py::raise(py::exceptions::type_error(), "expected an Object"),
+        }
+    }
+
+    #[doc = "use_count(object) -> int: references to the native object at this moment"]
+    fn use_count[object] {
+        match object::reference_of(object) {
+            // Less the one that was taken to look.
+            Some(object) => py::int(object.use_count() as i64 - 1),
+            None => py::raise(py::exceptions::type_error(), "expected an Object"),
+        }
+    }
+
+    #[doc = "address(object) -> int"]
+    fn address[object] {
+        match object::handle_of(object) {
+            Some(handle) => py::int(handle.addr() as i64),
+            None => py::raise(py::exceptions::type_error(), "expected an Object"),
+        }
+    }
+
+    #[doc = "register_class(type_index, class): objects of this type become instances of the class"]
+    fn register_class[index, class] {
+        object::register(int(index)?, class)?;
+        Ok(py::none())
+    }
+
+    #[doc = "setup(dtype, device, tensor, class_of_kind, method_class): tells what the Python part defines"]
+    fn setup[dtype, device, tensor, class_of_kind, method_class] {
+        words::DTYPE.set(dtype.to_own());
+        words::DEVICE.set(device.to_own());
+        tensor::CLASS.set(tensor.to_own());
+        callback::PLAIN[0].set(class_of_kind.class().to_own());
+        callback::PLAIN[1].set(method_class.to_own());
+        error::set_class_of_kind(class_of_kind);
+        object::register(anyfn::abi::kTVMFFITensor.into(), tensor)?;
+        Ok(py::none())
+    }
+
+    #[doc = "make_word(class, bits): an instance of a class derived from Word"]
+    fn make_word[class, bits] {
+        words::make(class, int(bits)? as u64)
+    }
+
+    #[doc = "word_bits(word) -> int"]
+    fn word_bits[word] {
+        if !word.is_instance_of(words::CLASS.ptr()) {
+            return py::raise(py::exceptions::type_error(), "expected a Word");
+        }
+        py::int(words::bits(word) as i64)
+    }
+
+    #[doc = "dtype_parse(text) -> int"]
+    fn dtype_parse[name] {
+        let name = text(name)?;
+        let name = TVMFFIByteArray::from_slice(name.as_bytes());
+        let mut dtype = anyfn::abi::DLDataType { code: 0, bits: 0, lanes: 0 };
+        // SAFETY: the name is borrowed for the call, `dtype` is writable.
+        let code = unsafe { TVMFFIDataTypeFromString(&name, &mut dtype) };
+        if code != 0 {
+            return Err(error::raise_from_native(code));
+        }
+        py::int(tensor::dtype_bits(dtype) as i64)
+    }
+
+    #[doc = "dtype_text(bits) -> str"]
+    fn dtype_text[bits] {
+        let bits = int(bits)?;
+        let dtype = DType::new(bits as u8, (bits >> 8) as u8, (bits >> 16) as u16);
+        py::string(dtype.to_string().as_bytes())
+    }
+}

@@ -1,0 +1,198 @@
+//! `Object`: the Python side of a handle, and which class stands for which native type.
+//!
+//! Every object that native code hands to Python becomes an instance of `Object` or of a class derived from it, with
+//! the handle at a fixed place. Classes written in Python register for a type index; a type without one uses the
+//! class of its nearest ancestor.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use anyfn::ObjectRef;
+use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, kTVMFFIObject};
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
+use crate::types::{self, Class};
+
+/// Memory of an instance.
+#[repr(C)]
+pub(crate) struct Layout {
+    base: PyObject,
+    /// Owned; NULL only in an instance whose making has failed.
+    handle: *mut TVMFFIObject,
+}
+
+/// The class `Object`.
+pub(crate) static CLASS: Global = Global::new();
+
+/// Class for each type index below its length, as [`find_class`] found it; all entries are cleared when a class is
+/// registered. Read and written under the interpreter's lock.
+static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 512];
+
+/// A dictionary from type index to class.
+static REGISTERED: Global = Global::new();
+
+pub(crate) fn init() -> Res<()> {
+    if CLASS.try_get().is_some() {
+        return Ok(());
+    }
+    let class = Class {
+        name: c"anyfn._core.Object",
+        size: size_of::<Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_hash, hash as *mut c_void),
+            (ffi::Py_tp_richcompare, compare as *mut c_void),
+        ],
+    };
+    CLASS.set(class.make()?);
+    // SAFETY: the lock is held; a new reference or an exception.
+    REGISTERED.set(unsafe { Own::from_result(ffi::PyDict_New()) }?);
+    Ok(())
+}
+
+/// The handle of an `Object`, borrowed; the caller knows that it is one.
+#[inline(always)]
+pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
+    debug_assert!(object.is_instance_of(CLASS.ptr()));
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`.
+    unsafe { (*object.as_ptr().cast::<Layout>()).handle }
+}
+
+/// The handle of an object, borrowed; `None` if it is no `Object`.
+pub(crate) fn handle_of(object: Obj<'_>) -> Option<*mut TVMFFIObject> {
+    object.is_instance_of(CLASS.ptr()).then(|| handle_unchecked(object))
+}
+
+/// A reference to the native object behind an `Object`.
+pub(crate) fn reference_of(object: Obj<'_>) -> Option<ObjectRef> {
+    let handle = handle_of(object)?;
+    // SAFETY: the Python object holds a reference to it.
+    unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) }
+}
+
+/// Makes the Python object for a native one.
+pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
+    let class = class_for(object.type_index())?;
+    wrap_as(class, object)
+}
+
+/// Makes an instance of `class`, which derives from `Object`.
+#[inline]
+pub(crate) fn wrap_as(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
+    let own = types::allocate(class)?;
+    // SAFETY: a new instance that nobody else knows.
+    unsafe { (*own.as_ptr().cast::<Layout>()).handle = object.into_handle().cast() };
+    Ok(own)
+}
+
+/// Makes `class` stand for the type with this index.
+pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
+    // SAFETY: both are valid types.
+    if unsafe { ffi::PyType_IsSubtype(class.as_ptr().cast(), CLASS.ptr().cast()) } == 0 {
+        return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
+    }
+    let key = py::int(type_index)?;
+    // SAFETY: a dictionary and two valid objects.
+    py::check(unsafe { ffi::PyDict_SetItem(REGISTERED.ptr(), key.as_ptr(), class.as_ptr()) })?;
+    for found in &FOUND {
+        found.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// The class for a type index.
+fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
+    let slot = FOUND.get(usize::try_from(type_index).unwrap_or(usize::MAX));
+    match slot.map(|slot| slot.load(Ordering::Relaxed)) {
+        Some(class) if !class.is_null() => Ok(class),
+        _ => {
+            let class = find_class(type_index)?;
+            if let Some(slot) = slot {
+                slot.store(class, Ordering::Relaxed);
+            }
+            Ok(class)
+        }
+    }
+}
+
+#[cold]
+fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
+    let mut class = registered(type_index)?;
+    // SAFETY: may be called at any time; an entry lives for ever.
+    let info = unsafe { TVMFFIGetTypeInfo(type_index).as_ref() };
+    if info.is_none() {
+        drop(anyfn::Error::take_raised());
+    }
+    for depth in (0..info.map_or(0, |info| info.type_depth)).rev() {
+        if class.is_some() {
+            break;
+        }
+        // SAFETY: `type_ancestors` has `type_depth` entries.
+        let ancestor = info.map(|info| unsafe { *info.type_ancestors.add(depth as usize) });
+        // SAFETY: entries live for ever.
+        class = match ancestor.and_then(|ancestor| unsafe { ancestor.as_ref() }) {
+            Some(ancestor) if ancestor.type_index != kTVMFFIObject => registered(ancestor.type_index)?,
+            _ => None,
+        };
+    }
+    Ok(class.unwrap_or(CLASS.ptr().cast()))
+}
+
+fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
+    let key = py::int(type_index.into())?;
+    // SAFETY: a dictionary and a valid key; a borrowed reference that the dictionary keeps, or NULL.
+    let class = unsafe { ffi::PyDict_GetItem(REGISTERED.ptr(), key.as_ptr()) };
+    Ok((!class.is_null()).then_some(class.cast()))
+}
+
+/// Gives the handle back.
+///
+/// # Safety
+/// Called by Python as the destructor of an instance.
+pub(crate) unsafe extern "C" fn dealloc(object: *mut PyObject) {
+    // SAFETY: an instance of `Object`.
+    let handle = unsafe { (*object.cast::<Layout>()).handle };
+    // SAFETY: the instance owned this reference; its memory goes below.
+    drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
+    // SAFETY: the end of the destructor.
+    unsafe { types::free(object) };
+}
+
+unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
+    // SAFETY: an instance of `Object`.
+    let address = unsafe { (*object.cast::<Layout>()).handle }.addr();
+    // Objects are aligned, so the low bits say nothing; -1 is reserved for errors and cannot come out.
+    (address >> 4) as ffi::Py_hash_t
+}
+
+unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
+    // SAFETY: Python passes valid objects and holds the lock.
+    let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
+    // SAFETY: as above.
+    let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
+    let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else { return not_implemented() };
+    match operation {
+        ffi::Py_EQ => py::boolean(a == b).into_ptr(),
+        ffi::Py_NE => py::boolean(a != b).into_ptr(),
+        _ => not_implemented(),
+    }
+}
+
+fn not_implemented() -> *mut PyObject {
+    // SAFETY: NotImplemented is always valid.
+    unsafe { Obj::from_ptr(ffi::Py_NotImplemented()) }.to_own().into_ptr()
+}
+
+/// Turns a result into what a C function of Python returns: the reference, or NULL with the exception set.
+#[inline(always)]
+pub(crate) fn to_c(result: Res<Own>) -> *mut PyObject {
+    match result {
+        Ok(own) => own.into_ptr(),
+        Err(Raised) => std::ptr::null_mut(),
+    }
+}

@@ -1,0 +1,573 @@
+//! The small safe layer over CPython's C API that the rest of the extension is written in.
+//!
+//! [`Obj`] is a borrowed and [`Own`] a counted reference. Neither leaves its thread, and both exist only while the
+//! thread holds the interpreter's lock, so their methods are safe. A failed call leaves its exception in the
+//! interpreter, as C code does; [`Raised`] says so without carrying it, which keeps the call path free of work.
+//!
+//! Functions of CPython that the stable ABI does not list, or not since 3.9, are declared in [`raw`].
+
+use std::ffi::{CStr, c_int, c_long};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3_ffi as ffi;
+
+pub(crate) use ffi::PyObject;
+
+pub(crate) mod raw;
+
+/// An exception is set in the interpreter.
+#[derive(Debug)]
+pub(crate) struct Raised;
+
+/// Result of what may raise an exception.
+pub(crate) type Res<T> = Result<T, Raised>;
+
+/// A borrowed reference to a Python object.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Obj<'a>(NonNull<PyObject>, PhantomData<&'a ()>);
+
+/// A counted reference to a Python object.
+#[repr(transparent)]
+pub(crate) struct Own(NonNull<PyObject>);
+
+impl<'a> Obj<'a> {
+    /// # Safety
+    /// The thread must hold the interpreter's lock for `'a`, and `object` must be valid for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn from_ptr(object: *mut PyObject) -> Obj<'a> {
+        // SAFETY: a valid object is not NULL.
+        Obj(unsafe { NonNull::new_unchecked(object) }, PhantomData)
+    }
+
+    /// # Safety
+    /// As [`Obj::from_ptr`], but `object` may be NULL.
+    #[inline]
+    pub(crate) unsafe fn from_nullable(object: *mut PyObject) -> Option<Obj<'a>> {
+        NonNull::new(object).map(|object| Obj(object, PhantomData))
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut PyObject {
+        self.0.as_ptr()
+    }
+
+    #[inline(always)]
+    pub(crate) fn to_own(self) -> Own {
+        // SAFETY: the object is valid and the lock is held.
+        unsafe { ffi::Py_INCREF(self.as_ptr()) };
+        Own(self.0)
+    }
+
+    /// Address of the object's type.
+    #[inline(always)]
+    pub(crate) fn type_ptr(self) -> *mut ffi::PyTypeObject {
+        // SAFETY: the object is valid.
+        unsafe { ffi::Py_TYPE(self.as_ptr()) }
+    }
+
+    /// The object's type as an object.
+    pub(crate) fn class(self) -> Obj<'a> {
+        // SAFETY: the object keeps its type alive.
+        unsafe { Obj::from_ptr(self.type_ptr().cast()) }
+    }
+
+    /// Name of the object's type, for messages.
+    pub(crate) fn class_name(self) -> String {
+        self.class().attr(names::NAME.get()).and_then(|name| name.obj().to_text()).unwrap_or_else(|Raised| {
+            clear_error();
+            "object".into()
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn is(self, other: *mut PyObject) -> bool {
+        ptr::eq(self.as_ptr(), other)
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_none(self) -> bool {
+        self.is(none_ptr())
+    }
+
+    /// Flags of the object's type.
+    pub(crate) fn type_flags(self) -> u64 {
+        // SAFETY: the object is valid.
+        #[allow(clippy::useless_conversion, reason = "the C type has 32 bits on some platforms")]
+        unsafe { ffi::PyType_GetFlags(self.type_ptr()) }.into()
+    }
+
+    /// Whether the object is of the class or of one derived from it.
+    pub(crate) fn is_instance_of(self, class: *mut PyObject) -> bool {
+        // SAFETY: both are valid types.
+        !class.is_null() && unsafe { ffi::PyType_IsSubtype(self.type_ptr(), class.cast()) } != 0
+    }
+
+    pub(crate) fn attr(self, name: Obj<'_>) -> Res<Own> {
+        // SAFETY: both are valid and the lock is held; the result is a new reference.
+        unsafe { Own::from_result(ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr())) }
+    }
+
+    /// The attribute, or `None` if the object has none of that name.
+    pub(crate) fn attr_opt(self, name: Obj<'_>) -> Res<Option<Own>> {
+        match self.attr(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(Raised) if error_is(exceptions::attribute_error()) => {
+                clear_error();
+                Ok(None)
+            }
+            Err(Raised) => Err(Raised),
+        }
+    }
+
+    pub(crate) fn set_attr(self, name: Obj<'_>, value: Obj<'_>) -> Res<()> {
+        // SAFETY: all are valid and the lock is held.
+        check(unsafe { ffi::PyObject_SetAttr(self.as_ptr(), name.as_ptr(), value.as_ptr()) })
+    }
+
+    /// Calls the object with positional arguments.
+    pub(crate) fn call(self, args: &[Obj<'_>]) -> Res<Own> {
+        // SAFETY: `Obj` is a transparent pointer, all objects are valid, the lock is held; a new reference.
+        unsafe {
+            Own::from_result(raw::vectorcall()(
+                self.as_ptr(),
+                args.as_ptr().cast(),
+                args.len(),
+                ptr::null_mut(),
+            ))
+        }
+    }
+
+    /// Calls the object with keyword arguments only.
+    pub(crate) fn call_named(self, named: &[(&CStr, Obj<'_>)]) -> Res<Own> {
+        let args = tuple(Vec::new())?;
+        // SAFETY: the lock is held; a new reference or an exception.
+        let kwargs = unsafe { Own::from_result(ffi::PyDict_New()) }?;
+        for (name, value) in named {
+            // SAFETY: a dictionary, a valid name and object.
+            check(unsafe { ffi::PyDict_SetItemString(kwargs.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
+        }
+        // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
+        unsafe { Own::from_result(ffi::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr())) }
+    }
+
+    pub(crate) fn call_method(self, name: Obj<'_>, args: &[Obj<'_>]) -> Res<Own> {
+        self.attr(name)?.obj().call(args)
+    }
+
+    /// The text of a string; `None` if the object is none. Fails for lone surrogates.
+    #[inline]
+    pub(crate) fn str_bytes(self) -> Res<&'a [u8]> {
+        let mut size: ffi::Py_ssize_t = 0;
+        // SAFETY: the object is valid and the lock is held; for other types than str an exception is set.
+        let data = unsafe { raw::PyUnicode_AsUTF8AndSize(self.as_ptr(), &mut size) };
+        if data.is_null() {
+            return Err(Raised);
+        }
+        // SAFETY: the string object owns `size` bytes at `data` for as long as it lives.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast(), size as usize) })
+    }
+
+    /// The text of a string, copied.
+    pub(crate) fn to_text(self) -> Res<String> {
+        self.str_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// `str(object)`.
+    pub(crate) fn str(self) -> Res<Own> {
+        // SAFETY: the object is valid and the lock is held; a new reference.
+        unsafe { Own::from_result(ffi::PyObject_Str(self.as_ptr())) }
+    }
+
+    /// The value of an int that fits 64 bits. The error says why not, without an exception for a large one.
+    #[inline]
+    pub(crate) fn int(self) -> Result<i64, IntError> {
+        let mut overflow: c_int = 0;
+        // SAFETY: the object is valid and the lock is held.
+        let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(self.as_ptr(), &mut overflow) };
+        if value == -1 {
+            if overflow != 0 {
+                return Err(IntError::Overflow);
+            }
+            if error_occurred() {
+                return Err(IntError::Raised);
+            }
+        }
+        Ok(value)
+    }
+
+    #[inline]
+    pub(crate) fn float(self) -> Res<f64> {
+        // SAFETY: the object is valid and the lock is held.
+        let value = unsafe { ffi::PyFloat_AsDouble(self.as_ptr()) };
+        if value == -1.0 && error_occurred() { Err(Raised) } else { Ok(value) }
+    }
+
+    pub(crate) fn is_true(self) -> Res<bool> {
+        // SAFETY: the object is valid and the lock is held.
+        match unsafe { ffi::PyObject_IsTrue(self.as_ptr()) } {
+            -1 => Err(Raised),
+            truth => Ok(truth != 0),
+        }
+    }
+
+    /// The content of a bytes object.
+    pub(crate) fn bytes(self) -> Res<&'a [u8]> {
+        let mut data = ptr::null_mut();
+        let mut size: ffi::Py_ssize_t = 0;
+        // SAFETY: the object is valid and the lock is held; for other types than bytes an exception is set.
+        check(unsafe { ffi::PyBytes_AsStringAndSize(self.as_ptr(), &mut data, &mut size) })?;
+        // SAFETY: the bytes object owns `size` bytes at `data` for as long as it lives.
+        Ok(unsafe { std::slice::from_raw_parts(data.cast(), size as usize) })
+    }
+
+    /// Number of items of a tuple.
+    pub(crate) fn tuple_len(self) -> usize {
+        // SAFETY: the object is valid; the caller has a tuple, and for others the result is -1 with an exception.
+        let len = unsafe { ffi::PyTuple_Size(self.as_ptr()) };
+        usize::try_from(len).unwrap_or_default()
+    }
+
+    pub(crate) fn is_callable(self) -> bool {
+        // SAFETY: the object is valid.
+        unsafe { ffi::PyCallable_Check(self.as_ptr()) != 0 }
+    }
+}
+
+/// Why an int could not be read.
+pub(crate) enum IntError {
+    /// It has more than 64 bits; no exception is set.
+    Overflow,
+    /// An exception is set.
+    Raised,
+}
+
+impl Own {
+    /// # Safety
+    /// The lock must be held. A non-NULL `object` must be a reference that passes to the result; if it is NULL, an
+    /// exception must be set.
+    #[inline(always)]
+    pub(crate) unsafe fn from_result(object: *mut PyObject) -> Res<Own> {
+        NonNull::new(object).map(Own).ok_or(Raised)
+    }
+
+    /// # Safety
+    /// As [`Own::from_result`]; NULL just means that there is none.
+    #[inline]
+    pub(crate) unsafe fn from_nullable(object: *mut PyObject) -> Option<Own> {
+        NonNull::new(object).map(Own)
+    }
+
+    /// The object, borrowed.
+    #[inline(always)]
+    pub(crate) fn obj(&self) -> Obj<'_> {
+        Obj(self.0, PhantomData)
+    }
+
+    /// The object's address.
+    #[inline(always)]
+    pub(crate) fn as_ptr(&self) -> *mut PyObject {
+        self.0.as_ptr()
+    }
+
+    /// The reference itself, for C code that takes it over.
+    #[inline(always)]
+    pub(crate) fn into_ptr(self) -> *mut PyObject {
+        ManuallyDrop::new(self).0.as_ptr()
+    }
+}
+
+impl Drop for Own {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: this reference is counted, and the lock is held while an `Own` exists.
+        unsafe { ffi::Py_DECREF(self.0.as_ptr()) };
+    }
+}
+
+/// A place for an object that lives as long as the process.
+pub(crate) struct Global(AtomicPtr<PyObject>);
+
+impl Global {
+    pub(crate) const fn new() -> Global {
+        Global(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Address of the object; NULL before it is set.
+    #[inline(always)]
+    pub(crate) fn ptr(&self) -> *mut PyObject {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The object. Only for places that the start of the module fills.
+    #[inline]
+    pub(crate) fn get(&self) -> Obj<'static> {
+        self.try_get().unwrap_or_else(|| {
+            // SAFETY: None is always valid. Never reached, but for a module whose start has failed.
+            unsafe { Obj::from_ptr(none_ptr()) }
+        })
+    }
+
+    #[inline]
+    pub(crate) fn try_get(&self) -> Option<Obj<'static>> {
+        // SAFETY: what is set here is never released.
+        unsafe { Obj::from_nullable(self.ptr()) }
+    }
+
+    /// Sets the object, for ever. An earlier one stays alive: others may still use it.
+    pub(crate) fn set(&self, object: Own) {
+        self.0.store(object.into_ptr(), Ordering::Relaxed);
+    }
+}
+
+/// Interned names.
+pub(crate) mod names {
+    use super::{Global, Raised, Res, intern};
+
+    macro_rules! names {
+        ($($name:ident = $text:literal;)*) => {
+            $( pub(crate) static $name: Global = Global::new(); )*
+            pub(crate) fn init() -> Res<()> {
+                $( $name.set(intern($text).map_err(|Raised| Raised)?); )*
+                Ok(())
+            }
+        };
+    }
+
+    names! {
+        NAME = c"__name__";
+        QUALNAME = c"__qualname__";
+        MODULE = c"__module__";
+        NOTES = c"__notes__";
+        ERROR = c"__anyfn_error__";
+        INDEX = c"__index__";
+        FLOAT = c"__float__";
+        DLPACK = c"__dlpack__";
+        VALUE = c"value";
+        ITEMS = c"items";
+        TB_FRAME = c"tb_frame";
+        TB_LINENO = c"tb_lineno";
+        TB_NEXT = c"tb_next";
+        F_CODE = c"f_code";
+        CO_FILENAME = c"co_filename";
+        CO_NAME = c"co_name";
+        FROM_BYTES = c"from_bytes";
+        GET = c"get";
+    }
+}
+
+/// Built-in exception classes.
+pub(crate) mod exceptions {
+    use super::PyObject;
+    use pyo3_ffi as ffi;
+
+    macro_rules! exceptions {
+        ($($name:ident = $symbol:ident;)*) => { $(
+            #[inline]
+            pub(crate) fn $name() -> *mut PyObject {
+                // SAFETY: the interpreter sets this before it loads any extension.
+                unsafe { ffi::$symbol }
+            }
+        )* };
+    }
+
+    exceptions! {
+        attribute_error = PyExc_AttributeError;
+        import_error = PyExc_ImportError;
+        memory_error = PyExc_MemoryError;
+        overflow_error = PyExc_OverflowError;
+        runtime_error = PyExc_RuntimeError;
+        system_error = PyExc_SystemError;
+        type_error = PyExc_TypeError;
+        value_error = PyExc_ValueError;
+    }
+}
+
+#[inline(always)]
+pub(crate) fn none_ptr() -> *mut PyObject {
+    // SAFETY: only takes the address of None.
+    unsafe { ffi::Py_None() }
+}
+
+#[inline(always)]
+pub(crate) fn none() -> Own {
+    // SAFETY: None is always valid.
+    unsafe { Obj::from_ptr(none_ptr()) }.to_own()
+}
+
+#[inline]
+pub(crate) fn boolean(value: bool) -> Own {
+    // SAFETY: the lock is held; a new reference.
+    let object = unsafe { ffi::PyBool_FromLong(c_long::from(value)) };
+    // SAFETY: never NULL.
+    Own(unsafe { NonNull::new_unchecked(object) })
+}
+
+#[inline]
+pub(crate) fn int(value: i64) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyLong_FromLongLong(value)) }
+}
+
+#[inline]
+pub(crate) fn float(value: f64) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyFloat_FromDouble(value)) }
+}
+
+/// A string of UTF-8 bytes; an exception if they are not UTF-8.
+#[inline]
+pub(crate) fn string(bytes: &[u8]) -> Res<Own> {
+    // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
+    unsafe {
+        Own::from_result(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
+    }
+}
+
+/// A string of bytes that ought to be UTF-8; others are replaced.
+pub(crate) fn string_lossy(bytes: &[u8]) -> Res<Own> {
+    // SAFETY: as in `string`.
+    unsafe {
+        Own::from_result(ffi::PyUnicode_DecodeUTF8(
+            bytes.as_ptr().cast(),
+            bytes.len() as isize,
+            c"replace".as_ptr(),
+        ))
+    }
+}
+
+#[inline]
+pub(crate) fn bytes(content: &[u8]) -> Res<Own> {
+    // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyBytes_FromStringAndSize(content.as_ptr().cast(), content.len() as isize)) }
+}
+
+pub(crate) fn intern(text: &CStr) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyUnicode_InternFromString(text.as_ptr())) }
+}
+
+pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    let tuple = unsafe { Own::from_result(ffi::PyTuple_New(items.len() as isize)) }?;
+    for (index, item) in items.into_iter().enumerate() {
+        // SAFETY: a new tuple that nobody else knows, an index within its size; the reference passes to it.
+        check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), index as isize, item.into_ptr()) })?;
+    }
+    Ok(tuple)
+}
+
+pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    let list = unsafe { Own::from_result(ffi::PyList_New(items.len() as isize)) }?;
+    for (index, item) in items.into_iter().enumerate() {
+        // SAFETY: a new list that nobody else knows, an index within its size; the reference passes to it.
+        check(unsafe { ffi::PyList_SetItem(list.as_ptr(), index as isize, item.into_ptr()) })?;
+    }
+    Ok(list)
+}
+
+/// The items of a list or tuple (or of any iterable) as a list of its own.
+pub(crate) fn to_list(items: Obj<'_>) -> Res<Vec<Own>> {
+    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    let list = unsafe { Own::from_result(ffi::PySequence_List(items.as_ptr())) }?;
+    // SAFETY: a list.
+    let len = unsafe { ffi::PyList_Size(list.as_ptr()) };
+    (0..len)
+        .map(|index| {
+            // SAFETY: a list that nobody else changes, an index within its size; a borrowed reference or an exception.
+            let item = unsafe { ffi::PyList_GetItem(list.as_ptr(), index) };
+            // SAFETY: as above.
+            unsafe { Obj::from_nullable(item) }.map(Obj::to_own).ok_or(Raised)
+        })
+        .collect()
+}
+
+/// A module, imported if need be.
+pub(crate) fn import(name: &CStr) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyImport_ImportModule(name.as_ptr())) }
+}
+
+/// A module that is imported already; nothing is imported.
+pub(crate) fn imported(name: &CStr) -> Option<Own> {
+    // SAFETY: the lock is held; a borrowed reference to the dictionary of modules, or NULL.
+    let modules = unsafe { Obj::from_nullable(ffi::PyImport_GetModuleDict()) }?;
+    // SAFETY: a dictionary and a valid name; a borrowed reference or NULL, and no exception.
+    let module = unsafe { Obj::from_nullable(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr())) }?;
+    (!module.is_none()).then(|| module.to_own())
+}
+
+/// Turns the result of a C function into a `Result`: negative means that an exception is set.
+#[inline]
+pub(crate) fn check(code: c_int) -> Res<()> {
+    if code < 0 { Err(Raised) } else { Ok(()) }
+}
+
+#[inline]
+pub(crate) fn error_occurred() -> bool {
+    // SAFETY: the lock is held.
+    unsafe { !ffi::PyErr_Occurred().is_null() }
+}
+
+pub(crate) fn clear_error() {
+    // SAFETY: the lock is held.
+    unsafe { ffi::PyErr_Clear() }
+}
+
+/// Whether the exception that is set is of a class.
+pub(crate) fn error_is(class: *mut PyObject) -> bool {
+    // SAFETY: the lock is held and the class is valid.
+    unsafe { ffi::PyErr_ExceptionMatches(class) != 0 }
+}
+
+/// Raises an exception of a class with a message.
+#[cold]
+pub(crate) fn raise<T>(class: *mut PyObject, message: &str) -> Res<T> {
+    if let Ok(text) = string_lossy(message.as_bytes()) {
+        // SAFETY: a class and a string, both valid; the lock is held.
+        unsafe { ffi::PyErr_SetObject(class, text.as_ptr()) };
+    }
+    Err(Raised)
+}
+
+/// Takes the exception that is set out of the interpreter, with its traceback attached.
+pub(crate) fn take_error() -> Option<Own> {
+    let (mut class, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the lock is held; three references or NULL.
+    unsafe { ffi::PyErr_Fetch(&mut class, &mut value, &mut trace) };
+    // SAFETY: as fetched.
+    unsafe { ffi::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
+    // SAFETY: the references pass over.
+    let (_class, value, trace) =
+        unsafe { (Own::from_nullable(class), Own::from_nullable(value), Own::from_nullable(trace)) };
+    let value = value?;
+    if let Some(trace) = trace {
+        // SAFETY: an exception and a traceback; its own reference is taken.
+        unsafe { ffi::PyException_SetTraceback(value.as_ptr(), trace.as_ptr()) };
+    }
+    Some(value)
+}
+
+/// Raises an exception object again, with the traceback that it has.
+pub(crate) fn restore_error(exception: Own) -> Raised {
+    // SAFETY: a valid exception; a new reference or NULL.
+    let trace = unsafe { ffi::PyException_GetTraceback(exception.as_ptr()) };
+    let class = exception.obj().class().to_own();
+    // SAFETY: three references that pass over; the class is the exception's own.
+    unsafe { ffi::PyErr_Restore(class.into_ptr(), exception.into_ptr(), trace) };
+    Raised
+}
+
+/// Runs `body`, which may call itself for nested objects; too deep a nesting raises `RecursionError`.
+pub(crate) fn nested<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
+    // SAFETY: the lock is held.
+    check(unsafe { ffi::Py_EnterRecursiveCall(c" while passing a container".as_ptr()) })?;
+    let result = body();
+    // SAFETY: entered above.
+    unsafe { ffi::Py_LeaveRecursiveCall() };
+    result
+}

@@ -1,0 +1,73 @@
+//! What the stable ABI of CPython 3.9 does not list, but every version from 3.9 on has.
+//!
+//! Vectorcall entered the stable ABI in 3.12 without a change of its form. The functions that go by different names in
+//! different versions are looked up once, when the module starts.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::transmute;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pyo3_ffi::{Py_ssize_t, PyObject, PyThreadState};
+
+unsafe extern "C" {
+    pub(crate) fn PyUnicode_AsUTF8AndSize(unicode: *mut PyObject, size: *mut Py_ssize_t) -> *const c_char;
+    pub(crate) fn PyVectorcall_Call(
+        callable: *mut PyObject,
+        args: *mut PyObject,
+        kwargs: *mut PyObject,
+    ) -> *mut PyObject;
+}
+
+/// Calls any object; the third argument is the number of positional arguments and perhaps [`ARGUMENTS_OFFSET`].
+pub(crate) type Vectorcall =
+    unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
+
+/// Type flag: instances are called by vectorcall.
+pub(crate) const HAVE_VECTORCALL: u64 = 1 << 11;
+/// Says that the word before the first argument may be overwritten during the call.
+pub(crate) const ARGUMENTS_OFFSET: usize = 1 << (usize::BITS - 1);
+
+static VECTORCALL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// Looks the functions up; the error is the name of a missing one.
+pub(crate) fn init() -> Result<(), &'static str> {
+    let find = |slot: &AtomicPtr<c_void>, names: &[&'static CStr]| {
+        let symbol =
+            names.iter().map(|name| anyfn_attach::process_symbol(name)).find(|symbol| !symbol.is_null());
+        slot.store(symbol.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
+        symbol.map(drop).ok_or_else(|| names[0].to_str().unwrap_or_default())
+    };
+    // Before 3.11 the first is an inline function in a header; the second takes a dictionary where the first takes
+    // names, and the extension passes neither.
+    find(&VECTORCALL, &[c"PyObject_Vectorcall", c"PyObject_VectorcallDict"])?;
+    find(&CURRENT_THREAD, &[c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"])?;
+    find(&IS_FINALIZING, &[c"Py_IsFinalizing", c"_Py_IsFinalizing"])
+}
+
+#[inline(always)]
+pub(crate) fn vectorcall() -> Vectorcall {
+    // SAFETY: set by `init`, without which nothing of the module can be called; this is the function's type.
+    unsafe { transmute::<*mut c_void, Vectorcall>(VECTORCALL.load(Ordering::Relaxed)) }
+}
+
+/// The thread state that runs at this moment (before 3.12: of whichever thread holds the lock); NULL if there is none.
+#[inline(always)]
+pub(crate) fn current_thread() -> *mut PyThreadState {
+    let function = CURRENT_THREAD.load(Ordering::Relaxed);
+    // SAFETY: set by `init`; this is the function's type.
+    let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> *mut PyThreadState>(function) };
+    // SAFETY: may be called at any time, from any thread.
+    unsafe { function() }
+}
+
+/// Whether the interpreter is shutting down.
+pub(crate) fn is_finalizing() -> bool {
+    let function = IS_FINALIZING.load(Ordering::Relaxed);
+    // SAFETY: set by `init`; this is the function's type.
+    let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function) };
+    // SAFETY: may be called at any time, from any thread.
+    unsafe { function() != 0 }
+}

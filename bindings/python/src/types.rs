@@ -1,0 +1,91 @@
+//! Making classes in C's way: from slots.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+
+use pyo3_ffi as ffi;
+
+use crate::py::{Obj, Own, Res};
+
+/// A class to be made.
+pub(crate) struct Class<'a> {
+    /// Name with its module.
+    pub(crate) name: &'static CStr,
+    /// Size of an instance in bytes.
+    pub(crate) size: usize,
+    /// Whether Python code may derive from it.
+    pub(crate) base_for_others: bool,
+    /// Further type flags.
+    pub(crate) flags: u64,
+    /// The class that it derives from.
+    pub(crate) base: Option<Obj<'a>>,
+    /// Number and function of each slot.
+    pub(crate) slots: &'a [(c_int, *mut c_void)],
+}
+
+impl Class<'_> {
+    /// Makes the class.
+    pub(crate) fn make(&self) -> Res<Own> {
+        let base_flag = if self.base_for_others { ffi::Py_TPFLAGS_BASETYPE } else { 0 };
+        let flags = ffi::Py_TPFLAGS_DEFAULT as u64 | base_flag as u64 | self.flags;
+        let mut slots: Vec<ffi::PyType_Slot> =
+            self.slots.iter().map(|(slot, pfunc)| ffi::PyType_Slot { slot: *slot, pfunc: *pfunc }).collect();
+        slots.push(ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() });
+        let mut spec = ffi::PyType_Spec {
+            name: self.name.as_ptr(),
+            basicsize: self.size as c_int,
+            itemsize: 0,
+            flags: flags as c_uint,
+            slots: slots.as_mut_ptr(),
+        };
+        match self.base {
+            // SAFETY: a valid specification, whose texts and tables live for ever; a new reference or an exception.
+            None => unsafe { Own::from_result(ffi::PyType_FromSpec(&mut spec)) },
+            Some(base) => {
+                let bases = crate::py::tuple(vec![base.to_own()])?;
+                // SAFETY: as above.
+                unsafe { Own::from_result(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr())) }
+            }
+        }
+    }
+}
+
+/// Makes an instance, all zero behind the object header, without calling the class's constructor.
+#[inline]
+pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
+    // SAFETY: a valid class; a new reference or an exception.
+    unsafe { Own::from_result(ffi::PyType_GenericAlloc(class, 0)) }
+}
+
+/// Frees an instance's memory and gives its reference to its class back.
+///
+/// # Safety
+/// Called once, at the end of the destructor of an instance of a class made here (or derived from one).
+pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
+    // SAFETY: the object is still valid.
+    let class = unsafe { ffi::Py_TYPE(object) };
+    // SAFETY: a heap type; the slot is always filled.
+    let free = unsafe { ffi::PyType_GetSlot(class, ffi::Py_tp_free) };
+    // SAFETY: the slot has this type.
+    let free: ffi::freefunc = unsafe { std::mem::transmute::<*mut c_void, ffi::freefunc>(free) };
+    // SAFETY: the caller is the destructor.
+    unsafe { free(object.cast()) };
+    // SAFETY: instances of heap types hold a reference to their class.
+    unsafe { ffi::Py_DECREF(class.cast()) };
+}
+
+/// The constructor of classes whose instances only native code makes.
+pub(crate) unsafe extern "C" fn not_constructible(
+    class: *mut ffi::PyTypeObject,
+    _args: *mut ffi::PyObject,
+    _kwargs: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: Python passes a valid class and holds the lock.
+    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+    let name = class.attr(crate::py::names::NAME.get()).and_then(|name| name.obj().to_text());
+    let name = name.unwrap_or_else(|_| "object".into());
+    let _ = crate::py::raise::<()>(
+        crate::py::exceptions::type_error(),
+        &format!("{name} objects cannot be made directly; functions of anyfn return them"),
+    );
+    std::ptr::null_mut()
+}

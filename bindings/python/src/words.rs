@@ -1,0 +1,118 @@
+//! Small values that live in one word: data types, devices, opaque pointers.
+//!
+//! Their classes are written in Python, derived from `_core.Word`, which only holds the 64 bits at a fixed place.
+
+use std::ffi::{c_int, c_void};
+
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Res};
+use crate::types::{self, Class};
+
+#[repr(C)]
+struct Layout {
+    base: PyObject,
+    bits: u64,
+}
+
+/// The base class.
+pub(crate) static CLASS: Global = Global::new();
+/// The class `dtype`, of Python code.
+pub(crate) static DTYPE: Global = Global::new();
+/// The class `device`, of Python code.
+pub(crate) static DEVICE: Global = Global::new();
+/// `ctypes.c_void_p`, once it has been met.
+static VOID_POINTER: Global = Global::new();
+
+pub(crate) fn init() -> Res<()> {
+    if CLASS.try_get().is_some() {
+        return Ok(());
+    }
+    let class = Class {
+        name: c"anyfn._core.Word",
+        size: size_of::<Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_hash, hash as *mut c_void),
+            (ffi::Py_tp_richcompare, compare as *mut c_void),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+/// Makes an instance of a class derived from `Word`.
+pub(crate) fn make(class: Obj<'_>, bits: u64) -> Res<Own> {
+    let own = types::allocate(class.as_ptr().cast())?;
+    // SAFETY: a new instance that nobody else knows.
+    unsafe { (*own.as_ptr().cast::<Layout>()).bits = bits };
+    Ok(own)
+}
+
+/// The bits of an instance; the caller knows that it is one.
+#[inline]
+pub(crate) fn bits(object: Obj<'_>) -> u64 {
+    // SAFETY: instances of `Word` and of derived classes begin with `Layout`.
+    unsafe { (*object.as_ptr().cast::<Layout>()).bits }
+}
+
+/// Whether an object is a `ctypes.c_void_p`. Does not import `ctypes`.
+pub(crate) fn is_void_pointer(object: Obj<'_>) -> bool {
+    if VOID_POINTER.try_get().is_none() {
+        let Some(ctypes) = py::imported(c"ctypes") else { return false };
+        if find_void_pointer(ctypes.obj()).is_err() {
+            py::clear_error();
+            return false;
+        }
+    }
+    object.is_instance_of(VOID_POINTER.ptr())
+}
+
+/// A pointer as `ctypes.c_void_p`; None for NULL.
+pub(crate) fn void_pointer(address: u64) -> Res<Own> {
+    if address == 0 {
+        return Ok(py::none());
+    }
+    if VOID_POINTER.try_get().is_none() {
+        find_void_pointer(py::import(c"ctypes")?.obj())?;
+    }
+    // SAFETY: the lock is held; a new reference or an exception.
+    let address = unsafe { Own::from_result(ffi::PyLong_FromUnsignedLongLong(address)) }?;
+    VOID_POINTER.get().call(&[address.obj()])
+}
+
+fn find_void_pointer(ctypes: Obj<'_>) -> Res<()> {
+    let name = py::intern(c"c_void_p")?;
+    VOID_POINTER.set(ctypes.attr(name.obj())?);
+    Ok(())
+}
+
+unsafe extern "C" fn dealloc(object: *mut PyObject) {
+    // SAFETY: the end of the destructor: there is nothing to release.
+    unsafe { types::free(object) };
+}
+
+unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
+    // SAFETY: an instance of `Word`.
+    let bits = unsafe { (*object.cast::<Layout>()).bits };
+    // -1 is reserved for errors.
+    ((bits.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 1) as ffi::Py_hash_t
+}
+
+unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
+    // SAFETY: Python passes valid objects and holds the lock.
+    let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
+    // SAFETY: as above.
+    let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
+    let same = left.type_ptr() == right.type_ptr() && bits(left) == bits(right);
+    match operation {
+        ffi::Py_EQ if left.type_ptr() == right.type_ptr() => py::boolean(same).into_ptr(),
+        ffi::Py_NE if left.type_ptr() == right.type_ptr() => py::boolean(!same).into_ptr(),
+        // SAFETY: NotImplemented is always valid.
+        _ => unsafe { Obj::from_ptr(ffi::Py_NotImplemented()) }.to_own().into_ptr(),
+    }
+}

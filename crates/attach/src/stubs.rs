@@ -1,0 +1,91 @@
+//! The functions of the ABI as hidden symbols of this library, each a jump through a table.
+//!
+//! The table has the layout of [`AnyfnApi`]. It and the stubs are written in assembly because a jump leaves arguments
+//! and results of every signature untouched, and because symbols defined here can be hidden: a `#[no_mangle]` function
+//! of Rust would be exported by the extension and could capture the calls of other libraries.
+
+use anyfn_abi::{AnyfnApi, for_each_function};
+
+/// Reached when a function of the ABI is called before [`crate::attach`] has succeeded.
+extern "C" fn unattached() -> ! {
+    eprintln!("anyfn: a function of the runtime was called before the runtime was attached");
+    std::process::abort()
+}
+
+const FIRST: usize = std::mem::offset_of!(AnyfnApi, TVMFFIGetVersion);
+const COUNT: usize = (size_of::<AnyfnApi>() - FIRST) / size_of::<usize>();
+
+unsafe extern "C" {
+    /// The table; all functions are [`unattached`] at first.
+    static mut anyfn_attach_table: AnyfnApi;
+}
+
+std::arch::global_asm!(
+    ".pushsection .data.anyfn_attach,\"aw\"",
+    ".balign 8",
+    ".hidden anyfn_attach_table",
+    ".globl anyfn_attach_table",
+    ".type anyfn_attach_table,%object",
+    "anyfn_attach_table:",
+    ".zero {first}",
+    ".rept {count}",
+    ".quad {unattached}",
+    ".endr",
+    ".size anyfn_attach_table, .-anyfn_attach_table",
+    ".popsection",
+    first = const FIRST,
+    count = const COUNT,
+    unattached = sym unattached,
+);
+
+macro_rules! stubs {
+    ($($name:ident),*) => { $( stub!($name); )* };
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! stub {
+    ($name:ident) => {
+        std::arch::global_asm!(
+            concat!(".pushsection .text.", stringify!($name), ",\"ax\",@progbits"),
+            concat!(".hidden ", stringify!($name)),
+            concat!(".globl ", stringify!($name)),
+            concat!(".type ", stringify!($name), ",@function"),
+            concat!(stringify!($name), ":"),
+            "jmp *anyfn_attach_table+{offset}(%rip)",
+            concat!(".size ", stringify!($name), ", .-", stringify!($name)),
+            ".popsection",
+            offset = const std::mem::offset_of!(AnyfnApi, $name),
+            options(att_syntax),
+        );
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! stub {
+    ($name:ident) => {
+        std::arch::global_asm!(
+            concat!(".pushsection .text.", stringify!($name), ",\"ax\",@progbits"),
+            concat!(".hidden ", stringify!($name)),
+            concat!(".globl ", stringify!($name)),
+            concat!(".type ", stringify!($name), ",@function"),
+            concat!(stringify!($name), ":"),
+            // x16 may be changed between a call and its target.
+            "adrp x16, anyfn_attach_table+{offset}",
+            "ldr x16, [x16, :lo12:anyfn_attach_table+{offset}]",
+            "br x16",
+            concat!(".size ", stringify!($name), ", .-", stringify!($name)),
+            ".popsection",
+            offset = const std::mem::offset_of!(AnyfnApi, $name),
+        );
+    };
+}
+
+for_each_function!(stubs);
+
+/// Makes the stubs jump to the functions of `api`, whose size the caller has checked.
+pub(crate) fn fill(api: &AnyfnApi) {
+    let table = &raw mut anyfn_attach_table;
+    // SAFETY: both are tables of this size; the caller holds the lock, and no function of the ABI is called before
+    // this copy is done, so nothing reads the table meanwhile.
+    unsafe { std::ptr::copy_nonoverlapping(api, table, 1) };
+}
