@@ -131,13 +131,13 @@ fn maps() -> Result<()> {
     let small: Map<i64, i64> = (0..4).map(|i| (i, i)).collect();
     row("map_small_get_int", |n| {
         for i in 0..n {
-            let _ = black_box(black_box(&small).get(&(i as i64 % 4)));
+            let _ = black_box(black_box(&small).get(i as i64 % 4));
         }
     });
     let ints: Map<i64, i64> = (0..1000).map(|i| (i, i)).collect();
     row("map_get_int", |n| {
         for i in 0..n {
-            let _ = black_box(black_box(&ints).get(&(i as i64 % 1000)));
+            let _ = black_box(black_box(&ints).get(i as i64 % 1000));
         }
     });
     let key = |i: i64| String::from(format!("a key on the heap {i}").as_str());

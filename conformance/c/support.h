@@ -323,12 +323,12 @@ static void conformance_call(const char* name, const char* function, TVMFFIAny* 
 }
 
 /* The value goes out to a function of another language and comes back. */
-static void conformance_out(const char* name, TVMFFIAny value) {
+static inline void conformance_out(const char* name, TVMFFIAny value) {
   conformance_call(name, "testing.echo", &value, 1, value);
 }
 
 /* The value comes in to a callback of this language and goes back. */
-static void conformance_in(const char* name, TVMFFIAny value) {
+static inline void conformance_in(const char* name, TVMFFIAny value) {
   TVMFFIAny args[2];
   args[0] = make_callback("echo");
   args[1] = value;
