@@ -61,7 +61,7 @@ static int load(const char* path, TVMFFIObjectHandle* saxpy) {
 }
 
 int main(int argc, char** argv) {
-  TVMFFIObjectHandle saxpy;
+  TVMFFIObjectHandle saxpy = NULL;
   float* x = malloc(sizeof(float) * ELEMENTS);
   float* y = malloc(sizeof(float) * ELEMENTS);
   float* expected = malloc(sizeof(float) * ELEMENTS);

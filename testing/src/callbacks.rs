@@ -62,7 +62,17 @@ fn apply_on_thread(args: Args<'_>) -> Result<Any> {
 #[register("testing.apply_on_threads")]
 fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
     thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|i| (i, scope.spawn({ let f = &f; move || f.call((i,))?.get::<i64>() }))).collect();
+        let started: Vec<_> = (0..threads)
+            .map(|i| {
+                (
+                    i,
+                    scope.spawn({
+                        let f = &f;
+                        move || f.call((i,))?.get::<i64>()
+                    }),
+                )
+            })
+            .collect();
         started.into_iter().try_fold(0i64, |sum, (_, thread)| match thread.join() {
             Ok(result) => Ok(sum.wrapping_add(result?)),
             Err(_) => Err(Error::new("InternalError", "a thread panicked")),

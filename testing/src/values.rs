@@ -137,5 +137,6 @@ fn echo_shape(shape: Shape) -> Shape {
 #[register("testing.shape_size")]
 fn shape_size(shape: Shape) -> Result<i64> {
     let product = shape.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent));
-    product.ok_or_else(|| anyfn::error!("OverflowError", "the product of {:?} does not fit 64 bits", &shape[..]))
+    product
+        .ok_or_else(|| anyfn::error!("OverflowError", "the product of {:?} does not fit 64 bits", &shape[..]))
 }

@@ -10,6 +10,6 @@
 /// anyfn_host::build::export_functions();
 /// ```
 pub fn export_functions() {
-    std::println!("cargo:rustc-link-arg-bins=-rdynamic");
-    std::println!("cargo:rustc-link-arg-examples=-rdynamic");
+    // For all targets: naming a kind that the package has none of is an error.
+    std::println!("cargo:rustc-link-arg=-rdynamic");
 }

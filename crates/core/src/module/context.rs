@@ -77,7 +77,10 @@ pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
 ///
 /// # Safety
 /// `library_ctx` must be NULL or what the loader has written into a library's context slot.
-pub(crate) unsafe fn lookup_from_imports(library_ctx: TVMFFIObjectHandle, name: &CStr) -> Result<TVMFFIObjectHandle> {
+pub(crate) unsafe fn lookup_from_imports(
+    library_ctx: TVMFFIObjectHandle,
+    name: &CStr,
+) -> Result<TVMFFIObjectHandle> {
     let Ok(name) = name.to_str() else {
         anyfn::bail!("ValueError", "the name of a function must be UTF-8, got {name:?}");
     };
@@ -90,7 +93,10 @@ pub(crate) unsafe fn lookup_from_imports(library_ctx: TVMFFIObjectHandle, name: 
     }
     // SAFETY: the caller guarantees a context that the loader has written.
     let Some(module) = (unsafe { OwnModule::from_context(library_ctx) }) else {
-        anyfn::bail!("RuntimeError", "cannot look function {name} up: the library was loaded by another runtime");
+        anyfn::bail!(
+            "RuntimeError",
+            "cannot look function {name} up: the library was loaded by another runtime"
+        );
     };
     let lookups = &module.lookups().0;
     if let Some(known) = lookups.lock().get(name) {

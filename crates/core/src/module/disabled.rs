@@ -11,7 +11,10 @@ const TEXT: &str = "library modules are not available in this build of the runti
 ///
 /// # Safety
 /// None; the signature is that of the real one.
-pub(crate) unsafe fn lookup_from_imports(_library_ctx: TVMFFIObjectHandle, _name: &CStr) -> Result<TVMFFIObjectHandle> {
+pub(crate) unsafe fn lookup_from_imports(
+    _library_ctx: TVMFFIObjectHandle,
+    _name: &CStr,
+) -> Result<TVMFFIObjectHandle> {
     anyfn::bail!("RuntimeError", "{TEXT}")
 }
 

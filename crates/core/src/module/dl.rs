@@ -85,9 +85,13 @@ struct LinkMap {
 }
 
 /// Address of a symbol that every library of the process sees.
+///
+/// Asked of the main program, whose scope is the global one: `RTLD_DEFAULT` would mean the scope of the file that this
+/// code is in, which has its own symbols even when nobody else sees them.
 pub(super) fn global_symbol(name: &CStr) -> Option<NonNull<c_void>> {
-    // SAFETY: asks for a NUL-terminated name in the global scope.
-    NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) })
+    // SAFETY: NULL means the main program, which is loaded.
+    let program = NonNull::new(unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY) });
+    program.map(Library)?.symbol(name)
 }
 
 /// The file that an address belongs to.

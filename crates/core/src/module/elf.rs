@@ -86,7 +86,8 @@ fn check_head(head: &[u8], len: u64) -> Result<(), String> {
         return Err(format!("the file is cut off: {len} bytes are too few for an ELF file"));
     }
     if head[4] != elf::ELFCLASS64 || head[5] != elf::ELFDATA2LSB {
-        return Err("it is a library for a 32-bit or big-endian machine, this process is 64-bit little-endian".to_owned());
+        return Err("it is a library for a 32-bit or big-endian machine, this process is 64-bit little-endian"
+            .to_owned());
     }
     let field = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let machine = field(18);
@@ -129,7 +130,10 @@ fn check_bounds(header: &FileHeader64<LE>, data: &ReadCache<File>, len: u64) -> 
     let phnum = header.e_phnum.get(LE);
     cut_off("program headers", table(header.e_phoff.get(LE), phnum, header.e_phentsize.get(LE)))?;
     if header.e_shoff.get(LE) != 0 {
-        cut_off("section headers", table(header.e_shoff.get(LE), header.e_shnum.get(LE), header.e_shentsize.get(LE)))?;
+        cut_off(
+            "section headers",
+            table(header.e_shoff.get(LE), header.e_shnum.get(LE), header.e_shentsize.get(LE)),
+        )?;
     }
     for segment in header.program_headers(LE, data).map_err(broken)? {
         if segment.p_type(LE) == elf::PT_LOAD {
@@ -227,7 +231,9 @@ mod tests {
         let note = |words: [u32; 6]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
         let abi = [ABI_VERSION.major, ABI_VERSION.minor, 0];
         assert_eq!(check_note(&note([abi[0], abi[1], 99, 0, 0, 1])), Ok(()));
-        assert!(check_note(&note([abi[0] + 1, 0, 0, 0, 0, 0])).unwrap_err().contains("version 1.0.0 of the ABI"));
+        assert!(
+            check_note(&note([abi[0] + 1, 0, 0, 0, 0, 0])).unwrap_err().contains("version 1.0.0 of the ABI")
+        );
         assert!(check_note(&note([abi[0], abi[1] + 1, 0, 0, 0, 0])).unwrap_err().contains("install a runtime"));
         assert!(check_note(&note([abi[0], abi[1], 0, 99, 1, 2])).unwrap_err().contains("needs version 99.1.2"));
         assert!(check_note(&[1, 2, 3]).unwrap_err().contains("too short"));

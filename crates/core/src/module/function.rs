@@ -5,8 +5,9 @@ use core::ffi::{c_int, c_void};
 use std::boxed::Box;
 
 use anyfn::abi::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType,
-    kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject,
+    TVMFFISafeCallType, kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 use anyfn::{Error, ObjectRef, PackedFunc, Result};
 
@@ -57,7 +58,12 @@ pub(super) unsafe fn make(
     }
 }
 
-unsafe extern "C" fn call(handle: *mut c_void, args: *const TVMFFIAny, count: i32, result: *mut TVMFFIAny) -> c_int {
+unsafe extern "C" fn call(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
     // SAFETY: called with the function object itself, which the caller keeps alive.
     let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
     // SAFETY: the caller passes what the convention asks for; a library's functions take no object.

@@ -28,14 +28,17 @@ pub(crate) fn register_globals() -> Result<()> {
     reg("ffi.ModuleGetFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
         of(&m)?.function(name, query_imports) as Result<Option<PackedFunc>>
     })?;
-    reg("ffi.ModuleImplementsFunction")
-        .set_body_typed(move |m: Module, name: &str, query_imports: bool| of(&m)?.implements(name, query_imports))?;
+    reg("ffi.ModuleImplementsFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
+        of(&m)?.implements(name, query_imports)
+    })?;
     reg("ffi.ModuleGetFunctionDoc").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
         of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
     })?;
-    reg("ffi.ModuleGetFunctionMetadata").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
-        of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
-    })?;
+    reg("ffi.ModuleGetFunctionMetadata").set_body_typed(
+        move |m: Module, name: &str, query_imports: bool| {
+            of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
+        },
+    )?;
     reg("ffi.ModuleGetWriteFormats").set_body_typed(move |m: Module| {
         of(&m)?;
         Ok::<_, anyfn::Error>(Array::<String>::new())
@@ -57,7 +60,8 @@ pub(crate) fn register_globals() -> Result<()> {
     })?;
     reg("ffi.ModuleGlobalsRemove").set_body_typed(|m: Module| {
         // Released after the lock, since releasing may run any code.
-        let removed: Vec<Module> = KEPT.lock().extract_if(.., |k| k.as_object().ptr_eq(m.as_object())).collect();
+        let removed: Vec<Module> =
+            KEPT.lock().extract_if(.., |k| k.as_object().ptr_eq(m.as_object())).collect();
         drop(removed);
     })?;
     Ok(())

@@ -7,7 +7,7 @@ use std::boxed::Box;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::format;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::string::String as StdString;
 use std::vec::Vec;
 
@@ -43,6 +43,8 @@ pub(super) struct Mapped {
     /// What the library's code has looked up; outlives its modules, as the code's own static data does.
     pub(super) lookups: Lookups,
     pub(super) owner: Mutex<Owner>,
+    /// Held while the library's global functions come or go.
+    registering: Mutex<()>,
 }
 
 /// The module that a library belongs to at present.
@@ -54,15 +56,24 @@ pub(super) struct Owner {
     pub(super) module: Option<WeakRef>,
     /// What loading gives: the library, or a module that imports it.
     pub(super) root: Option<WeakRef>,
-    /// The global functions that the library has registered.
-    pub(super) registered: Vec<Registered>,
+    /// The global functions that the library has registered, and the context of the module that they go with.
+    pub(super) registered: (usize, Vec<Registered>),
 }
 
 static MAPPED: Mutex<Option<HashMap<usize, &'static Mapped>>> = Mutex::new(None);
 
 impl Mapped {
-    /// The one entry of a library, made by `new` when it is new.
-    pub(super) fn entry(library: dl::Library, new: impl FnOnce() -> Mapped) -> &'static Mapped {
+    /// The one entry of a library.
+    pub(super) fn entry(library: dl::Library, path: &Path, import_tree_size: Option<u64>) -> &'static Mapped {
+        let new = || Mapped {
+            library,
+            path: path.to_path_buf(),
+            import_tree_size,
+            loading: Mutex::new(()),
+            lookups: Lookups::default(),
+            owner: Mutex::new(Owner::default()),
+            registering: Mutex::new(()),
+        };
         MAPPED.lock().get_or_insert_default().entry(library.id()).or_insert_with(|| Box::leak(Box::new(new())))
     }
 
@@ -73,18 +84,44 @@ impl Mapped {
 
     /// The library is nobody's any more, if it is that of `context`: its registrations go.
     fn disown(&self, context: *const c_void) {
-        let registered = {
-            let mut owner = self.owner.lock();
-            if owner.context != context.addr() {
-                return;
-            }
+        let registering = self.registering.lock();
+        let mut owner = self.owner.lock();
+        if owner.context == context.addr() {
             if let Some(slot) = self.library.own_symbol(CONTEXT) {
                 // SAFETY: a pointer variable of the library, written under the lock of its owner only.
                 unsafe { slot.cast::<*const c_void>().write(core::ptr::null()) };
             }
-            core::mem::take(&mut *owner).registered
+            owner.context = 0;
+            owner.module = None;
+            owner.root = None;
+        }
+        let is_theirs = owner.registered.0 == context.addr();
+        let theirs = if is_theirs { core::mem::take(&mut owner.registered).1 } else { Vec::new() };
+        drop(owner);
+        let removed = registrations::remove(theirs);
+        drop(registering);
+        // Released after the locks, since releasing may run any code.
+        drop(removed);
+    }
+
+    /// Registers the library's global functions for the module `context`, unless they are.
+    pub(super) fn register(&self, context: *const c_void) -> Result<()> {
+        let (result, removed) = {
+            let _registering = self.registering.lock();
+            let mut owner = self.owner.lock();
+            if owner.registered.0 == context.addr() {
+                return Ok(());
+            }
+            // Those of a module that is going on another thread, which finds nothing left to do.
+            let left_over = core::mem::take(&mut owner.registered).1;
+            drop(owner);
+            let removed = registrations::remove(left_over);
+            let result =
+                registrations::add(self).map(|added| self.owner.lock().registered = (context.addr(), added));
+            (result, removed)
         };
-        registrations::remove(registered);
+        drop(removed);
+        result
     }
 }
 

@@ -17,10 +17,9 @@ use anyfn::abi::TVMFFIFunctionCall;
 use anyfn::{Any, Error, Module, Result, registry};
 
 use super::elf::Facts;
-use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped, Owner};
+use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped};
 use super::object::OwnModule;
-use super::{dl, elf, import_tree, registrations, scope};
-use crate::sys::Mutex;
+use super::{dl, elf, import_tree, scope};
 
 /// Loads a file by the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
@@ -94,7 +93,8 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
                 ));
             }
             (_, ours) => {
-                let ours = ours.map_or_else(|| "this program".to_owned(), |ours| ours.path.display().to_string());
+                let ours =
+                    ours.map_or_else(|| "this program".to_owned(), |ours| ours.path.display().to_string());
                 return Err(format!(
                     "it needs {name}, which would bring a second runtime beside {ours}; link it without {name}: the \
                      loader gives it what it needs"
@@ -142,7 +142,9 @@ fn visibility() -> Visibility {
     }
     let path = ours.as_ref().and_then(|ours| CString::new(ours.path.as_os_str().as_bytes()).ok());
     match path {
-        Some(path) if dl::Library::find(&path).and_then(|l| l.symbol(c"TVMFFIFunctionCall")).is_some_and(is_ours) => {
+        Some(path)
+            if dl::Library::find(&path).and_then(|l| l.symbol(c"TVMFFIFunctionCall")).is_some_and(is_ours) =>
+        {
             Visibility::Local(path)
         }
         _ => Visibility::Hidden,
@@ -152,7 +154,8 @@ fn visibility() -> Visibility {
 /// Opens the library so that it finds what it needs of the runtime.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped, String> {
     let text = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
-    let needed: Vec<&str> = facts.undefined.iter().map(String::as_str).filter(|s| is_runtime_symbol(s)).collect();
+    let needed: Vec<&str> =
+        facts.undefined.iter().map(String::as_str).filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
     if !needed.is_empty() {
         match visibility() {
@@ -179,7 +182,9 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
     }
     let hint = |reason: String| match listed(&missing(&facts.undefined, None, scope.as_deref())) {
         names if names.is_empty() => reason,
-        names => format!("{reason} (nothing in the process has {names}; they must come from a library that it needs)"),
+        names => format!(
+            "{reason} (nothing in the process has {names}; they must come from a library that it needs)"
+        ),
     };
     let library = match &scope {
         // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
@@ -200,14 +205,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
             listed(&missing)
         ));
     }
-    Ok(Mapped::entry(library, || Mapped {
-        library,
-        path: path.to_owned(),
-        import_tree_size: facts.import_tree_size,
-        loading: Mutex::new(()),
-        lookups: Default::default(),
-        owner: Mutex::new(Owner::default()),
-    }))
+    Ok(Mapped::entry(library, path, facts.import_tree_size))
 }
 
 /// The symbols that neither the process, nor the library with what it needs, nor the runtime has.
@@ -238,33 +236,28 @@ fn listed(names: &[&str]) -> String {
 /// The module of a library: the one it has, or a new one.
 fn instantiate(mapped: &'static Mapped) -> Result<Module> {
     let _one_at_a_time = mapped.loading.lock();
-    let (module, left_over) = {
-        let mut owner = mapped.owner.lock();
-        if let Some(root) = owner.root.as_ref().and_then(anyfn::WeakRef::upgrade)
-            && let Ok(root) = Module::try_from_object(root)
-        {
-            return Ok(root);
-        }
-        let module = owner.module.as_ref().and_then(anyfn::WeakRef::upgrade);
-        // The last module is going on another thread, which finds nothing left to do.
-        let left_over = if module.is_none() { core::mem::take(&mut owner.registered) } else { Vec::new() };
-        (module.map(Module::try_from_object), left_over)
+    let alive = |weak: &Option<anyfn::WeakRef>| {
+        let object = weak.as_ref().and_then(anyfn::WeakRef::upgrade)?;
+        Module::try_from_object(object).ok()
     };
-    registrations::remove(left_over);
+    let (root, module) = {
+        let owner = mapped.owner.lock();
+        (alive(&owner.root), alive(&owner.module))
+    };
+    if let Some(root) = root {
+        return Ok(root);
+    }
     let library = match module {
-        Some(Ok(module)) => OwnModule::try_from(&module)?,
+        Some(module) => OwnModule::try_from(&module)?,
         // SAFETY: whoever asks for the library vouches that it follows the convention; nobody calls it yet.
-        _ => unsafe { LibraryModule::create(Code::File(mapped)) }?,
+        None => unsafe { LibraryModule::create(Code::File(mapped)) }?,
     };
     let import_tree = mapped.library.own_symbol(IMPORT_TREE);
     // SAFETY: the symbol of this name is the blob, whose size the file says.
     let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
         .map_err(|error| in_file(&error, &mapped.path))?;
-    let is_registered = !mapped.owner.lock().registered.is_empty();
-    let registered = if is_registered { Vec::new() } else { registrations::add(mapped)? };
-    let mut owner = mapped.owner.lock();
-    owner.registered.extend(registered);
-    owner.root = Some(root.as_object().downgrade());
+    mapped.register(library.context())?;
+    mapped.owner.lock().root = Some(root.as_object().downgrade());
     Ok(root)
 }
 
@@ -282,8 +275,11 @@ pub(super) unsafe fn with_imports(
     import_tree: Option<NonNull<c_void>>,
     size: Option<u64>,
 ) -> Result<Module> {
-    let Some(blob) = import_tree.map(NonNull::cast::<[u8; 8]>) else { return Ok(library.clone().into_module()) };
-    let damaged = |reason: &str| anyfn::error!("RuntimeError", "the library's import tree is damaged: {reason}");
+    let Some(blob) = import_tree.map(NonNull::cast::<[u8; 8]>) else {
+        return Ok(library.clone().into_module());
+    };
+    let damaged =
+        |reason: &str| anyfn::error!("RuntimeError", "the library's import tree is damaged: {reason}");
     // SAFETY: the blob begins with its size.
     let len = u64::from_le_bytes(unsafe { blob.read() });
     let room = size.filter(|size| *size > 0).map_or(isize::MAX as u64, |size| size.saturating_sub(8));

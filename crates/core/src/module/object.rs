@@ -197,7 +197,11 @@ impl OwnModule {
     }
 
     /// What `find` gives for this module or, with `query_imports`, for the first of its imports that has something.
-    fn search<T>(&self, query_imports: bool, find: impl Fn(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
+    fn search<T>(
+        &self,
+        query_imports: bool,
+        find: impl Fn(&OwnModule) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         if let Some(found) = find(self)? {
             return Ok(Some(found));
         }
@@ -234,7 +238,8 @@ impl OwnModule {
 
     /// Whether there is such a function.
     pub(crate) fn implements(&self, name: &str, query_imports: bool) -> Result<bool> {
-        let found = self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;
+        let found =
+            self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;
         Ok(found.is_some())
     }
 

@@ -36,7 +36,7 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
         match register(mapped, unsafe { &*info }) {
             Ok(registered) => done.push(registered),
             Err(error) => {
-                remove(done);
+                drop(remove(done));
                 return Err(error);
             }
         }
@@ -70,20 +70,21 @@ fn register(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Registered> {
 /// Who has registered a name, as far as is known.
 fn maker_of(name: &str) -> String {
     for mapped in Mapped::all() {
-        if mapped.owner.lock().registered.iter().any(|r| r.name == name) {
+        if mapped.owner.lock().registered.1.iter().any(|r| r.name == name) {
             return format!("the library {}", mapped.path.display());
         }
     }
     "the program".to_string()
 }
 
-/// Takes global functions away, except those that something else has replaced since.
-pub(super) fn remove(registered: Vec<Registered>) {
-    for Registered { name, function } in registered {
-        let current = registry::find(&name);
+/// Takes global functions away, except those that something else has replaced since; the caller releases them.
+pub(super) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
+    for Registered { name, function } in &registered {
+        let current = registry::find(name);
         if current.is_some_and(|current| current.as_object().ptr_eq(function.as_object())) {
             // A runtime without the function that removes has none that could have been registered.
-            let _ = registry::remove(&name);
+            let _ = registry::remove(name);
         }
     }
+    registered
 }

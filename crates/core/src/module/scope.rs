@@ -150,7 +150,8 @@ mod tests {
         let segments = header.program_headers(LE, &*image).unwrap();
         assert_eq!(segments[0].p_filesz(LE), image.len() as u64);
         let entries = segments[1].dynamic(LE, &*image).unwrap().unwrap();
-        let value = |tag: u32| entries.iter().filter(move |e| e.tag32(LE) == Some(tag)).map(|e| e.d_val(LE) as usize);
+        let value =
+            |tag: u32| entries.iter().filter(move |e| e.tag32(LE) == Some(tag)).map(|e| e.d_val(LE) as usize);
         let strings = value(elf::DT_STRTAB).next().unwrap();
         let text = |at: usize| CStr::from_bytes_until_nul(&image[strings + at..]).unwrap();
         let needed: Vec<_> = value(elf::DT_NEEDED).map(text).collect();

@@ -1,0 +1,311 @@
+//! What a module's code knows of it, and what goes with its last handle.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use anyfn::abi::{TVMFFIAny, TVMFFIEnvModRegisterContextSymbol, TVMFFIEnvModRegisterSystemLibSymbol};
+use anyfn::{Any, Bytes, Module, PackedFunc, Result, registry};
+use anyfn_core as _;
+
+mod support;
+use support::{compile, fails, load, saxpy, testing_plugin};
+
+/// The plugin's global names are the process's, so tests that load it take turns.
+static PLUGIN: Mutex<()> = Mutex::new(());
+
+fn plugin_turn() -> std::sync::MutexGuard<'static, ()> {
+    PLUGIN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn call_global(name: &str, module: &Module, other: &Module) -> Result<Any> {
+    registry::get(name)?.call((module, other))
+}
+
+/// A library with one function `name() = value`.
+fn constant(file: &str, name: &str, value: i64) -> Option<Module> {
+    let source = format!(
+        "#include <anyfn/anyfn.h>\nANYFN_EXPORT({name}) {{ return anyfn_return_int(result, {value}); }}\n\
+         int file_{file};"
+    );
+    compile(file, &source, &[]).map(|path| load(&path).unwrap())
+}
+
+#[test]
+fn registrations_come_and_go() {
+    let _turn = plugin_turn();
+    assert!(registry::find("testing.nop").is_none());
+    for _ in 0..3 {
+        let module = load(&testing_plugin()).unwrap();
+        let again = load(&testing_plugin()).unwrap();
+        assert!(module.as_object().ptr_eq(again.as_object()), "one library, one module");
+        assert_eq!(module.get_function("add_one").unwrap().call((1,)).unwrap().get::<i64>().unwrap(), 2);
+        let echo = registry::get("testing.echo").unwrap();
+        drop(module);
+        assert!(registry::find("testing.nop").is_some(), "another handle is there");
+        drop(again);
+        assert!(registry::find("testing.nop").is_none());
+        fails(
+            registry::get("testing.echo").map(drop),
+            "ValueError",
+            "Cannot find global function testing.echo",
+        );
+        // Who has looked it up before keeps it.
+        assert_eq!(echo.call((5,)).unwrap().get::<i64>().unwrap(), 5);
+    }
+}
+
+#[test]
+fn a_replaced_registration_stays() {
+    let _turn = plugin_turn();
+    let module = load(&testing_plugin()).unwrap();
+    registry::register("testing.count").overriding().set_body_typed(|| 7).unwrap();
+    drop(module);
+    assert!(registry::find("testing.nop").is_none());
+    let count = registry::get("testing.count").unwrap();
+    assert_eq!(count.call(()).unwrap().get::<i64>().unwrap(), 7);
+
+    // A name that is taken: nothing is registered, and the error names who wants it.
+    fails(
+        load(&testing_plugin()).map(drop),
+        "RuntimeError",
+        "Global Function `testing.count` is already registered",
+    );
+    let error = load(&testing_plugin()).unwrap_err();
+    assert!(
+        error.message().contains("by the program; the library ")
+            && error.message().contains("libanyfn_testing")
+    );
+    assert!(registry::find("testing.nop").is_none());
+    assert!(registry::remove("testing.count").unwrap());
+    load(&testing_plugin()).unwrap();
+}
+
+#[test]
+fn loading_and_releasing_at_once() {
+    let _turn = plugin_turn();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    let module = load(&testing_plugin()).unwrap();
+                    assert!(registry::find("testing.nop").is_some());
+                    let f = module.get_function("add_one").unwrap();
+                    drop(module);
+                    assert_eq!(f.call((1,)).unwrap().get::<i64>().unwrap(), 2);
+                }
+            });
+        }
+    });
+    assert!(registry::find("testing.nop").is_none());
+}
+
+const CONTEXT: &str = r#"
+#include <anyfn/anyfn.h>
+ANYFN_DLL_EXPORT void* __tvm_ffi__library_ctx = NULL;
+ANYFN_DLL_EXPORT void* __TVMFFIFunctionCall = NULL;
+ANYFN_DLL_EXPORT void* __test_symbol = NULL;
+ANYFN_EXPORT(slot) { return anyfn_return_ptr(result, &__tvm_ffi__library_ctx); }
+ANYFN_EXPORT(function_call) { return anyfn_return_ptr(result, __TVMFFIFunctionCall); }
+ANYFN_EXPORT(symbol) { return anyfn_return_ptr(result, __test_symbol); }
+ANYFN_EXPORT(lookup) {
+  TVMFFIByteArray name;
+  TVMFFIObjectHandle f = NULL;
+  if (anyfn_arg_str(args, num_args, 0, &name)) return -1;
+  if (TVMFFIEnvModLookupFromImports(__tvm_ffi__library_ctx, name.data, &f)) return -1;
+  return anyfn_call(f, NULL, 0, result);
+}
+"#;
+
+#[test]
+fn context_slots_are_filled_and_emptied() {
+    static SYMBOL: i32 = 1;
+    let symbol = (&raw const SYMBOL).cast_mut().cast::<c_void>();
+    // SAFETY: the name is NUL-terminated.
+    assert_eq!(unsafe { TVMFFIEnvModRegisterContextSymbol(c"__test_symbol".as_ptr(), symbol) }, 0);
+    let Some(path) = compile("context", CONTEXT, &[]) else { return };
+    let module = load(&path).unwrap();
+    let pointer = |name: &str| -> *mut c_void {
+        module.get_function(name).unwrap().call(()).unwrap().get::<*mut c_void>().unwrap()
+    };
+    let slot: *mut *mut c_void = pointer("slot").cast();
+    // SAFETY: the library's variable, and libraries stay mapped.
+    let context = unsafe { *slot };
+    assert_eq!(context.addr() + 8, module.as_object().as_handle().addr(), "the address of the table pointer");
+    assert_eq!(pointer("symbol"), symbol);
+    assert_eq!(pointer("function_call"), anyfn::abi::TVMFFIFunctionCall as *mut c_void);
+    drop(module);
+    // SAFETY: as above.
+    assert!(unsafe { *slot }.is_null());
+
+    // Loaded again, it is filled again.
+    let module = load(&path).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { *slot }.addr() + 8, module.as_object().as_handle().addr());
+}
+
+#[test]
+fn lookups_see_imports_before_globals() {
+    let Some(path) = compile("lookup", CONTEXT, &[]) else { return };
+    let module = load(&path).unwrap();
+    let (deep, shallow) = (constant("deep", "life_a", 1).unwrap(), constant("shallow", "life_b", 2).unwrap());
+    call_global("ffi.ModuleImportModule", &shallow, &deep).unwrap();
+    call_global("ffi.ModuleImportModule", &module, &shallow).unwrap();
+    registry::register("life_a").set_body_typed(|| 10).unwrap();
+    registry::register("life_c").set_body_typed(|| 30).unwrap();
+    let lookup = |name: &str| module.get_function("lookup")?.call((name,))?.get::<i64>();
+    assert_eq!(lookup("life_a_long_name_no").map_err(|e| e.kind().to_string()), Err("RuntimeError".into()));
+    assert_eq!((lookup("life_b").unwrap(), lookup("life_a").unwrap(), lookup("life_c").unwrap()), (2, 1, 30));
+    fails(
+        lookup("life_d"),
+        "RuntimeError",
+        "Cannot find function life_d in the imported modules or global registry.",
+    );
+
+    assert!(module.find_function("life_a", false).unwrap().is_none());
+    assert_eq!(
+        module.find_function("life_a", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(),
+        1
+    );
+    registry::get("ffi.ModuleClearImports").unwrap().call((&module,)).unwrap();
+    assert!(module.find_function("life_a", true).unwrap().is_none());
+    // What the library has looked up once it keeps.
+    assert_eq!(lookup("life_b").unwrap(), 2);
+}
+
+#[test]
+fn imports_make_no_cycles() {
+    let Some(a) = constant("cycle_a", "a", 1) else { return };
+    let (b, c) = (constant("cycle_b", "b", 2).unwrap(), constant("cycle_c", "c", 3).unwrap());
+    let import = |x: &Module, y: &Module| call_global("ffi.ModuleImportModule", x, y);
+    import(&a, &b).unwrap();
+    import(&b, &c).unwrap();
+    for (x, y) in [(&c, &a), (&b, &a), (&a, &a)] {
+        fails(import(x, y), "RuntimeError", "Cyclic dependency detected during import");
+    }
+    // A diamond is no cycle, and a function in it is found.
+    import(&a, &c).unwrap();
+    assert_eq!(a.find_function("c", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(), 3);
+}
+
+fn blob(ends: &[u64], children: &[u64], entries: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
+    let mut content = Vec::new();
+    let number = |content: &mut Vec<u8>, n: u64| content.extend_from_slice(&n.to_le_bytes());
+    for list in [ends, children] {
+        number(&mut content, list.len() as u64);
+        list.iter().for_each(|n| number(&mut content, *n));
+    }
+    for (kind, bytes) in entries {
+        for part in [Some(kind.as_bytes()), *bytes].into_iter().flatten() {
+            number(&mut content, part.len() as u64);
+            content.extend_from_slice(part);
+        }
+    }
+    let mut all = (content.len() as u64).to_le_bytes().to_vec();
+    all.extend(content);
+    all
+}
+
+fn with_blob(name: &str, blob: &[u8]) -> Option<std::path::PathBuf> {
+    let bytes: Vec<String> = blob.iter().map(u8::to_string).collect();
+    let source = format!(
+        "#include <anyfn/anyfn.h>\nANYFN_DLL_EXPORT const unsigned char __tvm_ffi__library_bin[] = {{{}}};\n\
+         ANYFN_EXPORT({name}) {{ return anyfn_return_int(result, 1); }}",
+        bytes.join(",")
+    );
+    compile(name, &source, &[])
+}
+
+#[test]
+fn import_trees_are_built() {
+    let tree = blob(&[0, 1, 1], &[1], &[("_lib", None), ("test_kind", Some(b"content"))]);
+    let Some(path) = with_blob("tree", &tree) else { return };
+    fails(
+        load(&path).map(drop),
+        "RuntimeError",
+        "its loader ffi.Module.load_from_bytes.test_kind is not registered",
+    );
+
+    registry::register("ffi.Module.load_from_bytes.test_kind")
+        .set_body_typed(|bytes: Bytes| {
+            assert_eq!(&*bytes, b"content");
+            constant("imported", "imported_function", 42)
+                .ok_or_else(|| anyfn::error!("ValueError", "no compiler"))
+        })
+        .unwrap();
+    let module = load(&path).unwrap();
+    let f =
+        |name: &str| module.find_function(name, true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap();
+    assert_eq!((f("tree"), f("imported_function")), (1, 42));
+
+    // The root may be another module that imports the library.
+    let tree = blob(&[0, 1, 1], &[1], &[("test_kind", Some(b"content")), ("_lib", None)]);
+    let module = load(&with_blob("below", &tree).unwrap()).unwrap();
+    assert!(module.find_function("below", false).unwrap().is_none());
+    assert!(module.find_function("below", true).unwrap().is_some());
+
+    let cyclic = blob(&[0, 1, 2], &[1, 0], &[("_lib", None), ("test_kind", Some(b"content"))]);
+    fails(load(&with_blob("cyclic", &cyclic).unwrap()).map(drop), "RuntimeError", "Cyclic dependency");
+    let mut long = blob(&[0, 0], &[], &[("_lib", None)]);
+    long[1] = 1;
+    fails(
+        load(&with_blob("long", &long).unwrap()).map(drop),
+        "RuntimeError",
+        "import tree is damaged: it claims",
+    );
+    let bad = blob(&[0, 5], &[], &[("_lib", None)]);
+    fails(load(&with_blob("bad", &bad).unwrap()).map(drop), "RuntimeError", "import tree is damaged: module 0");
+}
+
+unsafe extern "C" fn linked_in(_: *mut c_void, _: *const TVMFFIAny, _: i32, result: *mut TVMFFIAny) -> i32 {
+    // SAFETY: the caller passes a writable result.
+    unsafe { result.write(TVMFFIAny::from_bits(1, 77)) };
+    0
+}
+
+#[test]
+fn system_libraries_are_found_by_prefix() {
+    static mut SLOT: *mut c_void = std::ptr::null_mut();
+    let slot = (&raw mut SLOT).cast::<c_void>();
+    let symbols =
+        [(c"__tvm_ffi_life_system_f", linked_in as *mut c_void), (c"life_system___tvm_ffi__library_ctx", slot)];
+    for (name, symbol) in symbols {
+        // SAFETY: the name is NUL-terminated, the symbols live for ever.
+        assert_eq!(unsafe { TVMFFIEnvModRegisterSystemLibSymbol(name.as_ptr(), symbol) }, 0);
+    }
+    let module = Module::system_lib("life_system_").unwrap();
+    assert!(module.as_object().ptr_eq(Module::system_lib("life_system_").unwrap().as_object()));
+    assert_eq!(module.get_function("f").unwrap().call(()).unwrap().get::<i64>().unwrap(), 77);
+    assert!(module.find_function("g", false).unwrap().is_none());
+    // SAFETY: written by the loader above, on this thread.
+    assert_eq!(unsafe { SLOT }.addr() + 8, module.as_object().as_handle().addr());
+    let plain = Module::system_lib("").unwrap();
+    assert!(plain.find_function("life_system_f", false).unwrap().is_some());
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn cpp_clients_find_their_table() {
+    let Some(path) = saxpy("table") else { return };
+    let module = load(&path).unwrap();
+    let this = module.as_object().as_handle().wrapping_byte_sub(8);
+    // SAFETY: in front of the header is the pointer to the table.
+    let table = unsafe { *this.cast::<*const [*const c_void; 12]>() };
+    // SAFETY: the table has 12 functions.
+    let table = unsafe { &*table };
+    assert!(table.iter().all(|slot| !slot.is_null()));
+    // SAFETY: the first function gives the kind.
+    let kind: extern "C" fn(*const c_void) -> *const std::ffi::c_char =
+        unsafe { std::mem::transmute(table[0]) };
+    // SAFETY: a NUL-terminated text that lives for ever.
+    assert_eq!(unsafe { std::ffi::CStr::from_ptr(kind(this)) }, c"library");
+    // SAFETY: the third gives a function through a hidden first argument.
+    let function: extern "C" fn(*mut *mut c_void, *const c_void, *const TVMFFIAny) -> *mut *mut c_void =
+        unsafe { std::mem::transmute(table[2]) };
+    let mut out = std::ptr::null_mut();
+    let name = Any::new("saxpy").unwrap();
+    let raw = *name.as_view().as_raw();
+    assert_eq!(function(&raw mut out, this, &raw const raw), &raw mut out);
+    // SAFETY: an owned function.
+    let object = unsafe { anyfn::ObjectRef::from_owned_or_null(out) }.unwrap();
+    assert!(PackedFunc::try_from_object(object).is_ok());
+}

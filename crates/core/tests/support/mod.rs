@@ -1,0 +1,78 @@
+//! Libraries for the tests of modules, compiled with the system's C compiler.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyfn::{Module, Result};
+
+/// A directory of this test program's own.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");
+    fs::create_dir_all(&dir).unwrap();
+    dir.join(format!("{}-{name}", std::process::id()))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Compiles C source to `lib<name>.so`; `None` without a compiler, which is said.
+pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
+    let library = scratch(&format!("{name}.so"));
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let done = Command::new(&compiler)
+        .args(["-O1", "-shared", "-fPIC", "-w", "-I"])
+        .arg(root().join("bindings/c/include"))
+        .arg(source)
+        .args(flags)
+        .arg("-o")
+        .arg(&library)
+        .output();
+    match done {
+        Err(error) => {
+            eprintln!("skipped: {compiler}: {error}");
+            None
+        }
+        Ok(done) => {
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            Some(library)
+        }
+    }
+}
+
+/// Compiles a C text.
+pub(crate) fn compile(name: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let file = scratch(&format!("{name}.c"));
+    fs::write(&file, source).unwrap();
+    compile_file(name, &file, flags)
+}
+
+/// The example kernel.
+pub(crate) fn saxpy(name: &str) -> Option<PathBuf> {
+    compile_file(name, &root().join("examples/kernels/saxpy.c"), &[])
+}
+
+/// Loads a module by its path.
+pub(crate) fn load(path: &Path) -> Result<Module> {
+    Module::load(path.to_str().unwrap())
+}
+
+/// The plugin with the sample functions, which cargo has built beside the test program.
+pub(crate) fn testing_plugin() -> PathBuf {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];
+    candidates
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("anyfn-testing is a dev-dependency, so it is built")
+}
+
+/// Checks kind and part of the message of a failure.
+#[track_caller]
+pub(crate) fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.message().contains(part), "no `{part}` in: {error}");
+}
