@@ -123,8 +123,9 @@ fn a_dict_becomes_dense_in_place() {
     while at != NONE {
         // SAFETY: two blocks of sixteen slots.
         let block = unsafe { cell.data.cast::<TVMFFIMapBlock>().add(at as usize / 16) };
-        // SAFETY: as above; a linked slot holds a pair.
-        let (meta, item) = unsafe { ((*block).meta[at as usize % 16], &(*block).items[at as usize % 16]) };
+        // SAFETY: as above; the table does not change meanwhile, and a linked slot holds a pair.
+        let block = unsafe { &*block };
+        let (meta, item) = (block.meta[at as usize % 16], &block.items[at as usize % 16]);
         assert_eq!(item.prev, previous);
         let hash = 1u64 ^ (item.key.bits().wrapping_add(0x9e37_79b9).wrapping_add(1 << 6).wrapping_add(0));
         let home = hash.wrapping_mul(11_400_714_819_323_198_485) >> tail.fib_shift;

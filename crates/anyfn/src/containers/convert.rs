@@ -52,7 +52,7 @@ impl<T: FromArg> FromArg for Array<T> {
         Schema::of("ffi.Array", vec![T::schema()])
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Array<T>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Array<T>, Mismatch> {
         let object = sequence::<Self>(view)?;
         let array = if object.type_index() == kTVMFFIArray {
             Array::from_object_unchecked(object)
@@ -70,7 +70,7 @@ impl<T: FromArg> FromArg for List<T> {
         Schema::of("ffi.List", vec![T::schema()])
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<List<T>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<List<T>, Mismatch> {
         let object = sequence::<Self>(view)?;
         let list = if object.type_index() == kTVMFFIList {
             List::from_object_unchecked(object)
@@ -132,7 +132,7 @@ impl<K: FromArg, V: FromArg> FromArg for Map<K, V> {
         Schema::of("ffi.Map", vec![K::schema(), V::schema()])
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Map<K, V>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Map<K, V>, Mismatch> {
         let object = mapping::<Self>(view)?;
         let map = if object.type_index() == kTVMFFIMap {
             Map::from_object_unchecked(object)
@@ -150,7 +150,7 @@ impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
         Schema::of("ffi.Dict", vec![K::schema(), V::schema()])
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Dict<K, V>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Dict<K, V>, Mismatch> {
         let object = mapping::<Self>(view)?;
         let dict = if object.type_index() == kTVMFFIDict {
             Dict::from_object_unchecked(object)

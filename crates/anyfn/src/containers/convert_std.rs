@@ -35,7 +35,7 @@ impl<T: Value> FromArg for Vec<T> {
     fn schema() -> Schema {
         Schema::of("ffi.Array", vec![<T as FromArg>::schema()])
     }
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Vec<T>, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Vec<T>, Mismatch> {
         with_items::<Self, _>(view, |items| {
             items.iter().enumerate().map(|(index, item)| element::<Self, T>(index, item)).collect()
         })
@@ -47,7 +47,7 @@ impl<T: Value, const N: usize> FromArg for [T; N] {
     fn schema() -> Schema {
         Schema::of("Tuple", (0..N).map(|_| <T as FromArg>::schema()).collect())
     }
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<[T; N], Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<[T; N], Mismatch> {
         let items = Vec::<T>::from_arg(view).map_err(|mismatch| {
             let (expected, got) = (<Self as FromArg>::schema().to_string(), mismatch.got().to_string());
             mismatch.inside("", expected, got)
@@ -171,7 +171,7 @@ macro_rules! tuples {
             fn schema() -> Schema {
                 Schema::of("Tuple", vec![$(<$name as FromArg>::schema()),*])
             }
-            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self, Mismatch> {
+            fn from_arg(view: &AnyView<'_>) -> Result<Self, Mismatch> {
                 with_items::<Self, _>(view, |items| {
                     if items.len() != $count {
                         return Err(wrong_size::<Self>(items.len()));
@@ -236,7 +236,7 @@ macro_rules! mappings {
             fn schema() -> Schema {
                 Schema::of("ffi.Map", vec![<K as FromArg>::schema(), <V as FromArg>::schema()])
             }
-            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Self, Mismatch> {
+            fn from_arg(view: &AnyView<'_>) -> Result<Self, Mismatch> {
                 let mut map = <$ty>::default();
                 read_pairs::<Self, K, V>(view, |key, value| {
                     map.insert(key, value);
@@ -295,7 +295,7 @@ impl FromArg for Shape {
         Schema::plain("ffi.Shape")
     }
     #[inline]
-    fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Shape, Mismatch> {
+    fn from_arg(view: &AnyView<'_>) -> Result<Shape, Mismatch> {
         if let Some(object) = crate::convert::take_object(view, |index| index == anyfn_abi::kTVMFFIShape) {
             return Shape::try_from_object(object).map_err(|_| Mismatch::of_type::<Self>(view));
         }

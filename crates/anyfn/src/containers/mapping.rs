@@ -65,8 +65,10 @@ pub(super) fn new_small(type_index: i32, capacity: usize) -> Result<ObjectRef> {
 fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     let object: *mut MapObject = memory::allocate(size_of::<MapObject>())?.as_ptr().cast();
     let (cell, tail) = new.into_parts();
+    // SAFETY: within the allocation.
+    let place = unsafe { &raw mut (*object).tail };
     // SAFETY: fresh memory, large enough.
-    unsafe { (&raw mut (*object).tail).write(tail) };
+    unsafe { place.write(tail) };
     // SAFETY: as above.
     Ok(unsafe { finish(object, type_index, cell) })
 }
@@ -76,10 +78,12 @@ fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
 unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -> ObjectRef {
     let header =
         TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
-    // SAFETY: the caller guarantees the memory.
-    unsafe { (&raw mut (*object).header).write(header) };
+    // SAFETY: the caller guarantees the memory; the header comes first.
+    unsafe { object.cast::<TVMFFIObject>().write(header) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*object).cell).write(cell) };
+    let place = unsafe { &raw mut (*object).cell };
+    // SAFETY: as above.
+    unsafe { place.write(cell) };
     live::created();
     // SAFETY: a valid object with one reference, which the result takes.
     match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
@@ -296,6 +300,9 @@ pub(super) struct Mapping<'a> {
     borrow: PhantomData<&'a mut MapObject>,
 }
 
+/// The pairs that a Dict had, and the buffer that they were in.
+pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
+
 /// What has to be known before a pair can be added.
 pub(super) enum Added {
     /// It was added; the buffer, if any, is to be freed.
@@ -303,6 +310,9 @@ pub(super) enum Added {
     /// The hashes of these keys, which hooks compute, are needed first.
     NeedsHashes(Vec<Any>),
 }
+
+/// The hash of an existing key that a hook computes, if it is known.
+pub(super) type HashOf<'a> = dyn Fn(&Any) -> Option<u64> + 'a;
 
 /// The pairs of an object, to be changed.
 ///
@@ -389,7 +399,7 @@ impl Mapping<'_> {
         &mut self,
         pair: &mut Option<(Any, Any)>,
         hash: Option<u64>,
-        hash_of: Option<&dyn Fn(&Any) -> Option<u64>>,
+        hash_of: Option<&HashOf<'_>>,
     ) -> Result<Added> {
         let Some((key, value)) = pair.take() else { return Ok(Added::Done(None)) };
         // While the values are bytes, an early return puts them back.
@@ -405,12 +415,7 @@ impl Mapping<'_> {
         added
     }
 
-    fn add_raw(
-        &mut self,
-        pair: Pair,
-        hash: Option<u64>,
-        hash_of: Option<&dyn Fn(&Any) -> Option<u64>>,
-    ) -> Result<Added> {
+    fn add_raw(&mut self, pair: Pair, hash: Option<u64>, hash_of: Option<&HashOf<'_>>) -> Result<Added> {
         let (size, slots) = (self.cell().size, self.cell().slots);
         let (slots, fib_shift) = if slots & SMALL != 0 {
             let room = slots & !SMALL;
@@ -442,7 +447,7 @@ impl Mapping<'_> {
         &mut self,
         pair: Pair,
         hash: Option<u64>,
-        hash_of: Option<&dyn Fn(&Any) -> Option<u64>>,
+        hash_of: Option<&HashOf<'_>>,
         slots: u64,
         fib_shift: u32,
     ) -> Result<Added> {
@@ -477,8 +482,10 @@ impl Mapping<'_> {
     fn switch_to(&mut self, new: NewTable) -> Buffer {
         let (cell, tail) = new.into_parts();
         let old = core::mem::replace(self.cell(), cell);
-        // SAFETY: every object has room for the tail; its old bytes, pairs or a tail, have moved.
-        unsafe { (&raw mut (*self.object).tail).write(tail) };
+        // SAFETY: every object has room for the tail.
+        let place = unsafe { &raw mut (*self.object).tail };
+        // SAFETY: as above; the old bytes, pairs or a tail, have moved.
+        unsafe { place.write(tail) };
         // SAFETY: the object does not use it any more; pairs in its own memory have no deleter.
         unsafe { Buffer::from_raw(old.data, old.data_deleter) }
     }
@@ -550,7 +557,7 @@ impl Mapping<'_> {
     ///
     /// # Errors
     /// `MemoryError` when memory for an empty table is short; nothing has changed then.
-    pub(super) fn take_all(&mut self) -> Result<(Vec<(Any, Any)>, Option<Buffer>)> {
+    pub(super) fn take_all(&mut self) -> Result<Taken> {
         if self.is_small() {
             let pairs = self.take_pairs();
             self.cell().size = 0;

@@ -23,7 +23,7 @@ macro_rules! exact {
             fn schema() -> Schema {
                 Schema::plain($key)
             }
-            fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<$name, Mismatch> {
+            fn from_arg(view: &AnyView<'_>) -> Result<$name, Mismatch> {
                 if view.type_index() != $index {
                     return Err(Mismatch::new("TypeError", $key.to_string(), view.type_key().to_string()));
                 }
@@ -167,7 +167,7 @@ fn replace_range(list: &List, start: i64, end: i64, values: Vec<Any>) -> Result<
 
 /// Keys and values in turn, as pairs.
 fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<'a>, AnyView<'a>)>> {
-    if values.len() % 2 != 0 {
+    if !values.len().is_multiple_of(2) {
         anyfn::bail!("RuntimeError", "Check failed: args.size() % 2 == 0 ({} vs. 0) : ", values.len() % 2);
     }
     Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])))
