@@ -10,7 +10,7 @@ use anyfn_abi::{
     kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 
-use crate::string::bytes_of;
+use crate::string::{bytes_of, pack};
 use crate::{AnyView, PackedFunc};
 
 /// Mixes `value` into `key`.
@@ -19,11 +19,12 @@ pub(crate) const fn combine(key: u64, value: u64) -> u64 {
     key ^ (value.wrapping_add(0x9e37_79b9).wrapping_add(key << 6).wrapping_add(key >> 2))
 }
 
+const MODULUS: u64 = 2_147_483_647;
+
 /// Hash of the content of a string or bytes.
 #[inline]
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 1_099_511_628_211;
-    const MODULUS: u64 = 2_147_483_647;
     let mut hash = 0u64;
     let mut words = bytes.chunks_exact(8);
     for word in &mut words {
@@ -33,9 +34,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     }
     let rest = words.remainder();
     if !rest.is_empty() {
-        let mut buffer = [0; 8];
-        buffer[..rest.len()].copy_from_slice(rest);
-        hash = hash.wrapping_mul(MULTIPLIER).wrapping_add(u64::from_le_bytes(buffer)) % MODULUS;
+        hash = hash.wrapping_mul(MULTIPLIER).wrapping_add(pack(rest)) % MODULUS;
     }
     hash
 }
@@ -85,7 +84,9 @@ type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TV
 pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
     let raw = view.as_raw();
     match raw.type_index {
-        kTVMFFISmallStr | kTVMFFIStr => combine(kTVMFFIStr as u64, hash_bytes(bytes_of(view))),
+        // The content of a small string is one word.
+        kTVMFFISmallStr => combine(kTVMFFIStr as u64, u64::from_le(raw.bits()) % MODULUS),
+        kTVMFFIStr => combine(kTVMFFIStr as u64, hash_bytes(bytes_of(view))),
         kTVMFFISmallBytes | kTVMFFIBytes => combine(kTVMFFIBytes as u64, hash_bytes(bytes_of(view))),
         index if index >= kTVMFFIStaticObjectBegin => {
             combine(index as u64, hashed_by_hook(view).unwrap_or_else(|| raw.bits()))
@@ -127,6 +128,10 @@ fn equal_slow(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let is_str = |index| matches!(index, kTVMFFISmallStr | kTVMFFIStr);
     let is_bytes = |index| matches!(index, kTVMFFISmallBytes | kTVMFFIBytes);
     let (l, r) = (left.type_index(), right.type_index());
+    if l == r && matches!(l, kTVMFFISmallStr | kTVMFFISmallBytes) {
+        // Filled up with zeros, so equal content has equal bits, which have been compared.
+        return false;
+    }
     if (is_str(l) && is_str(r)) || (is_bytes(l) && is_bytes(r)) {
         return bytes_of(left) == bytes_of(right);
     }

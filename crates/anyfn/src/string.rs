@@ -18,6 +18,25 @@ use crate::{Any, AnyView};
 /// Longest content that lives in the value itself.
 pub(crate) const SMALL_MAX: usize = 7;
 
+/// Up to seven bytes as a little-endian word, filled up with zeros.
+///
+/// Written without a copy of variable length, which would be a call: it costs more than everything else here.
+#[inline]
+pub(crate) fn pack(bytes: &[u8]) -> u64 {
+    let half = |at: usize| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&bytes[at..at + 4]);
+        u64::from(u32::from_le_bytes(word)) << (8 * at)
+    };
+    let byte = |at: usize| u64::from(bytes[at]) << (8 * at);
+    match bytes.len() {
+        0 => 0,
+        // The halves and bytes may overlap: then they agree where they do.
+        len @ 1..=3 => byte(0) | byte(len / 2) | byte(len - 1),
+        len => half(0) | half(len.min(SMALL_MAX) - 4),
+    }
+}
+
 /// Makes an owned value of `bytes`, small or as an object.
 #[inline]
 fn make(bytes: &[u8], small_index: i32, object_index: i32) -> Any {
@@ -36,12 +55,10 @@ pub(crate) fn try_make(bytes: &[u8], small_index: i32, object_index: i32) -> Opt
 #[inline]
 fn small(bytes: &[u8], small_index: i32) -> Option<Any> {
     if bytes.len() <= SMALL_MAX {
-        let mut content = [0u8; 8];
-        content[..bytes.len()].copy_from_slice(bytes);
         let raw = TVMFFIAny {
             type_index: small_index,
             small_str_len: bytes.len() as u32,
-            value: TVMFFIAnyValue { v_uint64: u64::from_ne_bytes(content) },
+            value: TVMFFIAnyValue { v_uint64: pack(bytes).to_le() },
         };
         // SAFETY: small content owns nothing; the bytes are filled up with zeros as the ABI asks.
         return Some(unsafe { Any::from_raw(raw) });
@@ -221,4 +238,19 @@ impl PartialEq<&str> for String {
 pub(crate) unsafe fn text_of<'a>(array: &TVMFFIByteArray) -> &'a str {
     // SAFETY: the caller guarantees what `as_slice` needs.
     core::str::from_utf8(unsafe { array.as_slice() }).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_every_length_as_the_bytes_lie() {
+        let bytes = [0x81u8, 0x42, 0xc3, 0x24, 0xa5, 0x66, 0xe7];
+        for len in 0..=SMALL_MAX {
+            let mut expected = [0u8; 8];
+            expected[..len].copy_from_slice(&bytes[..len]);
+            assert_eq!(pack(&bytes[..len]), u64::from_le_bytes(expected), "{len} bytes");
+        }
+    }
 }
