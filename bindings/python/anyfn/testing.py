@@ -6,7 +6,7 @@ from . import _core
 from ._module import load_module
 from ._registry import _init_api
 
-_LIBRARY = os.environ.get("ANYFN_TESTING_LIBRARY") or os.path.join(
+_LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
     os.path.dirname(_core.LIBRARY), "libanyfn_testing.so"
 )
 

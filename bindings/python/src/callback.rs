@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
@@ -117,20 +118,28 @@ unsafe extern "C" fn safe_call(
         // SAFETY: the ABI passes `num_args` valid views.
         unsafe { std::slice::from_raw_parts(args, count) }
     };
-    let called = if args.len() <= INLINE {
-        // One word more in front, which the callee may use for a bound `self`.
-        let mut objects = [const { MaybeUninit::<*mut PyObject>::uninit() }; INLINE + 1];
-        call(callable, args, &mut objects)
-    } else {
-        call(callable, args, &mut vec![MaybeUninit::uninit(); args.len() + 1])
-    };
-    let value = match called.and_then(|value| lower::lower_result(value.obj(), callable)) {
-        Ok(value) => value,
-        Err(Raised) => return error::raise_to_native(),
-    };
-    // SAFETY: the ABI passes a writable result that holds nothing.
-    unsafe { result.write(value) };
-    0
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        let value = if args.len() <= INLINE {
+            // One word more in front, which the callee may use for a bound `self`.
+            let mut objects = [const { MaybeUninit::<*mut PyObject>::uninit() }; INLINE + 1];
+            call(callable, args, &mut objects)?
+        } else {
+            call(callable, args, &mut vec![MaybeUninit::uninit(); args.len() + 1])?
+        };
+        lower::lower_result(value.obj(), callable)
+    }));
+    match called {
+        Ok(Ok(value)) => {
+            // SAFETY: the ABI passes a writable result that holds nothing.
+            unsafe { result.write(value) };
+            0
+        }
+        Ok(Err(Raised)) => error::raise_to_native(),
+        Err(payload) => {
+            error::raise_panic(&*payload);
+            error::raise_to_native()
+        }
+    }
 }
 
 /// Argument objects of a call, released at its end.
@@ -164,14 +173,12 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
     // SAFETY: one past the free word; as many objects as `count` says follow.
     let first: *const *mut PyObject = unsafe { list.objects.as_ptr().add(1) }.cast();
     // SAFETY: valid objects, the lock is held, and the word in front may be overwritten; a new reference.
-    let result = unsafe {
-        Own::from_result(py::raw::vectorcall()(
-            callable.as_ptr(),
-            first,
-            list.count | py::raw::ARGUMENTS_OFFSET,
-            ptr::null_mut(),
-        ))
-    };
+    let result = py::new_ref!(py::raw::vectorcall()(
+        callable.as_ptr(),
+        first,
+        list.count | py::raw::ARGUMENTS_OFFSET,
+        ptr::null_mut(),
+    ));
     if borrowed { lift::end_borrows(args, &list.objects[1..=list.count], result) } else { result }
 }
 

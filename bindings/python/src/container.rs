@@ -1,36 +1,39 @@
 //! Python's containers as the runtime's.
 
-use anyfn::{Any, AnyView, PackedFunc};
+use anyfn::{Any, Array, Map};
 
 use crate::error;
 use crate::lower::{At, lower_owned};
-use crate::py::{self, Obj, Own, Res, names};
+use crate::py::{self, Obj, Own, Res};
 
 /// Makes an Array of a list or tuple.
-pub(crate) fn lower_sequence(items: Obj<'_>, at: &At<'_>) -> Res<Any> {
+pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
+    // The list may change while its items are converted, which can run Python code: its end is looked at each time.
+    let item: fn(Obj<'_>, usize) -> Option<Own> = if is_list { py::list_item } else { py::tuple_item };
     py::nested(|| {
-        let values = lower_all(py::to_list(items)?, at)?;
-        make("ffi.Array", &values)
+        let mut array = Array::<Any>::new();
+        let mut index = 0;
+        while let Some(value) = item(items, index) {
+            array.push(lower_owned(value.obj(), at)?).map_err(error::raise)?;
+            index += 1;
+        }
+        Ok(array.into_object().into())
     })
 }
 
 /// Makes a Map of a dict.
 pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
     py::nested(|| {
-        let mut values = Vec::new();
-        for pair in py::to_list(pairs.call_method(names::ITEMS.get(), &[])?.obj())? {
-            values.extend(lower_all(py::to_list(pair.obj())?, at)?);
+        let items = py::dict_items(pairs)?;
+        let mut map = Map::<Any, Any>::new();
+        let mut index = 0;
+        while let Some(pair) = py::list_item(items.obj(), index) {
+            if let (Some(key), Some(value)) = (py::tuple_item(pair.obj(), 0), py::tuple_item(pair.obj(), 1)) {
+                let (key, value) = (lower_owned(key.obj(), at)?, lower_owned(value.obj(), at)?);
+                map.insert(key, value).map_err(error::raise)?;
+            }
+            index += 1;
         }
-        make("ffi.Map", &values)
+        Ok(map.into_object().into())
     })
-}
-
-fn lower_all(items: Vec<Own>, at: &At<'_>) -> Res<Vec<Any>> {
-    items.iter().map(|item| lower_owned(item.obj(), at)).collect()
-}
-
-fn make(constructor: &str, values: &[Any]) -> Res<Any> {
-    let function: Result<PackedFunc, anyfn::Error> = anyfn::registry::get(constructor);
-    let views: Vec<AnyView<'_>> = values.iter().map(Any::as_view).collect();
-    function.and_then(|function| function.call_views(&views)).map_err(error::raise)
 }

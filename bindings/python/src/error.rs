@@ -10,11 +10,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIObject, TVMFFIObjectCreateOpaque, TVMFFIObjectHandle,
-    TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIOpaquePyObject,
+    TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIObject, TVMFFIObjectCreateOpaque,
+    TVMFFIObjectHandle, TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIOpaquePyObject,
 };
 use anyfn::{Error, ObjectRef};
 use pyo3_ffi as ffi;
@@ -34,8 +35,7 @@ const TRACE_MAX: usize = 64;
 
 pub(crate) fn init() -> Res<()> {
     if CLASSES.try_get().is_none() {
-        // SAFETY: the lock is held; a new reference or an exception.
-        CLASSES.set(unsafe { Own::from_result(ffi::PyDict_New()) }?);
+        CLASSES.set(py::dict()?);
     }
     Ok(())
 }
@@ -100,6 +100,12 @@ fn cell(error: &Error) -> &TVMFFIErrorCell {
     unsafe { &*cell.cast() }
 }
 
+/// A text of an error, whose owner is alive.
+fn text(array: &TVMFFIByteArray) -> Res<Own> {
+    // SAFETY: the error owns its texts; only the thread that handles an error changes one, and it is copied here.
+    py::string_lossy(unsafe { array.as_slice() })
+}
+
 /// The Python exception that an error was made of.
 fn python_exception(error: &Error) -> Option<Own> {
     let context: *const TVMFFIObject = cell(error).extra_context.cast();
@@ -108,7 +114,7 @@ fn python_exception(error: &Error) -> Option<Own> {
         return None;
     }
     let object = opaque_object(context);
-    let is_exception = object.type_flags() & u64::from(ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS) != 0;
+    let is_exception = object.type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS != 0;
     is_exception.then(|| object.to_own())
 }
 
@@ -147,13 +153,8 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
 /// Makes the Python exception of a native error.
 fn make_exception(error: Error) -> Res<Own> {
     let cell = cell(&error);
-    // SAFETY: the error owns its texts.
-    let (kind, message) = unsafe { (cell.kind.as_slice(), cell.message.as_slice()) };
-    let kind = py::string_lossy(kind)?;
-    let message = py::string_lossy(message)?;
-    // SAFETY: a dictionary and a valid key; a borrowed reference, or NULL with no exception (a str is hashable).
-    let known = unsafe { Obj::from_nullable(ffi::PyDict_GetItem(CLASSES.ptr(), kind.as_ptr())) };
-    let class = match known {
+    let (kind, message) = (text(&cell.kind)?, text(&cell.message)?);
+    let class = match py::dict_get(CLASSES.get(), kind.obj()) {
         Some(class) => class.to_own(),
         None => new_class(kind.obj())?,
     };
@@ -192,8 +193,7 @@ fn new_class(kind: Obj<'_>) -> Res<Own> {
     const KINDS_MAX: isize = 1024;
     // SAFETY: a dictionary.
     if unsafe { ffi::PyDict_Size(CLASSES.ptr()) } < KINDS_MAX {
-        // SAFETY: a dictionary and valid objects.
-        py::check(unsafe { ffi::PyDict_SetItem(CLASSES.ptr(), kind.as_ptr(), class.as_ptr()) })?;
+        py::dict_set(CLASSES.get(), kind, class.obj())?;
     }
     Ok(class)
 }
@@ -243,7 +243,7 @@ fn native_error(exception: Obj<'_>) -> Option<Error> {
 /// The lines of an exception's traceback as the ABI has them: the most recent call first.
 fn trace_of(exception: Obj<'_>) -> Res<String> {
     // SAFETY: an exception; a new reference or NULL without an exception.
-    let mut next = unsafe { Own::from_nullable(ffi::PyException_GetTraceback(exception.as_ptr())) };
+    let mut next = py::new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
     let mut entries = Vec::new();
     while let Some(entry) = next {
         let following = entry.obj().attr(names::TB_NEXT.get())?;
@@ -270,9 +270,7 @@ fn trace_of(exception: Obj<'_>) -> Res<String> {
 pub(crate) fn texts(error: Obj<'_>) -> Res<Own> {
     let error = error_argument(error)?;
     let cell = cell(&error);
-    // SAFETY: the error owns its texts.
-    let texts = unsafe { [cell.kind.as_slice(), cell.message.as_slice(), cell.backtrace.as_slice()] };
-    py::tuple(texts.into_iter().map(py::string_lossy).collect::<Res<Vec<Own>>>()?)
+    py::tuple(vec![text(&cell.kind)?, text(&cell.message)?, text(&cell.backtrace)?])
 }
 
 /// Cause and further context of an error object, for the Python part.
@@ -294,6 +292,15 @@ fn error_argument(object: Obj<'_>) -> Res<Error> {
     match error.and_then(|object| Error::try_from_object(object).ok()) {
         Some(error) => Ok(error),
         None => py::raise(py::exceptions::type_error(), "expected an error object"),
+    }
+}
+
+/// Runs the body of a function that Python calls; a panic becomes an exception.
+#[inline(always)]
+pub(crate) fn catch(body: impl FnOnce() -> Res<Own>) -> *mut PyObject {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => object::to_c(result),
+        Err(payload) => raise_panic(&*payload),
     }
 }
 

@@ -126,10 +126,9 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     // SAFETY: Python passes a valid object and holds the lock.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
     // SAFETY: as above; NULL if there are no named arguments.
-    if let Some(names) = unsafe { Obj::from_nullable(kwnames) } {
-        if names.tuple_len() > 0 {
-            return no_keywords(callable);
-        }
+    let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
+    if names.is_some_and(|names| names.tuple_len() > 0) {
+        return no_keywords(callable);
     }
     let count = nargsf & !raw::ARGUMENTS_OFFSET;
     let args: &[Obj<'_>] = if count == 0 {
@@ -138,12 +137,14 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
         // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
         unsafe { std::slice::from_raw_parts(args.cast(), count) }
     };
-    if count <= INLINE {
-        let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
-        object::to_c(call::<RELEASE>(callable, args, &mut values))
-    } else {
-        object::to_c(call_many::<RELEASE>(callable, args))
-    }
+    error::catch(|| {
+        if count <= INLINE {
+            let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
+            call::<RELEASE>(callable, args, &mut values)
+        } else {
+            call_many::<RELEASE>(callable, args)
+        }
+    })
 }
 
 #[cold]
@@ -241,7 +242,7 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     // SAFETY: a valid object, or NULL to delete.
     let value = unsafe { Obj::from_nullable(value) };
-    let is_str = |value: &Obj<'_>| value.type_flags() & u64::from(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) != 0;
+    let is_str = |value: &Obj<'_>| value.type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0;
     let Some(value) = value.filter(is_str) else {
         let _ = py::raise::<()>(py::exceptions::type_error(), "__name__ must be set to a string object");
         return -1;
@@ -303,11 +304,11 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
     let layout: *mut Layout = object.cast();
     // SAFETY: an instance that nothing uses any more.
-    let (name, doc) = unsafe { ((*layout).name, (*layout).doc) };
+    let Layout { name, doc, .. } = unsafe { &*layout };
     // SAFETY: owned by the instance, or NULL.
-    drop(unsafe { Own::from_nullable(name) });
+    drop(unsafe { Own::from_nullable(*name) });
     // SAFETY: as above.
-    drop(unsafe { Own::from_nullable(doc) });
+    drop(unsafe { Own::from_nullable(*doc) });
     // SAFETY: the rest is what the base class has.
     unsafe { object::dealloc(object) };
 }

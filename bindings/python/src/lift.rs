@@ -10,7 +10,6 @@ use anyfn::abi::{
     kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
 };
 use anyfn::{Any, Error, ObjectRef};
-use pyo3_ffi as ffi;
 
 use crate::lower::{self, Frame};
 use crate::py::{self, Obj, Own, PyObject, Res, names};
@@ -105,7 +104,9 @@ pub(crate) fn end_borrows(
             continue;
         }
         // SAFETY: the callback's arguments are set, and released only after this.
-        let object: Obj<'_> = unsafe { Obj::from_ptr(object.assume_init()) };
+        let object = unsafe { object.assume_init() };
+        // SAFETY: as above.
+        let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
         let returned = result.as_ref().is_ok_and(|value| value.obj().is(object.as_ptr()));
         if returned && tensor::is_borrow(object) {
             result = py::raise(
@@ -220,8 +221,9 @@ fn big_int(value: &TVMFFIAny) -> Res<Own> {
     let words = unsafe { TVMFFIBigIntGetContentByteArray(value) };
     // SAFETY: `value` keeps them alive.
     let words = unsafe { words.as_slice() };
-    // SAFETY: the built-in class `int`.
-    let class: Obj<'_> = unsafe { Obj::from_ptr((&raw mut ffi::PyLong_Type).cast()) };
+    // The class `int`, by an instance.
+    let zero = py::int(0)?;
+    let class = zero.obj().class();
     let from_bytes = class.attr(names::FROM_BYTES.get())?;
     let (content, order, signed) = (py::bytes(words)?, py::string(b"little")?, py::boolean(true));
     from_bytes.obj().call_named(&[

@@ -355,7 +355,7 @@ fn plain(type_index: i32, bits: u64) -> Any {
 fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     let class = arg.type_ptr();
     let flags = arg.type_flags();
-    let is = |flag| flags & u64::from(flag) != 0;
+    let is = |flag| flags & flag != 0;
     if class == &raw mut ffi::PyBool_Type {
         return Ok(plain(kTVMFFIBool, u64::from(arg.is(true_ptr()))));
     }
@@ -374,8 +374,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if is(ffi::Py_TPFLAGS_LONG_SUBCLASS) {
         return int(arg, at);
     }
-    // SAFETY: a valid type.
-    if unsafe { ffi::PyType_IsSubtype(class, &raw mut ffi::PyFloat_Type) } != 0 {
+    if arg.is_float() {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
     }
     if ndarray::is_array(arg) {
@@ -387,8 +386,9 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if ptr::eq(class.cast(), words::DEVICE.ptr()) {
         return Ok(plain(kTVMFFIDevice, words::bits(arg)));
     }
-    if is(ffi::Py_TPFLAGS_LIST_SUBCLASS) || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
-        return container::lower_sequence(arg, at);
+    let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
+    if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
+        return container::lower_sequence(arg, is_list, at);
     }
     if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
         return container::lower_mapping(arg, at);
@@ -417,7 +417,7 @@ fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     if class.attr_opt(names::INDEX.get())?.is_some() {
         // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-        let value = unsafe { Own::from_result(ffi::PyNumber_Index(arg.as_ptr())) }?;
+        let value = py::new_ref!(ffi::PyNumber_Index(arg.as_ptr()))?;
         return int(value.obj(), at);
     }
     if words::is_void_pointer(arg) {

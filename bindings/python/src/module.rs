@@ -142,10 +142,7 @@ unsafe fn enter<const N: usize>(
             py::raise::<()>(py::exceptions::type_error(), &format!("expected {N} arguments but got {count}"));
         return ptr::null_mut();
     };
-    match catch_unwind(AssertUnwindSafe(|| body(args))) {
-        Ok(result) => object::to_c(result),
-        Err(payload) => error::raise_panic(&*payload),
-    }
+    error::catch(|| body(args))
 }
 
 macro_rules! functions {

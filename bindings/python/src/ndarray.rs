@@ -4,7 +4,7 @@
 //! class shows up. The fields of an array are at the same places in all versions from 1.7 to 2.x; they are read
 //! directly, which takes a few nanoseconds where every portable way takes fifty and more.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use anyfn::Tensor;
@@ -106,7 +106,7 @@ pub(crate) fn scalar(object: Obj<'_>) -> Res<Option<Scalar>> {
         return Ok(None);
     }
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    let value = unsafe { Own::from_result(pyo3_ffi::PyNumber_Index(object.as_ptr())) }?;
+    let value = py::new_ref!(pyo3_ffi::PyNumber_Index(object.as_ptr()))?;
     Ok(Some(Scalar::Int(value)))
 }
 
@@ -138,7 +138,9 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
             return uneven_stride(*stride, item, at);
         }
         // SAFETY: `i` is less than `ndim`.
-        unsafe { strides.add(i).write(steps) };
+        let place = unsafe { strides.add(i) };
+        // SAFETY: as above.
+        unsafe { place.write(steps) };
     }
     let tensor: *mut DLTensor = place.cast();
     // SAFETY: as above.
@@ -234,9 +236,9 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
     // SAFETY: an array keeps its data type.
     let descr: Obj<'_> = unsafe { Obj::from_ptr(array.descr.cast()) };
     // SAFETY: as above.
-    let (byte_order, number) = unsafe { ((*array.descr).byte_order, (*array.descr).number) };
+    let Descr { byte_order, number, .. } = unsafe { &*array.descr };
     let text = descr.str().and_then(|text| text.obj().to_text())?;
-    if byte_order == FOREIGN_ORDER {
+    if *byte_order == FOREIGN_ORDER {
         let message = format!("cannot use an array of dtype {text}: its bytes are in the other order");
         return at.raise(py::exceptions::type_error(), &message);
     }
@@ -244,7 +246,7 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
         py::intern(c"itemsize").and_then(|name| descr.attr(name.obj()))?.obj().int().unwrap_or_default();
     // Below 256 are NumPy's own types: objects, texts, dates, records, long doubles.
     const OWN: c_int = 256;
-    let dtype = if number >= OWN { text.parse::<anyfn::DType>().ok() } else { None };
+    let dtype = if *number >= OWN { text.parse::<anyfn::DType>().ok() } else { None };
     match dtype {
         Some(dtype) if dtype.bits() == 8 * itemsize as u64 => Ok(dtype.0),
         _ => {
@@ -256,6 +258,7 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
 }
 
 /// An array as a DLPack tensor that keeps it alive.
+#[repr(C)]
 struct Managed {
     tensor: DLManagedTensorVersioned,
     /// Extents and strides.
@@ -293,23 +296,20 @@ pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     });
     managed.tensor.dl_tensor.shape = managed.words.as_mut_ptr();
     managed.tensor.dl_tensor.strides = managed.words[ndim..].as_mut_ptr();
-    let managed = Box::into_raw(managed);
-    // SAFETY: valid; the box stays where it is.
-    unsafe { (*managed).tensor.manager_ctx = managed.cast() };
+    // The tensor is the first field, so this is its address too.
+    let managed: *mut DLManagedTensorVersioned = Box::into_raw(managed).cast();
     // SAFETY: a valid tensor whose memory the array keeps; it passes over.
-    unsafe { Tensor::from_dlpack(&raw mut (*managed).tensor) }.map_err(|error| {
+    unsafe { Tensor::from_dlpack(managed) }.map_err(|error| {
         // SAFETY: not taken over.
-        unsafe { delete(&raw mut (*managed).tensor) };
+        unsafe { delete(managed) };
         error::raise(error)
     })
 }
 
 /// Releases a tensor made of an array. Any thread may be the one.
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: a tensor made above.
-    let managed: *mut c_void = unsafe { (*tensor).manager_ctx };
-    // SAFETY: made by `Box`, released once.
-    let managed = unsafe { Box::from_raw(managed.cast::<Managed>()) };
+    // SAFETY: the first field of a `Managed` made by `Box`, released once.
+    let managed = unsafe { Box::from_raw(tensor.cast::<Managed>()) };
     // SAFETY: the tensor owned this reference.
     unsafe { gil::release(managed.array) };
 }

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
-use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, kTVMFFIObject};
+use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
@@ -50,8 +50,7 @@ pub(crate) fn init() -> Res<()> {
         ],
     };
     CLASS.set(class.make()?);
-    // SAFETY: the lock is held; a new reference or an exception.
-    REGISTERED.set(unsafe { Own::from_result(ffi::PyDict_New()) }?);
+    REGISTERED.set(py::dict()?);
     Ok(())
 }
 
@@ -97,8 +96,7 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
         return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
     }
     let key = py::int(type_index)?;
-    // SAFETY: a dictionary and two valid objects.
-    py::check(unsafe { ffi::PyDict_SetItem(REGISTERED.ptr(), key.as_ptr(), class.as_ptr()) })?;
+    py::dict_set(REGISTERED.get(), key.obj(), class)?;
     for found in &FOUND {
         found.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
@@ -123,8 +121,10 @@ fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
 #[cold]
 fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let mut class = registered(type_index)?;
-    // SAFETY: may be called at any time; an entry lives for ever.
-    let info = unsafe { TVMFFIGetTypeInfo(type_index).as_ref() };
+    // SAFETY: may be called at any time.
+    let info = unsafe { TVMFFIGetTypeInfo(type_index) };
+    // SAFETY: NULL or an entry, which lives for ever.
+    let info = unsafe { info.as_ref() };
     if info.is_none() {
         drop(anyfn::Error::take_raised());
     }
@@ -132,10 +132,7 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
         if class.is_some() {
             break;
         }
-        // SAFETY: `type_ancestors` has `type_depth` entries.
-        let ancestor = info.map(|info| unsafe { *info.type_ancestors.add(depth as usize) });
-        // SAFETY: entries live for ever.
-        class = match ancestor.and_then(|ancestor| unsafe { ancestor.as_ref() }) {
+        class = match info.and_then(|info| ancestor(info, depth as usize)) {
             Some(ancestor) if ancestor.type_index != kTVMFFIObject => registered(ancestor.type_index)?,
             _ => None,
         };
@@ -143,11 +140,19 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     Ok(class.unwrap_or(CLASS.ptr().cast()))
 }
 
+/// The ancestor of a type at a depth, which must be less than its own.
+fn ancestor(info: &TVMFFITypeInfo, depth: usize) -> Option<&TVMFFITypeInfo> {
+    // SAFETY: `type_ancestors` has `type_depth` entries.
+    let ancestor = unsafe { info.type_ancestors.add(depth) };
+    // SAFETY: as above.
+    let ancestor = unsafe { *ancestor };
+    // SAFETY: entries live for ever.
+    unsafe { ancestor.as_ref() }
+}
+
 fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     let key = py::int(type_index.into())?;
-    // SAFETY: a dictionary and a valid key; a borrowed reference that the dictionary keeps, or NULL.
-    let class = unsafe { ffi::PyDict_GetItem(REGISTERED.ptr(), key.as_ptr()) };
-    Ok((!class.is_null()).then_some(class.cast()))
+    Ok(py::dict_get(REGISTERED.get(), key.obj()).map(|class| class.as_ptr().cast()))
 }
 
 /// Gives the handle back.
@@ -175,17 +180,14 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
     // SAFETY: as above.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
-    let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else { return not_implemented() };
+    let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else {
+        return py::not_implemented().into_ptr();
+    };
     match operation {
         ffi::Py_EQ => py::boolean(a == b).into_ptr(),
         ffi::Py_NE => py::boolean(a != b).into_ptr(),
-        _ => not_implemented(),
+        _ => py::not_implemented().into_ptr(),
     }
-}
-
-fn not_implemented() -> *mut PyObject {
-    // SAFETY: NotImplemented is always valid.
-    unsafe { Obj::from_ptr(ffi::Py_NotImplemented()) }.to_own().into_ptr()
 }
 
 /// Turns a result into what a C function of Python returns: the reference, or NULL with the exception set.

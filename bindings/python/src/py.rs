@@ -34,6 +34,40 @@ pub(crate) struct Obj<'a>(NonNull<PyObject>, PhantomData<&'a ()>);
 #[repr(transparent)]
 pub(crate) struct Own(NonNull<PyObject>);
 
+/// Calls a function of CPython that returns a new reference, or NULL with an exception set.
+///
+/// What the function asks for besides (valid arguments, the lock) is argued where the macro is used.
+macro_rules! new_ref {
+    ($call:expr) => {{
+        // SAFETY: argued where the macro is used.
+        let object = unsafe { $call };
+        // SAFETY: a new reference, or NULL with an exception set.
+        unsafe { $crate::py::Own::from_result(object) }
+    }};
+}
+pub(crate) use new_ref;
+
+/// As [`new_ref`], where NULL means that there is none.
+macro_rules! new_ref_or_none {
+    ($call:expr) => {{
+        // SAFETY: argued where the macro is used.
+        let object = unsafe { $call };
+        // SAFETY: a new reference or NULL.
+        unsafe { $crate::py::Own::from_nullable(object) }
+    }};
+}
+pub(crate) use new_ref_or_none;
+
+/// As [`new_ref_or_none`], for functions that return a borrowed reference.
+macro_rules! borrowed_ref {
+    ($call:expr) => {{
+        // SAFETY: argued where the macro is used.
+        let object = unsafe { $call };
+        // SAFETY: a reference that something else keeps, or NULL.
+        unsafe { $crate::py::Obj::from_nullable(object) }
+    }};
+}
+
 impl<'a> Obj<'a> {
     /// # Safety
     /// The thread must hold the interpreter's lock for `'a`, and `object` must be valid for `'a`.
@@ -108,7 +142,7 @@ impl<'a> Obj<'a> {
 
     pub(crate) fn attr(self, name: Obj<'_>) -> Res<Own> {
         // SAFETY: both are valid and the lock is held; the result is a new reference.
-        unsafe { Own::from_result(ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr())) }
+        new_ref!(ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
     }
 
     /// The attribute, or `None` if the object has none of that name.
@@ -131,31 +165,20 @@ impl<'a> Obj<'a> {
     /// Calls the object with positional arguments.
     pub(crate) fn call(self, args: &[Obj<'_>]) -> Res<Own> {
         // SAFETY: `Obj` is a transparent pointer, all objects are valid, the lock is held; a new reference.
-        unsafe {
-            Own::from_result(raw::vectorcall()(
-                self.as_ptr(),
-                args.as_ptr().cast(),
-                args.len(),
-                ptr::null_mut(),
-            ))
-        }
+        new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
     }
 
     /// Calls the object with keyword arguments only.
     pub(crate) fn call_named(self, named: &[(&CStr, Obj<'_>)]) -> Res<Own> {
         let args = tuple(Vec::new())?;
         // SAFETY: the lock is held; a new reference or an exception.
-        let kwargs = unsafe { Own::from_result(ffi::PyDict_New()) }?;
+        let kwargs = new_ref!(ffi::PyDict_New())?;
         for (name, value) in named {
             // SAFETY: a dictionary, a valid name and object.
             check(unsafe { ffi::PyDict_SetItemString(kwargs.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
         }
         // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
-        unsafe { Own::from_result(ffi::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr())) }
-    }
-
-    pub(crate) fn call_method(self, name: Obj<'_>, args: &[Obj<'_>]) -> Res<Own> {
-        self.attr(name)?.obj().call(args)
+        new_ref!(ffi::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
     }
 
     /// The text of a string; `None` if the object is none. Fails for lone surrogates.
@@ -179,7 +202,7 @@ impl<'a> Obj<'a> {
     /// `str(object)`.
     pub(crate) fn str(self) -> Res<Own> {
         // SAFETY: the object is valid and the lock is held; a new reference.
-        unsafe { Own::from_result(ffi::PyObject_Str(self.as_ptr())) }
+        new_ref!(ffi::PyObject_Str(self.as_ptr()))
     }
 
     /// The value of an int that fits 64 bits. The error says why not, without an exception for a large one.
@@ -229,6 +252,12 @@ impl<'a> Obj<'a> {
         // SAFETY: the object is valid; the caller has a tuple, and for others the result is -1 with an exception.
         let len = unsafe { ffi::PyTuple_Size(self.as_ptr()) };
         usize::try_from(len).unwrap_or_default()
+    }
+
+    /// Whether the object is a float or of a class derived from it.
+    pub(crate) fn is_float(self) -> bool {
+        // SAFETY: the object is valid.
+        unsafe { ffi::PyFloat_Check(self.as_ptr()) != 0 }
     }
 
     pub(crate) fn is_callable(self) -> bool {
@@ -339,15 +368,12 @@ pub(crate) mod names {
 
     names! {
         NAME = c"__name__";
-        QUALNAME = c"__qualname__";
-        MODULE = c"__module__";
         NOTES = c"__notes__";
         ERROR = c"__anyfn_error__";
         INDEX = c"__index__";
         FLOAT = c"__float__";
         DLPACK = c"__dlpack__";
         VALUE = c"value";
-        ITEMS = c"items";
         TB_FRAME = c"tb_frame";
         TB_LINENO = c"tb_lineno";
         TB_NEXT = c"tb_next";
@@ -355,7 +381,6 @@ pub(crate) mod names {
         CO_FILENAME = c"co_filename";
         CO_NAME = c"co_name";
         FROM_BYTES = c"from_bytes";
-        GET = c"get";
     }
 }
 
@@ -398,6 +423,14 @@ pub(crate) fn none() -> Own {
     unsafe { Obj::from_ptr(none_ptr()) }.to_own()
 }
 
+/// `NotImplemented`.
+pub(crate) fn not_implemented() -> Own {
+    // SAFETY: only takes its address.
+    let object = unsafe { ffi::Py_NotImplemented() };
+    // SAFETY: always valid.
+    unsafe { Obj::from_ptr(object) }.to_own()
+}
+
 #[inline]
 pub(crate) fn boolean(value: bool) -> Own {
     // SAFETY: the lock is held; a new reference.
@@ -409,50 +442,42 @@ pub(crate) fn boolean(value: bool) -> Own {
 #[inline]
 pub(crate) fn int(value: i64) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyLong_FromLongLong(value)) }
+    new_ref!(ffi::PyLong_FromLongLong(value))
 }
 
 #[inline]
 pub(crate) fn float(value: f64) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyFloat_FromDouble(value)) }
+    new_ref!(ffi::PyFloat_FromDouble(value))
 }
 
 /// A string of UTF-8 bytes; an exception if they are not UTF-8.
 #[inline]
 pub(crate) fn string(bytes: &[u8]) -> Res<Own> {
     // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
-    unsafe {
-        Own::from_result(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
-    }
+    new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
 }
 
 /// A string of bytes that ought to be UTF-8; others are replaced.
 pub(crate) fn string_lossy(bytes: &[u8]) -> Res<Own> {
     // SAFETY: as in `string`.
-    unsafe {
-        Own::from_result(ffi::PyUnicode_DecodeUTF8(
-            bytes.as_ptr().cast(),
-            bytes.len() as isize,
-            c"replace".as_ptr(),
-        ))
-    }
+    new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, c"replace".as_ptr(),))
 }
 
 #[inline]
 pub(crate) fn bytes(content: &[u8]) -> Res<Own> {
     // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyBytes_FromStringAndSize(content.as_ptr().cast(), content.len() as isize)) }
+    new_ref!(ffi::PyBytes_FromStringAndSize(content.as_ptr().cast(), content.len() as isize))
 }
 
 pub(crate) fn intern(text: &CStr) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyUnicode_InternFromString(text.as_ptr())) }
+    new_ref!(ffi::PyUnicode_InternFromString(text.as_ptr()))
 }
 
 pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let tuple = unsafe { Own::from_result(ffi::PyTuple_New(items.len() as isize)) }?;
+    let tuple = new_ref!(ffi::PyTuple_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new tuple that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -462,7 +487,7 @@ pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
 
 pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let list = unsafe { Own::from_result(ffi::PyList_New(items.len() as isize)) }?;
+    let list = new_ref!(ffi::PyList_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new list that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyList_SetItem(list.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -470,34 +495,64 @@ pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
     Ok(list)
 }
 
-/// The items of a list or tuple (or of any iterable) as a list of its own.
-pub(crate) fn to_list(items: Obj<'_>) -> Res<Vec<Own>> {
-    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    let list = unsafe { Own::from_result(ffi::PySequence_List(items.as_ptr())) }?;
+/// Item of a list; `None` beyond its end.
+#[inline]
+pub(crate) fn list_item(list: Obj<'_>, index: usize) -> Option<Own> {
     // SAFETY: a list.
     let len = unsafe { ffi::PyList_Size(list.as_ptr()) };
-    (0..len)
-        .map(|index| {
-            // SAFETY: a list that nobody else changes, an index within its size; a borrowed reference or an exception.
-            let item = unsafe { ffi::PyList_GetItem(list.as_ptr(), index) };
-            // SAFETY: as above.
-            unsafe { Obj::from_nullable(item) }.map(Obj::to_own).ok_or(Raised)
-        })
-        .collect()
+    if index as isize >= len {
+        return None;
+    }
+    // SAFETY: a list and an index within its size.
+    borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize)).map(Obj::to_own)
+}
+
+/// Item of a tuple; `None` beyond its end.
+#[inline]
+pub(crate) fn tuple_item(tuple: Obj<'_>, index: usize) -> Option<Own> {
+    if index >= tuple.tuple_len() {
+        return None;
+    }
+    // SAFETY: a tuple and an index within its size.
+    borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize)).map(Obj::to_own)
+}
+
+/// The items of a dictionary as a list of pairs.
+pub(crate) fn dict_items(dict: Obj<'_>) -> Res<Own> {
+    // SAFETY: a dictionary.
+    new_ref!(ffi::PyDict_Items(dict.as_ptr()))
+}
+
+/// A new, empty dictionary.
+pub(crate) fn dict() -> Res<Own> {
+    // SAFETY: the lock is held.
+    new_ref!(ffi::PyDict_New())
+}
+
+/// What a dictionary has under a key that can be hashed.
+pub(crate) fn dict_get<'a>(dict: Obj<'a>, key: Obj<'_>) -> Option<Obj<'a>> {
+    // SAFETY: a dictionary and a valid key; a borrowed reference that the dictionary keeps.
+    borrowed_ref!(ffi::PyDict_GetItem(dict.as_ptr(), key.as_ptr()))
+}
+
+/// Puts a value under a key.
+pub(crate) fn dict_set(dict: Obj<'_>, key: Obj<'_>, value: Obj<'_>) -> Res<()> {
+    // SAFETY: a dictionary and valid objects.
+    check(unsafe { ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) })
 }
 
 /// A module, imported if need be.
 pub(crate) fn import(name: &CStr) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyImport_ImportModule(name.as_ptr())) }
+    new_ref!(ffi::PyImport_ImportModule(name.as_ptr()))
 }
 
 /// A module that is imported already; nothing is imported.
 pub(crate) fn imported(name: &CStr) -> Option<Own> {
     // SAFETY: the lock is held; a borrowed reference to the dictionary of modules, or NULL.
-    let modules = unsafe { Obj::from_nullable(ffi::PyImport_GetModuleDict()) }?;
+    let modules = borrowed_ref!(ffi::PyImport_GetModuleDict())?;
     // SAFETY: a dictionary and a valid name; a borrowed reference or NULL, and no exception.
-    let module = unsafe { Obj::from_nullable(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr())) }?;
+    let module = borrowed_ref!(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr()))?;
     (!module.is_none()).then(|| module.to_own())
 }
 
@@ -541,10 +596,12 @@ pub(crate) fn take_error() -> Option<Own> {
     unsafe { ffi::PyErr_Fetch(&mut class, &mut value, &mut trace) };
     // SAFETY: as fetched.
     unsafe { ffi::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
-    // SAFETY: the references pass over.
-    let (_class, value, trace) =
-        unsafe { (Own::from_nullable(class), Own::from_nullable(value), Own::from_nullable(trace)) };
-    let value = value?;
+    // SAFETY: the reference passes over.
+    drop(unsafe { Own::from_nullable(class) });
+    // SAFETY: as above.
+    let trace = unsafe { Own::from_nullable(trace) };
+    // SAFETY: as above.
+    let value = unsafe { Own::from_nullable(value) }?;
     if let Some(trace) = trace {
         // SAFETY: an exception and a traceback; its own reference is taken.
         unsafe { ffi::PyException_SetTraceback(value.as_ptr(), trace.as_ptr()) };

@@ -124,7 +124,7 @@ fn make_capsule(
         return Err(error::raise_from_native(code));
     }
     // SAFETY: a pointer that is not NULL and a name that lives for ever; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor))) }
+    py::new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
 }
 
 /// Releases the tensor of a capsule that nobody took.
@@ -200,6 +200,7 @@ pub(crate) fn device_bits(device: DLDevice) -> u64 {
 }
 
 /// Memory of a tensor that shows a `DLTensor*` of somebody else for the duration of a callback.
+#[repr(C)]
 struct Borrow {
     tensor: DLManagedTensorVersioned,
     /// Extents and strides.
@@ -226,19 +227,20 @@ pub(crate) fn borrow(view: *const DLTensor) -> Res<Own> {
     });
     borrow.tensor.dl_tensor.shape = borrow.words.as_mut_ptr();
     borrow.tensor.dl_tensor.strides = borrow.words[shape.len()..].as_mut_ptr();
-    let borrow = Box::into_raw(borrow);
-    // SAFETY: the box stays where it is.
-    unsafe { (*borrow).tensor.manager_ctx = borrow.cast() };
+    // The tensor is the first field, so this is its address too.
+    let borrow: *mut DLManagedTensorVersioned = Box::into_raw(borrow).cast();
     // SAFETY: a valid tensor; `end_borrows` sees to it that it is not used for longer than its memory.
-    let tensor = unsafe { Tensor::from_dlpack(&raw mut (*borrow).tensor) }.map_err(error::raise)?;
+    let tensor = unsafe { Tensor::from_dlpack(borrow) }.map_err(|error| {
+        // SAFETY: not taken over.
+        unsafe { delete_borrow(borrow) };
+        error::raise(error)
+    })?;
     object::wrap_as(CLASS.ptr().cast(), tensor.into_object())
 }
 
 unsafe extern "C" fn delete_borrow(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: a tensor made by `borrow`.
-    let borrow: *mut c_void = unsafe { (*tensor).manager_ctx };
-    // SAFETY: made by `Box`, released once.
-    drop(unsafe { Box::from_raw(borrow.cast::<Borrow>()) });
+    // SAFETY: the first field of a `Borrow` made by `Box`, released once.
+    drop(unsafe { Box::from_raw(tensor.cast::<Borrow>()) });
 }
 
 /// Whether an argument of a callback is a tensor made by [`borrow`].
@@ -254,8 +256,8 @@ pub(crate) fn end_borrow(object: Obj<'_>) -> bool {
     let handle = object::handle_unchecked(object);
     // SAFETY: the object is alive.
     let python_count = unsafe { ffi::Py_REFCNT(object.as_ptr()) };
-    // SAFETY: the handle is alive; a momentary value is enough, for others can only hold it if they were given it.
-    let native_count = unsafe { (&raw const (*handle).combined_ref_count).read_volatile() } & 0xFFFF_FFFF;
+    // Others can only hold the tensor if they were given it, so a momentary count is enough.
+    let native_count = object::reference_of(object).map_or(1, |tensor| tensor.use_count() - 1);
     if python_count == 1 && native_count == 1 {
         return false;
     }

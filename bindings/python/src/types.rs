@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use pyo3_ffi as ffi;
 
-use crate::py::{Obj, Own, Res};
+use crate::py::{self, Obj, Own, Res};
 
 /// A class to be made.
 pub(crate) struct Class<'a> {
@@ -26,7 +26,7 @@ impl Class<'_> {
     /// Makes the class.
     pub(crate) fn make(&self) -> Res<Own> {
         let base_flag = if self.base_for_others { ffi::Py_TPFLAGS_BASETYPE } else { 0 };
-        let flags = ffi::Py_TPFLAGS_DEFAULT as u64 | base_flag as u64 | self.flags;
+        let flags = ffi::Py_TPFLAGS_DEFAULT | base_flag | self.flags;
         let mut slots: Vec<ffi::PyType_Slot> =
             self.slots.iter().map(|(slot, pfunc)| ffi::PyType_Slot { slot: *slot, pfunc: *pfunc }).collect();
         slots.push(ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() });
@@ -39,11 +39,11 @@ impl Class<'_> {
         };
         match self.base {
             // SAFETY: a valid specification, whose texts and tables live for ever; a new reference or an exception.
-            None => unsafe { Own::from_result(ffi::PyType_FromSpec(&mut spec)) },
+            None => py::new_ref!(ffi::PyType_FromSpec(&mut spec)),
             Some(base) => {
                 let bases = crate::py::tuple(vec![base.to_own()])?;
                 // SAFETY: as above.
-                unsafe { Own::from_result(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr())) }
+                py::new_ref!(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))
             }
         }
     }
@@ -53,7 +53,7 @@ impl Class<'_> {
 #[inline]
 pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
     // SAFETY: a valid class; a new reference or an exception.
-    unsafe { Own::from_result(ffi::PyType_GenericAlloc(class, 0)) }
+    py::new_ref!(ffi::PyType_GenericAlloc(class, 0))
 }
 
 /// Frees an instance's memory and gives its reference to its class back.

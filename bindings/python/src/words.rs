@@ -81,7 +81,7 @@ pub(crate) fn void_pointer(address: u64) -> Res<Own> {
         find_void_pointer(py::import(c"ctypes")?.obj())?;
     }
     // SAFETY: the lock is held; a new reference or an exception.
-    let address = unsafe { Own::from_result(ffi::PyLong_FromUnsignedLongLong(address)) }?;
+    let address = py::new_ref!(ffi::PyLong_FromUnsignedLongLong(address))?;
     VOID_POINTER.get().call(&[address.obj()])
 }
 
@@ -108,11 +108,11 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
     // SAFETY: as above.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
-    let same = left.type_ptr() == right.type_ptr() && bits(left) == bits(right);
-    match operation {
-        ffi::Py_EQ if left.type_ptr() == right.type_ptr() => py::boolean(same).into_ptr(),
-        ffi::Py_NE if left.type_ptr() == right.type_ptr() => py::boolean(!same).into_ptr(),
-        // SAFETY: NotImplemented is always valid.
-        _ => unsafe { Obj::from_ptr(ffi::Py_NotImplemented()) }.to_own().into_ptr(),
-    }
+    let comparable = left.type_ptr() == right.type_ptr();
+    let result = match operation {
+        ffi::Py_EQ if comparable => py::boolean(bits(left) == bits(right)),
+        ffi::Py_NE if comparable => py::boolean(bits(left) != bits(right)),
+        _ => py::not_implemented(),
+    };
+    result.into_ptr()
 }
