@@ -17,13 +17,13 @@ fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
     if x.shape() != y.shape() {
         anyfn::bail!("ValueError", "x and y must have one shape, but got {:?} and {:?}", x.shape(), y.shape());
     }
-    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile, y excepted: see below.
-    let x = unsafe { x.as_slice::<f32>()? };
-    // SAFETY: the caller lends the tensor for the call and no one else uses it meanwhile.
-    let y = unsafe { y.as_mut_slice::<f32>()? };
-    if x.as_ptr_range().end > y.as_ptr() && y.as_ptr_range().end > x.as_ptr() && !x.is_empty() {
+    if x.shares_memory(&y) {
         anyfn::bail!("ValueError", "x and y must not share memory");
     }
+    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile.
+    let x = unsafe { x.as_slice::<f32>()? };
+    // SAFETY: the caller lends the tensor for the call; no one else uses it, nor is it x.
+    let y = unsafe { y.as_mut_slice::<f32>()? };
     for (x, y) in x.iter().zip(y) {
         *y += a * x;
     }

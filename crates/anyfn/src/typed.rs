@@ -171,7 +171,10 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
         // Writing to a string cannot fail.
         let _ = write!(text, "{}{i}: {arg}", if i == 0 { "" } else { ", " });
     }
-    let _ = write!(text, ") -> {}", F::result_schema());
+    let result = F::result_schema();
+    // All clients of the ABI show the absence of a result like this.
+    let result = if result.origin == "None" { "void".to_string() } else { result.to_string() };
+    let _ = write!(text, ") -> {result}");
     text
 }
 
