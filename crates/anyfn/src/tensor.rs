@@ -195,17 +195,42 @@ impl<'a> TensorView<'a> {
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         let Some(strides) = self.strides() else { return true };
+        if self.shape().contains(&0) {
+            return true;
+        }
         let mut expected = 1i64;
         for (extent, stride) in self.shape().iter().zip(strides).rev() {
-            if *extent == 0 {
-                return true;
-            }
             if *extent != 1 && *stride != expected {
                 return false;
             }
             expected = expected.saturating_mul(*extent);
         }
         true
+    }
+
+    /// Whether an element of one tensor may lie where one of the other does: the ranges of memory that they span meet.
+    pub fn shares_memory(&self, other: &TensorView<'_>) -> bool {
+        match (self.span(), other.span()) {
+            (Some((start, end)), Some((other_start, other_end))) => start < other_end && other_start < end,
+            _ => false,
+        }
+    }
+
+    /// Addresses of the first byte and behind the last one; `None` without elements.
+    fn span(&self) -> Option<(i128, i128)> {
+        let element = (i128::from(self.0.dtype.bits) * i128::from(self.0.dtype.lanes) + 7) / 8;
+        let (mut low, mut high, mut compact) = (0i128, 0i128, 1i128);
+        for (i, extent) in self.shape().iter().enumerate().rev() {
+            let last = i128::from(*extent) - 1;
+            if last < 0 {
+                return None;
+            }
+            let stride = self.strides().map_or(compact, |strides| i128::from(strides[i]));
+            *(if stride < 0 { &mut low } else { &mut high }) += last.saturating_mul(stride);
+            compact = compact.saturating_mul(last + 1);
+        }
+        let start = self.data().addr() as i128;
+        Some((start + low.saturating_mul(element), start.saturating_add((high + 1).saturating_mul(element))))
     }
 
     /// The elements as a slice.

@@ -99,6 +99,22 @@ fn loading_and_releasing_at_once() {
     assert!(registry::find("testing.nop").is_none());
 }
 
+#[test]
+fn a_library_that_was_built_again_is_a_new_one() {
+    let Some(first) = constant("rebuilt", "value", 1) else { return };
+    // Removed, as linkers do, so that the new file is another one.
+    std::fs::remove_file(support::scratch("rebuilt.so")).unwrap();
+    let second = constant("rebuilt", "value", 2).unwrap();
+    let value = |m: &Module| m.get_function("value").unwrap().call(()).unwrap().get::<i64>().unwrap();
+    assert_eq!((value(&first), value(&second)), (1, 2));
+
+    // Written over in place, the code that is loaded may have changed already.
+    let path = support::scratch("rebuilt.so");
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    fails(load(&path).map(drop), "RuntimeError", "the file has changed in place since it was loaded");
+}
+
 const CONTEXT: &str = r#"
 #include <anyfn/anyfn.h>
 ANYFN_DLL_EXPORT void* __tvm_ffi__library_ctx = NULL;

@@ -10,14 +10,13 @@ anyfn::export! {
         if x.shape() != y.shape() {
             anyfn::bail!("ValueError", "y: expected the shape of x, {:?}, but got {:?}", x.shape(), y.shape());
         }
-        // SAFETY: the caller lends x for the call and nothing writes it but this function, if x and y overlap: checked.
-        let x = unsafe { x.as_slice::<f32>()? };
-        // SAFETY: the caller lends y for the call and nothing else uses it.
-        let y = unsafe { y.as_mut_slice::<f32>()? };
-        let (from, to) = (x.as_ptr_range(), y.as_ptr_range());
-        if !x.is_empty() && from.start < to.end && to.start < from.end {
+        if x.shares_memory(&y) {
             anyfn::bail!("ValueError", "y: expected memory apart from that of x, but got an overlap");
         }
+        // SAFETY: the caller lends x for the call, and nothing writes it meanwhile.
+        let x = unsafe { x.as_slice::<f32>()? };
+        // SAFETY: the caller lends y for the call; nothing else uses it, nor is it part of x.
+        let y = unsafe { y.as_mut_slice::<f32>()? };
         for (x, y) in x.iter().zip(y) {
             *y += a * x;
         }

@@ -110,6 +110,9 @@ pub(crate) unsafe fn lookup_from_imports(
     let Some(found) = found else {
         anyfn::bail!("RuntimeError", "Cannot find function {name} in the imported modules or global registry.");
     };
-    let mut lookups = lookups.lock();
-    Ok(lookups.entry(name.to_owned()).or_insert(found).as_object().as_handle())
+    // Another thread may have been first; what is not kept is released after the lock.
+    let spare = found.clone();
+    let handle = lookups.lock().entry(name.to_owned()).or_insert(found).as_object().as_handle();
+    drop(spare);
+    Ok(handle)
 }

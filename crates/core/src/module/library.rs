@@ -31,11 +31,16 @@ const DOC: &str = "__tvm_ffi__doc_";
 /// What [`FUNCTION`] with a name must not become: the names of data.
 const DATA: &str = "_library_";
 
+/// What tells one content of a file from another: device, inode, size and time of change.
+pub(super) type Identity = (u64, u64, u64, (i64, i64));
+
 /// A library file in the process. There is one per file and it stays for ever, as the mapping does.
 pub(super) struct Mapped {
     pub(super) library: dl::Library,
     /// The file.
     pub(super) path: PathBuf,
+    /// Which content of the file it is.
+    pub(super) identity: Identity,
     /// Size of the import tree, if the file says.
     pub(super) import_tree_size: Option<u64>,
     /// Held while a module is made of the library.
@@ -64,10 +69,16 @@ static MAPPED: Mutex<Option<HashMap<usize, &'static Mapped>>> = Mutex::new(None)
 
 impl Mapped {
     /// The one entry of a library.
-    pub(super) fn entry(library: dl::Library, path: &Path, import_tree_size: Option<u64>) -> &'static Mapped {
+    pub(super) fn entry(
+        library: dl::Library,
+        path: &Path,
+        identity: Identity,
+        import_tree_size: Option<u64>,
+    ) -> &'static Mapped {
         let new = || Mapped {
             library,
             path: path.to_path_buf(),
+            identity,
             import_tree_size,
             loading: Mutex::new(()),
             lookups: Lookups::default(),

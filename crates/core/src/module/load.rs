@@ -153,7 +153,13 @@ fn visibility() -> Visibility {
 
 /// Opens the library so that it finds what it needs of the runtime.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped, String> {
-    let text = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    let identity = |m: &Metadata| (m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()));
+    let before = identity(before);
+    let known: Vec<_> = Mapped::all().into_iter().filter(|mapped| mapped.path == path).collect();
+    if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
+        return Ok(mapped);
+    }
+    let text = nth_name(path, known.len())?;
     let needed: Vec<&str> =
         facts.undefined.iter().map(String::as_str).filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
@@ -194,8 +200,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
     };
     let library = library.map_err(hint)?;
     let after = fs::metadata(path).map_err(|error| error.to_string())?;
-    let identity = |m: &Metadata| (m.dev(), m.ino(), m.size());
-    if identity(before) != identity(&after) {
+    if identity(&after) != before {
         return Err("the file was replaced while it was loaded; load it again".to_owned());
     }
     let missing = missing(&needed, Some(library), scope.as_deref());
@@ -205,7 +210,25 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
             listed(&missing)
         ));
     }
-    Ok(Mapped::entry(library, path, facts.import_tree_size))
+    let mapped = Mapped::entry(library, path, before, facts.import_tree_size);
+    if mapped.identity != before {
+        return Err("the file has changed in place since it was loaded, and with it perhaps the code that runs; write a new \
+                    file and rename it to this name instead"
+            .to_owned());
+    }
+    Ok(mapped)
+}
+
+/// The n-th way to spell a path.
+///
+/// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now. A
+/// library that was built again is a new library, so it gets a name that was not used before.
+fn nth_name(path: &Path, n: usize) -> Result<CString, String> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err("the path has no file name".to_owned());
+    };
+    let text = [dir.as_os_str().as_bytes(), &b"/.".repeat(n), b"/", name.as_bytes()].concat();
+    CString::new(text).map_err(|error| error.to_string())
 }
 
 /// The symbols that neither the process, nor the library with what it needs, nor the runtime has.

@@ -7,7 +7,11 @@
 //!
 //! **A library is never unmapped.** Nothing counts yet what of its code is still in use, so dropping the last handle of
 //! a module takes its registrations and its imports away and leaves the code where it is. Loading the same file again
-//! gives the same module as long as it lives, and a new one on the same code and static data afterwards.
+//! gives the same module as long as it lives, and a new one on the same code and static data afterwards. A file that was
+//! built again is another library, loaded beside the old one; one that was overwritten in place is refused.
+//!
+//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error), saving, and telling when code
+//! of a library is still in use.
 
 #[cfg(feature = "std")]
 mod context;
