@@ -39,6 +39,25 @@ pub static REGISTRATIONS: [Entry; 0] = [];
 
 /// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
 #[must_use]
+#[cfg(feature = "std")]
+pub fn intern(name: &str) -> &'static str {
+    use alloc::collections::BTreeSet;
+    use std::sync::{Mutex, PoisonError};
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(name) {
+        Some(known) => known,
+        None => {
+            let kept: &'static str = alloc::boxed::Box::leak(name.into());
+            names.insert(kept);
+            kept
+        }
+    }
+}
+
+/// Keeps a name for ever, for error texts of a function that is registered under it.
+#[must_use]
+#[cfg(not(feature = "std"))]
 pub fn intern(name: &str) -> &'static str {
     alloc::boxed::Box::leak(name.into())
 }

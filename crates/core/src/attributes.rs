@@ -101,7 +101,8 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     if unsafe { (*entry).type_index } != kTVMFFINone {
         bail!(
             "RuntimeError",
-            "TypeAttr `{}` is already registered for type index {type_index}",
+            "TypeAttr `{}` is already registered for type index {type_index}. To update the stored value, register a \
+             mutable container (e.g., Dict/List) once and mutate it in place on subsequent calls.",
             String::from_utf8_lossy(name)
         );
     }
@@ -112,7 +113,7 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     // SAFETY: as above.
     unsafe { (*entry).value = raw.value };
     // SAFETY: as above; from now on the entry does not change.
-    unsafe { AtomicI32::from_ptr(&raw mut (*entry).type_index) }.store(raw.type_index, Ordering::Release);
+    unsafe { type_cell(entry) }.store(raw.type_index, Ordering::Release);
     if at >= size {
         column.show_size(at + 1);
     }
@@ -133,13 +134,23 @@ pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
     let data = unsafe { AtomicPtr::from_ptr((&raw const column.data).cast_mut().cast::<*mut TVMFFIAny>()) };
     // SAFETY: the array was stored before the size that covers `at`.
     let entry = unsafe { data.load(Ordering::Acquire).add(at) };
-    // SAFETY: changed once, by an atomic store.
-    let set = unsafe { AtomicI32::from_ptr(&raw mut (*entry).type_index) }.load(Ordering::Acquire);
-    if set == kTVMFFINone {
+    // SAFETY: an entry of a column, which lives for ever.
+    if unsafe { type_cell(entry) }.load(Ordering::Acquire) == kTVMFFINone {
         return None;
     }
     // SAFETY: an entry that is set does not change and lives for ever.
     Some(unsafe { &*entry })
+}
+
+/// The type index of an entry, which changes once.
+///
+/// # Safety
+/// The entry must be of a column's array: those live for ever.
+unsafe fn type_cell(entry: *mut TVMFFIAny) -> &'static AtomicI32 {
+    // SAFETY: the caller guarantees a live entry.
+    let cell = unsafe { &raw mut (*entry).type_index };
+    // SAFETY: as above; the type index is changed by atomic stores only.
+    unsafe { AtomicI32::from_ptr(cell) }
 }
 
 impl Column {

@@ -83,7 +83,7 @@ fn word(bytes: &[u8], at: usize) -> i64 {
 /// Makes an integer of whole words: an int where it fits, else a BigInt without words that only repeat the sign.
 pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
     if !bytes.len().is_multiple_of(WORD) {
-        bail!("ValueError", "an integer is made of whole words of {WORD} bytes, got {} bytes", bytes.len());
+        bail!("ValueError", "BigInt content must contain whole 64-bit words");
     }
     let mut count = bytes.len() / WORD;
     // The last word can go when the one before it has the same sign and it only repeats that.

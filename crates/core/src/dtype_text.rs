@@ -10,7 +10,7 @@ use anyfn::abi::{
     kDLFloat8_e3m4, kDLFloat8_e4m3, kDLFloat8_e4m3b11fnuz, kDLFloat8_e4m3fn, kDLFloat8_e4m3fnuz,
     kDLFloat8_e5m2, kDLFloat8_e5m2fnuz, kDLFloat8_e8m0fnu, kDLInt, kDLOpaqueHandle, kDLUInt,
 };
-use anyfn::{Error, Result, bail};
+use anyfn::{Error, PackedFunc, Result, bail};
 
 /// First code of custom data types, which have their names from the global functions `dtype.get_custom_type_*`.
 const CUSTOM_BEGIN: u8 = 129;
@@ -30,7 +30,7 @@ const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("4_e2m1fn", kDLFloat4_e2m1fn, 4),
 ];
 
-/// Names, long and short: name, code, bits when none are given.
+/// Names, long and short: name, code, bits when none are given (0: they must be given).
 const NAMES: &[(&str, u8, u8)] = &[
     ("uint", kDLUInt, 32),
     ("int", kDLInt, 32),
@@ -38,12 +38,14 @@ const NAMES: &[(&str, u8, u8)] = &[
     ("float", kDLFloat, 32),
     ("handle", kDLOpaqueHandle, 64),
     ("bool", kDLBool, 8),
-    ("u", kDLUInt, 32),
-    ("i", kDLInt, 32),
-    ("bf", kDLBfloat, 16),
-    ("fp", kDLFloat, 32),
-    ("f", kDLFloat, 32),
+    ("u", kDLUInt, 0),
+    ("i", kDLInt, 0),
+    ("bf", kDLBfloat, 0),
+    ("f", kDLFloat, 0),
 ];
+
+/// Bits of a custom data type when none are given.
+const CUSTOM_BITS: u8 = 32;
 
 /// The data type that stands for no value.
 const VOID: DLDataType = DLDataType { code: kDLOpaqueHandle, bits: 0, lanes: 0 };
@@ -69,8 +71,11 @@ pub(crate) fn print(dtype: DLDataType) -> Result<String> {
     } else if let Some((name, ..)) = SMALL_FLOATS.iter().find(|(_, small, _)| *small == code) {
         text = format!("float{name}");
     } else if code >= CUSTOM_BEGIN {
-        let name = anyfn::registry::get("dtype.get_custom_type_name")?.call((i64::from(code),))?;
-        text = format!("custom[{}]{bits}", name.get::<&str>()?);
+        let name = custom("dtype.get_custom_type_name")?.call((i64::from(code),))?;
+        text = format!("custom[{}]", name.get::<&str>()?);
+        if bits != CUSTOM_BITS {
+            text.push_str(&bits.to_string());
+        }
     } else {
         bail!("ValueError", "DLDataType contains unknown type_code={code}");
     }
@@ -90,13 +95,18 @@ fn unknown(text: &str) -> Error {
     anyfn::error!("ValueError", "unknown dtype `{text}`")
 }
 
+/// The function of the process that knows custom data types.
+fn custom(name: &str) -> Result<PackedFunc> {
+    match anyfn::registry::find(name) {
+        Some(function) => Ok(function),
+        None => bail!("ValueError", "Function {name} not found"),
+    }
+}
+
 /// Parses a data type.
 pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if text.is_empty() || text == "void" {
         return Ok(VOID);
-    }
-    if text == "bool" {
-        return Ok(DLDataType { code: kDLBool, bits: 8, lanes: 1 });
     }
     if let Some(rest) = text.strip_prefix("custom[") {
         return parse_custom(text, rest);
@@ -104,58 +114,81 @@ pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if let Some(dtype) = parse_small_float(text) {
         return dtype;
     }
-    let Some(&(name, code, bits)) = NAMES.iter().find(|(name, ..)| text.starts_with(name)) else {
+    let Some(&(name, code, default_bits)) = NAMES.iter().find(|(name, ..)| text.starts_with(name)) else {
         return Err(unknown(text));
     };
-    let rest = &text[name.len()..];
-    // The short names mean nothing without their bits.
-    if rest.is_empty() && name.len() <= 2 {
-        return Err(unknown(text));
+    let (bits, rest) = split_bits(text, &text[name.len()..])?;
+    match bits.unwrap_or(default_bits) {
+        0 => Err(unknown(text)),
+        bits => Ok(DLDataType { code, bits, lanes: parse_lanes(text, rest)? }),
     }
-    parse_bits_and_lanes(text, rest, code, bits)
 }
 
 /// Floats such as `float8_e4m3fn` and `fp4_e2m1fn`; `None` if the text is none of them.
 fn parse_small_float(text: &str) -> Option<Result<DLDataType>> {
     let rest = ["float", "fp", "f"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
+    let (width, _) = rest.split_once('_').filter(|(width, _)| ["8", "6", "4"].contains(width))?;
     // The longest name that fits, as some names begin with others.
     let fits = SMALL_FLOATS.iter().filter(|(name, ..)| rest.starts_with(name));
-    let &(name, code, bits) = fits.max_by_key(|(name, ..)| name.len())?;
+    let unknown = || anyfn::error!("ValueError", "unknown float{width} type `{text}`");
+    let Some(&(name, code, bits)) = fits.max_by_key(|(name, ..)| name.len()) else {
+        return Some(Err(unknown()));
+    };
     let rest = &rest[name.len()..];
-    // Two of these floats in a byte are also written with an underscore: `float4_e2m1fn_x2`.
-    let rest = rest.strip_prefix('_').filter(|lanes| lanes.starts_with('x')).unwrap_or(rest);
-    Some(parse_lanes(rest).map(|lanes| DLDataType { code, bits, lanes }).ok_or_else(|| unknown(text)))
+    // Two floats of four bits in a byte are also written with an underscore: `float4_e2m1fn_x2`.
+    let packed = rest.strip_prefix('_').filter(|rest| code == kDLFloat4_e2m1fn && rest.starts_with('x'));
+    let lanes = packed.unwrap_or(rest);
+    if !lanes.is_empty() && !lanes.starts_with('x') {
+        return Some(Err(unknown()));
+    }
+    Some(parse_lanes(text, lanes).map(|lanes| DLDataType { code, bits, lanes }))
 }
 
+/// `custom[<name>]<bits>`, with the code that the process gives the name.
 fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
+    let find_code = custom("dtype.get_custom_type_code")?;
     let Some((name, rest)) = rest.split_once(']') else { return Err(unknown(text)) };
-    let code = anyfn::registry::get("dtype.get_custom_type_code")?.call((name,))?;
-    let code = code.get::<u8>()?;
-    parse_bits_and_lanes(text, rest, code, 0)
+    let code = find_code.call((name,))?.get::<u8>()?;
+    let (bits, rest) = split_bits(text, rest)?;
+    Ok(DLDataType { code, bits: bits.unwrap_or(CUSTOM_BITS), lanes: parse_lanes(text, rest)? })
 }
 
-/// Parses `<bits>[x<lanes>]`.
-fn parse_bits_and_lanes(text: &str, rest: &str, code: u8, default_bits: u8) -> Result<DLDataType> {
+/// Splits the number of bits off, if there is one.
+fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
-    let bits =
-        if digits.is_empty() { Some(default_bits) } else { digits.parse().ok().filter(|bits| *bits > 0) };
-    match (bits, parse_lanes(rest)) {
-        (Some(bits), Some(lanes)) => Ok(DLDataType { code, bits, lanes }),
-        _ => Err(unknown(text)),
+    if digits.is_empty() {
+        return Ok((None, rest));
+    }
+    match digits.parse() {
+        Ok(bits) => Ok((Some(bits), rest)),
+        Err(_) => bail!("ValueError", "Bits value {digits} is out of range for uint8_t in dtype '{text}'"),
     }
 }
 
 /// Parses nothing, `x<lanes>`, or `xvscalex<lanes>`.
-fn parse_lanes(text: &str) -> Option<u16> {
-    if text.is_empty() {
-        return Some(1);
+fn parse_lanes(text: &str, rest: &str) -> Result<u16> {
+    if rest.is_empty() {
+        return Ok(1);
     }
-    let text = text.strip_prefix('x')?;
-    let number = |digits: &str| digits.parse::<i16>().ok().filter(|n| *n > 0 && !digits.starts_with('+'));
-    match text.strip_prefix("vscalex") {
-        Some(digits) => number(digits).map(|lanes| (-lanes) as u16),
-        // Up to the largest unsigned 16-bit number that does not read as a multiple of the vector length.
-        None => number(text).map(|lanes| lanes as u16),
+    let Some(rest) = rest.strip_prefix('x') else { return Err(unknown(text)) };
+    let (scalable, rest) = match rest.strip_prefix("vscalex") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    if digits.bytes().all(|digit| digit == b'0') {
+        bail!("ValueError", "Invalid lanes specification in dtype '{text}'. Lanes must be a positive integer.");
+    }
+    if !rest.is_empty() {
+        return Err(unknown(text));
+    }
+    // More lanes would read as a multiple of the vector length: the number is signed where it is used.
+    match digits.parse::<u16>() {
+        Ok(lanes) if lanes > i16::MAX as u16 => {
+            bail!("ValueError", "Lanes value {lanes} is more than {} in dtype '{text}'", i16::MAX)
+        }
+        Ok(lanes) => Ok(if scalable { lanes.wrapping_neg() } else { lanes }),
+        Err(_) => bail!("ValueError", "Lanes value {digits} is out of range for uint16_t in dtype '{text}'"),
     }
 }
 
@@ -173,7 +206,6 @@ mod tests {
         check("float32", kDLFloat, 32, 1);
         check("float", kDLFloat, 32, 1);
         check("f32", kDLFloat, 32, 1);
-        check("fp16", kDLFloat, 16, 1);
         check("i8", kDLInt, 8, 1);
         check("u8", kDLUInt, 8, 1);
         check("uint64x4", kDLUInt, 64, 4);
@@ -224,12 +256,27 @@ mod tests {
 
     #[test]
     fn what_is_no_data_type_is_named() {
-        for text in
-            ["complex64", "float32x", "float32x0", "f", "i", "float32y", "x4", "float999", "int8x99999", "é"]
-        {
+        let check = |text: &str, message: &str| {
             let error = parse(text).unwrap_err();
-            assert_eq!((error.kind(), error.message()), ("ValueError", &*format!("unknown dtype `{text}`")));
+            assert_eq!((error.kind(), error.message()), ("ValueError", message));
+        };
+        for text in
+            ["complex64", "f", "i", "fp16", "float32y", "x4", "é", "float16x2x2", "int+8", "int0", "int 8"]
+        {
+            check(text, &format!("unknown dtype `{text}`"));
         }
+        for text in ["float32x", "float32x0", "int8x-1", "int8x+2", "float32xvscalex", "float4_e2m1fnx"] {
+            let message =
+                format!("Invalid lanes specification in dtype '{text}'. Lanes must be a positive integer.");
+            check(text, &message);
+        }
+        check("float8_e4m3fn_x2", "unknown float8 type `float8_e4m3fn_x2`");
+        check("float8_e4m3fn16", "unknown float8 type `float8_e4m3fn16`");
+        check("float4_e2m1fn_", "unknown float4 type `float4_e2m1fn_`");
+        check("float999", "Bits value 999 is out of range for uint8_t in dtype 'float999'");
+        check("int8x99999", "Lanes value 99999 is out of range for uint16_t in dtype 'int8x99999'");
+        check("int8x40000", "Lanes value 40000 is more than 32767 in dtype 'int8x40000'");
+        check("custom[foo]8", "Function dtype.get_custom_type_code not found");
         let complex = DLDataType { code: 5, bits: 64, lanes: 1 };
         assert_eq!(print(complex).unwrap_err().message(), "DLDataType contains unknown type_code=5");
     }

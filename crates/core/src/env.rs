@@ -96,7 +96,7 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
         b"PyErr_CheckSignals" => &CHECK_SIGNALS,
         b"PyGILState_Ensure" => &ENSURE_GIL,
         b"PyGILState_Release" => &RELEASE_GIL,
-        _ => bail!("ValueError", "Unknown env C API {}", String::from_utf8_lossy(name)),
+        _ => bail!("ValueError", "Unknown env API {}", String::from_utf8_lossy(name)),
     };
     cell.store(symbol, Ordering::Release);
     Ok(())

@@ -119,7 +119,7 @@ pub(crate) fn names() -> Vec<&'static [u8]> {
 /// The metadata of a function: what was registered, else its own signature, else that it is a function.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
-        bail!("RuntimeError", "Global Function `{}` is not found", lossy(name));
+        bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
     };
     let registered = ENTRIES.get(name).and_then(|entry| entry.metadata.get());
     if let Some(text) = registered {

@@ -127,7 +127,7 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     }
     let alignment = require.alignment as u64;
     if alignment > 1 && !first_byte(&tensor).is_multiple_of(alignment) {
-        bail!("RuntimeError", "FromDLPack: Data is not aligned to {alignment} bytes");
+        bail!("RuntimeError", "FromDLPack: Data is not aligned to {alignment} bytes.");
     }
     if tensor.strides.is_null() {
         let mut extents = compact;
@@ -139,7 +139,7 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     // SAFETY: the caller guarantees the strides.
     let strides = unsafe { core::slice::from_raw_parts(tensor.strides, shape.len()) };
     if require.contiguous && !is_contiguous(shape, strides) {
-        bail!("RuntimeError", "FromDLPack: Tensor is not contiguous: shape {shape:?}, strides {strides:?}");
+        bail!("RuntimeError", "FromDLPack: Tensor is not contiguous.");
     }
     Ok((tensor, Box::default()))
 }
@@ -184,11 +184,11 @@ fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
 }
 
 fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
+    if shape.contains(&0) {
+        return true;
+    }
     let mut expected = 1i64;
     for (extent, stride) in shape.iter().zip(strides).rev() {
-        if *extent == 0 {
-            return true;
-        }
         // The stride of an extent of one is never used.
         if *extent != 1 && *stride != expected {
             return false;
@@ -301,11 +301,14 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     let Some(allocator) = env::allocator() else {
         bail!(
             "RuntimeError",
-            "TVMFFIEnvTensorAlloc: no allocator of tensors is set, see TVMFFIEnvSetDLPackManagedTensorAllocator"
+            "TVMFFIEnvTensorAlloc: allocator is nullptr, likely because TVMFFIEnvSetDLPackManagedTensorAllocator has \
+             not been called."
         );
     };
     // SAFETY: the caller guarantees the prototype.
-    unsafe { shape_of(&*prototype) }?;
+    let described = unsafe { *prototype };
+    // SAFETY: as above, its shape too.
+    unsafe { shape_of(&described) }?;
     let mut failure: Option<Error> = None;
     let mut made: *mut DLManagedTensorVersioned = ptr::null_mut();
     // SAFETY: the allocator's own contract; `set_error` gets the address of `failure`, which outlives the call.

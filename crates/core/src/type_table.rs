@@ -360,8 +360,10 @@ pub(crate) fn lineage(info: &'static TVMFFITypeInfo) -> impl Iterator<Item = &'s
     let ancestors = (0..info.type_depth as usize).filter_map(|depth| {
         // SAFETY: the array has as many elements as the type has ancestors.
         let ancestor = unsafe { info.type_ancestors.add(depth) };
-        // SAFETY: as above; types live for ever.
-        unsafe { (*ancestor).as_ref() }
+        // SAFETY: as above.
+        let ancestor = unsafe { *ancestor };
+        // SAFETY: types live for ever.
+        unsafe { ancestor.as_ref() }
     });
     ancestors.chain(core::iter::once(info))
 }
@@ -379,12 +381,7 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
     // SAFETY: the names of registered fields live for ever.
     let has = |info: &TVMFFITypeInfo| fields(info).iter().any(|known| unsafe { known.name.as_slice() } == name);
     if has(info) {
-        bail!(
-            "InternalError",
-            "Field \"{}\" is already registered for type \"{}\"",
-            lossy(name),
-            key_text(info)
-        );
+        bail!("InternalError", "Duplicate field name \"{}\" in type \"{}\"", lossy(name), key_text(info));
     }
     if let Some(ancestor) = lineage(info).find(|ancestor| !ptr::eq(*ancestor, info) && has(ancestor)) {
         sys::warn(&format!(

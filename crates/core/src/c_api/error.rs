@@ -10,7 +10,7 @@ use anyfn::__private::trampoline;
 use anyfn::abi::{TVMFFIByteArray, TVMFFIObjectHandle, kTVMFFIError};
 use anyfn::{Error, ObjectRef, bail};
 
-use super::{bytes, object, out};
+use super::{bytes, out};
 use crate::{backtrace, raised};
 
 #[unsafe(no_mangle)]
@@ -140,8 +140,7 @@ unsafe fn create(
             bail!("TypeError", "{this}: argument `cause_chain` is no error but `{}`", cause.type_key());
         }
         // SAFETY: the caller guarantees NULL or a valid handle.
-        let context =
-            if context.is_null() { None } else { Some(unsafe { object(this, "extra_context", context) }?) };
+        let context = unsafe { ObjectRef::from_borrowed_or_null(context) };
         match Error::try_from_texts(kind, message, trace, cause, context) {
             Some(error) => result.write(error.into_object().into_handle()),
             None => short_of_memory = true,

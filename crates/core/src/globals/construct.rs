@@ -57,19 +57,21 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     }
     let takes = positions(&fields).count();
     if by_position.len() > takes {
+        let given = by_position.len();
         bail!(
             "TypeError",
-            "{key}.__init__() takes {takes} positional arguments but {} were given",
-            by_position.len()
+            "{key}.__ffi_init__() takes at most {takes} positional argument(s), but {given} were given"
         );
     }
     for pair in by_name.chunks_exact(2) {
-        let name = pair[0].get::<&str>()?;
+        let Ok(name) = pair[0].get::<&str>() else {
+            bail!("TypeError", "Cannot convert from type `{}` to `str`", pair[0].type_key());
+        };
         let known = fields.iter().position(|field| text(&field.name) == name);
         match known.filter(|at| !has(fields[*at], kTVMFFIFieldFlagBitMaskInitOff)) {
-            None => bail!("TypeError", "{key}.__init__() got an unexpected keyword argument '{name}'"),
+            None => bail!("TypeError", "{key}.__ffi_init__() got an unexpected keyword argument '{name}'"),
             Some(at) if values[at].is_some() => {
-                bail!("TypeError", "{key}.__init__() got multiple values for argument '{name}'")
+                bail!("TypeError", "{key}.__ffi_init__() got multiple values for argument '{name}'")
             }
             Some(at) => values[at] = Some(&pair[1]),
         }
@@ -77,7 +79,7 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     let object = new_object(info, key)?;
     for (field, value) in fields.iter().zip(values) {
         match value {
-            Some(value) => set_field(&object, field, value)?,
+            Some(value) => set_field(&object, field, value).map_err(|error| in_field(&error, key, field))?,
             None => set_default(&object, field, key)?,
         }
     }
@@ -102,8 +104,8 @@ fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &
     let at = args.iter().position(|arg| arg.as_object().is_some_and(|object| object.ptr_eq(&sentinel)));
     let Some(at) = at else { return Ok((args, &[])) };
     let by_name = &args[at + 1..];
-    if by_name.len() % 2 != 0 {
-        bail!("TypeError", "{key}.__init__() got a keyword argument without a value");
+    if !by_name.len().is_multiple_of(2) {
+        bail!("TypeError", "{key}.__ffi_init__() KWARGS requires an even number of key-value arguments");
     }
     Ok((&args[..at], by_name))
 }
@@ -138,12 +140,23 @@ fn function(value: &TVMFFIAny) -> Result<PackedFunc> {
     unsafe { AnyView::from_raw(*value) }.get::<PackedFunc>()
 }
 
+/// Says which field an error is about; the kind and the trace stay.
+#[cold]
+fn in_field(error: &Error, key: &str, field: &TVMFFIFieldInfo) -> Error {
+    let message = alloc::format!("{key}.__ffi_init__() field '{}':\n  {}", text(&field.name), error.message());
+    let (kind, trace) = (error.kind().as_bytes(), error.backtrace());
+    let cause = error.cause().map(Error::into_object);
+    let renamed = Error::try_from_texts(kind, message.as_bytes(), trace.as_bytes(), cause, error.context());
+    renamed.unwrap_or_else(|| error.clone())
+}
+
 fn set_default(object: &ObjectRef, field: &TVMFFIFieldInfo, key: &str) -> Result<()> {
     if !has(field, kTVMFFIFieldFlagBitMaskHasDefault) {
         if has(field, kTVMFFIFieldFlagBitMaskInitOff) {
             return Ok(());
         }
-        bail!("TypeError", "{key}.__init__() missing required argument: '{}'", text(&field.name));
+        let only = if has(field, kTVMFFIFieldFlagBitMaskKwOnly) { "keyword-only " } else { "" };
+        bail!("TypeError", "{key}.__ffi_init__() missing required {only}argument: '{}'", text(&field.name));
     }
     let default = &field.default_value_or_factory;
     if has(field, kTVMFFIFieldFlagBitMaskDefaultFromFactory) {

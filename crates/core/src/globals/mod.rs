@@ -8,6 +8,8 @@ mod modules;
 
 use core::ffi::c_void;
 
+use alloc::vec::Vec;
+
 use anyfn::abi::{TVMFFISafeCallType, kTVMFFIObject};
 use anyfn::{
     Any, Args, Bytes, Names, ObjectRef, PackableFn, PackedFunc, Result, Shape, String, TypedPackedFunc, bail,
@@ -82,15 +84,11 @@ fn from_extern_c(data: *mut c_void, safe_call: *mut c_void, deleter: *mut c_void
 
 /// A shape of integers.
 fn shape(args: Args<'_>) -> Result<Any> {
-    let mut extents = alloc::vec::Vec::with_capacity(args.len());
-    for (index, view) in args.as_slice().iter().enumerate() {
+    let mut extents = Vec::with_capacity(args.len());
+    for view in args.as_slice() {
         match view.get::<i64>() {
             Ok(extent) => extents.push(extent),
-            Err(_) => bail!(
-                "ValueError",
-                "Expected shape to take list of int arguments, but argument #{index} is `{}`",
-                view.type_key()
-            ),
+            Err(_) => bail!("ValueError", "Expect shape to take list of int arguments"),
         }
     }
     Any::new(Shape::from(&extents[..]))
@@ -125,12 +123,7 @@ pub(crate) fn kwargs() -> Result<ObjectRef> {
     sentinel(&KWARGS)
 }
 
-/// Keys of all types, as an Array.
-fn type_keys() -> Result<Any> {
-    let keys = type_table::keys();
-    let mut values = alloc::vec::Vec::with_capacity(keys.len());
-    for key in keys {
-        values.push(crate::value::string(key)?);
-    }
-    anyfn::registry::get("ffi.Array")?.call(&values[..])
+/// Keys of all types.
+fn type_keys() -> Result<Vec<String>> {
+    type_table::keys().into_iter().map(|key| crate::value::string(key)?.get::<String>()).collect()
 }

@@ -138,8 +138,10 @@ impl Objects {
     /// An object must be at the address, live for `'a`.
     unsafe fn count<'a>(address: u64) -> &'a AtomicU64 {
         let object: *mut TVMFFIObject = ptr::with_exposed_provenance_mut(address as usize);
-        // SAFETY: the caller guarantees the object; its count is changed by atomic operations only.
-        unsafe { AtomicU64::from_ptr(&raw mut (*object).combined_ref_count) }
+        // SAFETY: the caller guarantees the object.
+        let count = unsafe { &raw mut (*object).combined_ref_count };
+        // SAFETY: as above; its count is changed by atomic operations only.
+        unsafe { AtomicU64::from_ptr(count) }
     }
 }
 
@@ -266,7 +268,10 @@ mod tests {
 
     #[test]
     fn readers_race_with_a_writer() {
-        loom::model(|| {
+        // All interleavings take minutes; three switches of threads at bad moments find what there is to find.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let (first, second) = (Thing::new(), Thing::new());
             let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
             // SAFETY: a new thing has one reference, which the slot gets.
@@ -298,7 +303,9 @@ mod tests {
 
     #[test]
     fn the_reserve_is_topped_up_in_time() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
             let thing = Thing::new();
             let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
             // SAFETY: a new thing has one reference, which the slot gets.

@@ -1,0 +1,77 @@
+//! Every C function, called as C code calls it: what it does, and that what can be wrong is an error.
+
+// SAFETY of all calls below: arguments are what the ABI asks for, or NULL, which it checks. What a test frees it has
+// made. Blocks are not commented one by one: that would be this sentence a few hundred times.
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::missing_safety_doc,
+    unsafe_op_in_unsafe_fn,
+    reason = "see above"
+)]
+
+use anyfn_core as _;
+
+mod env;
+mod error;
+mod function;
+mod object;
+mod once;
+mod tensor;
+mod types;
+mod value;
+
+use core::ffi::c_int;
+use std::ptr;
+
+use anyfn::abi::{TVMFFIAny, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIObject, TVMFFIObjectHandle};
+use anyfn::{Any, Error, ObjectRef};
+
+/// The error that a call has raised, which must have failed.
+#[track_caller]
+fn failed(code: c_int) -> (String, String) {
+    assert_eq!(code, -1);
+    raised()
+}
+
+fn raised() -> (String, String) {
+    let error = Error::take_raised();
+    (error.kind().into(), error.message().into())
+}
+
+/// Checks that a call has failed with this error.
+#[track_caller]
+fn expect(code: c_int, kind: &str, message: &str) {
+    let (got_kind, got_message) = failed(code);
+    assert_eq!((&*got_kind, &*got_message), (kind, message));
+}
+
+/// Checks that a call has failed because an argument was NULL.
+#[track_caller]
+fn expect_null(code: c_int, function: &str, argument: &str) {
+    expect(code, "ValueError", &format!("{function}: argument `{argument}` is NULL"));
+}
+
+fn bytes(text: &str) -> TVMFFIByteArray {
+    TVMFFIByteArray::from_slice(text.as_bytes())
+}
+
+fn owned(handle: TVMFFIObjectHandle) -> ObjectRef {
+    unsafe { ObjectRef::from_owned_or_null(handle) }.expect("a handle")
+}
+
+fn value(raw: TVMFFIAny) -> Any {
+    unsafe { Any::from_raw(raw) }
+}
+
+/// Address of an object's content.
+fn content<T>(object: &ObjectRef) -> *mut T {
+    unsafe { object.as_handle().cast::<TVMFFIObject>().add(1).cast() }
+}
+
+fn error_cell(error: &ObjectRef) -> &TVMFFIErrorCell {
+    unsafe { &*content(error) }
+}
+
+/// A byte array that says it has bytes where there are none.
+const BROKEN: TVMFFIByteArray = TVMFFIByteArray { data: ptr::null(), size: 3 };
