@@ -23,7 +23,7 @@ int main(void) {
                  "F='%s%s%s' && S=\"${F%%/*}\" && C='%s' && cd '%s' && "
                  "$C -O1 -DLINKED_TO_NO_RUNTIME -I \"$S/../include\" \"$F\" -o local_scope_host -ldl && "
                  "$C -O2 -shared -fPIC -I \"$S/../include\" \"$S/../../../examples/kernels/saxpy.c\" "
-                 "-o local_scope_kernel.so && "
+                 "-o local_scope_kernel.so && cp local_scope_kernel.so local_scope_copy.so && "
                  "echo 'int TVMFFIFunctionCall(void) { return 0; }' > local_scope_other.c && "
                  "$C -shared -fPIC local_scope_other.c -o liblocal_scope_other.so",
                  __FILE__[0] == '/' ? "" : cwd, __FILE__[0] == '/' ? "" : "/", __FILE__, compiler, dir);
@@ -87,8 +87,8 @@ static int message_has(const char* part) {
 }
 
 int main(int argc, char** argv) {
-  char kernel[4096], other[4096];
-  TVMFFIAny args[3], module, function, result;
+  char kernel[4096], copy[4096], other[4096];
+  TVMFFIAny args[3], module, function, call_back, result;
   CHECK(argc == 3);
   void* runtime = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
   if (runtime == NULL) fprintf(stderr, "%s\n", dlerror());
@@ -112,15 +112,23 @@ int main(int argc, char** argv) {
   /* Nothing became global. */
   CHECK(dlsym(RTLD_DEFAULT, "TVMFFIFunctionCall") == NULL);
   CHECK(dlsym(RTLD_DEFAULT, "__tvm_ffi_saxpy") == NULL);
-  api->TVMFFIObjectDecRef(function.v_obj);
+  args[1] = text("call_back");
+  CHECK(call_global("ffi.ModuleGetFunction", args, 3, &call_back) == 0 && call_back.type_index == kTVMFFIFunction);
   api->TVMFFIObjectDecRef(module.v_obj);
 
   /* With another runtime that is global, a new library would get that one's functions: refused, with both names. */
   (void)snprintf(other, sizeof(other), "%s/liblocal_scope_other.so", argv[2]);
   CHECK(dlopen(other, RTLD_NOW | RTLD_GLOBAL) != NULL);
-  args[0] = text(kernel);
+  (void)snprintf(copy, sizeof(copy), "%s/local_scope_copy.so", argv[2]);
+  args[0] = text(copy);
   CHECK(call_global("ffi.ModuleLoadFromFile", args, 1, &module) == -1 && message_has("liblocal_scope_other.so"));
   CHECK(call_global("ffi.ModuleLoadFromFile", args, 1, &module) == -1 && message_has("libanyfn.so"));
+  /* The one that was loaded before stays with ours, in functions too that it has not called so far. */
+  args[0] = function;
+  memset(&result, 0, sizeof(result));
+  CHECK(api->TVMFFIFunctionCall(call_back.v_obj, args, 2, &result) == -1 && message_has("Expected 3 but got 1"));
+  api->TVMFFIObjectDecRef(function.v_obj);
+  api->TVMFFIObjectDecRef(call_back.v_obj);
   return 0;
 }
 

@@ -32,6 +32,20 @@ impl Library {
         NonNull::new(handle).map(Library).ok_or_else(error_text)
     }
 
+    /// Like [`Library::open`], with all symbols bound at once if they can be.
+    ///
+    /// # Safety
+    /// As [`Library::open`].
+    pub(super) unsafe fn open_bound(path: &CStr) -> Result<Library, String> {
+        // SAFETY: the path is NUL-terminated; the caller vouches for the library.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        match NonNull::new(handle) {
+            Some(handle) => Ok(Library(handle)),
+            // SAFETY: as the caller vouches. No code of the library has run so far.
+            None => unsafe { Self::open(path) },
+        }
+    }
+
     /// The library of this name or path, if it is in the process already.
     pub(super) fn find(path: &CStr) -> Option<Library> {
         const FLAGS: c_int = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;

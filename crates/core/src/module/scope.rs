@@ -30,8 +30,9 @@ pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<Library, Str
     let file = memory_file(&image(library, runtime, soname.as_bytes()))
         .map_err(|e| format!("cannot make a file in memory: {e}"))?;
     let path = unique_path(file.as_raw_fd(), count)?;
+    // Bound at once, since a runtime that becomes global later would be found before ours.
     // SAFETY: the generated library has no code; the caller vouches for `library`.
-    unsafe { Library::open(&path) }?;
+    unsafe { Library::open_bound(&path) }?;
     match Library::find(library) {
         Some(library) => Ok(library),
         None => Err("the library is not where the dynamic loader has just put it".to_string()),
