@@ -47,19 +47,19 @@ fn call_kept(args: Args<'_>) -> Result<Any> {
 }
 
 /// Calls the kept function on another thread and waits for it.
-#[register("testing.call_kept_on_thread")]
+#[register("testing.call_kept_on_thread", blocking)]
 fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&kept()?, &owned(args, 0))
 }
 
 /// Calls `f` with the arguments behind it on another thread and waits for it.
-#[register("testing.apply_on_thread")]
+#[register("testing.apply_on_thread", blocking)]
 fn apply_on_thread(args: Args<'_>) -> Result<Any> {
     on_thread(&args.get::<PackedFunc>(0)?, &owned(args, 1))
 }
 
 /// Calls `f(i)` for i from 0 to `threads` - 1, each on a thread of its own; sum of the results.
-#[register("testing.apply_on_threads")]
+#[register("testing.apply_on_threads", blocking)]
 fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
     thread::scope(|scope| {
         let started: Vec<_> = (0..threads)
