@@ -8,9 +8,10 @@
 //!
 //! The reference count of an object in a slot is therefore larger than the number of its holders.
 
+use core::ffi::c_void;
 use core::marker::PhantomData;
 use core::ptr;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
@@ -157,32 +158,37 @@ impl Counted for Objects {
 }
 
 /// A cell with one object or none; see the module.
-pub(crate) struct Slot(RawSlot<AtomicU64, Objects, RESERVE>);
+pub(crate) struct Slot {
+    raw: RawSlot<AtomicU64, Objects, RESERVE>,
+    /// The object's address as it is. Nothing reads it but leak checkers, who do not know it in the word.
+    plain: AtomicPtr<c_void>,
+}
 
 impl Slot {
     /// An empty slot.
     pub(crate) const fn new() -> Self {
-        Slot(RawSlot::with(AtomicU64::new(0)))
+        Slot { raw: RawSlot::with(AtomicU64::new(0)), plain: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// The object, with a reference of its own. Never waits.
     #[inline]
     pub(crate) fn get(&self) -> Option<ObjectRef> {
-        let address = self.0.get();
+        let address = self.raw.get();
         // SAFETY: 0, or the address of an object to which the slot has given a reference.
         unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(address as usize)) }
     }
 
     /// Whether there is an object at this moment.
     pub(crate) fn is_set(&self) -> bool {
-        address(Word::load(&self.0.word)) != 0
+        address(Word::load(&self.raw.word)) != 0
     }
 
     /// Puts an object in, or none, and gives what was there.
     pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
-        let new = new.map_or(0, |object| object.into_handle().expose_provenance() as u64);
+        let new = new.map_or(ptr::null_mut(), ObjectRef::into_handle);
         // SAFETY: `new` comes with its reference.
-        let old = unsafe { self.0.swap(new) };
+        let old = unsafe { self.raw.swap(new.expose_provenance() as u64) };
+        self.plain.store(new, Ordering::Relaxed);
         // SAFETY: 0, or the address of an object whose reference passes to us.
         unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(old as usize)) }
     }
