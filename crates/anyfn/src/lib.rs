@@ -73,7 +73,7 @@ pub use schema::Schema;
 pub use shape::Shape;
 pub use string::{Bytes, String};
 pub use tensor::{Element, Tensor, TensorView};
-pub use typed::{Names, PackableFn, TypedPackedFunc};
+pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc};
 pub use types::{is_instance, type_index_of, type_key};
 
 pub use anyfn_abi as abi;

@@ -67,6 +67,8 @@ pub struct Names {
 pub trait PackableFn<Signature>: Send + Sync + 'static {
     /// Whether the function takes any arguments, so that there is no list of their types.
     const VARIADIC: bool = false;
+    /// Whether the function runs long or blocks; see [`Blocking`].
+    const BLOCKING: bool = false;
     /// Types of the arguments.
     fn arg_schemas() -> Vec<Schema>;
     /// Type of the result.
@@ -78,6 +80,26 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
     fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any>;
 }
 
+/// A function that runs long, or blocks until another thread has done something.
+///
+/// Callers that hold a lock of their language, such as Python's, release it during the call. A function that waits for
+/// a thread which may call back into that language must say so, or both wait for ever.
+pub struct Blocking<F>(pub F);
+
+impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
+    const VARIADIC: bool = F::VARIADIC;
+    const BLOCKING: bool = true;
+    fn arg_schemas() -> Vec<Schema> {
+        F::arg_schemas()
+    }
+    fn result_schema() -> Schema {
+        F::result_schema()
+    }
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+        self.0.call_packed(names, args)
+    }
+}
+
 struct Typed<F, S> {
     names: Names,
     body: F,
@@ -87,7 +109,7 @@ struct Typed<F, S> {
 impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
     const EXT: AnyfnFunctionExt = AnyfnFunctionExt {
         size: size_of::<AnyfnFunctionExt>(),
-        flags: 0,
+        flags: F::BLOCKING as u64,
         signature: Some(signature_of::<F, S>),
     };
 

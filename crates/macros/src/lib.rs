@@ -15,7 +15,8 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 ///
 /// In a program it is there from the first use of the registry on; in a plugin from the time it is loaded until its
 /// module is released. Argument names and doc comments are kept as the function's signature.
-/// `#[register("name", override)]` replaces a function of the same name.
+/// `#[register("name", override)]` replaces a function of the same name. With `blocking` callers release locks of their
+/// language during the call; a function that waits for other threads needs that.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -7,29 +7,41 @@ use syn::{ItemFn, LitStr, Token};
 
 use crate::attributes::{arg_names, doc};
 
+/// The words that may follow the name.
+mod kw {
+    syn::custom_keyword!(blocking);
+}
+
 struct Options {
     name: LitStr,
     overrides: bool,
+    blocking: bool,
 }
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let name = input.parse()?;
-        let mut overrides = false;
-        if input.parse::<Option<Token![,]>>()?.is_some() && !input.is_empty() {
-            input.parse::<Token![override]>()?;
-            overrides = true;
+        let mut options = Options { name, overrides: false, blocking: false };
+        while input.parse::<Option<Token![,]>>()?.is_some() && !input.is_empty() {
+            if input.peek(kw::blocking) {
+                input.parse::<kw::blocking>()?;
+                options.blocking = true;
+            } else {
+                input.parse::<Token![override]>()?;
+                options.overrides = true;
+            }
         }
-        Ok(Options { name, overrides })
+        Ok(options)
     }
 }
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let Options { name, overrides } = syn::parse2(args)?;
+    let Options { name, overrides, blocking } = syn::parse2(args)?;
     let function: ItemFn = syn::parse2(item)?;
     let ident = &function.sig.ident;
     let names = arg_names(&function)?;
     let doc = doc(&function.attrs);
+    let body = if blocking { quote!(::anyfn::Blocking(#ident)) } else { quote!(#ident) };
     Ok(quote! {
         #function
         const _: () = {
@@ -41,7 +53,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
                 doc: #doc,
                 make: || {
                     let names = ::anyfn::__private::Names { function: #name, args: &[#(#names),*], doc: #doc };
-                    ::anyfn::TypedPackedFunc::named(names, #ident).into()
+                    ::anyfn::TypedPackedFunc::named(names, #body).into()
                 },
             };
         };
@@ -59,6 +71,12 @@ mod tests {
         for part in ["\"my.add\"", "overrides : true", "& [\"a\" , \"b\"]", "\"Adds.\""] {
             assert!(out.contains(part), "{part} in {out}");
         }
+    }
+
+    #[test]
+    fn marks_functions_that_block() {
+        let out = expand(quote! { "my.wait", blocking, override }, quote! { fn wait() {} }).unwrap().to_string();
+        assert!(out.contains("Blocking (wait)"), "{out}");
     }
 
     #[test]
