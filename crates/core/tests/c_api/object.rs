@@ -55,9 +55,7 @@ fn allocator() {
         unsafe { header.delete_space.unwrap()(body) };
     }
     assert!(unsafe { allocator.allocate.unwrap()(usize::MAX - 64, 8, 64, allocator.context) }.is_null());
-    assert!(
-        unsafe { allocator.allocate.unwrap()(8, 3, 64, allocator.context) }.is_null() || cfg!(debug_assertions)
-    );
+    assert!(unsafe { allocator.allocate.unwrap()(8, 24, 64, allocator.context) }.is_null());
 
     let mut own = TVMFFICustomAllocator { allocate: allocator.allocate, context: ptr::null_mut() };
     assert_eq!(unsafe { TVMFFISetCustomAllocator(&mut own) }, 0);
