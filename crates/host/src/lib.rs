@@ -11,7 +11,8 @@
 //! # Ok::<(), anyfn::Error>(())
 //! ```
 //!
-//! A program that loads libraries must also show them its functions; see [`build::export_functions`].
+//! A program that loads libraries must also show them its functions: its build script calls
+//! `anyfn_host::build::export_functions`, of the feature `build`.
 #![no_std]
 
 #[cfg(feature = "build")]
