@@ -14,9 +14,9 @@ const PACKAGE: &str = "bindings/python/anyfn";
 
 /// What a build makes, and under which name the package holds it.
 const LIBRARIES: &[(&str, &str)] = &[
-    ("libanyfn_python.so", "_core.so"),
-    ("libanyfn.so", "libanyfn.so"),
-    ("libanyfn_testing.so", "libanyfn_testing.so"),
+    ("libanyfn_python.so", "_core.abi3.so"),
+    ("libanyfn.so", "lib/libanyfn.so"),
+    ("libanyfn_testing.so", "lib/libanyfn_testing.so"),
 ];
 
 /// Puts the libraries of the test build into the package.
@@ -36,6 +36,9 @@ fn copy_libraries(run: &Run, from: &Path) -> Result<()> {
         let target = package.join(name);
         if fs::read(&source).ok() == fs::read(&target).ok() && target.exists() {
             continue;
+        }
+        if let Some(folder) = target.parent() {
+            fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         }
         run.say(&format!("copy {library} to {PACKAGE}/{name}"))?;
         // A process may have the old file mapped: replace it, do not write into it.
