@@ -9,7 +9,8 @@ use crate::{Corpus, Outcome, Value};
 /// # Errors
 /// A text that names a value which C cannot make.
 pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
-    let mut out = String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
+    let mut out =
+        String::from("/* Made from the conformance corpus; not to be edited. */\n#include \"support.h\"\n\n");
     let _ = writeln!(out, "int main(void) {{\n  {begin}();");
     for case in &corpus.values {
         let _ = writeln!(out, "  {{\n    TVMFFIAny value = {};", expression(&case.value)?);
@@ -21,7 +22,12 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
         let args = case.args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
         let count = args.len();
         let (name, function) = (quote(case.name.as_bytes()), quote(case.function.as_bytes()));
-        let _ = writeln!(out, "  {{\n    TVMFFIAny args[{}] = {{{}}};", count.max(1), if count == 0 { "make_none()".into() } else { args.join(", ") });
+        let _ = writeln!(
+            out,
+            "  {{\n    TVMFFIAny args[{}] = {{{}}};",
+            count.max(1),
+            if count == 0 { "make_none()".into() } else { args.join(", ") }
+        );
         match &case.outcome {
             Outcome::Value(value) => {
                 let _ = writeln!(out, "    TVMFFIAny expected = {};", expression(value)?);
@@ -30,7 +36,10 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
             }
             Outcome::Error { kind, message } => {
                 let (kind, message) = (quote(kind.as_bytes()), quote(message.as_bytes()));
-                let _ = writeln!(out, "    conformance_fail({name}, {function}, args, {count}, {kind}, {message});");
+                let _ = writeln!(
+                    out,
+                    "    conformance_fail({name}, {function}, args, {count}, {kind}, {message});"
+                );
             }
         }
         let _ = writeln!(out, "    for (int i = 0; i < {count}; ++i) conformance_release(&args[i]);\n  }}");
@@ -55,7 +64,9 @@ fn expression(value: &Value) -> Result<String, String> {
         Value::Global(name) => format!("make_global({})", quote(name.as_bytes())),
         Value::Callback(name) => format!("make_callback({})", quote(name.as_bytes())),
         Value::Array(items) => many("make_array", items)?,
-        Value::Map(pairs) => many("make_map", &pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]).collect::<Vec<_>>())?,
+        Value::Map(pairs) => {
+            many("make_map", &pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]).collect::<Vec<_>>())?
+        }
         Value::Shape(extents) => {
             many("make_shape", &extents.iter().map(|n| Value::Int(*n)).collect::<Vec<_>>())?
         }

@@ -96,7 +96,8 @@ fn name_of(case: &Json) -> Result<String, String> {
 }
 
 fn call_case(name: String, case: &Json) -> Result<CallCase, String> {
-    let text = |json: &Json, key: &str| json[key].as_str().map(str::to_string).ok_or(format!("{name}: no `{key}`"));
+    let text =
+        |json: &Json, key: &str| json[key].as_str().map(str::to_string).ok_or(format!("{name}: no `{key}`"));
     let args = case["args"].as_array().ok_or(format!("{name}: no `args`"))?;
     let outcome = match case.get("error") {
         Some(error) => Outcome::Error { kind: text(error, "kind")?, message: text(error, "message")? },

@@ -60,7 +60,8 @@ impl Value {
         let (tag, body) = (tagged.0.as_str(), tagged.1);
         let text = || body.as_str().map(str::to_string).ok_or_else(bad);
         let list = |json: &Json| json.as_array().cloned().ok_or_else(bad);
-        let ints = |json: &Json| list(json)?.iter().map(|n| n.as_i64().ok_or_else(bad)).collect::<Result<Vec<_>, _>>();
+        let ints =
+            |json: &Json| list(json)?.iter().map(|n| n.as_i64().ok_or_else(bad)).collect::<Result<Vec<_>, _>>();
         Ok(match tag {
             "int" => Value::Int(body.as_i64().ok_or_else(bad)?),
             "float" => Value::Float(text()?.parse().map_err(|_| bad())?),
@@ -86,7 +87,10 @@ impl Value {
             "tensor" => Value::Tensor {
                 dtype: body["dtype"].as_str().ok_or_else(bad)?.to_string(),
                 shape: ints(&body["shape"])?,
-                data: list(&body["data"])?.iter().map(|n| n.as_f64().ok_or_else(bad)).collect::<Result<_, _>>()?,
+                data: list(&body["data"])?
+                    .iter()
+                    .map(|n| n.as_f64().ok_or_else(bad))
+                    .collect::<Result<_, _>>()?,
             },
             _ => return Err(bad()),
         })
@@ -99,7 +103,11 @@ impl Value {
     pub fn elements(dtype: &str, data: &[f64]) -> Result<(u8, u8, Vec<u8>), String> {
         macro_rules! pack {
             ($ty:ty, $code:literal) => {
-                Ok(($code, 8 * size_of::<$ty>() as u8, data.iter().flat_map(|x| (*x as $ty).to_ne_bytes()).collect()))
+                Ok((
+                    $code,
+                    8 * size_of::<$ty>() as u8,
+                    data.iter().flat_map(|x| (*x as $ty).to_ne_bytes()).collect(),
+                ))
             };
         }
         match dtype {
@@ -115,7 +123,7 @@ impl Value {
 }
 
 fn hex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || text.len() % 2 != 0 {
+    if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
@@ -127,8 +135,15 @@ mod tests {
 
     #[test]
     fn refuses_what_is_malformed() {
-        for text in ["1", "[1]", "{}", r#"{"int": "1"}"#, r#"{"bytes": "0g"}"#, r#"{"what": 1}"#, r#"{"int":1,"str":""}"#]
-        {
+        for text in [
+            "1",
+            "[1]",
+            "{}",
+            r#"{"int": "1"}"#,
+            r#"{"bytes": "0g"}"#,
+            r#"{"what": 1}"#,
+            r#"{"int":1,"str":""}"#,
+        ] {
             let json = serde_json::from_str(text).unwrap();
             assert!(Value::parse(&json).is_err(), "{text}");
         }

@@ -56,7 +56,9 @@ fn same(a: &Any, b: &Any) -> bool {
     }
     if let (Ok(x), Ok(y)) = (a.get::<Tensor>(), b.get::<Tensor>()) {
         let (x, y) = (x.view(), y.view());
-        return x.dtype() == y.dtype() && x.shape() == y.shape() && x.to_bytes().unwrap() == y.to_bytes().unwrap();
+        return x.dtype() == y.dtype()
+            && x.shape() == y.shape()
+            && x.to_bytes().unwrap() == y.to_bytes().unwrap();
     }
     a == b
 }

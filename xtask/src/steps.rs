@@ -78,9 +78,7 @@ pub(crate) fn test() -> Vec<Step> {
             .needs("crates/core/src/lib.rs")
             .inputs(&RUNTIME),
         Step::new("c headers", c_tests::headers).inputs(HEADERS),
-        Step::new("c headers after the peer's", c_tests::headers_after_peer)
-            .skip_if(no_peer)
-            .inputs(HEADERS),
+        Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
         Step::new("c tests", |run| c_tests::run(run, Mode::Plain)).skip_if(c_tests::unavailable),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
             .skip_if(c_tests::unavailable)

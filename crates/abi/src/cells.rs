@@ -147,7 +147,12 @@ pub struct TVMFFIObjectAllocHeader {
 pub struct TVMFFICustomAllocator {
     /// Gives `size` bytes with a [`TVMFFIObjectAllocHeader`] right before them, or NULL.
     pub allocate: Option<
-        unsafe extern "C" fn(size: usize, alignment: usize, type_index: i32, context: *mut c_void) -> *mut c_void,
+        unsafe extern "C" fn(
+            size: usize,
+            alignment: usize,
+            type_index: i32,
+            context: *mut c_void,
+        ) -> *mut c_void,
     >,
     /// Passed to `allocate`.
     pub context: *mut c_void,

@@ -13,7 +13,8 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::{
     DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLPackManagedTensorAllocator, DLTensor, TVMFFIAny,
     TVMFFIByteArray, TVMFFICustomAllocator, TVMFFIFieldInfo, TVMFFIMethodInfo, TVMFFIObjectHandle,
-    TVMFFISafeCallType, TVMFFIStreamHandle, TVMFFITypeAttrColumn, TVMFFITypeInfo, TVMFFITypeMetadata, TVMFFIVersion,
+    TVMFFISafeCallType, TVMFFIStreamHandle, TVMFFITypeAttrColumn, TVMFFITypeInfo, TVMFFITypeMetadata,
+    TVMFFIVersion,
 };
 
 macro_rules! functions {

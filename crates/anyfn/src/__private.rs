@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 pub use alloc::format;
 pub use linkme;
 
-
 pub use crate::convert::Mismatch;
 pub use crate::typed::Names;
 use core::ffi::c_int;
@@ -81,7 +80,11 @@ pub(crate) fn with_detail(error: Error, function: &str, argument: &str, mismatch
 /// The candidate nearest to `name`, if one is near enough to be meant.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.len() / 3).max(1);
-    candidates.map(|c| (distance(name, c, limit), c)).filter(|(d, _)| *d <= limit).min_by_key(|(d, _)| *d).map(|(_, c)| c)
+    candidates
+        .map(|c| (distance(name, c, limit), c))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, c)| c)
 }
 
 /// Number of edits between two names, or more than `limit`.
@@ -160,7 +163,11 @@ pub unsafe fn call_exported<S, F: PackableFn<S>>(
 ///
 /// # Safety
 /// `result` must be writable and hold nothing.
-pub unsafe fn exported_metadata<S, F: PackableFn<S>>(names: &Names, _function: F, result: *mut TVMFFIAny) -> c_int {
+pub unsafe fn exported_metadata<S, F: PackableFn<S>>(
+    names: &Names,
+    _function: F,
+    result: *mut TVMFFIAny,
+) -> c_int {
     // SAFETY: the caller guarantees the result.
     unsafe { write_text(result, &crate::typed::signature_json::<F, S>(names)) }
 }

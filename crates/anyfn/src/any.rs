@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
-    kTVMFFIStaticObjectBegin,
+    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFINone, kTVMFFIObjectRValueRef,
+    kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
 };
 
 use crate::convert::{FromArg, IntoAny};

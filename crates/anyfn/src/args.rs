@@ -6,7 +6,9 @@ use alloc::string::String as StdString;
 
 use anyfn_abi::TVMFFIAny;
 
-use crate::{Any, AnyView, Bytes, DType, Device, IntoAny, Object, ObjectRef, Ref, Result, String, TypedPackedFunc};
+use crate::{
+    Any, AnyView, Bytes, DType, Device, IntoAny, Object, ObjectRef, Ref, Result, String, TypedPackedFunc,
+};
 
 /// A Rust value that can be passed as an argument.
 ///

@@ -10,8 +10,8 @@ use alloc::vec;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, kTVMFFIAny, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes,
-    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIRawStr,
-    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
+    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr,
+    kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
 };
 
 use crate::string::bytes_of;
@@ -272,7 +272,8 @@ impl<T: FromArg> FromArg for Option<T> {
             return Ok(None);
         }
         T::from_arg(view).map(Some).map_err(|inner| {
-            let expected = if inner.kind() == "TypeError" { Self::schema().to_string() } else { inner.0.expected.clone() };
+            let expected =
+                if inner.kind() == "TypeError" { Self::schema().to_string() } else { inner.0.expected.clone() };
             Mismatch(Box::new(Detail { expected, ..*inner.0 }))
         })
     }
@@ -383,7 +384,9 @@ impl FromArg for Bytes {
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<Bytes, Mismatch> {
         match view.type_index() {
-            kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => Ok(Bytes::from_any_unchecked(view.to_owned())),
+            kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => {
+                Ok(Bytes::from_any_unchecked(view.to_owned()))
+            }
             _ => Err(Mismatch::of_type::<Self>(view)),
         }
     }
@@ -623,7 +626,6 @@ macro_rules! object_wrapper {
         $crate::args::object_arg!($name);
     };
 }
-
 
 use crate::{Module, PackedFunc, Tensor};
 object_wrapper!(PackedFunc, anyfn_abi::kTVMFFIFunction, "ffi.Function");

@@ -6,8 +6,8 @@ use core::str::FromStr;
 use alloc::string::ToString;
 
 use anyfn_abi::{
-    DLDataType, DTYPE_CODES, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIDataTypeFromString, kDLBool, kDLFloat, kDLInt,
-    kDLOpaqueHandle, kDLUInt, kTVMFFIDataType,
+    DLDataType, DTYPE_CODES, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIDataTypeFromString, kDLBool, kDLFloat,
+    kDLInt, kDLOpaqueHandle, kDLUInt, kTVMFFIDataType,
 };
 
 use crate::convert::plain;
@@ -114,7 +114,8 @@ impl FromArg for DType {
             return Ok(DType(unsafe { view.as_raw().value.v_dtype }));
         }
         let Ok(name) = <&str>::from_arg(view) else { return Err(Mismatch::of_type::<Self>(view)) };
-        name.parse().map_err(|error: Error| Mismatch::new("ValueError", "DataType".to_string(), error.message().into()))
+        name.parse()
+            .map_err(|error: Error| Mismatch::new("ValueError", "DataType".to_string(), error.message().into()))
     }
 }
 

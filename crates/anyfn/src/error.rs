@@ -66,7 +66,8 @@ struct Texts<'a> {
 impl Texts<'_> {
     fn layout(&self) -> Option<Layout> {
         let texts = [self.kind, self.message[0], self.message[1]];
-        let sum = |parts: &[&[u8]], start: usize| parts.iter().try_fold(start, |n, part| n.checked_add(part.len()));
+        let sum =
+            |parts: &[&[u8]], start: usize| parts.iter().try_fold(start, |n, part| n.checked_add(part.len()));
         let size = sum(self.trace, sum(&texts, size_of::<ErrorObject>() + 3)?)?;
         Layout::from_size_align(size, align_of::<ErrorObject>()).ok()
     }
@@ -215,8 +216,13 @@ impl Error {
 
     fn at(kind: &str, message: [&[u8]; 2], place: &Place<'_>) -> Error {
         let mut number = [0; 10];
-        let trace: [&[u8]; 5] =
-            [b"  File \"", place.file.as_bytes(), b"\", line ", decimal(place.line, &mut number), b", in <rust>\n"];
+        let trace: [&[u8]; 5] = [
+            b"  File \"",
+            place.file.as_bytes(),
+            b"\", line ",
+            decimal(place.line, &mut number),
+            b", in <rust>\n",
+        ];
         Texts { kind: kind.as_bytes(), message, trace: &trace }.allocate()
     }
 

@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_void};
 use core::fmt;
 
 use anyfn_abi::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIByteArrayPtr, kTVMFFIFunction,
-    kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIByteArrayPtr,
+    kTVMFFIFunction, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
 };
 
 use crate::args::IntoArgs;
@@ -177,7 +177,8 @@ impl PackedFunc {
         };
         // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct and
         // live for the call, and `result` is a None that holds nothing.
-        let code = unsafe { (self.cell().safe_call)(self.0.as_handle(), args.as_ptr().cast(), count, &mut result) };
+        let code =
+            unsafe { (self.cell().safe_call)(self.0.as_handle(), args.as_ptr().cast(), count, &mut result) };
         if code != 0 {
             return Err(Error::take_raised());
         }

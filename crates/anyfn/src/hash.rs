@@ -6,8 +6,8 @@ use core::fmt;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeAttrColumn, TVMFFITypeAttrColumn, kTVMFFIBool, kTVMFFIBytes,
-    kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes,
-    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr,
+    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 
 use crate::string::{bytes_of, pack};
@@ -176,7 +176,9 @@ pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         kTVMFFIInt => write!(f, "{}", view.as_raw().bits() as i64),
         kTVMFFIBool => write!(f, "{}", view.as_raw().bits() != 0),
         kTVMFFIFloat => write!(f, "{:?}", f64::from_bits(view.as_raw().bits())),
-        kTVMFFISmallStr | kTVMFFIStr => write!(f, "{:?}", alloc::string::String::from_utf8_lossy(bytes_of(view))),
+        kTVMFFISmallStr | kTVMFFIStr => {
+            write!(f, "{:?}", alloc::string::String::from_utf8_lossy(bytes_of(view)))
+        }
         kTVMFFISmallBytes | kTVMFFIBytes => write!(f, "b\"{}\"", bytes_of(view).escape_ascii()),
         kTVMFFIDataType => match view.get::<crate::DType>() {
             Ok(dtype) => write!(f, "{dtype}"),

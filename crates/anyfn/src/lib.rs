@@ -30,9 +30,9 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 // The crate names itself in what its macros expand to.
-extern crate self as anyfn;
 #[cfg(test)]
 extern crate anyfn_core as _;
+extern crate self as anyfn;
 
 mod any;
 mod args;

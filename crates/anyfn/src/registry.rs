@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use core::ptr;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionGetGlobal, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo,
-    TVMFFIObjectHandle,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionGetGlobal, TVMFFIFunctionSetGlobalFromMethodInfo,
+    TVMFFIMethodInfo, TVMFFIObjectHandle,
 };
 
 use crate::typed::Names;
@@ -114,7 +114,9 @@ impl Registration<'_> {
         let info = TVMFFIMethodInfo {
             name: TVMFFIByteArray::from_slice(self.name.as_bytes()),
             doc: TVMFFIByteArray::from_slice(self.doc.as_bytes()),
-            metadata: signature.as_ref().map_or(TVMFFIByteArray::EMPTY, |s| TVMFFIByteArray::from_slice(s.as_bytes())),
+            metadata: signature
+                .as_ref()
+                .map_or(TVMFFIByteArray::EMPTY, |s| TVMFFIByteArray::from_slice(s.as_bytes())),
             flags: 0,
             method: *AnyView::from(function.as_object()).as_raw(),
         };

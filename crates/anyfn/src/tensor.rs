@@ -157,7 +157,9 @@ impl<'a> TensorView<'a> {
     pub fn shape(&self) -> &'a [i64] {
         match usize::try_from(self.0.ndim) {
             // SAFETY: DLPack says that `shape` has `ndim` extents.
-            Ok(ndim) if ndim > 0 && !self.0.shape.is_null() => unsafe { core::slice::from_raw_parts(self.0.shape, ndim) },
+            Ok(ndim) if ndim > 0 && !self.0.shape.is_null() => unsafe {
+                core::slice::from_raw_parts(self.0.shape, ndim)
+            },
             _ => &[],
         }
     }

@@ -119,7 +119,10 @@ impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
     }
 }
 
-unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(func: *mut c_void, out: *mut TVMFFIAny) -> c_int {
+unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(
+    func: *mut c_void,
+    out: *mut TVMFFIAny,
+) -> c_int {
     panics::trampoline(|| {
         // SAFETY: the function object is of this very type: the callback was taken from it.
         let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Typed<F, S>>>>() };

@@ -1,6 +1,8 @@
 //! The process's type table, as seen from Rust.
 
-use anyfn_abi::{TVMFFIByteArray, TVMFFIGetTypeInfo, TVMFFITypeGetOrAllocIndex, TVMFFITypeInfo, kTVMFFIStaticObjectBegin};
+use anyfn_abi::{
+    TVMFFIByteArray, TVMFFIGetTypeInfo, TVMFFITypeGetOrAllocIndex, TVMFFITypeInfo, kTVMFFIStaticObjectBegin,
+};
 
 use crate::string::text_of;
 

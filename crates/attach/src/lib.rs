@@ -6,7 +6,7 @@
 //! from it. Nothing becomes visible to other libraries, and nothing is taken from them.
 //!
 //! The `anyfn` crate calls the functions of the ABI by name. For it this crate defines each name as a hidden stub that
-//! jumps through the table ([`stubs`]): the same crate serves programs that link the runtime and extensions that
+//! jumps through the table: the same crate serves programs that link the runtime and extensions that
 //! attach to it. Whoever depends on this crate must not link the runtime too.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

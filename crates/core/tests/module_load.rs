@@ -84,7 +84,7 @@ fn what_modules_cannot_do_is_an_error() {
     let module = load(&path).unwrap();
     let write = registry::get("ffi.ModuleWriteToFile").unwrap();
     fails(
-        write.call((&module, "/tmp/x", "so")),
+        write.call((&module, "file.so", "so")),
         "RuntimeError",
         "a module of kind `library` cannot be written",
     );

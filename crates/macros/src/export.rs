@@ -25,7 +25,9 @@ impl Parse for Entries {
             } else {
                 entries.push(Entry::Function(Box::new(input.parse()?)));
             }
-            while input.parse::<Option<Token![,]>>()?.is_some() || input.parse::<Option<Token![;]>>()?.is_some() {}
+            while input.parse::<Option<Token![,]>>()?.is_some() || input.parse::<Option<Token![;]>>()?.is_some()
+            {
+            }
         }
         Ok(Entries(entries))
     }
@@ -117,7 +119,8 @@ mod tests {
     #[test]
     fn exports_symbols_of_the_library_convention() {
         let out = expand(quote! { fn scale(x: f64) -> f64 { x } "twice" => other::twice }).unwrap().to_string();
-        for part in ["__tvm_ffi_scale", "__tvm_ffi__metadata_scale", "__tvm_ffi__doc_scale", "__tvm_ffi_twice"] {
+        for part in ["__tvm_ffi_scale", "__tvm_ffi__metadata_scale", "__tvm_ffi__doc_scale", "__tvm_ffi_twice"]
+        {
             assert!(out.contains(part), "{part} in {out}");
         }
     }

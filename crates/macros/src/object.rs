@@ -17,10 +17,16 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
         })?;
     }
     let Some(key) = key else {
-        return Err(syn::Error::new_spanned(&input.ident, "an object type needs a key: #[object(key = \"my.Type\")]"));
+        return Err(syn::Error::new_spanned(
+            &input.ident,
+            "an object type needs a key: #[object(key = \"my.Type\")]",
+        ));
     };
     if !input.generics.params.is_empty() {
-        return Err(syn::Error::new_spanned(&input.generics, "an object type cannot be generic: its key names one type"));
+        return Err(syn::Error::new_spanned(
+            &input.generics,
+            "an object type cannot be generic: its key names one type",
+        ));
     }
     let ident = &input.ident;
     Ok(quote! {

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn marks_functions_that_block() {
-        let out = expand(quote! { "my.wait", blocking, override }, quote! { fn wait() {} }).unwrap().to_string();
+        let out =
+            expand(quote! { "my.wait", blocking, override }, quote! { fn wait() {} }).unwrap().to_string();
         assert!(out.contains("Blocking (wait)"), "{out}");
     }
 

@@ -643,6 +643,9 @@ struct TVMFFITypeInfo {
 /** Flag: this Function carries a `const AnyfnFunctionExt*` right behind its `TVMFFIFunctionCell`. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_EXT (UINT32_C(1) << UINT32_C(8))
 
+/** Flag: the memory of this Tensor must not be written. */
+#define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
+
 typedef struct AnyfnFunctionExt AnyfnFunctionExt;
 typedef struct TVMFFIMapCell TVMFFIMapCell;
 typedef struct TVMFFIDenseMapTail TVMFFIDenseMapTail;
