@@ -141,6 +141,13 @@ pub(crate) fn run(run: &Run, mode: Mode) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
 }
 
+/// Runs one test program with more of the environment.
+pub(crate) fn run_one(run: &Run, name: &str, env: &[(&str, &str)]) -> Result<()> {
+    let file = paths::root().join(TESTS).join(name).with_extension("c");
+    let program = build(run, &file, Mode::Plain)?;
+    run.cmd(env.iter().fold(start(&program, Mode::Plain)?, |cmd, (key, value)| cmd.env(key, value)))
+}
+
 /// The conformance corpus as a C program.
 pub(crate) fn conformance(run: &Run) -> Result<()> {
     let file = scratch("conformance")?.join("conformance.c");
@@ -177,12 +184,13 @@ pub(crate) fn peer_conformance(run: &Run) -> Result<()> {
 }
 
 fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
-    let dir = scratch(match mode {
-        Mode::Plain => "c-tests",
-        Mode::Valgrind => "c-tests-valgrind",
-        Mode::AddressSanitizer => "c-tests-asan",
-    })?;
-    let program = dir.join(file.file_stem().unwrap_or_default());
+    let program = build(run, file, mode)?;
+    run.cmd(start(&program, mode)?)
+}
+
+/// Compiles a program that links the library of the test build.
+fn build(run: &Run, file: &Path, mode: Mode) -> Result<PathBuf> {
+    let program = mode_dir(mode)?.join(file.file_stem().unwrap_or_default());
     let lib_dir = paths::build_dir();
     let sanitize =
         if mode == Mode::AddressSanitizer { "-fsanitize=address -fno-omit-frame-pointer" } else { "" };
@@ -202,20 +210,32 @@ fn build_and_run(run: &Run, file: &Path, mode: Mode) -> Result<()> {
             .words("-lanyfn -lpthread -ldl -lm")
             .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
     )?;
+    Ok(program)
+}
+
+/// The command that runs a compiled program.
+fn start(program: &Path, mode: Mode) -> Result<Cmd> {
+    let lib_dir = paths::build_dir();
     let started = if mode == Mode::Valgrind {
         Cmd::new("valgrind")
             .words("-q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite")
             .words("--errors-for-leak-kinds=definite")
-            .arg(&program)
+            .arg(program)
     } else {
-        Cmd::new(&program)
+        Cmd::new(program)
     };
-    run.cmd(
-        started
-            .env("ANYFN_LIB_DIR", &lib_dir)
-            .env("ANYFN_TESTING_LIB", lib_dir.join("libanyfn_testing.so"))
-            .env("ANYFN_SCRATCH_DIR", &dir),
-    )
+    Ok(started
+        .env("ANYFN_LIB_DIR", &lib_dir)
+        .env("ANYFN_TESTING_LIB", lib_dir.join("libanyfn_testing.so"))
+        .env("ANYFN_SCRATCH_DIR", mode_dir(mode)?))
+}
+
+fn mode_dir(mode: Mode) -> Result<PathBuf> {
+    scratch(match mode {
+        Mode::Plain => "c-tests",
+        Mode::Valgrind => "c-tests-valgrind",
+        Mode::AddressSanitizer => "c-tests-asan",
+    })
 }
 
 fn scratch(name: &str) -> Result<PathBuf> {

@@ -144,6 +144,8 @@ pub(crate) fn dist() -> Vec<Step> {
 pub(crate) fn soak() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
+        Step::new("c soak tests", |run| c_tests::run_one(run, "memory", &[("ANYFN_SOAK", "1")]))
+            .skip_if(c_tests::unavailable),
         Step::new("rust soak tests", |run| cargo(run, "test --release --workspace -- --ignored")),
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
