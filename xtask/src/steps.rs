@@ -146,7 +146,9 @@ pub(crate) fn soak() -> Vec<Step> {
     steps.extend([
         Step::new("c soak tests", |run| c_tests::run_one(run, "memory", &[("ANYFN_SOAK", "1")]))
             .skip_if(c_tests::unavailable),
-        Step::new("rust soak tests", |run| cargo(run, "test --release --workspace -- --ignored")),
+        Step::new("containers against models", |run| {
+            run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
+        }),
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),

@@ -114,7 +114,7 @@ fn target(model: &Model, op: &Op) -> Option<Key> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    // The environment variable PROPTEST_CASES sets the number of cases: `./x soak` runs many.
 
     #[test]
     fn map_is_as_a_vector_of_pairs(ops in proptest::collection::vec(op(), 1..400)) {
