@@ -8,10 +8,14 @@ pub use linkme;
 
 pub use crate::convert::Mismatch;
 pub use crate::typed::Names;
+use core::alloc::Layout;
+use core::any::TypeId;
 use core::ffi::c_int;
+use core::hash::{Hash, Hasher};
 
 use anyfn_abi::{
-    ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeGetOrAllocIndex, kTVMFFIObject,
+    ABI_VERSION, TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeGetOrAllocIndex,
+    TVMFFITypeRegisterAttr, kTVMFFIDynObjectBegin, kTVMFFIInt, kTVMFFIObject,
 };
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
@@ -107,17 +111,40 @@ fn distance(a: &str, b: &str, limit: usize) -> usize {
 /// Index of a type that is registered at its first use.
 pub struct TypeIndex {
     key: &'static str,
+    content: TypeId,
+    layout: Layout,
     index: core::sync::atomic::AtomicI32,
+}
+
+/// Attribute of a type: which Rust type its objects hold.
+const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
+
+/// Folds what identifies a Rust type into one number, the same in every library of a build.
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
 }
 
 impl TypeIndex {
     /// An index that is not known yet.
     #[must_use]
-    pub const fn new(key: &'static str) -> TypeIndex {
-        TypeIndex { key, index: core::sync::atomic::AtomicI32::new(-1) }
+    pub const fn of<T: 'static>(key: &'static str) -> TypeIndex {
+        let index = core::sync::atomic::AtomicI32::new(-1);
+        TypeIndex { key, content: TypeId::of::<T>(), layout: Layout::new::<T>(), index }
     }
 
     /// The index; the type is registered first if it is new. The index stays the same for ever.
+    ///
+    /// # Panics
+    /// If the key is of another type: an object of that one must not be read as this one.
     #[inline]
     pub fn get(&self) -> i32 {
         use core::sync::atomic::Ordering::Relaxed;
@@ -132,9 +159,31 @@ impl TypeIndex {
         let key = TVMFFIByteArray::from_slice(self.key.as_bytes());
         // SAFETY: the key is borrowed for the call.
         let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
-        assert!(index > kTVMFFIObject, "type `{}` cannot be registered: {}", self.key, Error::take_raised());
+        assert!(index >= 0, "type `{}` cannot be registered: {}", self.key, Error::take_raised());
+        assert!(self.claim(index), "type `{}` cannot be registered: the key is of another type", self.key);
         self.index.store(index, core::sync::atomic::Ordering::Relaxed);
         index
+    }
+
+    /// Makes the type this Rust type's own; `false` if it is another one's.
+    fn claim(&self, index: i32) -> bool {
+        if index < kTVMFFIDynObjectBegin {
+            return false;
+        }
+        let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+        (self.content, self.layout).hash(&mut digest);
+        let own = TVMFFIAny {
+            type_index: kTVMFFIInt,
+            small_str_len: 0,
+            value: TVMFFIAnyValue { v_uint64: digest.finish() },
+        };
+        let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
+        // SAFETY: the name and the value are borrowed for the call.
+        if unsafe { TVMFFITypeRegisterAttr(index, &name, &own) } == 0 {
+            return true;
+        }
+        drop(Error::take_raised());
+        crate::types::attribute(CONTENT_ATTRIBUTE, index).is_some_and(|known| known.bits() == own.bits())
     }
 }
 

@@ -17,8 +17,9 @@ use anyfn_abi::{
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
+use crate::containers::lock::lock;
 use crate::string::text_of;
-use crate::{ObjectRef, live, refcount};
+use crate::{ObjectRef, live, nesting, refcount};
 
 /// Result of everything that may fail across languages.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -135,6 +136,10 @@ impl ErrorObject {
     unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         let this: *mut ErrorObject = object.cast();
         if flags & STRONG != 0 {
+            if !nesting::enter() {
+                // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+                return unsafe { nesting::defer(object.cast(), flags) };
+            }
             // SAFETY: no strong reference is left, so nothing else uses the content.
             let content = unsafe { &mut *this };
             content.grown = None;
@@ -143,6 +148,7 @@ impl ErrorObject {
             drop(unsafe { ObjectRef::from_owned_or_null(cause) });
             // SAFETY: the error owns one reference to its context.
             drop(unsafe { ObjectRef::from_owned_or_null(context) });
+            nesting::leave();
         }
         if flags & WEAK != 0 {
             // SAFETY: the memory is still there.
@@ -156,15 +162,20 @@ impl ErrorObject {
     }
 
     unsafe extern "C" fn update_backtrace(error: TVMFFIObjectHandle, text: *const TVMFFIByteArray, mode: i32) {
-        // SAFETY: called with an error of ours; the thread that handles an error is the only one that changes it.
-        let this = unsafe { &mut *error.cast::<ErrorObject>() };
+        let this: *mut ErrorObject = error.cast();
         // SAFETY: the caller passes a valid byte array or NULL.
         let Some(text) = (unsafe { text.as_ref() }) else { return };
         // SAFETY: as above.
         let text = unsafe { text.as_slice() };
         let mut trace = Vec::new();
+        // SAFETY: called with an error of ours, whose flags nothing else changes.
+        let _locked = unsafe { lock(this.cast()) };
+        // SAFETY: the trace is read and changed under the lock only.
+        let shown = unsafe { &mut (*this).cell.backtrace };
+        // SAFETY: as above.
+        let grown = unsafe { &mut (*this).grown };
         // SAFETY: the error's own text.
-        let old = unsafe { this.cell.backtrace.as_slice() };
+        let old = unsafe { shown.as_slice() };
         let keep = if mode == kTVMFFIBacktraceUpdateModeAppend { old } else { &[] };
         if trace.try_reserve_exact(keep.len() + text.len() + 1).is_err() {
             return;
@@ -173,8 +184,8 @@ impl ErrorObject {
         trace.extend_from_slice(text);
         trace.push(0);
         let trace = trace.into_boxed_slice();
-        this.cell.backtrace = TVMFFIByteArray { data: trace.as_ptr().cast(), size: trace.len() - 1 };
-        this.grown = Some(trace);
+        *shown = TVMFFIByteArray { data: trace.as_ptr().cast(), size: trace.len() - 1 };
+        *grown = Some(trace);
     }
 }
 
@@ -273,8 +284,14 @@ impl Error {
 
     /// The trace: lines `  File "<file>", line <n>, in <function>`, the most recent call first.
     pub fn backtrace(&self) -> StdString {
-        // SAFETY: the text is copied at once; only the thread that handles an error changes it.
-        unsafe { text_of(&self.cell().backtrace) }.to_string()
+        // SAFETY: `self` keeps the header alive, and only locks change an error's flags.
+        let _locked = unsafe { lock(self.0.header()) };
+        // SAFETY: an error object has the cell right behind the header.
+        let cell: *const TVMFFIErrorCell = unsafe { self.0.header().add(1) }.cast();
+        // SAFETY: as above; the trace is changed under the lock.
+        let trace = unsafe { (*cell).backtrace };
+        // SAFETY: the text is copied before the lock is given back.
+        unsafe { text_of(&trace) }.to_string()
     }
 
     /// Adds lines to the end of the trace.

@@ -115,8 +115,6 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
 
     #[inline]
     fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
-        // SAFETY: shortens the lifetime of the views to that of the slice.
-        let args: &[AnyView<'_>] = unsafe { &*core::ptr::from_ref(args) };
         (self.0)(Args(args))
     }
 }

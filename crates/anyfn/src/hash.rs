@@ -5,12 +5,12 @@
 use core::fmt;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeAttrColumn, TVMFFITypeAttrColumn, kTVMFFIBool, kTVMFFIBytes,
-    kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr,
-    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    TVMFFIAny, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt,
+    kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 
 use crate::string::{bytes_of, pack};
+use crate::types::attribute;
 use crate::{AnyView, PackedFunc};
 
 /// Mixes `value` into `key`.
@@ -37,24 +37,6 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
         hash = hash.wrapping_mul(MULTIPLIER).wrapping_add(pack(rest)) % MODULUS;
     }
     hash
-}
-
-/// A hook that a type has registered, or `None`.
-fn hook(column: &str, type_index: i32) -> Option<&'static TVMFFIAny> {
-    let name = TVMFFIByteArray::from_slice(column.as_bytes());
-    // SAFETY: the name is borrowed for the call.
-    let column: *const TVMFFITypeAttrColumn = unsafe { TVMFFIGetTypeAttrColumn(&name) };
-    // SAFETY: NULL, or a column, which lives for ever.
-    let column = unsafe { column.as_ref() }?;
-    let at = type_index.checked_sub(column.begin_index)?;
-    if at < 0 || at >= column.size {
-        return None;
-    }
-    // SAFETY: `at` is within the column.
-    let entry = unsafe { column.data.add(at as usize) };
-    // SAFETY: entries stay for ever.
-    let entry = unsafe { &*entry };
-    (entry.type_index != kTVMFFINone).then_some(entry)
 }
 
 /// What a hook is: a native adapter, or a function of any language.
@@ -97,7 +79,7 @@ pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
 
 #[inline(never)]
 fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
-    let entry = hook("__any_hash__", view.type_index())?;
+    let entry = attribute("__any_hash__", view.type_index())?;
     let result = match resolve(entry)? {
         Hook::Native(code) => {
             // SAFETY: an opaque pointer in this column is a native hash hook by the column's definition.
@@ -140,7 +122,7 @@ fn equal_slow(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
 
 #[inline(never)]
 fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
-    let Some(hook) = hook("__any_equal__", left.type_index()).and_then(resolve) else { return false };
+    let Some(hook) = attribute("__any_equal__", left.type_index()).and_then(resolve) else { return false };
     let result = match hook {
         Hook::Native(code) => {
             // SAFETY: an opaque pointer in this column is a native equality hook by the column's definition.
@@ -159,14 +141,14 @@ fn equal_by_hook(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
 pub(crate) fn has_equal_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
-        && hook("__any_equal__", view.type_index()).is_some()
+        && attribute("__any_equal__", view.type_index()).is_some()
 }
 
 /// Whether the hash of this value is computed by a hook, that is by foreign code.
 pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
     view.type_index() >= kTVMFFIStaticObjectBegin
         && !matches!(view.type_index(), kTVMFFIStr | kTVMFFIBytes)
-        && hook("__any_hash__", view.type_index()).is_some()
+        && attribute("__any_hash__", view.type_index()).is_some()
 }
 
 /// Shows a value for debugging; objects by type and address.

@@ -173,7 +173,8 @@ impl WeakRef {
     pub fn upgrade(&self) -> Option<ObjectRef> {
         // SAFETY: the weak reference keeps the memory of the header.
         let counter = unsafe { counter_of(self.0) };
-        refcount::try_promote(counter).then_some(ObjectRef(self.0))
+        // Lazily: a reference that was not given must not be made, as dropping it would count.
+        refcount::try_promote(counter).then(|| ObjectRef(self.0))
     }
 }
 

@@ -24,6 +24,10 @@ mod imp {
     /// Makes later panics of this library remember where they happened; the process's own hook still runs.
     pub(crate) fn remember_places() {
         static ONCE: Once = Once::new();
+        // The hook cannot be changed while this thread panics; a later call will do it.
+        if ONCE.is_completed() || std::thread::panicking() {
+            return;
+        }
         ONCE.call_once(|| {
             let previous = panic::take_hook();
             panic::set_hook(std::boxed::Box::new(move |info| {

@@ -228,11 +228,13 @@ impl<'a> TensorView<'a> {
                 return None;
             }
             let stride = self.strides().map_or(compact, |strides| i128::from(strides[i]));
-            *(if stride < 0 { &mut low } else { &mut high }) += last.saturating_mul(stride);
+            let end = if stride < 0 { &mut low } else { &mut high };
+            *end = end.saturating_add(last.saturating_mul(stride));
             compact = compact.saturating_mul(last + 1);
         }
         let start = self.data().addr() as i128;
-        Some((start + low.saturating_mul(element), start.saturating_add((high + 1).saturating_mul(element))))
+        let at = |offset: i128| start.saturating_add(offset.saturating_mul(element));
+        Some((at(low), at(high.saturating_add(1))))
     }
 
     /// The elements as a slice.

@@ -74,6 +74,10 @@ pub(crate) fn set(
         if !overrides && entry.function.is_set() {
             return Err(taken(name));
         }
+        // Each name takes a reserve of references (see `Slot`), of which the count has room for 2^32.
+        if function.use_count() > u32::MAX as usize / 2 {
+            bail!("RuntimeError", "Global Function `{}` already has too many names", lossy(name));
+        }
         [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(Some(function))]
     };
     // Releasing may run foreign code, so it happens after the lock is given back.

@@ -30,11 +30,11 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     }
     let ident = &input.ident;
     Ok(quote! {
-        // SAFETY: the index is registered for this key once and kept; the key names this type alone.
+        // SAFETY: the index is registered for this key once and kept; `TypeIndex` refuses a key of another type.
         unsafe impl ::anyfn::Object for #ident {
             const TYPE_KEY: &'static str = #key;
             fn type_index() -> i32 {
-                static INDEX: ::anyfn::__private::TypeIndex = ::anyfn::__private::TypeIndex::new(#key);
+                static INDEX: ::anyfn::__private::TypeIndex = ::anyfn::__private::TypeIndex::of::<#ident>(#key);
                 INDEX.get()
             }
         }

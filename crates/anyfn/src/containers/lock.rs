@@ -1,4 +1,4 @@
-//! The lock of one List or Dict: a bit in its header.
+//! The lock of one List, Dict or Error: a bit in its header.
 //!
 //! It is held for a few memory operations only, never while code of others runs: values are hashed and compared by
 //! hooks before it is taken, and what an operation removes is released after it is given back.
@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use anyfn_abi::{OBJECT_FLAG_LOCKED, TVMFFIObject};
 
 /// The lock, held until dropped.
-pub(super) struct Locked<'a>(&'a AtomicU32);
+pub(crate) struct Locked<'a>(&'a AtomicU32);
 
 /// Takes the lock of an object.
 ///
 /// # Safety
 /// `header` must be live for `'a`, and all who change its flags must do so by this lock.
 #[inline]
-pub(super) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
+pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     // SAFETY: the caller guarantees a live header.
     let flags = unsafe { &raw mut (*header).flags };
     // SAFETY: the word is aligned, live, and used atomically only.

@@ -12,7 +12,7 @@ mod convert;
 mod convert_std;
 mod dict;
 mod list;
-mod lock;
+pub(crate) mod lock;
 mod map;
 mod mapping;
 mod memory;

@@ -1,0 +1,98 @@
+//! What safe code must not be able to break.
+
+use std::panic::catch_unwind;
+
+use anyfn::{Any, Error, PackedFunc, Ref, String, registry};
+use anyfn_core as _;
+
+#[test]
+fn a_weak_reference_to_a_released_object_gives_nothing_ever() {
+    let object = PackedFunc::new(|_| Ok(Any::NONE)).into_object();
+    let weak = object.downgrade();
+    assert!(weak.upgrade().is_some());
+    drop(object);
+    for _ in 0..3 {
+        assert!(weak.upgrade().is_none());
+    }
+}
+
+#[derive(anyfn::Object)]
+#[object(key = "soundness.Twice")]
+struct Number(usize);
+
+#[derive(anyfn::Object)]
+#[object(key = "soundness.Twice")]
+#[allow(dead_code, reason = "never made: its key is taken")]
+struct Pointer(Box<u64>);
+
+#[derive(anyfn::Object)]
+#[object(key = "ffi.String")]
+#[allow(dead_code, reason = "never made: its key is taken")]
+struct Text(Vec<u64>);
+
+#[test]
+fn two_rust_types_cannot_share_a_key() {
+    let number = Ref::new(Number(16));
+    assert_eq!(number.0, 16);
+    let object = number.as_object().clone();
+    assert!(catch_unwind(|| Ref::<Pointer>::try_from_object(object)).is_err());
+    let text: Any = String::from("longer than seven bytes").into();
+    assert!(catch_unwind(|| text.get::<Ref<Text>>()).is_err());
+    assert_eq!(number.as_object().type_key(), "soundness.Twice");
+}
+
+#[test]
+fn a_long_chain_of_causes_is_released_without_recursion() {
+    let before = anyfn::live_objects();
+    let mut error = Error::new("ValueError", "the first");
+    for _ in 0..200_000 {
+        error = Error::new("ValueError", "another").with_cause(&error);
+    }
+    drop(error);
+    // Other tests of this file hold a few objects meanwhile.
+    assert!((anyfn::live_objects() - before).abs() < 1000);
+}
+
+#[test]
+fn a_trace_is_read_while_it_grows() {
+    let error = Error::new("ValueError", "shared");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                error.append_backtrace("  File \"more\", line 1, in more\n");
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..2000 {
+                let trace = error.backtrace();
+                assert!(trace.starts_with("  File") && trace.ends_with('\n'), "{trace}");
+            }
+        });
+    });
+    assert_eq!(error.backtrace().lines().count(), 2001);
+}
+
+#[test]
+fn one_function_cannot_have_so_many_names_that_its_count_overflows() {
+    let function = PackedFunc::new(|_| Any::new(7));
+    let error = (0..200_000)
+        .find_map(|i| registry::register(&format!("soundness.name{i}")).set(&function).err())
+        .expect("the count has no room for so many");
+    assert_eq!(error.kind(), "RuntimeError");
+    assert_eq!(function.call(()).and_then(|x| x.get::<i64>()).unwrap(), 7);
+}
+
+#[test]
+fn the_first_function_may_be_made_while_its_thread_panics() {
+    struct Late;
+    impl Drop for Late {
+        fn drop(&mut self) {
+            assert!(PackedFunc::new(|_| Ok(Any::NONE)).call(()).is_ok());
+        }
+    }
+    let unwound = catch_unwind(|| {
+        let _late = Late;
+        panic!("on the way out");
+    });
+    assert!(unwound.is_err());
+}
