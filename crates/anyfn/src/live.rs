@@ -1,33 +1,82 @@
 //! Counts the objects that this copy of the crate has made and not freed yet.
 //!
 //! Each library that contains the crate counts its own objects, so a loader can tell whether code of the library is
-//! still needed. The count is split over cache lines, picked by the thread's stack address, so that threads that make
-//! objects at the same time do not share one.
+//! still needed. An atomic addition costs as much as the allocation that it counts, so the first threads that make or
+//! free objects have a count each, which only they write; threads beyond those share one. A count is never given back:
+//! that would take a destructor of the thread, and such a destructor keeps a library loaded.
 
 use core::sync::atomic::{AtomicIsize, Ordering};
 
-const SHARDS: usize = 16;
-
+/// A count in a cache line of its own.
 #[repr(align(64))]
-struct Shard(AtomicIsize);
+struct Count(AtomicIsize);
 
-static COUNTS: [Shard; SHARDS] = [const { Shard(AtomicIsize::new(0)) }; SHARDS];
+static SHARED: Count = Count(AtomicIsize::new(0));
 
-#[inline(always)]
-fn shard() -> &'static AtomicIsize {
-    let here = 0u8;
-    let stack = core::ptr::from_ref(&here).addr();
-    &COUNTS[(stack >> 20) % SHARDS].0
+#[cfg(feature = "std")]
+mod imp {
+    use core::cell::Cell;
+    use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+
+    use super::{Count, SHARED};
+
+    const COUNTS: usize = 64;
+
+    static OWN: [Count; COUNTS] = [const { Count(AtomicIsize::new(0)) }; COUNTS];
+    /// How many of the counts have a thread.
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+    std::thread_local! {
+        // Without a destructor, so it is there as long as the thread.
+        static MINE: Cell<Option<&'static AtomicIsize>> = const { Cell::new(None) };
+    }
+
+    #[inline(always)]
+    pub(super) fn add(n: isize) {
+        match MINE.get() {
+            // No other thread writes it.
+            Some(mine) => mine.store(mine.load(Ordering::Relaxed) + n, Ordering::Relaxed),
+            None => add_without_own(n),
+        }
+    }
+
+    #[inline(never)]
+    fn add_without_own(n: isize) {
+        if TAKEN.load(Ordering::Relaxed) < COUNTS
+            && let Some(free) = OWN.get(TAKEN.fetch_add(1, Ordering::Relaxed))
+        {
+            MINE.set(Some(&free.0));
+            return add(n);
+        }
+        SHARED.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn sum() -> isize {
+        OWN.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(not(feature = "std"))]
+mod imp {
+    use core::sync::atomic::Ordering;
+
+    pub(super) fn add(n: isize) {
+        super::SHARED.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn sum() -> isize {
+        0
+    }
 }
 
 #[inline(always)]
 pub(crate) fn created() {
-    shard().fetch_add(1, Ordering::Relaxed);
+    imp::add(1);
 }
 
 #[inline(always)]
 pub(crate) fn freed() {
-    shard().fetch_sub(1, Ordering::Relaxed);
+    imp::add(-1);
 }
 
 /// Number of objects that this library has made and that are not freed yet.
@@ -43,5 +92,5 @@ pub(crate) fn freed() {
 /// assert_eq!(anyfn::live_objects(), before);
 /// ```
 pub fn live_objects() -> isize {
-    COUNTS.iter().map(|shard| shard.0.load(Ordering::Relaxed)).sum()
+    imp::sum() + SHARED.0.load(Ordering::Relaxed)
 }
