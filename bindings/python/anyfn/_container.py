@@ -78,6 +78,24 @@ class Dict(_Mapping):
 
 
 class Shape(_core.Object):
-    """A list of extents."""
+    """A list of extents: equal to a tuple of the same ints."""
 
     __slots__ = ()
+
+    def __len__(self):
+        return len(_core.shape_values(self))
+
+    def __getitem__(self, index):
+        return _core.shape_values(self)[index]
+
+    def __iter__(self):
+        return iter(_core.shape_values(self))
+
+    def __eq__(self, other):
+        return tuple(self) == (tuple(other) if isinstance(other, Shape) else other)
+
+    def __hash__(self):
+        return hash(tuple(self))
+
+    def __repr__(self):
+        return f"anyfn.Shape{tuple(self)}"

@@ -21,7 +21,7 @@ use crate::{callback, error, gil, lift, object};
 #[repr(C)]
 struct Layout {
     object: object::Layout,
-    vectorcall: raw::Vectorcall,
+    vectorcall: ffi::vectorcallfunc,
     /// Owned or NULL.
     name: *mut PyObject,
     /// Owned or NULL.
@@ -59,7 +59,12 @@ pub(crate) fn init() -> Res<()> {
         getset(c"__qualname__", c"Name of the function.", get_name, None),
         getset(c"__doc__", c"Documentation of the function.", get_doc, Some(set_doc)),
         getset(c"signature", c"Signature of the function as JSON, or None.", get_signature, None),
-        getset(c"releases_gil", c"Whether other Python threads run during a call.", get_releases, None),
+        getset(
+            c"releases_gil",
+            c"Whether other Python threads run during a call. Can be set, for native functions that run long or block.",
+            get_releases,
+            Some(set_releases),
+        ),
         ffi::PyGetSetDef::default(),
     ];
     let class = Class {
@@ -91,9 +96,14 @@ pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -
     let layout: *mut Layout = own.as_ptr().cast();
     // SAFETY: a new instance that nobody else knows.
     let layout = unsafe { &mut *layout };
-    layout.vectorcall = if releases { vectorcall::<true> } else { vectorcall::<false> };
+    layout.vectorcall = entry(releases);
     layout.name = name.map_or(ptr::null_mut(), |name| name.to_own().into_ptr());
     Ok(own)
+}
+
+/// What Python calls.
+fn entry(releases: bool) -> ffi::vectorcallfunc {
+    if releases { vectorcall::<true> } else { vectorcall::<false> }
 }
 
 /// The function's own statement that it runs long or blocks.
@@ -292,7 +302,21 @@ unsafe extern "C" fn get_signature(object: *mut PyObject, _closure: *mut c_void)
 unsafe extern "C" fn get_releases(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    py::boolean(ptr::fn_addr_eq(layout(object).vectorcall, vectorcall::<true> as raw::Vectorcall)).into_ptr()
+    py::boolean(ptr::fn_addr_eq(layout(object).vectorcall, vectorcall::<true> as ffi::vectorcallfunc))
+        .into_ptr()
+}
+
+unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {
+    // SAFETY: a valid object, or NULL to delete.
+    let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
+    let releases = match value.map(Obj::is_true) {
+        Some(Ok(releases)) => releases,
+        Some(Err(Raised)) => return -1,
+        None => false,
+    };
+    // SAFETY: Python passes an instance and holds the lock; a running call does not look at this again.
+    unsafe { (*object.cast::<Layout>()).vectorcall = entry(releases) };
+    0
 }
 
 unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {

@@ -417,13 +417,13 @@ fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     if class.attr_opt(names::INDEX.get())?.is_some() {
         // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-        let value = py::new_ref!(ffi::PyNumber_Index(arg.as_ptr()))?;
+        let value = py::new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
         return int(value.obj(), at);
     }
     if words::is_void_pointer(arg) {
         let value = arg.attr(names::VALUE.get())?;
-        let address = if value.obj().is_none() { 0 } else { value.obj().int().map_err(|_| Raised)? };
-        return Ok(plain(kTVMFFIOpaquePtr, address as u64));
+        let address = if value.obj().is_none() { 0 } else { value.obj().address()? };
+        return Ok(plain(kTVMFFIOpaquePtr, address));
     }
     if arg.is_callable() {
         return function_object(arg);

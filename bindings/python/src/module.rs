@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFIDataTypeFromString, TVMFFIFunctionSetGlobal};
-use anyfn::{DType, Module, PackedFunc, registry};
+use anyfn::{DType, Module, PackedFunc, Shape, registry};
 use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
@@ -271,6 +271,14 @@ functions! {
         tensor::describe(tensor)
     }
 
+    #[doc = "shape_values(shape) -> tuple"]
+    fn shape_values[shape] {
+        match object::reference_of(shape).and_then(|object| Shape::try_from_object(object).ok()) {
+            Some(shape) => py::tuple(shape.iter().map(|extent| py::int(*extent)).collect::<Res<Vec<Own>>>()?),
+            None => py::raise(py::exceptions::type_error(), "expected a Shape"),
+        }
+    }
+
     #[doc = "tensor_capsule(tensor, versioned)"]
     fn tensor_capsule[tensor, versioned] {
         tensor::to_capsule(tensor, versioned.is_true()?)
@@ -284,22 +292,6 @@ functions! {
     #[doc = "error_objects(error) -> (cause, context)"]
     fn error_objects[error] {
         error::objects(error)
-    }
-
-    #[doc = "type_index(object) -> int"]
-    fn type_index[object] {
-        match object::reference_of(object) {
-            Some(object) => py::int(object.type_index().into()),
-            None => py::raise(py::exceptions::type_error(), "expected an Object"),
-        }
-    }
-
-    #[doc = "type_key(object) -> str"]
-    fn type_key[object] {
-        match object::reference_of(object) {
-            Some(object) => py::string(object.type_key().as_bytes()),
-            None => py::raise(py::exceptions::type_error(), "expected an Object"),
-        }
     }
 
     #[doc = "use_count(object) -> int: references to the native object at this moment"]

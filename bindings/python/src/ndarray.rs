@@ -106,7 +106,7 @@ pub(crate) fn scalar(object: Obj<'_>) -> Res<Option<Scalar>> {
         return Ok(None);
     }
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    let value = py::new_ref!(pyo3_ffi::PyNumber_Index(object.as_ptr()))?;
+    let value = py::new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     Ok(Some(Scalar::Int(value)))
 }
 

@@ -4,7 +4,7 @@
 //! the handle at a fixed place. Classes written in Python register for a type index; a type without one uses the
 //! class of its nearest ancestor.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
@@ -47,11 +47,39 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_hash, hash as *mut c_void),
             (ffi::Py_tp_richcompare, compare as *mut c_void),
+            (ffi::Py_tp_repr, repr as *mut c_void),
+            (ffi::Py_tp_getset, attributes().leak().as_mut_ptr().cast()),
+            (ffi::Py_tp_methods, methods().leak().as_mut_ptr().cast()),
         ],
     };
     CLASS.set(class.make()?);
     REGISTERED.set(py::dict()?);
     Ok(())
+}
+
+fn attributes() -> Vec<ffi::PyGetSetDef> {
+    let attribute = |name: &'static CStr, doc: &'static CStr, get| ffi::PyGetSetDef {
+        name: name.as_ptr(),
+        get: Some(get),
+        set: None,
+        doc: doc.as_ptr(),
+        closure: std::ptr::null_mut(),
+    };
+    vec![
+        attribute(c"type_key", c"Name of the native type, such as `ffi.Array`.", get_type_key),
+        attribute(c"type_index", c"Number of the native type in this process.", get_type_index),
+        ffi::PyGetSetDef::default(),
+    ]
+}
+
+fn methods() -> Vec<ffi::PyMethodDef> {
+    let same_as = ffi::PyMethodDef {
+        ml_name: c"same_as".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: same_as },
+        ml_flags: ffi::METH_O,
+        ml_doc: c"Whether another Object is the same native object.".as_ptr(),
+    };
+    vec![same_as, ffi::PyMethodDef::zeroed()]
 }
 
 /// The handle of an `Object`, borrowed; the caller knows that it is one.
@@ -166,6 +194,42 @@ pub(crate) unsafe extern "C" fn dealloc(object: *mut PyObject) {
     drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
     // SAFETY: the end of the destructor.
     unsafe { types::free(object) };
+}
+
+unsafe extern "C" fn get_type_key(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    match reference_of(object) {
+        Some(object) => to_c(py::string(object.type_key().as_bytes())),
+        None => py::none().into_ptr(),
+    }
+}
+
+unsafe extern "C" fn get_type_index(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    match reference_of(object) {
+        Some(object) => to_c(py::int(object.type_index().into())),
+        None => py::none().into_ptr(),
+    }
+}
+
+unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    // SAFETY: as above, any object.
+    let other: Obj<'_> = unsafe { Obj::from_ptr(other) };
+    py::boolean(handle_of(object) == handle_of(other)).into_ptr()
+}
+
+unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    let (Some(native), class) = (reference_of(object), object.class_name()) else {
+        return py::none().into_ptr();
+    };
+    let text = format!("<anyfn.{class} of type {} at {:p}>", native.type_key(), native.as_handle());
+    to_c(py::string(text.as_bytes()))
 }
 
 unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {

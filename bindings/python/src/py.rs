@@ -40,7 +40,7 @@ pub(crate) struct Own(NonNull<PyObject>);
 macro_rules! new_ref {
     ($call:expr) => {{
         // SAFETY: argued where the macro is used.
-        let object = unsafe { $call };
+        let object = $crate::py::raw::run(|| unsafe { $call });
         // SAFETY: a new reference, or NULL with an exception set.
         unsafe { $crate::py::Own::from_result(object) }
     }};
@@ -142,7 +142,7 @@ impl<'a> Obj<'a> {
 
     pub(crate) fn attr(self, name: Obj<'_>) -> Res<Own> {
         // SAFETY: both are valid and the lock is held; the result is a new reference.
-        new_ref!(ffi::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
+        new_ref!(raw::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
     }
 
     /// The attribute, or `None` if the object has none of that name.
@@ -159,7 +159,7 @@ impl<'a> Obj<'a> {
 
     pub(crate) fn set_attr(self, name: Obj<'_>, value: Obj<'_>) -> Res<()> {
         // SAFETY: all are valid and the lock is held.
-        check(unsafe { ffi::PyObject_SetAttr(self.as_ptr(), name.as_ptr(), value.as_ptr()) })
+        check(raw::run(|| unsafe { raw::PyObject_SetAttr(self.as_ptr(), name.as_ptr(), value.as_ptr()) }))
     }
 
     /// Calls the object with positional arguments.
@@ -178,7 +178,7 @@ impl<'a> Obj<'a> {
             check(unsafe { ffi::PyDict_SetItemString(kwargs.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
         }
         // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
-        new_ref!(ffi::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
+        new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
     }
 
     /// The text of a string; `None` if the object is none. Fails for lone surrogates.
@@ -202,7 +202,7 @@ impl<'a> Obj<'a> {
     /// `str(object)`.
     pub(crate) fn str(self) -> Res<Own> {
         // SAFETY: the object is valid and the lock is held; a new reference.
-        new_ref!(ffi::PyObject_Str(self.as_ptr()))
+        new_ref!(raw::PyObject_Str(self.as_ptr()))
     }
 
     /// The value of an int that fits 64 bits. The error says why not, without an exception for a large one.
@@ -222,6 +222,13 @@ impl<'a> Obj<'a> {
         Ok(value)
     }
 
+    /// The value of an int as an address.
+    pub(crate) fn address(self) -> Res<u64> {
+        // SAFETY: the object is valid and the lock is held.
+        let address = unsafe { ffi::PyLong_AsVoidPtr(self.as_ptr()) };
+        if address.is_null() && error_occurred() { Err(Raised) } else { Ok(address.addr() as u64) }
+    }
+
     #[inline]
     pub(crate) fn float(self) -> Res<f64> {
         // SAFETY: the object is valid and the lock is held.
@@ -231,7 +238,7 @@ impl<'a> Obj<'a> {
 
     pub(crate) fn is_true(self) -> Res<bool> {
         // SAFETY: the object is valid and the lock is held.
-        match unsafe { ffi::PyObject_IsTrue(self.as_ptr()) } {
+        match raw::run(|| unsafe { raw::PyObject_IsTrue(self.as_ptr()) }) {
             -1 => Err(Raised),
             truth => Ok(truth != 0),
         }
@@ -622,7 +629,11 @@ pub(crate) fn restore_error(exception: Own) -> Raised {
 /// Runs `body`, which may call itself for nested objects; too deep a nesting raises `RecursionError`.
 pub(crate) fn nested<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     // SAFETY: the lock is held.
-    check(unsafe { ffi::Py_EnterRecursiveCall(c" while passing a container".as_ptr()) })?;
+    let refused = unsafe { ffi::Py_EnterRecursiveCall(c" while passing a container".as_ptr()) };
+    // Not always negative: 1 in some versions.
+    if refused != 0 {
+        return Err(Raised);
+    }
     let result = body();
     // SAFETY: entered above.
     unsafe { ffi::Py_LeaveRecursiveCall() };

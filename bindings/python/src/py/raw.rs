@@ -10,6 +10,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3_ffi::{Py_ssize_t, PyObject, PyThreadState};
 
+// What runs Python code may end the thread: see [`run`].
+unsafe extern "C-unwind" {
+    pub(crate) fn PyObject_GetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyObject_SetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
+    pub(crate) fn PyObject_Str(object: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyObject_IsTrue(object: *mut PyObject) -> c_int;
+    pub(crate) fn PyObject_Call(
+        callable: *mut PyObject,
+        args: *mut PyObject,
+        kwargs: *mut PyObject,
+    ) -> *mut PyObject;
+    pub(crate) fn PyNumber_Index(object: *mut PyObject) -> *mut PyObject;
+}
+
 unsafe extern "C" {
     pub(crate) fn PyUnicode_AsUTF8AndSize(unicode: *mut PyObject, size: *mut Py_ssize_t) -> *const c_char;
     pub(crate) fn PyVectorcall_Call(
@@ -19,9 +33,31 @@ unsafe extern "C" {
     ) -> *mut PyObject;
 }
 
-/// Calls any object; the third argument is the number of positional arguments and perhaps [`ARGUMENTS_OFFSET`].
+/// Calls any object, inside [`run`]; the third argument is the number of positional arguments and perhaps [`ARGUMENTS_OFFSET`].
 pub(crate) type Vectorcall =
-    unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
+    unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
+
+/// Runs Python code.
+///
+/// While the interpreter ends, versions before 3.14 end each other thread where it waits for the lock, by unwinding its
+/// stack. That must not go through frames of native code, which may hold locks or forbid it. So the thread waits here
+/// for the end of the process instead; it does not hold the interpreter's lock any more.
+#[inline(always)]
+pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
+    struct Ended;
+    impl Drop for Ended {
+        #[cold]
+        fn drop(&mut self) {
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+    let ended = Ended;
+    let result = code();
+    std::mem::forget(ended);
+    result
+}
 
 /// Type flag: instances are called by vectorcall.
 pub(crate) const HAVE_VECTORCALL: u64 = 1 << 11;

@@ -1,0 +1,244 @@
+"""NumPy arrays and tensors: memory is shared, not copied."""
+
+import gc
+import sys
+import weakref
+
+import anyfn
+import anyfn.testing
+import numpy as np
+import pytest
+
+describe = anyfn.get_global_func("testing.tensor_describe")
+shape_of = anyfn.get_global_func("testing.tensor_shape")
+
+
+def seen_by_a_callback(array):
+    """What a callback gets for an array that native code passes on as a tensor it holds."""
+    return anyfn.testing.apply(lambda x: x, array)
+
+
+def test_saxpy_in_place():
+    x = np.arange(1000, dtype=np.float32)
+    y = np.ones(1000, dtype=np.float32)
+    assert anyfn.testing.saxpy(2.0, x, y) is None
+    np.testing.assert_array_equal(y, 2 * np.arange(1000, dtype=np.float32) + 1)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
+     "float64", "longlong", "ulonglong", "intc", "uintp"],
+)  # fmt: skip
+def test_dtypes(dtype):
+    array = np.zeros((2, 3), dtype)
+    assert describe(array) == f"{array.dtype.name}[2, 3]@cpu:0"
+    tensor = anyfn.from_dlpack(array)
+    assert tensor.dtype == array.dtype.name
+    assert tensor.numpy().dtype == array.dtype
+
+
+def test_complex_numbers():
+    tensor = anyfn.from_dlpack(np.array([1 + 2j], np.complex64))
+    assert (tensor.dtype.code, tensor.dtype.bits) == (5, 64)
+    assert tensor.numpy()[0] == 1 + 2j
+
+
+def test_shapes_and_strides():
+    base = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
+    for array in (base, base.T, base[:, ::2], base[::-1], base[1:, :, 2], base[:0], base[..., None],
+                  np.array(5), np.zeros((0,)), np.zeros((3, 0, 2)), np.asfortranarray(base),
+                  np.broadcast_to(base[0], (1, 3, 4)).copy()):  # fmt: skip
+        assert shape_of(array) == array.shape
+        tensor = anyfn.from_dlpack(array)
+        assert tensor.shape == array.shape
+        assert tensor.ndim == array.ndim
+        assert tensor.data_ptr == array.ctypes.data
+        if array.size:
+            assert [s * array.itemsize for s in tensor.strides] == list(array.strides)
+        back = tensor.numpy()
+        np.testing.assert_array_equal(back, array)
+        assert back.flags.writeable
+        assert np.shares_memory(back, array) or array.size == 0
+
+
+def test_many_dimensions():
+    array = np.zeros((1,) * 30, np.float32)
+    assert shape_of(array) == array.shape
+    assert anyfn.testing.count(*[array] * 40) == 40
+
+
+def test_subclasses():
+    array = np.arange(4, dtype=np.float32).view(np.recarray)
+    assert shape_of(array) == (4,)
+    assert anyfn.testing.tensor_sum(array) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "text"),
+    [
+        (np.zeros(3, ">f4"), TypeError, ">f4.*order"),
+        (np.zeros(3, ">i8"), TypeError, ">i8.*order"),
+        (np.zeros(3, object), TypeError, "object"),
+        (np.zeros(3, "U4"), TypeError, "U4"),
+        (np.zeros(3, "S4"), TypeError, "S4"),
+        (np.zeros(3, "datetime64[s]"), TypeError, "datetime64"),
+        (np.zeros(3, np.longdouble), TypeError, "float128|longdouble"),
+        (np.zeros(3, [("a", "i4"), ("b", "f4")]), TypeError, "'a'"),
+        (np.zeros(3, [("a", "i4"), ("b", "i1")])["a"], ValueError, "stride of 5 bytes over elements of 4 bytes"),
+        (np.broadcast_to(np.float32(1), (3,)), ValueError, "read-only"),
+    ],
+)  # fmt: skip
+def test_refused_arrays(array, kind, text):
+    with pytest.raises(kind, match=r"argument #1 of testing.nop: .*" + text):
+        anyfn.get_global_func("testing.nop")(1, array)
+    with pytest.raises(kind, match=text):
+        anyfn.from_dlpack(array)
+    with pytest.raises(kind, match=text):
+        anyfn.testing.echo([array])
+    assert anyfn.testing.echo(1) == 1
+
+
+def test_read_only():
+    array = np.zeros(3)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="argument #0 of testing.echo: the array is read-only"):
+        anyfn.get_global_func("testing.echo")(array)
+
+
+def test_uneven_strides_that_are_never_taken():
+    one = np.zeros(3, [("a", "i4"), ("b", "i1")])["a"][:1]
+    assert shape_of(one) == (1,)
+    assert shape_of(one[:0]) == (0,)
+
+
+def test_an_array_that_native_code_gives_back_is_the_same():
+    array = np.zeros(3)
+    assert anyfn.testing.echo(array) is array
+    assert seen_by_a_callback(array) is array or isinstance(seen_by_a_callback(array), anyfn.Tensor)
+
+
+def test_a_callback_gets_the_array_itself():
+    array = np.zeros(3, np.float32)
+    seen = []
+
+    def callback(x, y):
+        seen.append(x)
+        anyfn.testing.apply(lambda z: seen.append(z), x)
+        return y
+
+    assert anyfn.testing.apply(callback, array, 5) == 5
+    assert seen[0] is array and seen[1] is array
+
+
+def test_tensors_keep_the_memory():
+    array = np.arange(3.0)
+    gone = weakref.ref(array)
+    tensor = anyfn.convert(array)
+    del array
+    gc.collect()
+    assert gone() is not None
+    view = tensor.numpy()
+    same = anyfn.testing.echo(tensor)
+    assert isinstance(same, anyfn.Tensor) and same == tensor
+    del tensor, same
+    gc.collect()
+    assert view.tolist() == [0.0, 1.0, 2.0]
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+def test_tensor_as_argument_and_in_containers():
+    array = np.arange(4, dtype=np.float32)
+    tensor = anyfn.from_dlpack(array)
+    assert anyfn.testing.tensor_sum(tensor) == 6.0
+    inside = anyfn.testing.echo([array, {"k": array}])
+    assert isinstance(inside[0], anyfn.Tensor)
+    inside[1]["k"].numpy()[0] = 10
+    assert array[0] == 10
+    assert repr(tensor) == "<anyfn.Tensor float32[4]@cpu:0>"
+
+
+def test_callback_results():
+    made = anyfn.testing.apply(lambda: np.arange(3, dtype=np.int32))
+    assert made.numpy().tolist() == [0, 1, 2]
+
+
+def test_dlpack_protocol():
+    tensor = anyfn.from_dlpack(np.arange(3.0))
+    assert tensor.__dlpack_device__() == (1, 0)
+    np.testing.assert_array_equal(np.from_dlpack(tensor), np.arange(3.0))
+    assert "dltensor_versioned" in repr(tensor.__dlpack__(max_version=(1, 0)))
+    old = tensor.__dlpack__()
+    assert '"dltensor"' in repr(old)
+    del old
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(copy=True)
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(dl_device=(2, 0))
+
+
+class Producer:
+    """Some other library's array."""
+
+    def __init__(self, array, versioned=True):
+        self.array = array
+        self.versioned = versioned
+
+    def __dlpack__(self, **options):
+        if not self.versioned:
+            if options:
+                raise TypeError("unexpected argument")
+            return self.array.__dlpack__()
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_other_producers(versioned):
+    array = np.arange(4, dtype=np.float32)
+    references = sys.getrefcount(array)
+    assert anyfn.testing.tensor_sum(Producer(array, versioned)) == 6.0
+    tensor = anyfn.from_dlpack(Producer(array, versioned))
+    tensor.numpy()[1] = 5
+    assert array[1] == 5
+    del tensor
+    gc.collect()
+    assert sys.getrefcount(array) == references
+
+
+def test_broken_producers():
+    class Broken:
+        def __dlpack__(self, **options):
+            return 3
+
+    class Failing:
+        def __dlpack__(self, **options):
+            raise RuntimeError("no memory to show")
+
+    with pytest.raises(ValueError):
+        anyfn.from_dlpack(Broken())
+    with pytest.raises(RuntimeError, match="no memory to show"):
+        anyfn.testing.echo(Failing())
+    with pytest.raises(AttributeError, match="__dlpack__"):
+        anyfn.from_dlpack(3)
+
+
+def test_memory_of_arrays(flat_memory):
+    array = np.zeros((3, 4, 5), np.float32)
+    nop, echo = anyfn.get_global_func("testing.nop"), anyfn.get_global_func("testing.echo")
+    apply = anyfn.get_global_func("testing.apply")
+
+    def body(count):
+        for _ in range(count):
+            nop(array, array.T, [array])
+            echo(anyfn.from_dlpack(array)).numpy()
+            apply(lambda x: x, array)
+
+    references = sys.getrefcount(array)
+    flat_memory(body, 30_000)
+    gc.collect()
+    assert sys.getrefcount(array) == references

@@ -1,0 +1,199 @@
+"""Python functions that native code keeps, calls and releases."""
+
+import gc
+import threading
+import time
+import weakref
+
+import anyfn
+import anyfn.testing
+import pytest
+
+
+class Callable:
+    def __init__(self, result=None):
+        self.result = result
+        self.calls = 0
+
+    def __call__(self, *args):
+        self.calls += 1
+        return self.result
+
+    def method(self, x):
+        return (self.result, x)
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    yield
+    anyfn.testing.drop_kept()
+
+
+def test_kept_alive_and_released_once():
+    target = Callable(5)
+    gone = weakref.ref(target)
+    anyfn.testing.keep(target)
+    del target
+    gc.collect()
+    assert gone() is not None
+    assert anyfn.testing.call_kept(1, 2) == 5
+    assert gone().calls == 1
+    anyfn.testing.drop_kept()
+    assert gone() is None
+
+
+def test_called_from_other_threads():
+    seen = []
+
+    def callback(x):
+        seen.append(threading.get_ident())
+        return x * 2
+
+    anyfn.testing.keep(callback)
+    assert anyfn.testing.call_kept_on_thread(21) == 42
+    assert seen[0] != threading.get_ident()
+    assert anyfn.testing.apply_on_thread(callback, 4) == 8
+    assert anyfn.testing.apply_on_threads(callback, 8) == 56
+    assert len(seen) == 10
+
+
+def test_released_on_another_thread():
+    target = Callable()
+    gone = weakref.ref(target)
+    anyfn.testing.keep(target)
+    del target
+    thread = threading.Thread(target=anyfn.testing.drop_kept)
+    thread.start()
+    thread.join()
+    assert gone() is None
+
+
+def test_released_while_the_lock_is_not_held():
+    target = Callable()
+    gone = weakref.ref(target)
+    drop = anyfn.get_global_func("testing.drop_kept")
+    drop.releases_gil = True
+    anyfn.testing.keep(target)
+    del target
+    assert drop() is True
+    assert gone() is None
+
+
+def test_methods_and_objects():
+    target = Callable(1)
+    assert anyfn.testing.apply(target, 1) == 1
+    result = anyfn.testing.apply(target.method, 5)
+    assert list(result) == [1, 5]
+
+
+def test_a_registered_function_replaces_and_releases():
+    first = Callable(1)
+    gone = weakref.ref(first)
+    anyfn.register_func("test.replaced", first)
+    del first
+    anyfn.register_func("test.replaced", Callable(2), override=True)
+    gc.collect()
+    assert gone() is None
+    held = anyfn.get_global_func("test.replaced")
+    assert anyfn.remove_global_func("test.replaced") is True
+    assert anyfn.remove_global_func("test.replaced") is False
+    assert held() == 2
+
+
+def test_other_threads_run_while_a_blocking_function_waits():
+    done = threading.Event()
+
+    def slow(x):
+        done.wait(5)
+        return x
+
+    thread = threading.Thread(target=lambda: (time.sleep(0.05), done.set()))
+    thread.start()
+    assert anyfn.testing.apply_on_thread(slow, 1) == 1
+    thread.join()
+
+
+def test_calls_from_many_threads_at_once():
+    echo, apply = anyfn.get_global_func("testing.echo"), anyfn.get_global_func("testing.apply")
+    released = anyfn.get_global_func("testing.echo")
+    released.releases_gil = True
+    wrong = []
+
+    def work(n):
+        for i in range(3000):
+            text = f"thread {n} call {i}"
+            if echo(text) != text or released(text) != text or apply(lambda x: x, text) != text:
+                wrong.append(text)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_deep_recursion_through_native_code_is_an_error():
+    def again(n):
+        return anyfn.testing.apply(again, n + 1)
+
+    with pytest.raises(RecursionError):
+        again(0)
+    assert anyfn.testing.echo(1) == 1
+
+
+def test_memory_of_calls(flat_memory):
+    text, echo = "x" * 64, anyfn.get_global_func("testing.echo")
+    apply, nop = anyfn.get_global_func("testing.apply"), anyfn.get_global_func("testing.nop")
+
+    def calls(count):
+        for _ in range(count):
+            echo(text)
+            nop(1, 2.5, None, text, b"bytes that are long")
+
+    def callbacks(count):
+        for _ in range(count):
+            apply(lambda x: [x, text], text)
+
+    def containers(count):
+        for _ in range(count):
+            echo({"a": [1, 2, text], 3: (4.0, None)})
+
+    flat_memory(calls, 1_000_000)
+    flat_memory(callbacks, 100_000)
+    flat_memory(containers, 100_000)
+
+
+@pytest.mark.soak
+def test_memory_of_ten_million_calls(flat_memory):
+    nop, echo = anyfn.get_global_func("testing.nop"), anyfn.get_global_func("testing.echo")
+
+    def calls(count):
+        for _ in range(count // 2):
+            nop(1, "a text that is long enough", None)
+            echo("another text that is long enough")
+
+    flat_memory(calls, 10_000_000)
+
+
+@pytest.mark.soak
+def test_memory_of_a_million_errors(flat_memory):
+    raise_error = anyfn.get_global_func("testing.raise_error")
+
+    def fail():
+        raise KeyError("x")
+
+    apply, fail = anyfn.get_global_func("testing.apply"), anyfn.convert(fail)
+
+    def errors(count):
+        for _ in range(count // 2):
+            try:
+                raise_error("ValueError", "text")
+            except ValueError:
+                pass
+            try:
+                apply(fail)
+            except KeyError:
+                pass
+
+    flat_memory(errors, 1_000_000)

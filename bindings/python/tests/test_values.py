@@ -1,0 +1,328 @@
+"""Values in both directions: as argument and result, and as argument and result of a callback."""
+
+import ctypes
+import enum
+import math
+
+import anyfn
+import anyfn.testing
+import numpy as np
+import pytest
+
+INT_MAX, INT_MIN = 2**63 - 1, -(2**63)
+
+VALUES = [
+    None, True, False, 0, 1, -1, INT_MAX, INT_MIN, 0.0, -0.0, 1.5, math.inf, -math.inf, 5e-324,
+    "", "a", "seven77", "eight888", "x" * 64, "x" * 100000, "nul \0 in", "\0", "äöü", "日本語テキスト", "🦀",
+    b"", b"a", b"seven77", b"eight888", bytes(range(256)), b"x" * 100000,
+]  # fmt: skip
+
+
+def both_ways(value):
+    yield anyfn.testing.echo(value)
+    yield anyfn.testing.apply(lambda x: x, value)
+    seen = []
+    anyfn.testing.apply(seen.append, value)
+    yield seen[0]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+def test_plain_values(value):
+    for back in both_ways(value):
+        assert type(back) is type(value)
+        assert back == value
+        assert not isinstance(value, float) or math.copysign(1, back) == math.copysign(1, value)
+
+
+def test_nan():
+    assert all(math.isnan(back) for back in both_ways(math.nan))
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+class Text(str):
+    pass
+
+
+class Number(float):
+    pass
+
+
+class Index:
+    def __index__(self):
+        return 41
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Color.RED, 1), (Text("text"), "text"), (Text("a longer text"), "a longer text"), (Number(2.5), 2.5),
+        (Index(), 41), (bytearray(b"abc"), None),
+        (np.int8(-3), -3), (np.uint64(7), 7), (np.int64(2**62), 2**62), (np.float16(0.5), 0.5),
+        (np.float32(0.25), 0.25), (np.float64(1.25), 1.25), (np.bool_(True), True), (np.bool_(False), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_values_of_other_classes(value, expected):
+    if expected is None:
+        # No counterpart: passed as it is.
+        assert anyfn.testing.echo(value) is value
+        return
+    back = anyfn.testing.echo(value)
+    assert type(back) is type(expected)
+    assert back == expected
+
+
+@pytest.mark.parametrize("value", [INT_MAX + 1, INT_MIN - 1, 2**64, 10**100, -(10**100), np.uint64(2**63)])
+def test_large_ints_are_refused(value):
+    with pytest.raises(OverflowError, match=r"argument #1 of testing.nop: expected an int of 64 bits but got"):
+        anyfn.get_global_func("testing.nop")(0, value)
+    with pytest.raises(OverflowError, match="result of"):
+        anyfn.testing.apply(lambda: value)
+
+
+def test_lone_surrogates_are_refused():
+    with pytest.raises(ValueError, match="argument #0 of testing.echo: .*surrogates"):
+        anyfn.get_global_func("testing.echo")("\ud800")
+
+
+def test_many_arguments():
+    assert anyfn.testing.count(*range(9)) == 9
+    assert anyfn.testing.count(*range(1000)) == 1000
+    assert anyfn.testing.count(*["text of a heap string"] * 200) == 200
+    arrays = [np.zeros(3, np.float32) for _ in range(100)]
+    assert anyfn.testing.count(*arrays) == 100
+    assert anyfn.testing.apply(lambda *args: len(args), *range(500)) == 500
+    assert anyfn.testing.apply(lambda *args: args, *range(9))[8] == 8
+
+
+def test_keywords_are_refused():
+    with pytest.raises(TypeError, match="testing.nop takes no keyword arguments"):
+        anyfn.get_global_func("testing.nop")(1, b=2)
+    assert anyfn.get_global_func("testing.count")(*(1, 2), **{}) == 2
+
+
+def test_unknown_objects_pass_through():
+    class Thing:
+        pass
+
+    thing = Thing()
+    for back in both_ways(thing):
+        assert back is thing
+    assert anyfn.testing.type_key(thing) == "ffi.OpaquePyObject"
+
+
+def test_opaque_pointers():
+    back = anyfn.testing.echo(ctypes.c_void_p(0x1234))
+    assert isinstance(back, ctypes.c_void_p)
+    assert back.value == 0x1234
+    assert anyfn.testing.echo(ctypes.c_void_p(None)) is None
+    assert anyfn.testing.echo_handle(ctypes.c_void_p(2**63 + 1)).value == 2**63 + 1
+
+
+def test_dtype():
+    for name in ("float32", "int8", "uint64", "bool", "float16", "bfloat16", "int8x4", "float8_e4m3fn", "handle"):
+        dtype = anyfn.dtype(name)
+        assert str(dtype) == name
+        for back in both_ways(dtype):
+            assert type(back) is anyfn.dtype
+            assert back == dtype
+            assert back == name
+            assert hash(back) == hash(dtype)
+    dtype = anyfn.dtype("int8x4")
+    assert (dtype.code, dtype.bits, dtype.lanes, dtype.itemsize) == (0, 8, 4, 4)
+    assert anyfn.dtype(np.float32) == anyfn.dtype(np.dtype("float32")) == "float32"
+    assert repr(anyfn.dtype("float32")) == "dtype('float32')"
+    assert anyfn.testing.echo_dtype("float16") == "float16"
+    with pytest.raises(ValueError, match="nonsense"):
+        anyfn.dtype("nonsense")
+    with pytest.raises(TypeError):
+        anyfn.dtype(3)
+    with pytest.raises(AttributeError):
+        dtype.bits = 3
+
+
+def test_device():
+    device = anyfn.device("cuda", 3)
+    for back in both_ways(device):
+        assert type(back) is anyfn.device
+        assert back == device
+    assert (device.type, device.device_type, device.index) == ("cuda", 2, 3)
+    assert str(device) == "cuda:3"
+    assert anyfn.device("cuda:3") == device
+    assert anyfn.device(2, 3) == device
+    assert anyfn.cpu() == anyfn.device("cpu") != anyfn.cpu(1)
+    assert len({anyfn.cpu(0), anyfn.device("cpu:0"), anyfn.cpu(1)}) == 2
+    assert anyfn.testing.echo_device(anyfn.device(1000, 1)).device_type == 1000
+    with pytest.raises(ValueError, match="unknown device 'nowhere'"):
+        anyfn.device("nowhere")
+    with pytest.raises(ValueError, match="cuda:x"):
+        anyfn.device("cuda:x")
+
+
+def test_containers():
+    array = anyfn.testing.echo([1, "two", [3.0, None], (4,)])
+    assert isinstance(array, anyfn.Array)
+    assert (array.type_key, len(array), array[0], array[-3]) == ("ffi.Array", 4, 1, "two")
+    assert (array[2][0], array[3][0]) == (3.0, 4)
+    assert [item for item in anyfn.convert((1, 2, 3))] == [1, 2, 3]
+    with pytest.raises(IndexError):
+        array[4]
+    mapping = anyfn.testing.echo({"a": 1, "b": [2], 3: None})
+    assert isinstance(mapping, anyfn.Map)
+    assert (len(mapping), mapping["a"], mapping["b"][0], mapping[3]) == (3, 1, 2, None)
+    assert list(mapping) == ["a", "b", 3]
+    assert "a" in mapping and "z" not in mapping
+    with pytest.raises(KeyError):
+        mapping["z"]
+    assert anyfn.testing.array_sum([1, 2, 3]) == 6
+    assert anyfn.testing.map_sum({"a": 1, "b": 2}) == 3
+    shape = anyfn.testing.echo_shape(anyfn.get_global_func("ffi.Shape")(2, 3))
+    assert shape == (2, 3)
+    assert shape[1] == 3
+
+
+def test_containers_that_contain_themselves_are_refused():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(RecursionError):
+        anyfn.testing.echo(endless)
+    knot = {}
+    knot["self"] = knot
+    with pytest.raises(RecursionError):
+        anyfn.testing.echo(knot)
+    assert anyfn.testing.echo(1) == 1
+
+
+def test_a_list_that_changes_while_it_is_read():
+    values = list(range(100))
+
+    class Shrinks:
+        def __index__(self):
+            values.clear()
+            return 7
+
+    values[3] = Shrinks()
+    assert list(anyfn.convert(values)) == [0, 1, 2, 7]
+
+
+def test_handles():
+    point = anyfn.testing.make_point(1.0, 2.0)
+    assert type(point) is anyfn.Object
+    assert point.type_key == "testing.Point"
+    assert anyfn.testing.point_x(point) == 1.0
+    same = anyfn.testing.echo(point)
+    assert same is not point
+    assert same == point and same.same_as(point) and hash(same) == hash(point)
+    other = anyfn.testing.make_point(1.0, 2.0)
+    assert other != point and not other.same_as(point) and not point.same_as(3)
+    assert "testing.Point" in repr(point)
+    with pytest.raises(TypeError, match="cannot be made directly"):
+        anyfn.Object()
+    with pytest.raises(TypeError, match="cannot be made directly"):
+        anyfn.PackedFunc()
+
+
+def test_functions_as_values():
+    echo = anyfn.get_global_func("testing.echo")
+    again = anyfn.testing.echo(echo)
+    assert isinstance(again, anyfn.PackedFunc)
+    assert again == echo and hash(again) == hash(echo)
+    assert anyfn.testing.apply(echo, 5) == 5
+    assert anyfn.testing.make_adder(3)(4) == 7
+    assert anyfn.testing.apply(len, "four") == 4
+    assert anyfn.testing.apply([1, 2].append, 3) is None
+    assert anyfn.testing.apply(str, 12) == "12"
+    assert anyfn.convert(len)("abc") == 3
+    assert echo.__name__ == "testing.echo"
+    assert repr(echo) == "<anyfn.PackedFunc testing.echo>"
+    assert anyfn.convert(test_handles).__name__ == "test_handles"
+    assert '"a"' in anyfn.testing.add_i64.signature
+    echo.__doc__ = "text"
+    assert echo.__doc__ == "text"
+    with pytest.raises(TypeError):
+        echo.__name__ = 3
+
+
+def test_callables_returning_callables():
+    def make_counter():
+        count = 0
+
+        def counter():
+            nonlocal count
+            count += 1
+            return count
+
+        return counter
+
+    counter = anyfn.testing.apply(make_counter)
+    assert [counter(), counter(), counter()] == [1, 2, 3]
+
+
+def test_convert():
+    assert anyfn.convert(1) == 1
+    assert anyfn.convert("text") == "text"
+    assert anyfn.convert(None) is None
+    assert isinstance(anyfn.convert([1]), anyfn.Array)
+    assert isinstance(anyfn.convert({}), anyfn.Map)
+    assert isinstance(anyfn.convert(np.zeros(2)), anyfn.Tensor)
+    f = anyfn.convert(lambda: 1)
+    assert anyfn.convert(f) == f
+
+
+BAD_CALLS = [
+    (lambda: anyfn.testing.add_i64("1", 2), TypeError, "add_i64.*int"),
+    (lambda: anyfn.testing.add_i64(1), TypeError, "add_i64.*2.*1"),
+    (lambda: anyfn.testing.add_i64(1, 2, 3), TypeError, "add_i64.*2.*3"),
+    (lambda: anyfn.testing.echo_u8(256), OverflowError, "256"),
+    (lambda: anyfn.testing.echo_u64(-1), OverflowError, "-1"),
+    (lambda: anyfn.testing.str_len(b"bytes"), TypeError, "str_len"),
+    (lambda: anyfn.testing.array_sum([1, "x"]), TypeError, "array_sum"),
+    (lambda: anyfn.testing.tensor_sum(np.zeros(3, np.int32)), TypeError, "float32.*int32"),
+    (lambda: anyfn.testing.tensor_sum(3), TypeError, "tensor_sum"),
+    (lambda: anyfn.testing.apply(3), TypeError, "Function"),
+    (lambda: anyfn.get_global_func("nothing.here"), ValueError, "nothing.here"),
+    (lambda: anyfn.get_global_func(3), TypeError, "expected a str but got int"),
+    (lambda: anyfn.register_func("testing.echo", lambda x: x), RuntimeError, "testing.echo"),
+    (lambda: anyfn.register_func("bad", 3), TypeError, "expected a callable but got int"),
+    (lambda: anyfn.load_module(__file__), RuntimeError, "py"),
+    (lambda: anyfn.load_module("/nowhere/lib.so"), Exception, "/nowhere/lib.so"),
+    (lambda: anyfn.testing._module.get_function("nothing"), AttributeError, "nothing"),
+    (lambda: anyfn.testing._module.nothing, AttributeError, "nothing"),
+    (lambda: anyfn.testing._module["nothing"], AttributeError, "nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(BAD_CALLS)))
+def test_bad_calls_give_one_clear_error(case):
+    bad, kind, text = BAD_CALLS[case]
+    with pytest.raises(kind, match=text):
+        bad()
+    assert anyfn.testing.add_i64(1, 2) == 3
+
+
+def test_a_text_file_given_as_a_library(tmp_path):
+    path = tmp_path / "text.so"
+    path.write_text("this is no library\n")
+    with pytest.raises(Exception, match="text.so"):
+        anyfn.load_module(path)
+    assert anyfn.testing.echo(1) == 1
+
+
+def test_module():
+    module = anyfn.testing._module
+    assert isinstance(module, anyfn.Module)
+    assert module.kind == "library"
+    assert module["add_one"](1) == module.add_one(2) - 1 == 2
+    assert module.get_function("add_one")(1) == 2
+    assert module.implements_function("add_one")
+    assert not module.implements_function("nothing")
+    # Compiled functions let other threads run, cheap ones do not.
+    assert module.add_one.releases_gil
+    assert not anyfn.testing.nop.releases_gil
+    f = anyfn.get_global_func("testing.nop")
+    f.releases_gil = True
+    assert f.releases_gil
+    assert f(1) is None
