@@ -56,29 +56,51 @@ def test_the_extension_shows_and_takes_no_symbol_of_the_abi():
     assert "TVMFFI" not in symbols
 
 
-PEER = importlib.util.find_spec("tvm_ffi") is None
+NO_PEER = importlib.util.find_spec("tvm_ffi") is None
 
-
-@pytest.mark.skipif(PEER, reason="apache-tvm-ffi is not installed")
-@pytest.mark.parametrize("first", ["anyfn", "tvm_ffi"])
-def test_beside_another_runtime_of_the_same_abi(run_python, first):
-    second = {"anyfn": "tvm_ffi", "tvm_ffi": "anyfn"}[first]
-    run_python(f"""
-import {first}
-import {second}
-import anyfn.testing, numpy as np
-ours, theirs = anyfn.get_global_func("testing.echo"), tvm_ffi.get_global_func("testing.echo")
-assert ours("a text of some length") == theirs("a text of some length")
-assert theirs(lambda x: ours(x) + 1)(1) == 2
-assert ours(lambda x: theirs(x) + 1)(1) == 2
+BESIDE = """
+import numpy as np
+ours, theirs = anyfn.convert(lambda x: x), tvm_ffi.convert(lambda x: x)
+text = "a text of some length"
+assert ours(text) == theirs(text) == text
+assert theirs(lambda: ours(1))() == ours(lambda: theirs(1))() == 1
 array = np.arange(3, dtype=np.float32)
 assert anyfn.from_dlpack(tvm_ffi.from_dlpack(array)).data_ptr == array.ctypes.data
 assert tvm_ffi.from_dlpack(anyfn.from_dlpack(array)).shape == (3,)
+assert ours([1, 2])[1] == theirs([1, 2])[1] == 2
+for get in (anyfn.get_global_func, tvm_ffi.get_global_func):
+    try:
+        get("nothing.here")
+    except ValueError as error:
+        assert "nothing.here" in str(error)
+    else:
+        raise AssertionError
+"""
+
+
+@pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed")
+@pytest.mark.parametrize("first", ["anyfn", "tvm_ffi"])
+def test_beside_another_runtime_of_the_same_abi(run_python, first):
+    second = {"anyfn": "tvm_ffi", "tvm_ffi": "anyfn"}[first]
+    run_python(f"import {first}\nimport {second}\n{BESIDE}")
+
+
+@pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed")
+def test_libraries_beside_another_runtime(run_python):
+    # One that is loaded before the other runtime works on.
+    run_python(
+        "import anyfn, anyfn.testing\nimport tvm_ffi\n" + BESIDE + "assert anyfn.testing.echo(text) == text\n"
+    )
+    # One that is loaded later would be bound to the other runtime: that is refused.
+    out = run_python("""
+import tvm_ffi
+import anyfn
 try:
-    anyfn.testing.raise_error("ValueError", "ours")
-except ValueError as error:
-    assert str(error) == "ours"
+    import anyfn.testing
+except RuntimeError as error:
+    print(error)
 """)
+    assert "libanyfn_testing.so" in out and "libtvm_ffi.so" in out
 
 
 @pytest.mark.parametrize(
