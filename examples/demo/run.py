@@ -141,12 +141,12 @@ def deploy(options, library):
 
 
 def summary():
-    heads = ("scenario", "caller", "callee", "result", "ns per call", "")
-    lines = [heads] + [(*r[:3], r[3][:60], r[4], "right" if r[5] else "WRONG") for r in rows]
+    heads = ("scenario", "caller", "callee", "result", "ns per call", "is it right")
+    lines = [heads] + [(*r[:3], r[3], r[4], "right" if r[5] else "WRONG") for r in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
     print()
     for number, line in enumerate(lines):
-        print("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))))
+        print("  ".join(cell.rjust(w) if i == 4 else cell.ljust(w) for i, (cell, w) in enumerate(zip(line, widths))).rstrip())
         if number == 0:
             print("  ".join("-" * w for w in widths))
     wrong = sum(not r[5] for r in rows)

@@ -1,6 +1,36 @@
 /* Errors: raising, taking, kinds, messages of any length, causes, backtraces. */
 #include "check.h"
 
+/* Takes a text, as kernels do. */
+static int takes_text(void* self, const TVMFFIAny* args, int32_t num_args, TVMFFIAny* result) {
+  TVMFFIByteArray text;
+  (void)self;
+  if (anyfn_arg_str(args, num_args, 0, &text)) return -1;
+  return anyfn_return_int(result, (int64_t)text.size);
+}
+
+/* NULL and nonsense where the ABI has pointers and names: an error each, and the process goes on. */
+static void wrong_pointers(void) {
+  TVMFFIObjectHandle f, found = NULL;
+  TVMFFIAny argument = anyfn_none(), result = anyfn_none();
+  TVMFFIByteArray endless = {"x", (size_t)1 << 62}, broken = {"\xff\xfe", 2}, empty = {NULL, 0};
+  CHECK(anyfn_make_function(takes_text, NULL, NULL, &f) == 0);
+  CHECK_ERROR(TVMFFIFunctionCall(f, &argument, 1, NULL), "ValueError", "`result` is NULL");
+  CHECK_ERROR(TVMFFIFunctionCall(NULL, &argument, 1, &result), "ValueError", "`func` is NULL");
+  CHECK_ERROR(TVMFFIFunctionGetGlobal(&endless, &found), "ValueError", "at most 65536");
+  CHECK_ERROR(TVMFFIFunctionSetGlobal(&endless, f, 0), "ValueError", "at most 65536");
+  CHECK_ERROR(TVMFFIFunctionSetGlobal(&broken, f, 0), "ValueError", "not UTF-8");
+  CHECK_ERROR(TVMFFIFunctionSetGlobal(&empty, f, 0), "ValueError", "needs a name");
+  argument.type_index = kTVMFFIRawStr; /* and NULL */
+  CHECK_ERROR(anyfn_call(f, &argument, 1, &result), "TypeError", "const char*");
+  CHECK(anyfn_get_global("ffi.GetGlobalFuncMetadata", &found) == 0 && found != NULL);
+  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "const char* that is NULL");
+  argument.type_index = kTVMFFIByteArrayPtr;
+  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "TVMFFIByteArray* that is NULL");
+  anyfn_release_object(found);
+  anyfn_release_object(f);
+}
+
 int main(void) {
   TVMFFIObjectHandle error, cause, taken;
   TVMFFIByteArray kind = anyfn_byte_array("TypeError"), message = anyfn_byte_array("bad"), place, read;
@@ -49,5 +79,7 @@ int main(void) {
   /* An unknown type is an error, not the end. */
   CHECK(TVMFFIGetTypeInfo(123456) == NULL);
   CHECK_ERROR(-1, "InternalError", "123456");
+
+  wrong_pointers();
   return 0;
 }

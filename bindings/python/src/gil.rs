@@ -70,9 +70,10 @@ pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Gives the runtime the functions that it checks for signals by. They stay safe to call after the interpreter's end.
-pub(crate) fn register_signal_check() {
-    let functions: [(&std::ffi::CStr, *mut std::ffi::c_void); 3] = [
+/// Gives the runtime the functions that it checks for signals and asks for the owners of arrays by. They stay safe to call after the interpreter's end.
+pub(crate) fn register_functions() {
+    let functions: [(&std::ffi::CStr, *mut std::ffi::c_void); 4] = [
+        (c"AnyfnTensorOwner", crate::lower::own_view as *mut _),
         (c"PyErr_CheckSignals", check_signals as *mut _),
         (c"PyGILState_Ensure", ensure as *mut _),
         (c"PyGILState_Release", unensure as *mut _),

@@ -5,18 +5,20 @@
 //! outlive the call ([`lower_owned`]), they become tensors that keep the array alive.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::Any;
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, kTVMFFIBool, kTVMFFIDLTensorPtr, kTVMFFIDataType,
-    kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
+    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIBool, kTVMFFIDLTensorPtr,
+    kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
 };
 use pyo3_ffi as ffi;
 
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
-use crate::{callback, container, error, function, ndarray, object, tensor, words};
+use crate::{callback, container, error, function, gil, ndarray, object, tensor, words};
 
 /// Where a value stands, for messages.
 pub(crate) enum At<'a> {
@@ -233,6 +235,32 @@ pub(crate) fn array_of_view(view: *const DLTensor) -> Option<Own> {
         frame = current.outer;
     }
     None
+}
+
+/// Makes a tensor of a view that a call on this thread has among its arguments: native code is about to keep it.
+///
+/// # Safety
+/// Called by the runtime, with a view and a writable place that is NULL.
+pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
+    let Some(_held) = gil::enter() else { return 0 };
+    let made = catch_unwind(AssertUnwindSafe(|| match array_of_view(view) {
+        None => Ok(None),
+        Some(array) => ndarray::tensor(array.obj(), &At::Value).map(Some),
+    }));
+    match made {
+        Ok(Ok(tensor)) => {
+            if let Some(tensor) = tensor {
+                // SAFETY: the runtime passes a writable place.
+                unsafe { out.write(tensor.into_object().into_handle()) };
+            }
+            0
+        }
+        Ok(Err(Raised)) => error::raise_to_native(),
+        Err(payload) => {
+            error::raise_panic(&*payload);
+            error::raise_to_native()
+        }
+    }
 }
 
 /// Appends an argument to the list of a call.

@@ -88,7 +88,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     function::init()?;
     words::init()?;
     error::init()?;
-    gil::register_signal_check();
+    gil::register_functions();
     for (name, class) in
         [(c"Object", &object::CLASS), (c"PackedFunc", &function::CLASS), (c"Word", &words::CLASS)]
     {

@@ -102,6 +102,9 @@ functions! {
     fn TVMFFIFunctionGetGlobal(name: *const TVMFFIByteArray, out: *mut TVMFFIObjectHandle) -> c_int;
 
     /// Makes an owned value of a view: borrowed strings are copied, an r-value reference is moved out of its slot.
+    ///
+    /// A borrowed `DLTensor*` becomes a tensor object if the frontend that lends it can keep its memory alive, and an
+    /// opaque pointer otherwise.
     fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, out: *mut TVMFFIAny) -> c_int;
 
     /// Calls a function. `*result` must be None on entry.
@@ -302,7 +305,9 @@ functions! {
 
     /// Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
     ///
-    /// `ValueError` for other names.
+    /// Under the name `AnyfnTensorOwner` a frontend registers `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`: it is asked
+    /// when native code keeps a borrowed tensor, and gives a tensor object that keeps the memory of one which this
+    /// thread's calls lend at that moment, or leaves `*out` NULL. `ValueError` for other names.
     fn TVMFFIEnvRegisterCAPI(name: *const c_char, symbol: *mut c_void) -> c_int;
 
     /// Looks a function up in the imports of a library, then among the global functions.

@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFINone, kTVMFFIObjectRValueRef,
-    kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
+    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFINone,
+    kTVMFFIObjectRValueRef, kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
 };
 
 use crate::convert::{FromArg, IntoAny};
@@ -180,10 +180,13 @@ impl<'a> AnyView<'a> {
     }
 
     /// An owned value: objects get a new reference, borrowed strings and bytes are copied.
+    ///
+    /// A borrowed tensor becomes a tensor object if the frontend that lends it can keep its memory alive (as Python can
+    /// with the arrays of a call), and an opaque pointer otherwise: an owned value never points to a tensor that may go.
     #[inline]
     pub fn to_owned(&self) -> Any {
         match self.0.type_index {
-            kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef => self.copied(),
+            kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef | kTVMFFIDLTensorPtr => self.copied(),
             index => {
                 if is_object(index) {
                     core::mem::forget(self.as_object().cloned());
@@ -201,6 +204,7 @@ impl<'a> AnyView<'a> {
         if code != 0 {
             drop(Error::take_raised());
         }
+        debug_assert!(out.type_index != kTVMFFIDLTensorPtr);
         Any(out)
     }
 }

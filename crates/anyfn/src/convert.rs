@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -10,8 +11,8 @@ use alloc::vec;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, kTVMFFIAny, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes,
-    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr,
-    kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
+    kTVMFFIDLTensorPtr, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef,
+    kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
 };
 
 use crate::string::bytes_of;
@@ -81,7 +82,9 @@ impl Mismatch {
     /// The value has another type than `T`.
     #[cold]
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
-        Self::new("TypeError", T::schema().to_string(), view.type_key().to_string())
+        let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
+        let null = if borrows && view.as_raw().bits() == 0 { " that is NULL" } else { "" };
+        Self::new("TypeError", T::schema().to_string(), format!("{}{null}", view.type_key()))
     }
 
     /// A mismatch of the given kind.
@@ -312,13 +315,16 @@ fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) 
     if raw == kTVMFFIRawStr {
         // SAFETY: a raw string view holds a C string.
         let text = unsafe { view.as_raw().value.v_c_str };
+        if text.is_null() {
+            return None;
+        }
         // SAFETY: the ABI says that it is NUL-terminated and lives as long as the view.
         return Some(unsafe { CStr::from_ptr(text) }.to_bytes());
     }
     // SAFETY: a byte array view holds the address of a byte array.
     let array = unsafe { view.as_raw().value.v_ptr }.cast::<TVMFFIByteArray>();
-    // SAFETY: the array lives as long as the view.
-    let array = unsafe { &*array };
+    // SAFETY: NULL (against the rules), or an array that lives as long as the view.
+    let array = unsafe { array.as_ref() }?;
     // SAFETY: as above, its bytes too.
     Some(unsafe { array.as_slice() })
 }
@@ -499,18 +505,18 @@ pub(crate) fn take_object(view: &AnyView<'_>, accept: impl Fn(i32) -> bool) -> O
     let raw = view.as_raw();
     // SAFETY: an r-value reference holds the address of a slot with an object handle.
     let slot = unsafe { raw.value.v_ptr }.cast::<*mut c_void>();
-    // SAFETY: the caller of the function keeps the slot for the call.
-    let handle = unsafe { *slot };
-    // SAFETY: the slot owns a reference to a valid object, or is NULL.
-    let object = unsafe { ObjectRef::from_borrowed_or_null(handle) }?;
-    if !accept(object.type_index()) {
-        return None;
+    // SAFETY: the caller of the function keeps the slot for the call. Views may be shared among threads, so the slot is
+    // emptied by one atomic operation.
+    let slot = unsafe { AtomicPtr::from_ptr(slot) };
+    let handle = slot.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: the slot owned a reference to a valid object, which moves out here, or was empty.
+    let object = unsafe { ObjectRef::from_owned_or_null(handle) }?;
+    if accept(object.type_index()) {
+        return Some(object);
     }
-    // SAFETY: taking the object means to clear the slot and to own its reference.
-    unsafe { slot.write(core::ptr::null_mut()) };
-    drop(object);
-    // SAFETY: the slot's reference, which nobody else owns any more.
-    unsafe { ObjectRef::from_owned_or_null(handle) }
+    // Not wanted: the caller keeps it.
+    slot.store(object.into_handle(), Ordering::Release);
+    None
 }
 
 impl FromArg for ObjectRef {

@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_void};
 use core::fmt;
 
 use anyfn_abi::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIByteArrayPtr,
-    kTVMFFIFunction, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIDLTensorPtr,
+    kTVMFFIFunction, kTVMFFIObjectRValueRef,
 };
 
 use crate::args::IntoArgs;
@@ -180,7 +180,7 @@ impl PackedFunc {
         if code != 0 {
             return Err(Error::take_raised());
         }
-        if matches!(result.type_index, kTVMFFIRawStr | kTVMFFIByteArrayPtr | kTVMFFIObjectRValueRef) {
+        if (kTVMFFIDLTensorPtr..=kTVMFFIObjectRValueRef).contains(&result.type_index) {
             // SAFETY: a callee that returns a view breaks the rules; its content is copied at once.
             return Ok(unsafe { AnyView::from_raw(result) }.to_owned());
         }

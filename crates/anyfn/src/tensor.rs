@@ -5,12 +5,11 @@ use core::fmt;
 use core::ptr;
 
 use anyfn_abi::{
-    DLManagedTensorVersioned, DLTensor, TVMFFIAnyValue, TVMFFIObjectHandle, TVMFFITensorFromDLPackVersioned,
-    TVMFFITensorToDLPackVersioned, kDLCPU, kTVMFFIDLTensorPtr, kTVMFFITensor,
+    DLManagedTensorVersioned, DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObjectHandle,
+    TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPackVersioned, kDLCPU, kTVMFFIDLTensorPtr, kTVMFFITensor,
 };
 
-use crate::convert::plain;
-use crate::{Any, AnyView, DType, Device, Error, FromArg, IntoAny, Mismatch, ObjectRef, Result, Schema};
+use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result, Schema};
 
 /// A tensor that this reference keeps alive.
 #[derive(Clone)]
@@ -353,20 +352,12 @@ impl FromArg for TensorView<'_> {
     }
 }
 
-impl IntoAny for TensorView<'_> {
-    fn schema() -> Schema {
-        Schema::plain("DLTensor*")
-    }
-    fn into_any(self) -> Result<Any> {
-        Ok(plain(kTVMFFIDLTensorPtr, TVMFFIAnyValue { v_ptr: ptr::from_ref(self.0).cast_mut().cast() }))
-    }
-}
-
 // SAFETY: a view of a tensor that the borrow keeps alive.
 unsafe impl crate::IntoArg for TensorView<'_> {
     const OWNED: bool = false;
-    fn into_arg(self) -> Result<anyfn_abi::TVMFFIAny> {
-        Ok(self.into_any()?.into_raw())
+    fn into_arg(self) -> Result<TVMFFIAny> {
+        let value = TVMFFIAnyValue { v_ptr: ptr::from_ref(self.0).cast_mut().cast() };
+        Ok(TVMFFIAny { type_index: kTVMFFIDLTensorPtr, small_str_len: 0, value })
     }
 }
 

@@ -1,8 +1,9 @@
 //! What safe code must not be able to break.
 
 use std::panic::catch_unwind;
+use std::sync::{Arc, Mutex};
 
-use anyfn::{Any, Error, PackedFunc, Ref, String, registry};
+use anyfn::{Any, Error, PackedFunc, Ref, String, Tensor, TensorView, registry};
 use anyfn_core as _;
 
 #[test]
@@ -95,4 +96,24 @@ fn the_first_function_may_be_made_while_its_thread_panics() {
         panic!("on the way out");
     });
     assert!(unwound.is_err());
+}
+
+#[test]
+fn an_owned_value_never_points_to_a_tensor_that_may_go() {
+    // A function that keeps its argument, called with a view: only a tensor object could be kept.
+    let kept = Arc::new(Mutex::new(Any::NONE));
+    let keep = PackedFunc::new({
+        let kept = kept.clone();
+        move |args| {
+            *kept.lock().unwrap() = args.get::<Any>(0)?;
+            args.get::<Any>(0)
+        }
+    });
+    let tensor = Tensor::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+    let result = keep.call((tensor.view(),)).unwrap();
+    drop(tensor);
+    for value in [&result, &*kept.lock().unwrap()] {
+        assert_eq!(value.type_key(), "void*");
+        assert!(value.get::<TensorView>().is_err());
+    }
 }

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::abi::{DLPackManagedTensorAllocator, TVMFFIStreamHandle};
-use anyfn::{Result, bail};
+use anyfn::abi::{DLPackManagedTensorAllocator, DLTensor, TVMFFIObjectHandle, TVMFFIStreamHandle};
+use anyfn::{Error, ObjectRef, Result, bail};
 
 use crate::sys::per_thread;
 
@@ -82,10 +82,12 @@ pub(crate) fn allocator() -> Allocator {
     unsafe { core::mem::transmute::<*mut c_void, Allocator>(global) }
 }
 
+type TensorOwner = unsafe extern "C" fn(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
 type CheckSignals = unsafe extern "C" fn() -> c_int;
 type EnsureGil = unsafe extern "C" fn() -> c_int;
 type ReleaseGil = unsafe extern "C" fn(state: c_int);
 
+static TENSOR_OWNER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CHECK_SIGNALS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -96,10 +98,28 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
         b"PyErr_CheckSignals" => &CHECK_SIGNALS,
         b"PyGILState_Ensure" => &ENSURE_GIL,
         b"PyGILState_Release" => &RELEASE_GIL,
+        b"AnyfnTensorOwner" => &TENSOR_OWNER,
         _ => bail!("ValueError", "Unknown env API {}", String::from_utf8_lossy(name)),
     };
     cell.store(symbol, Ordering::Release);
     Ok(())
+}
+
+/// Makes a tensor object of a borrowed tensor, if a frontend lends it at this moment and can keep its memory alive.
+pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
+    let owner = TENSOR_OWNER.load(Ordering::Acquire);
+    if owner.is_null() || tensor.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: registered under the name of a function of this type.
+    let owner = unsafe { core::mem::transmute::<*mut c_void, TensorOwner>(owner) };
+    let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
+    // SAFETY: called with a valid tensor and a writable place.
+    if unsafe { owner(tensor, &mut out) } != 0 {
+        return Err(Error::take_raised());
+    }
+    // SAFETY: NULL, or a tensor with a reference that passes to us.
+    Ok(unsafe { ObjectRef::from_owned_or_null(out) })
 }
 
 /// Lets the host language handle pending signals; a code other than 0 means that it raised an error of its own.

@@ -63,6 +63,9 @@ pub(crate) fn set(
     overrides: bool,
 ) -> Result<()> {
     START.ensure(register_own);
+    if name.is_empty() {
+        bail!("ValueError", "a global function needs a name");
+    }
     if function.type_index() != kTVMFFIFunction {
         bail!("TypeError", "Global Function `{}` is no function but {}", lossy(name), function.type_key());
     }

@@ -2,9 +2,10 @@
 
 use core::ffi::{CStr, c_char};
 
+use crate::env;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
-    kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFIObjectRValueRef,
+    kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
@@ -63,10 +64,20 @@ pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
             if slot.is_null() {
                 bail!("ValueError", "the value is an ObjectRValueRef that is NULL");
             }
-            // SAFETY: a valid slot, which nobody else uses during the call.
-            let handle = unsafe { slot.replace(core::ptr::null_mut()) };
+            // SAFETY: a valid slot; views may be shared among threads, so it is emptied by one atomic operation.
+            let slot = unsafe { core::sync::atomic::AtomicPtr::from_ptr(slot) };
+            let handle = slot.swap(core::ptr::null_mut(), core::sync::atomic::Ordering::AcqRel);
             // SAFETY: the slot owned a reference, which moves out here, or was empty.
             Ok(unsafe { ObjectRef::from_owned_or_null(handle) }.map_or(Any::NONE, Any::from))
+        }
+        kTVMFFIDLTensorPtr => {
+            // SAFETY: a tensor view holds the address of a tensor.
+            let tensor = unsafe { view.value.v_ptr };
+            match env::own_tensor(tensor.cast())? {
+                Some(object) => Ok(object.into()),
+                // SAFETY: an opaque pointer owns nothing.
+                None => Ok(unsafe { Any::from_raw(TVMFFIAny { type_index: kTVMFFIOpaquePtr, ..*view }) }),
+            }
         }
         index if index >= kTVMFFIStaticObjectBegin => {
             // SAFETY: these types hold an object.

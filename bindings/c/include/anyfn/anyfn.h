@@ -345,6 +345,7 @@ static inline void* anyfn_object_cell(TVMFFIObjectHandle object) { return (char*
 static inline int anyfn_get_str(const TVMFFIAny* value, TVMFFIByteArray* out) {
   switch (value->type_index) {
     case kTVMFFIRawStr:
+      if (value->v_c_str == NULL) return 0; /* against the rules */
       out->data = value->v_c_str;
       out->size = strlen(value->v_c_str);
       return 1;
@@ -364,6 +365,7 @@ static inline int anyfn_get_str(const TVMFFIAny* value, TVMFFIByteArray* out) {
 static inline int anyfn_get_bytes(const TVMFFIAny* value, TVMFFIByteArray* out) {
   switch (value->type_index) {
     case kTVMFFIByteArrayPtr:
+      if (value->v_ptr == NULL) return 0; /* against the rules */
       *out = *(const TVMFFIByteArray*)value->v_ptr;
       return 1;
     case kTVMFFISmallBytes:

@@ -762,7 +762,12 @@ ANYFN_DLL int TVMFFIFunctionCreate(
 /** Looks a global function up. A missing one is no error: `*out` is NULL then. */
 ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectHandle* out);
 
-/** Makes an owned value of a view: borrowed strings are copied, an r-value reference is moved out of its slot. */
+/**
+ * Makes an owned value of a view: borrowed strings are copied, an r-value reference is moved out of its slot.
+ *
+ * A borrowed `DLTensor*` becomes a tensor object if the frontend that lends it can keep its memory alive, and an
+ * opaque pointer otherwise.
+ */
 ANYFN_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
 
 /** Calls a function. `*result` must be None on entry. */
@@ -964,7 +969,9 @@ ANYFN_DLL int TVMFFIEnvCheckSignals(void);
 /**
  * Registers a function of the host language: `PyErr_CheckSignals`, `PyGILState_Ensure`, `PyGILState_Release`.
  *
- * `ValueError` for other names.
+ * Under the name `AnyfnTensorOwner` a frontend registers `int (*)(DLTensor* view, TVMFFIObjectHandle* out)`: it is asked
+ * when native code keeps a borrowed tensor, and gives a tensor object that keeps the memory of one which this
+ * thread's calls lend at that moment, or leaves `*out` NULL. `ValueError` for other names.
  */
 ANYFN_DLL int TVMFFIEnvRegisterCAPI(const char* name, void* symbol);
 

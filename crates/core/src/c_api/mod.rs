@@ -79,6 +79,30 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     Ok(unsafe { array.as_slice() })
 }
 
+/// Longest name of a function, in bytes: what is longer is a mistake, such as a size that was never set.
+const NAME_MAX: usize = 1 << 16;
+
+/// The name of a function: text of a sensible length.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray) -> Result<&'a [u8]> {
+    // SAFETY: the caller guarantees NULL or a valid array.
+    let size = unsafe { reference(function, argument, array) }?.size;
+    if size > NAME_MAX {
+        bail!(
+            "ValueError",
+            "{function}: argument `{argument}` has {size} bytes, a name has at most {NAME_MAX}"
+        );
+    }
+    // SAFETY: the caller guarantees what `bytes` needs.
+    let name = unsafe { bytes(function, argument, array) }?;
+    if core::str::from_utf8(name).is_err() {
+        bail!("ValueError", "{function}: argument `{argument}` is not UTF-8: \"{}\"", name.escape_ascii());
+    }
+    Ok(name)
+}
+
 /// A C string.
 ///
 /// # Safety

@@ -116,7 +116,6 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
     /// # Safety
     /// The caller must hold a reference to `new` and gives it away.
     unsafe fn swap(&self, new: u64) -> u64 {
-        debug_assert!(address(new) == new, "the address has more bits than the word has room for");
         if new != 0 {
             // SAFETY: the caller holds a reference.
             unsafe { C::add(new, RESERVE - 1) };
@@ -186,8 +185,13 @@ impl Slot {
     /// Puts an object in, or none, and gives what was there.
     pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
         let new = new.map_or(ptr::null_mut(), ObjectRef::into_handle);
+        let word = new.expose_provenance() as u64;
+        assert!(
+            address(word) == word,
+            "an object lies at {word:#x}, beyond the addresses that a slot can hold"
+        );
         // SAFETY: `new` comes with its reference.
-        let old = unsafe { self.raw.swap(new.expose_provenance() as u64) };
+        let old = unsafe { self.raw.swap(word) };
         self.plain.store(new, Ordering::Relaxed);
         // SAFETY: 0, or the address of an object whose reference passes to us.
         unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(old as usize)) }
