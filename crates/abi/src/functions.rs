@@ -108,6 +108,9 @@ functions! {
     fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, out: *mut TVMFFIAny) -> c_int;
 
     /// Calls a function. `*result` must be None on entry.
+    ///
+    /// This is the shortest way into a function, so `args` and `result` are passed on as they come: neither may be NULL
+    /// (but `args` when `num_args` is 0).
     fn TVMFFIFunctionCall(
         func: TVMFFIObjectHandle,
         args: *mut TVMFFIAny,

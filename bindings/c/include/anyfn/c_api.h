@@ -770,7 +770,12 @@ ANYFN_DLL int TVMFFIFunctionGetGlobal(const TVMFFIByteArray* name, TVMFFIObjectH
  */
 ANYFN_DLL int TVMFFIAnyViewToOwnedAny(const TVMFFIAny* any_view, TVMFFIAny* out);
 
-/** Calls a function. `*result` must be None on entry. */
+/**
+ * Calls a function. `*result` must be None on entry.
+ *
+ * This is the shortest way into a function, so `args` and `result` are passed on as they come: neither may be NULL
+ * (but `args` when `num_args` is 0).
+ */
 ANYFN_DLL int TVMFFIFunctionCall(
     TVMFFIObjectHandle func,
     TVMFFIAny* args,

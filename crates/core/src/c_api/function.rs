@@ -55,7 +55,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
     trampoline(|| {
         const THIS: &str = "TVMFFIFunctionSetGlobal";
         // SAFETY: the ABI asks for a valid name.
-        let name = unsafe { super::name(THIS, "name", name) }?;
+        let name = unsafe { super::new_name(THIS, "name", name) }?;
         // SAFETY: the ABI asks for a valid handle.
         let function = unsafe { object(THIS, "f", f) }?;
         registry::set(name, function, Description::default(), allow_override != 0)
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         // SAFETY: the ABI asks for a valid struct.
         let info = unsafe { reference(THIS, "method_info", method_info) }?;
         // SAFETY: as above, its texts too.
-        let name = unsafe { super::name(THIS, "method_info.name", &info.name) }?;
+        let name = unsafe { super::new_name(THIS, "method_info.name", &info.name) }?;
         // SAFETY: as above.
         let doc = unsafe { bytes(THIS, "method_info.doc", &info.doc) }?;
         // SAFETY: as above.
@@ -89,12 +89,11 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
 }
 
 #[cold]
-fn refuse_call(func: *const TVMFFIObject, result: *const TVMFFIAny) -> c_int {
+fn refuse_call(func: *const TVMFFIObject) -> c_int {
     const THIS: &str = "TVMFFIFunctionCall";
     // SAFETY: NULL, or a valid handle as the ABI asks for.
     let error = match unsafe { func.as_ref() } {
         None => null(THIS, "func"),
-        Some(_) if result.is_null() => null(THIS, "result"),
         Some(other) => anyfn::error!(
             "TypeError",
             "{THIS}: expected a function but got an object of type {}",
@@ -114,8 +113,8 @@ pub unsafe extern "C" fn TVMFFIFunctionCall(
 ) -> c_int {
     let header = func.cast::<TVMFFIObject>();
     // SAFETY: not NULL, so a valid handle as the ABI asks for.
-    if header.is_null() || result.is_null() || unsafe { (*header).type_index } != kTVMFFIFunction {
-        return refuse_call(header, result);
+    if header.is_null() || unsafe { (*header).type_index } != kTVMFFIFunction {
+        return refuse_call(header);
     }
     // SAFETY: a function object has the cell right behind the header.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();

@@ -82,7 +82,7 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
 /// Longest name of a function, in bytes: what is longer is a mistake, such as a size that was never set.
 const NAME_MAX: usize = 1 << 16;
 
-/// The name of a function: text of a sensible length.
+/// The name of a function, of a sensible length.
 ///
 /// # Safety
 /// As [`bytes`].
@@ -96,7 +96,16 @@ unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray
         );
     }
     // SAFETY: the caller guarantees what `bytes` needs.
-    let name = unsafe { bytes(function, argument, array) }?;
+    unsafe { bytes(function, argument, array) }
+}
+
+/// The name that a function is to have: text, so that every frontend can show it. Looking up need not check that.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn new_name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray) -> Result<&'a [u8]> {
+    // SAFETY: the caller guarantees what `name` needs.
+    let name = unsafe { name(function, argument, array) }?;
     if core::str::from_utf8(name).is_err() {
         bail!("ValueError", "{function}: argument `{argument}` is not UTF-8: \"{}\"", name.escape_ascii());
     }
