@@ -60,6 +60,11 @@ pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
     run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").args(ignored).arg(tests))
 }
 
+/// Runs the tests in a file with the Python of another environment.
+pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &str) -> Result<()> {
+    run.cmd(command_of(python.to_path_buf()).words("-m pytest -q -p no:cacheprovider").arg(tests))
+}
+
 /// Runs a program with its output in the step's log.
 pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
     run.cmd(command()?.arg(file))
@@ -67,11 +72,14 @@ pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
 
 /// Python with the package importable and the places of the other libraries in the environment.
 pub(crate) fn command() -> Result<Cmd> {
-    let python: PathBuf = paths::python().ok_or("no Python environment")?;
-    Ok(Cmd::new(python)
+    Ok(command_of(paths::python().ok_or("no Python environment")?))
+}
+
+fn command_of(python: PathBuf) -> Cmd {
+    Cmd::new(python)
         .env("PYTHONPATH", paths::root().join("bindings/python"))
         .env("PYTHONUNBUFFERED", "1")
         .env("ANYFN_LIB_DIR", paths::build_dir())
         .env("ANYFN_TESTING_LIB", paths::build_dir().join("libanyfn_testing.so"))
-        .env("ANYFN_ROOT", paths::root()))
+        .env("ANYFN_ROOT", paths::root())
 }

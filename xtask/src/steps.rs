@@ -51,6 +51,9 @@ const ALL_RUST: &[&str] = &[
 /// Runs the conformance corpus; a step of its own, so the other tests of the package leave it out.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
+/// Runs where both packages can be imported, for what happens when both are.
+const BESIDE_PEER: &str = "bindings/python/tests/test_process.py";
+
 /// `./x build`
 pub(crate) fn build() -> Vec<Step> {
     vec![
@@ -91,6 +94,11 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("python tests", |run| python::pytest(run, "bindings/python/tests", &[CORPUS_IN_PYTHON]))
             .needs("bindings/python/tests")
             .skip_if(python::unavailable),
+        Step::new("python tests beside the peer", |run| {
+            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, BESIDE_PEER)
+        })
+        .needs(BESIDE_PEER)
+        .skip_if(no_peer),
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
             .needs_member("conformance"),
         Step::new("conformance, c", c_tests::conformance).needs_member("conformance"),
