@@ -22,3 +22,8 @@ extern crate anyfn_core as _;
 
 #[cfg(feature = "build")]
 pub mod build;
+
+/// The Rust sample of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,27 @@
+"""The Python sample of the README, run with the C sample that it loads."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+README = ROOT / "README.md"
+
+
+def sample(language):
+    return re.search(f"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL).group(1)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
+def test_the_samples_of_the_readme(tmp_path, monkeypatch, capsys):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    (tmp_path / "axpy.c").write_text(sample("c"))
+    command = [compiler, "-O2", "-shared", "-fPIC", "-I", str(ROOT / "bindings/c/include"), "axpy.c", "-o", "axpy.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(sample("python"), "README.md", "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out == "hello world\n[2. 2. 2. 2.]\n"
