@@ -16,6 +16,7 @@ use anyfn_abi::{
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
 const WEAK_ONE: u64 = 1 << 32;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
+const STRONG_MAX: u64 = 1 << 31;
 
 /// The atomic operations that the protocol needs.
 pub(crate) trait Counter {
@@ -48,9 +49,21 @@ impl Counter for AtomicU64 {
 }
 
 /// Adds a strong reference; the caller has one.
+///
+/// # Panics
+/// At 2^31 references, long before the count would reach the weak one: they can only have been leaked in a loop.
 #[inline(always)]
 pub(crate) fn inc_strong(count: &impl Counter) {
-    count.fetch_add(1, Ordering::Relaxed);
+    if count.fetch_add(1, Ordering::Relaxed) & STRONG_MASK >= STRONG_MAX {
+        too_many(count);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_many(count: &impl Counter) -> ! {
+    count.fetch_sub(1, Ordering::Relaxed);
+    panic!("an object has too many references");
 }
 
 /// Gives a strong reference back. `delete` is told what has to go.
@@ -156,6 +169,14 @@ mod tests {
             assert_eq!(self.dropped.load(Ordering::Relaxed), 1);
             assert_eq!(self.freed.load(Ordering::Relaxed), 1);
         }
+    }
+
+    #[test]
+    fn references_do_not_overflow() {
+        let count = AtomicU64::new(UNIQUE - 1 + STRONG_MAX);
+        let refused = std::panic::catch_unwind(|| inc_strong(&count));
+        assert!(refused.is_err());
+        assert_eq!(count.load(Ordering::Relaxed), UNIQUE - 1 + STRONG_MAX);
     }
 
     #[test]

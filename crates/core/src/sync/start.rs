@@ -41,16 +41,39 @@ impl Start {
             return;
         }
         self.owner.store(me, Ordering::Relaxed);
+        let owned = Owned(&self.owner);
         step();
         self.state.store(DONE, Ordering::Release);
-        self.owner.store(0, Ordering::Relaxed);
+        drop(owned);
         drop(guard);
+    }
+}
+
+/// Takes the owner's token back, also when the step panics: then the next use tries again.
+struct Owned<'a>(&'a AtomicUsize);
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tries_again_after_a_panic() {
+        static START: Start = Start::new();
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        fn step() {
+            assert!(RUNS.fetch_add(1, Ordering::Relaxed) > 0, "the first run fails");
+        }
+        assert!(std::panic::catch_unwind(|| START.ensure(step)).is_err());
+        START.ensure(step);
+        START.ensure(step);
+        assert_eq!(RUNS.load(Ordering::Relaxed), 2);
+    }
 
     #[test]
     fn runs_once_and_lets_its_own_thread_through() {
