@@ -44,10 +44,11 @@ class Module(_core.Object):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
-        return self.get_function(name)
+        # Also asked when the property `entry_func` has found nothing: then the missing function is the entry.
+        return self.get_function(_ENTRY if name == "entry_func" else name)
 
     def __call__(self, *args):
-        return self.entry_func(*args)
+        return self.get_function(_ENTRY)(*args)
 
     def __repr__(self):
         return f"<anyfn.Module of kind {self.kind}>"
@@ -55,7 +56,7 @@ class Module(_core.Object):
 
 def load_module(path):
     """Loads compiled code from a file; the kind follows from the extension, ``.so`` is a shared library."""
-    return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fspath(path))
+    return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 
 def system_lib(prefix=""):

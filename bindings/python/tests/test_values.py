@@ -326,3 +326,18 @@ def test_module():
     f.releases_gil = True
     assert f.releases_gil
     assert f(1) is None
+
+
+def test_a_module_without_a_main_function_says_so():
+    module = anyfn.testing._module
+    for use in (lambda: module(), lambda: module.entry_func):
+        with pytest.raises(AttributeError, match="module has no function 'main'"):
+            use()
+
+
+def test_modules_are_loaded_by_any_kind_of_path(tmp_path):
+    path = tmp_path / "text.so"
+    path.write_text("no library")
+    for given in (path, str(path), bytes(path)):
+        with pytest.raises(RuntimeError, match="text.so"):
+            anyfn.load_module(given)
