@@ -16,7 +16,8 @@ use anyfn_abi::{
 pub(crate) const UNIQUE: u64 = 0x1_0000_0001;
 const WEAK_ONE: u64 = 1 << 32;
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
-const STRONG_MAX: u64 = 1 << 31;
+// Above what the registry's reserves may take (2^31), so that those fail first and say why.
+const STRONG_MAX: u64 = 3 << 30;
 
 /// The atomic operations that the protocol needs.
 pub(crate) trait Counter {
@@ -51,7 +52,7 @@ impl Counter for AtomicU64 {
 /// Adds a strong reference; the caller has one.
 ///
 /// # Panics
-/// At 2^31 references, long before the count would reach the weak one: they can only have been leaked in a loop.
+/// At 3 * 2^30 references, before the count could reach the weak one: so many can only have been leaked in a loop.
 #[inline(always)]
 pub(crate) fn inc_strong(count: &impl Counter) {
     if count.fetch_add(1, Ordering::Relaxed) & STRONG_MASK >= STRONG_MAX {
