@@ -14,7 +14,7 @@ pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<
         let mut array = Array::<Any>::new();
         let mut index = 0;
         while let Some(value) = item(items, index) {
-            array.push(lower_owned(value.obj(), at)?).map_err(error::raise)?;
+            array.push(lower_owned(value.obj(), &At::Item { of: at, index })?).map_err(error::raise)?;
             index += 1;
         }
         Ok(array.into_object().into())
@@ -29,8 +29,8 @@ pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
         let mut index = 0;
         while let Some(pair) = py::list_item(items.obj(), index) {
             if let (Some(key), Some(value)) = (py::tuple_item(pair.obj(), 0), py::tuple_item(pair.obj(), 1)) {
-                let (key, value) = (lower_owned(key.obj(), at)?, lower_owned(value.obj(), at)?);
-                map.insert(key, value).map_err(error::raise)?;
+                let value = lower_owned(value.obj(), &At::Entry { of: at, key: key.obj() })?;
+                map.insert(lower_owned(key.obj(), &At::Key { of: at })?, value).map_err(error::raise)?;
             }
             index += 1;
         }

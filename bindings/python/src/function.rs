@@ -15,7 +15,7 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, Frame, lower};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::types::Class;
-use crate::{callback, error, gil, lift, object};
+use crate::{at, callback, error, gil, lift, object};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -214,16 +214,33 @@ pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
 /// Name of a function, for messages.
 #[cold]
 pub(crate) fn name_of(callable: Obj<'_>) -> String {
-    if !callable.is_instance_of(CLASS.ptr()) {
-        return callable.class_name();
-    }
-    match callable.attr(py::names::NAME.get()).and_then(|name| name.obj().to_text()) {
-        Ok(name) => name,
-        Err(Raised) => {
-            py::clear_error();
-            "PackedFunc".into()
-        }
-    }
+    let named = |name: Obj<'static>| {
+        let name = callable.attr(name).ok()?;
+        let is_str = name.obj().type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0;
+        is_str.then(|| name.obj().to_text().ok()).flatten().filter(|name| !name.is_empty())
+    };
+    let name = if callable.is_instance_of(CLASS.ptr()) {
+        named(py::names::NAME.get())
+    } else {
+        let name = named(py::names::QUALNAME.get()).or_else(|| named(py::names::NAME.get()));
+        Some(name.map_or_else(
+            || format!("{} object", at::shorten(&callable.class_name())),
+            |name| format!("function '{}'", at::shorten(&name)),
+        ))
+    };
+    py::clear_error();
+    name.map_or_else(|| "PackedFunc".into(), |name| at::shorten(&name))
+}
+
+/// Name of a function's argument, if its signature says.
+#[cold]
+pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
+    let signature = handle_as_packed(callable)?.signature()?;
+    let (_, names) = signature.split_once("\"arg_names\":[")?;
+    let (names, _) = names.split_once(']')?;
+    // Names are identifiers: nothing in them is escaped.
+    let name = names.split(',').nth(index)?.trim().trim_matches('"');
+    (!name.is_empty()).then(|| name.into())
 }
 
 fn layout<'a>(object: Obj<'a>) -> &'a Layout {

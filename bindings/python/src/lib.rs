@@ -10,6 +10,7 @@
 //!
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
+mod at;
 mod callback;
 mod container;
 mod error;

@@ -17,44 +17,9 @@ use anyfn::abi::{
 };
 use pyo3_ffi as ffi;
 
+pub(crate) use crate::at::At;
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
 use crate::{callback, container, error, function, gil, ndarray, object, tensor, words};
-
-/// Where a value stands, for messages.
-pub(crate) enum At<'a> {
-    /// Argument of a function.
-    Argument {
-        /// The function.
-        function: Obj<'a>,
-        /// Index of the argument.
-        index: usize,
-    },
-    /// Result of a Python function that native code called.
-    Result {
-        /// The function.
-        function: Obj<'a>,
-    },
-    /// A value to be converted.
-    Value,
-}
-
-impl At<'_> {
-    /// Raises an exception whose message begins with the place.
-    #[cold]
-    pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {
-        py::raise(class, &format!("{}: {message}", self.describe()))
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            At::Argument { function, index } => {
-                format!("argument #{index} of {}", function::name_of(*function))
-            }
-            At::Result { function } => format!("result of {}", function::name_of(*function)),
-            At::Value => "value".into(),
-        }
-    }
-}
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
 pub(crate) struct Frame<'a> {

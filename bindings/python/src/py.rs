@@ -375,6 +375,7 @@ pub(crate) mod names {
 
     names! {
         NAME = c"__name__";
+        QUALNAME = c"__qualname__";
         NOTES = c"__notes__";
         ERROR = c"__anyfn_error__";
         INDEX = c"__index__";

@@ -102,7 +102,7 @@ def test_refused_arrays(array, kind, text):
 def test_read_only():
     array = np.zeros(3)
     array.flags.writeable = False
-    with pytest.raises(ValueError, match="argument #0 of testing.echo: the array is read-only"):
+    with pytest.raises(ValueError, match=r"argument 'x' \(#0\) of testing.echo: the array is read-only"):
         anyfn.get_global_func("testing.echo")(array)
 
 

@@ -14,6 +14,7 @@ use pyo3_ffi::{Py_ssize_t, PyObject, PyThreadState};
 unsafe extern "C-unwind" {
     pub(crate) fn PyObject_GetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyObject_SetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
+    pub(crate) fn PyObject_Repr(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyObject_Str(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyObject_IsTrue(object: *mut PyObject) -> c_int;
     pub(crate) fn PyObject_Call(
