@@ -26,6 +26,10 @@ class Module(_core.Object):
         """Whether there is a function of that name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
+    def list_functions(self, query_imports=False):
+        """Names of the functions, sorted; empty if the module does not know them."""
+        return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
+
     @property
     def entry_func(self):
         """The main function."""
@@ -46,6 +50,9 @@ class Module(_core.Object):
             raise AttributeError(f"module has no attribute {name!r}")
         # Also asked when the property `entry_func` has found nothing: then the missing function is the entry.
         return self.get_function(_ENTRY if name == "entry_func" else name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *filter(str.isidentifier, self.list_functions())})
 
     def __call__(self, *args):
         return self.get_function(_ENTRY)(*args)

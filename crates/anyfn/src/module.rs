@@ -4,7 +4,7 @@ use core::fmt;
 
 use anyfn_abi::kTVMFFIModule;
 
-use crate::{ObjectRef, PackedFunc, Result, is_instance};
+use crate::{Array, ObjectRef, PackedFunc, Result, is_instance};
 
 /// Compiled code: functions by name, possibly of other modules that it imports.
 #[derive(Clone)]
@@ -45,6 +45,16 @@ impl Module {
             Some(function) => Ok(function),
             None => crate::bail!("AttributeError", "module has no function `{name}`"),
         }
+    }
+
+    /// Names of the functions, sorted; with `query_imports` also of the modules that this one imports.
+    ///
+    /// Empty if the module does not know them: one of code whose symbols are not listed.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn function_names(&self, query_imports: bool) -> Result<Array<crate::String>> {
+        crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
     }
 
     /// Kind of the module, such as `library`.

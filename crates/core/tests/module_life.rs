@@ -201,6 +201,10 @@ fn imports_make_no_cycles() {
     // A diamond is no cycle, and a function in it is found.
     import(&a, &c).unwrap();
     assert_eq!(a.find_function("c", true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap(), 3);
+    let names =
+        |query_imports| a.function_names(query_imports).unwrap().iter().map(|n| n.to_string()).collect();
+    let (own, all): (Vec<String>, Vec<String>) = (names(false), names(true));
+    assert_eq!((own.join(" "), all.join(" ")), ("a".into(), "a b c".into()));
 }
 
 fn blob(ends: &[u64], children: &[u64], entries: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
@@ -292,6 +296,8 @@ fn system_libraries_are_found_by_prefix() {
     assert!(module.as_object().ptr_eq(Module::system_lib("life_system_").unwrap().as_object()));
     assert_eq!(module.get_function("f").unwrap().call(()).unwrap().get::<i64>().unwrap(), 77);
     assert!(module.find_function("g", false).unwrap().is_none());
+    let listed: Vec<_> = module.function_names(false).unwrap().iter().map(|name| name.to_string()).collect();
+    assert_eq!(listed, ["f"]);
     // SAFETY: written by the loader above, on this thread.
     assert_eq!(unsafe { SLOT }.addr() + 8, module.as_object().as_handle().addr());
     let plain = Module::system_lib("").unwrap();

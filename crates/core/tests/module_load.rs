@@ -68,6 +68,25 @@ fn functions_tell_about_themselves() {
 }
 
 #[test]
+fn functions_are_listed() {
+    let Some(path) = saxpy("lists") else { return };
+    let names = |module: &Module| module.function_names(false).unwrap().iter().map(|n| n.to_string()).collect();
+    let module = load(&path).unwrap();
+    let listed: Vec<String> = names(&module);
+    // In order, and without the symbols that tell about functions or hold data.
+    assert_eq!(listed, ["call_back", "call_global", "saxpy"]);
+    assert!(listed.iter().all(|name| module.find_function(name, false).unwrap().is_some()));
+
+    // A name that only looks like that of a getter; data; what the library does not show; C++ names; a weak symbol.
+    let source = "int __tvm_ffi_f(void) { return 0; } int __tvm_ffi__doc_f(void) { return 0; }
+        int __tvm_ffi__doc_g(void) { return 0; } __attribute__((weak)) int __tvm_ffi_weak(void) { return 0; }
+        int __tvm_ffi_data = 1; static int __tvm_ffi_hidden(void) { return 0; } int other(void) { return 0; }
+        int uses(void) { int __tvm_ffi_elsewhere(void); return __tvm_ffi_hidden() + __tvm_ffi_elsewhere(); }";
+    let Some(path) = compile("lists_some", source, &[]) else { return };
+    assert_eq!(names(&load(&path).unwrap()), ["_doc_g", "f", "weak"]);
+}
+
+#[test]
 fn a_missing_function_is_none_or_an_error() {
     let Some(path) = saxpy("missing") else { return };
     let module = load(&path).unwrap();

@@ -25,6 +25,8 @@ pub(super) struct Facts {
     pub(super) needed: Vec<String>,
     /// Size of the import tree, if it has one.
     pub(super) import_tree_size: Option<u64>,
+    /// Names of the code symbols of the library convention that it defines.
+    pub(super) functions: Vec<String>,
 }
 
 /// Machine of this build, as ELF files name it.
@@ -225,6 +227,8 @@ fn facts(
             }
         } else if name == super::library::IMPORT_TREE.to_bytes() {
             facts.import_tree_size = Some(symbol.st_size(LE));
+        } else if name.starts_with(super::library::FUNCTION.as_bytes()) && symbol.st_type() != elf::STT_OBJECT {
+            facts.functions.push(text(name));
         }
     }
     for segment in segments {

@@ -31,6 +31,9 @@ pub(crate) fn register_globals() -> Result<()> {
     reg("ffi.ModuleImplementsFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
         of(&m)?.implements(name, query_imports)
     })?;
+    reg("ffi.ModuleListFunctions").set_body_typed(move |m: Module, query_imports: bool| {
+        Array::<String>::try_from_iter(of(&m)?.function_names(query_imports)?.into_iter().map(String::from))
+    })?;
     reg("ffi.ModuleGetFunctionDoc").set_body_typed(move |m: Module, name: &str, query_imports: bool| {
         of(&m)?.function_doc(name, query_imports) as Result<Option<String>>
     })?;

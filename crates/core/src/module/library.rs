@@ -15,6 +15,7 @@ use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 use anyfn::{Any, Error, PackedFunc, Result, String, WeakRef};
 
 use super::context::Lookups;
+use super::elf::Facts;
 use super::object::{Implementation, OwnModule};
 use super::registrations::Registered;
 use super::{dl, function, registrations, system};
@@ -25,7 +26,8 @@ pub(super) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Name of the variable through which a library's code knows its module.
 const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
-const FUNCTION: &str = "__tvm_ffi_";
+/// Begin of the symbol of a function.
+pub(super) const FUNCTION: &str = "__tvm_ffi_";
 const METADATA: &str = "__tvm_ffi__metadata_";
 const DOC: &str = "__tvm_ffi__doc_";
 /// What [`FUNCTION`] with a name must not become: the names of data.
@@ -43,6 +45,8 @@ pub(super) struct Mapped {
     pub(super) identity: Identity,
     /// Size of the import tree, if the file says.
     pub(super) import_tree_size: Option<u64>,
+    /// Names of its functions, if the file has a list of symbols.
+    functions: Vec<StdString>,
     /// Held while a module is made of the library.
     pub(super) loading: Mutex<()>,
     /// What the library's code has looked up; outlives its modules, as the code's own static data does.
@@ -73,13 +77,14 @@ impl Mapped {
         library: dl::Library,
         path: &Path,
         identity: Identity,
-        import_tree_size: Option<u64>,
+        facts: &Facts,
     ) -> &'static Mapped {
         let new = || Mapped {
             library,
             path: path.to_path_buf(),
             identity,
-            import_tree_size,
+            import_tree_size: facts.import_tree_size,
+            functions: function_names(facts.functions.iter().map(StdString::as_str), ""),
             loading: Mutex::new(()),
             lookups: Lookups::default(),
             owner: Mutex::new(Owner::default()),
@@ -170,6 +175,17 @@ impl Code {
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
+    /// Names of the functions, sorted.
+    fn function_names(&self) -> Vec<StdString> {
+        match self {
+            Code::File(mapped) => mapped.functions.clone(),
+            Code::System(prefix) => {
+                let symbols = system::symbols();
+                function_names(symbols.iter().filter_map(|symbol| symbol.to_str().ok()), prefix)
+            }
+        }
+    }
+
     /// A data symbol that the library itself has.
     pub(super) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
         match self {
@@ -192,6 +208,20 @@ impl Code {
         // SAFETY: on success the result is an owned value.
         unsafe { Any::from_raw(out) }.get::<Option<String>>()
     }
+}
+
+/// Names of the functions among symbols, sorted; of those with a prefix, without it.
+fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<StdString> {
+    let begin = format!("{FUNCTION}{prefix}");
+    let mut names: Vec<&str> = symbols.filter_map(|symbol| symbol.strip_prefix(&begin)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let has = |name: &str| names.binary_search(&name).is_ok();
+    // What tells about a function has its name, too.
+    let getters = [METADATA, DOC].map(|getter| &getter[FUNCTION.len()..]);
+    let is_getter = |name: &str| getters.iter().any(|getter| name.strip_prefix(getter).is_some_and(has));
+    let is_function = |name: &&&str| !name.is_empty() && !name.starts_with(DATA) && !is_getter(name);
+    names.iter().filter(is_function).map(|name| StdString::from(*name)).collect()
 }
 
 /// The module of a library.
@@ -245,6 +275,10 @@ impl Implementation for LibraryModule {
 
     fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
         Ok(self.0.function_of(FUNCTION, name).is_some())
+    }
+
+    fn function_names(&self) -> Vec<StdString> {
+        self.0.function_names()
     }
 
     fn function_doc(&self, name: &str) -> Result<Option<String>> {

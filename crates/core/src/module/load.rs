@@ -210,7 +210,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
             listed(&missing)
         ));
     }
-    let mapped = Mapped::entry(library, path, before, facts.import_tree_size);
+    let mapped = Mapped::entry(library, path, before, facts);
     if mapped.identity != before {
         return Err("the file has changed in place since it was loaded, and with it perhaps the code that runs; write a new \
                     file and rename it to this name instead"

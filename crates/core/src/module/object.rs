@@ -37,6 +37,11 @@ pub(crate) trait Implementation: Send + Sync + 'static {
         Ok(self.function(module, name)?.is_some())
     }
 
+    /// Names of the functions of this module itself, sorted, as far as they are known.
+    fn function_names(&self) -> Vec<StdString> {
+        Vec::new()
+    }
+
     /// Documentation of a function.
     fn function_doc(&self, _name: &str) -> Result<Option<String>> {
         Ok(None)
@@ -209,7 +214,7 @@ impl OwnModule {
     }
 
     /// What `find` gives for the first module that has something, among the imports and theirs, depth first.
-    fn search_imports<T>(&self, find: impl Fn(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
+    fn search_imports<T>(&self, mut find: impl FnMut(&OwnModule) -> Result<Option<T>>) -> Result<Option<T>> {
         let mut seen = HashSet::new();
         let mut open: Vec<Module> = self.imports();
         open.reverse();
@@ -241,6 +246,20 @@ impl OwnModule {
         let found =
             self.search(query_imports, |m| Ok(m.implementation().implements(m, name)?.then_some(())))?;
         Ok(found.is_some())
+    }
+
+    /// Names of the functions of this module and, with `query_imports`, of the modules that it imports; sorted.
+    pub(crate) fn function_names(&self, query_imports: bool) -> Result<Vec<StdString>> {
+        let mut names = self.implementation().function_names();
+        if query_imports {
+            self.search_imports(|m| {
+                names.extend(m.implementation().function_names());
+                Ok(None::<()>)
+            })?;
+            names.sort_unstable();
+            names.dedup();
+        }
+        Ok(names)
     }
 
     /// Documentation of a function.

@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use std::borrow::ToOwned;
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::vec::Vec;
 
 use anyfn::{Module, Result};
 
@@ -38,6 +39,11 @@ pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Re
 /// A registered symbol.
 pub(super) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
+}
+
+/// Names of all registered symbols.
+pub(super) fn symbols() -> Vec<CString> {
+    SYMBOLS.lock().iter().flat_map(HashMap::keys).cloned().collect()
 }
 
 /// The module of the symbols with a prefix; the same one each time, for ever.
