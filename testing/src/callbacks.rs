@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyfn::{Any, Args, Error, PackedFunc, Result, register};
 
@@ -84,4 +85,31 @@ fn apply_on_threads(f: PackedFunc, threads: u16) -> Result<i64> {
 #[register("testing.make_adder")]
 fn make_adder(n: i64) -> PackedFunc {
     anyfn::TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n)).into()
+}
+
+/// Waits this many seconds. With `check` it asks now and then whether it should stop.
+#[register("testing.sleep", blocking)]
+fn sleep(seconds: f64, check: bool) -> Result<f64> {
+    let length =
+        Duration::try_from_secs_f64(seconds).map_err(|error| Error::new("ValueError", &error.to_string()))?;
+    let start = Instant::now();
+    if !check {
+        thread::sleep(length);
+        return Ok(seconds);
+    }
+    while let Some(rest) = length.checked_sub(start.elapsed()) {
+        anyfn::check_signals()?;
+        thread::sleep(rest.min(Duration::from_millis(1)));
+    }
+    Ok(seconds)
+}
+
+/// Calls `f()` this many times, asking before each whether it should stop; number of calls.
+#[register("testing.call_n_checked", blocking)]
+fn call_n_checked(f: PackedFunc, n: u64) -> Result<u64> {
+    for _ in 0..n {
+        anyfn::check_signals()?;
+        f.call_views(&[])?;
+    }
+    Ok(n)
 }

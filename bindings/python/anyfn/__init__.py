@@ -24,6 +24,7 @@ from ._registry import (
     register_func,
     remove_global_func,
 )
+from ._async import check_signals, set_async_threads
 from . import _ffi, _setup
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ __all__ = [
     "PackedFunc",
     "Shape",
     "Tensor",
+    "check_signals",
     "convert",
     "cpu",
     "cuda",
@@ -51,5 +53,6 @@ __all__ = [
     "load_module",
     "register_func",
     "remove_global_func",
+    "set_async_threads",
     "system_lib",
 ]

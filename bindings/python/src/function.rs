@@ -157,6 +157,26 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     })
 }
 
+/// Calls a function with the interpreter's lock released, whatever it says of itself.
+///
+/// # Safety
+/// `args` are valid objects: `count` positional ones and one for each name in `names`, a tuple of strings or NULL.
+pub(crate) unsafe fn call_released(
+    callable: Obj<'_>,
+    args: &[*mut PyObject],
+    count: usize,
+    names: *mut PyObject,
+) -> Res<Own> {
+    if !callable.is_instance_of(CLASS.ptr()) {
+        let message = format!("expected a PackedFunc but got {}", callable.class_name());
+        return py::raise(py::exceptions::type_error(), &message);
+    }
+    // SAFETY: an instance of `PackedFunc`, and arguments as the caller guarantees.
+    let result = unsafe { vectorcall::<true>(callable.as_ptr(), args.as_ptr(), count, names) };
+    // SAFETY: a new reference, or NULL with an exception set.
+    unsafe { Own::from_result(result) }
+}
+
 #[cold]
 fn call_many<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>]) -> Res<Own> {
     if i32::try_from(args.len()).is_err() {

@@ -7,6 +7,7 @@ use std::ffi::c_int;
 
 use pyo3_ffi as ffi;
 
+use crate::cancel;
 use crate::py::{PyObject, raw};
 
 /// The thread holds the lock as long as this exists.
@@ -88,12 +89,16 @@ pub(crate) fn register_functions() {
     }
 }
 
-/// What [`ensure`] gives when the interpreter has ended.
-const ENDED: c_int = -1;
+/// What [`ensure`] gives when the lock is not to be had, or not needed.
+const NOT_TAKEN: c_int = -1;
 
 extern "C" fn ensure() -> c_int {
+    // A thread of `call_async` handles no signals; whether its call was given up is known without the lock.
+    if cancel::is_running() && !holds() {
+        return NOT_TAKEN;
+    }
     match enter() {
-        None => ENDED,
+        None => NOT_TAKEN,
         Some(held) => {
             let state = held.0;
             std::mem::forget(held);
@@ -117,6 +122,9 @@ extern "C" fn unensure(state: c_int) {
 }
 
 extern "C" fn check_signals() -> c_int {
+    if let Some(code) = cancel::check() {
+        return code;
+    }
     if !holds() {
         return 0;
     }

@@ -12,6 +12,7 @@
 
 mod at;
 mod callback;
+mod cancel;
 mod container;
 mod error;
 mod function;

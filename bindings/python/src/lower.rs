@@ -19,7 +19,7 @@ use pyo3_ffi as ffi;
 
 pub(crate) use crate::at::At;
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
-use crate::{callback, container, error, function, gil, ndarray, object, tensor, words};
+use crate::{callback, cancel, container, error, function, gil, ndarray, object, tensor, words};
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
 pub(crate) struct Frame<'a> {
@@ -420,6 +420,9 @@ fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     if arg.is_callable() {
         return function_object(arg);
+    }
+    if let (At::Result { .. }, Some(result)) = (at, cancel::finish(arg)?) {
+        return lower_owned(result.obj(), at);
     }
     error::make_opaque(arg).map(Any::from)
 }

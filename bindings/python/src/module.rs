@@ -11,7 +11,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
-use crate::{callback, error, function, gil, lift, object, tensor, words};
+use crate::{callback, cancel, error, function, gil, lift, object, tensor, words};
 
 /// What CPython calls to load the module.
 ///
@@ -88,10 +88,14 @@ fn start(module: Obj<'_>) -> Res<()> {
     function::init()?;
     words::init()?;
     error::init()?;
+    cancel::init()?;
     gil::register_functions();
-    for (name, class) in
-        [(c"Object", &object::CLASS), (c"PackedFunc", &function::CLASS), (c"Word", &words::CLASS)]
-    {
+    for (name, class) in [
+        (c"Object", &object::CLASS),
+        (c"PackedFunc", &function::CLASS),
+        (c"Word", &words::CLASS),
+        (c"CallToken", &cancel::CLASS),
+    ] {
         let name = py::intern(name)?;
         module.set_attr(name.obj(), class.get())?;
     }
@@ -326,6 +330,22 @@ functions! {
         callback::PLAIN[1].set(method_class.to_own());
         error::set_class_of_kind(class_of_kind);
         object::register(anyfn::abi::kTVMFFITensor.into(), tensor)?;
+        Ok(py::none())
+    }
+
+    #[doc = "current_call(): the CallToken whose function runs on this thread, or None"]
+    fn current_call[] {
+        Ok(cancel::current())
+    }
+
+    #[doc = "check_signals(): raises if the call on this thread was given up, or for a signal"]
+    fn check_signals[] {
+        cancel::check_from_python()
+    }
+
+    #[doc = "set_finish(function): what runs a coroutine to its end for a call"]
+    fn set_finish[function] {
+        cancel::set_finish(function);
         Ok(py::none())
     }
 

@@ -253,14 +253,17 @@ impl Error {
     /// A callee that fails without raising an error breaks the rules of the ABI; that gives an `InternalError`.
     #[cold]
     pub fn take_raised() -> Error {
+        Error::take_raised_if_any()
+            .unwrap_or_else(|| Error::new("InternalError", "a function failed without raising an error"))
+    }
+
+    /// As [`Error::take_raised`]; `None` if no error is raised.
+    pub(crate) fn take_raised_if_any() -> Option<Error> {
         let mut handle: TVMFFIObjectHandle = ptr::null_mut();
         // SAFETY: `handle` is writable.
         unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
         // SAFETY: the slot gives an owned error or NULL.
-        match unsafe { ObjectRef::from_owned_or_null(handle) } {
-            Some(object) => Error(object),
-            None => Error::new("InternalError", "a function failed without raising an error"),
-        }
+        unsafe { ObjectRef::from_owned_or_null(handle) }.map(Error)
     }
 
     /// Raises the error on this thread, for a function that returns to C.

@@ -1,0 +1,219 @@
+//! Calls that can be told to stop: what `call_async` runs on its threads.
+//!
+//! A [`Layout`] belongs to one call. While the function runs, its thread knows it ([`CURRENT`]), so that native code
+//! which checks signals on that thread hears that its call was cancelled or is too late. That takes no lock of the
+//! interpreter: a loop may check as often as it likes.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use anyfn::Error;
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
+use crate::types::{self, Class};
+use crate::{error, function};
+
+/// Memory of an instance.
+#[repr(C)]
+struct Layout {
+    base: PyObject,
+    /// [`RUNNING`] until somebody gives the call up.
+    state: AtomicI32,
+}
+
+const RUNNING: i32 = 0;
+const CANCELLED: i32 = 1;
+const TOO_LATE: i32 = 2;
+
+/// The class `CallToken`, from which the Python part derives its calls.
+pub(crate) static CLASS: Global = Global::new();
+
+/// Runs a coroutine to its end, for [`finish`]; of the Python part.
+static FINISH: Global = Global::new();
+
+thread_local! {
+    /// The call that runs on this thread.
+    static CURRENT: Cell<*const Layout> = const { Cell::new(ptr::null()) };
+}
+
+pub(crate) fn init() -> Res<()> {
+    if CLASS.try_get().is_some() {
+        return Ok(());
+    }
+    let method = |name: &'static CStr, function, flags, doc: &'static CStr| ffi::PyMethodDef {
+        ml_name: name.as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: function },
+        ml_flags: flags,
+        ml_doc: doc.as_ptr(),
+    };
+    let methods = vec![
+        method(c"stop", stop, ffi::METH_O, c"stop(code): gives the call up, 1 cancelled, 2 too late."),
+        method(c"stopped", stopped, ffi::METH_NOARGS, c"Whether the call was given up."),
+        method(c"run", run, ffi::METH_VARARGS, c"run(function, args, kwargs): calls a PackedFunc."),
+        ffi::PyMethodDef::zeroed(),
+    ];
+    let class = Class {
+        name: c"anyfn._core.CallToken",
+        size: size_of::<Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, new as *mut c_void),
+            (ffi::Py_tp_dealloc, types::free as *mut c_void),
+            // The table lives as long as the class: for ever.
+            (ffi::Py_tp_methods, methods.leak().as_mut_ptr().cast()),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+/// Sets the function that runs a coroutine to its end for a call.
+pub(crate) fn set_finish(function: Obj<'_>) {
+    FINISH.set(function.to_own());
+}
+
+/// Whether this thread runs such a call.
+pub(crate) fn is_running() -> bool {
+    !CURRENT.get().is_null()
+}
+
+/// What native code hears that checks signals: `None` if this thread runs no such call, else the code of the check.
+pub(crate) fn check() -> Option<c_int> {
+    // SAFETY: while it is set, `run` holds the token.
+    let token = unsafe { CURRENT.get().as_ref() }?;
+    match token.state.load(Ordering::Relaxed) {
+        RUNNING => Some(0),
+        state => {
+            let error = match state {
+                TOO_LATE => Error::new("TimeoutError", "the deadline of the call has passed"),
+                _ => Error::new("CancelledError", "the call was cancelled"),
+            };
+            error.raise();
+            Some(-1)
+        }
+    }
+}
+
+/// The result of a coroutine that a Python function has given to native code, if this thread runs a call for an event
+/// loop, which then runs the coroutine. `None` for all other objects and on all other threads.
+#[cold]
+pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
+    let token = CURRENT.get();
+    let Some(finish) = FINISH.try_get().filter(|_| !token.is_null()) else { return Ok(None) };
+    // SAFETY: a token is a Python object, which `run` holds.
+    let token: Obj<'_> = unsafe { Obj::from_ptr(token.cast_mut().cast()) };
+    let result = finish.call(&[token, object])?;
+    // The token itself says that the object is no coroutine.
+    Ok((!result.obj().is(token.as_ptr())).then_some(result))
+}
+
+unsafe extern "C" fn new(
+    class: *mut ffi::PyTypeObject,
+    _args: *mut PyObject,
+    _kwargs: *mut PyObject,
+) -> *mut PyObject {
+    crate::object::to_c(types::allocate(class))
+}
+
+fn state<'a>(token: *mut PyObject) -> &'a AtomicI32 {
+    // SAFETY: Python passes an instance, which it holds during the call.
+    unsafe { &(*token.cast::<Layout>()).state }
+}
+
+unsafe extern "C" fn stop(token: *mut PyObject, code: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes a valid object and holds the lock.
+    let code: Obj<'_> = unsafe { Obj::from_ptr(code) };
+    let late = matches!(code.int(), Ok(code) if code == i64::from(TOO_LATE));
+    py::clear_error();
+    let code = if late { TOO_LATE } else { CANCELLED };
+    // Who came first has said why.
+    let _ = state(token).compare_exchange(RUNNING, code, Ordering::Relaxed, Ordering::Relaxed);
+    py::none().into_ptr()
+}
+
+unsafe extern "C" fn stopped(token: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    py::boolean(state(token).load(Ordering::Relaxed) != RUNNING).into_ptr()
+}
+
+/// Makes a token the call of this thread.
+struct Running(*const Layout);
+
+impl Running {
+    fn new(token: *const Layout) -> Running {
+        Running(CURRENT.replace(token))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        CURRENT.set(self.0);
+    }
+}
+
+unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes a tuple and holds the lock.
+    let args: Obj<'_> = unsafe { Obj::from_ptr(args) };
+    error::catch(|| {
+        let item = |index| match py::tuple_item(args, index) {
+            Some(item) => Ok(item),
+            None => py::raise(py::exceptions::type_error(), "expected a function, a tuple and a dict or None"),
+        };
+        let (callable, positional, named) = (item(0)?, item(1)?, item(2)?);
+        if state(token).load(Ordering::Relaxed) != RUNNING {
+            return py::raise(py::exceptions::runtime_error(), "the call was given up before it began");
+        }
+        let named = (!named.obj().is_none()).then_some(named);
+        let names = match &named {
+            // SAFETY: the object is valid; an exception if it is no dictionary.
+            Some(named) => Some(py::new_ref!(ffi::PySequence_Tuple(named.as_ptr()))?),
+            None => None,
+        };
+        let mut all = Vec::with_capacity(positional.obj().tuple_len() + 1);
+        // The word in front may be overwritten by the callee.
+        all.push(ptr::null_mut());
+        for index in 0..positional.obj().tuple_len() {
+            // SAFETY: a tuple and an index within its size; the tuple keeps the item.
+            all.push(unsafe { ffi::PyTuple_GetItem(positional.as_ptr(), index as isize) });
+        }
+        let count = all.len() - 1;
+        if let (Some(names), Some(named)) = (&names, &named) {
+            for index in 0..names.obj().tuple_len() {
+                // SAFETY: as above.
+                let name = unsafe { ffi::PyTuple_GetItem(names.as_ptr(), index as isize) };
+                // SAFETY: a dictionary and its own key; the dictionary keeps the value.
+                let value = unsafe { ffi::PyDict_GetItemWithError(named.as_ptr(), name) };
+                if value.is_null() {
+                    return py::raise(py::exceptions::type_error(), "the dict of named arguments changed");
+                }
+                all.push(value);
+            }
+        }
+        let _running = Running::new(token.cast::<Layout>());
+        let names = names.as_ref().map_or(ptr::null_mut(), Own::as_ptr);
+        // SAFETY: `count` positional objects and one for each name, all held by the tuple and the dictionary.
+        unsafe { function::call_released(callable.obj(), &all[1..], count, names) }
+    })
+}
+
+/// The call that runs on this thread, for the Python part; None if there is none.
+pub(crate) fn current() -> Own {
+    // SAFETY: NULL, or a Python object, which `run` holds.
+    match unsafe { Obj::from_nullable(CURRENT.get().cast_mut().cast()) } {
+        Some(token) => token.to_own(),
+        None => py::none(),
+    }
+}
+
+/// Checks signals as native code does: for Python functions that run long below native code.
+pub(crate) fn check_from_python() -> Res<Own> {
+    match anyfn::check_signals() {
+        Ok(()) => Ok(py::none()),
+        Err(_) if py::error_occurred() => Err(Raised),
+        Err(error) => Err(error::raise(error)),
+    }
+}

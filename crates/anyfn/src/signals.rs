@@ -1,0 +1,40 @@
+//! Asking whether a function that runs long should stop.
+
+use anyfn_abi::TVMFFIEnvCheckSignals;
+
+use crate::{Error, Result};
+
+/// Lets the host language handle signals that wait; a function that runs long calls this now and then.
+///
+/// # Errors
+/// The function should stop and pass the error on:
+/// - `CancelledError` or `TimeoutError`: the call was cancelled, or its deadline has passed (Python's `call_async`).
+/// - `EnvErrorAlreadySet`: the host language holds an error of its own, such as `KeyboardInterrupt` for Ctrl-C.
+///
+/// ```
+/// # use anyfn_core as _;
+/// fn sum(values: &[f64]) -> anyfn::Result<f64> {
+///     let mut sum = 0.0;
+///     for chunk in values.chunks(100_000) {
+///         anyfn::check_signals()?;
+///         sum += chunk.iter().sum::<f64>();
+///     }
+///     Ok(sum)
+/// }
+/// assert_eq!(sum(&[1.0, 2.0])?, 3.0);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+pub fn check_signals() -> Result<()> {
+    // SAFETY: may be called at any time, from any thread.
+    match unsafe { TVMFFIEnvCheckSignals() } {
+        0 => Ok(()),
+        _ => Err(stop()),
+    }
+}
+
+#[cold]
+fn stop() -> Error {
+    // The host language raises some errors here and keeps others to itself.
+    Error::take_raised_if_any()
+        .unwrap_or_else(|| Error::new("EnvErrorAlreadySet", "the host language holds an error"))
+}
