@@ -41,6 +41,13 @@ static inline TVMFFIAny make_none(void) { return anyfn_none(); }
 static inline TVMFFIAny make_bool(int b) { return anyfn_bool(b); }
 static inline TVMFFIAny make_int(int64_t n) { return anyfn_int(n); }
 
+static inline TVMFFIAny make_bigint(size_t count, const int64_t* words) {
+  TVMFFIByteArray bytes = {(const char*)words, count * sizeof(*words)};
+  TVMFFIAny out = anyfn_none();
+  if (TVMFFIBigIntFromByteArray(&bytes, &out) != 0) conformance_die("make_bigint");
+  return out;
+}
+
 static inline TVMFFIAny make_float_bits(uint64_t bits) {
   double x;
   memcpy(&x, &bits, sizeof(x));
@@ -242,6 +249,10 @@ static int same(const TVMFFIAny* a, const TVMFFIAny* b) {
       return same_map(a, b);
     case kTVMFFITensor:
       return same_tensor((const DLTensor*)(const void*)(a->v_obj + 1), (const DLTensor*)(const void*)(b->v_obj + 1));
+    case kTVMFFIBigInt: {
+      TVMFFIByteArray x = TVMFFIBigIntGetContentByteArray(a), y = TVMFFIBigIntGetContentByteArray(b);
+      return x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
+    }
     case kTVMFFIShape: {
       const TVMFFIShapeCell *x = (const TVMFFIShapeCell*)(const void*)(a->v_obj + 1),
                             *y = (const TVMFFIShapeCell*)(const void*)(b->v_obj + 1);

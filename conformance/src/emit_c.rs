@@ -55,6 +55,10 @@ fn expression(value: &Value) -> Result<String, String> {
         Value::Bool(b) => format!("make_bool({})", i32::from(*b)),
         Value::Int(i64::MIN) => "make_int(INT64_MIN)".into(),
         Value::Int(n) => format!("make_int(INT64_C({n}))"),
+        Value::BigInt(words) => {
+            let list: Vec<String> = words.iter().map(|word| format!("(int64_t)UINT64_C({word})")).collect();
+            format!("make_bigint({}, (const int64_t[]){{{}}})", words.len(), list.join(", "))
+        }
         Value::Float(x) => format!("make_float_bits(UINT64_C({:#x}))", x.to_bits()),
         Value::Str(text) => format!("make_str({}, {})", quote(text.as_bytes()), text.len()),
         Value::Bytes(bytes) => format!("make_bytes({}, {})", quote(bytes), bytes.len()),

@@ -11,6 +11,8 @@ pub enum Value {
     Bool(bool),
     /// `{"int": n}`
     Int(i64),
+    /// `{"bigint": "digits"}`: words in two's complement, the least significant one first
+    BigInt(Vec<u64>),
     /// `{"float": "text"}`
     Float(f64),
     /// `{"str": ".."}`
@@ -64,6 +66,7 @@ impl Value {
             |json: &Json| list(json)?.iter().map(|n| n.as_i64().ok_or_else(bad)).collect::<Result<Vec<_>, _>>();
         Ok(match tag {
             "int" => Value::Int(body.as_i64().ok_or_else(bad)?),
+            "bigint" => Value::BigInt(words(&text()?).ok_or_else(bad)?),
             "float" => Value::Float(text()?.parse().map_err(|_| bad())?),
             "str" => Value::Str(text()?),
             "bytes" => Value::Bytes(hex(&text()?).ok_or_else(bad)?),
@@ -122,6 +125,29 @@ impl Value {
     }
 }
 
+/// The words of a decimal number.
+fn words(text: &str) -> Option<Vec<u64>> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let mut words = vec![0u64];
+    for digit in digits.chars() {
+        let mut carry = u128::from(digit.to_digit(10)?);
+        for word in &mut words {
+            carry += u128::from(*word) * 10;
+            *word = carry as u64;
+            carry >>= 64;
+        }
+        words.extend((carry > 0).then_some(carry as u64));
+    }
+    words.push(0);
+    if text.starts_with('-') {
+        let mut carry = true;
+        for word in &mut words {
+            (*word, carry) = (!*word).overflowing_add(carry.into());
+        }
+    }
+    Some(words)
+}
+
 fn hex(text: &str) -> Option<Vec<u8>> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return None;
@@ -142,6 +168,7 @@ mod tests {
             r#"{"int": "1"}"#,
             r#"{"bytes": "0g"}"#,
             r#"{"what": 1}"#,
+            r#"{"bigint": "1a"}"#,
             r#"{"int":1,"str":""}"#,
         ] {
             let json = serde_json::from_str(text).unwrap();

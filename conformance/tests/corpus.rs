@@ -1,5 +1,6 @@
 //! The corpus through Rust.
 
+use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIByteArray};
 use anyfn::{Any, Array, DType, Device, Error, Map, PackedFunc, Result, Shape, Tensor, registry};
 use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
@@ -11,6 +12,7 @@ fn make(value: &Value) -> Result<Any> {
         Value::None => Any::NONE,
         Value::Bool(b) => Any::new(*b)?,
         Value::Int(n) => Any::new(*n)?,
+        Value::BigInt(words) => bigint(words)?,
         Value::Float(x) => Any::new(*x)?,
         Value::Str(text) => Any::new(text.as_str())?,
         Value::Bytes(bytes) => Any::new(&bytes[..])?,
@@ -26,6 +28,18 @@ fn make(value: &Value) -> Result<Any> {
         Value::Shape(extents) => Any::new(Shape::from(&extents[..]))?,
         Value::Tensor { dtype, shape, data } => Any::new(tensor(dtype, shape, data)?)?,
     })
+}
+
+fn bigint(words: &[u64]) -> Result<Any> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let bytes = TVMFFIByteArray::from_slice(&bytes);
+    let mut out = TVMFFIAny::NONE;
+    // SAFETY: the bytes are borrowed for the call, `out` is writable.
+    match unsafe { TVMFFIBigIntFromByteArray(&bytes, &mut out) } {
+        // SAFETY: on success the result is an owned value.
+        0 => Ok(unsafe { Any::from_raw(out) }),
+        _ => Err(Error::take_raised()),
+    }
 }
 
 fn callback(name: &str) -> PackedFunc {

@@ -73,6 +73,12 @@ fn echo_u64(x: u64) -> u64 {
     x
 }
 
+/// Gives an int of 128 signed bits back.
+#[register("testing.echo_i128")]
+fn echo_i128(x: i128) -> i128 {
+    x
+}
+
 /// x + 1; None stays None.
 #[register("testing.add_one_if_any")]
 fn add_one_if_any(x: Option<i64>) -> Option<i64> {

@@ -11,6 +11,7 @@
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
 mod at;
+mod bigint;
 mod callback;
 mod cancel;
 mod container;

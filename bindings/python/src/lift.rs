@@ -3,17 +3,17 @@
 use std::mem::MaybeUninit;
 
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray,
-    TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr,
-    kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone,
-    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes,
-    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
+    DLTensor, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool,
+    kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError,
+    kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr,
+    kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
+    kTVMFFIStr, kTVMFFITensor,
 };
 use anyfn::{Any, Error, ObjectRef};
 
 use crate::lower::{self, Frame};
-use crate::py::{self, Obj, Own, PyObject, Res, names};
-use crate::{error, function, object, tensor, words};
+use crate::py::{self, Obj, Own, PyObject, Res};
+use crate::{bigint, error, function, object, tensor, words};
 
 /// Lifts the result of a call, taking it over.
 #[inline(always)]
@@ -168,7 +168,7 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
         kTVMFFIDataType => words::make(words::DTYPE.get(), value.bits()),
         kTVMFFIDevice => words::make(words::DEVICE.get(), value.bits()),
         kTVMFFIOpaquePtr => words::void_pointer(value.bits()),
-        kTVMFFIBigInt => big_int(value),
+        kTVMFFIBigInt => bigint::lift(value),
         kTVMFFIRawStr | kTVMFFIByteArrayPtr => lift_copied(value),
         index => py::raise(
             py::exceptions::type_error(),
@@ -212,23 +212,4 @@ fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
 #[cold]
 fn lift_moved(value: &TVMFFIAny) -> Res<Own> {
     lift_copied(value)
-}
-
-/// `int.from_bytes(words, "little", signed=True)`.
-#[cold]
-fn big_int(value: &TVMFFIAny) -> Res<Own> {
-    // SAFETY: a valid BigInt, from which the result borrows.
-    let words = unsafe { TVMFFIBigIntGetContentByteArray(value) };
-    // SAFETY: `value` keeps them alive.
-    let words = unsafe { words.as_slice() };
-    // The class `int`, by an instance.
-    let zero = py::int(0)?;
-    let class = zero.obj().class();
-    let from_bytes = class.attr(names::FROM_BYTES.get())?;
-    let (content, order, signed) = (py::bytes(words)?, py::string(b"little")?, py::boolean(true));
-    from_bytes.obj().call_named(&[
-        (c"bytes", content.obj()),
-        (c"byteorder", order.obj()),
-        (c"signed", signed.obj()),
-    ])
 }

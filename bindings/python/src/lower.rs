@@ -19,7 +19,7 @@ use pyo3_ffi as ffi;
 
 pub(crate) use crate::at::At;
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
-use crate::{callback, cancel, container, error, function, gil, ndarray, object, tensor, words};
+use crate::{bigint, callback, cancel, container, error, function, gil, ndarray, object, tensor, words};
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
 pub(crate) struct Frame<'a> {
@@ -314,28 +314,18 @@ pub(crate) fn lower_owned(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     let class = arg.type_ptr();
     if class == &raw mut ffi::PyLong_Type {
-        return int(arg, at);
+        return int(arg);
     }
     lower_owned_rest(arg, at)
 }
 
 #[inline]
-fn int(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+fn int(arg: Obj<'_>) -> Res<Any> {
     match arg.int() {
         Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
         Err(IntError::Raised) => Err(Raised),
-        Err(IntError::Overflow) => overflow(arg, at),
+        Err(IntError::Overflow) => bigint::lower(arg),
     }
-}
-
-#[cold]
-fn overflow<T>(arg: Obj<'_>, at: &At<'_>) -> Res<T> {
-    let text = arg.str().and_then(|text| text.obj().to_text()).unwrap_or_else(|Raised| {
-        py::clear_error();
-        "one of very many digits".into()
-    });
-    let text = if text.len() > 60 { format!("one of {} digits", text.len()) } else { text };
-    at.raise(py::exceptions::overflow_error(), &format!("expected an int of 64 bits but got {text}"))
 }
 
 #[inline]
@@ -365,7 +355,7 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         return Ok(anyfn::Bytes::from(arg.bytes()?).into());
     }
     if is(ffi::Py_TPFLAGS_LONG_SUBCLASS) {
-        return int(arg, at);
+        return int(arg);
     }
     if arg.is_float() {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
@@ -401,7 +391,7 @@ fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         return match scalar {
             ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),
             ndarray::Scalar::Float(value) => Ok(plain(kTVMFFIFloat, value.to_bits())),
-            ndarray::Scalar::Int(value) => int(value.obj(), at),
+            ndarray::Scalar::Int(value) => int(value.obj()),
         };
     }
     let class = arg.class();
@@ -411,7 +401,7 @@ fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if class.attr_opt(names::INDEX.get())?.is_some() {
         // SAFETY: the object is valid and the lock is held; a new reference or an exception.
         let value = py::new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
-        return int(value.obj(), at);
+        return int(value.obj());
     }
     if words::is_void_pointer(arg) {
         let value = arg.attr(names::VALUE.get())?;

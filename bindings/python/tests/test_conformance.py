@@ -38,6 +38,8 @@ def make(value):
     ((tag, body),) = value.items()
     if tag == "int" or tag == "str":
         return body
+    if tag == "bigint":
+        return int(body)
     if tag == "float":
         return float(body)
     if tag == "bytes":

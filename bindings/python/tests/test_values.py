@@ -75,12 +75,42 @@ def test_values_of_other_classes(value, expected):
     assert back == expected
 
 
-@pytest.mark.parametrize("value", [INT_MAX + 1, INT_MIN - 1, 2**64, 10**100, -(10**100), np.uint64(2**63)])
-def test_large_ints_are_refused(value):
-    with pytest.raises(OverflowError, match=r"argument #1 of testing.nop: expected an int of 64 bits but got"):
-        anyfn.get_global_func("testing.nop")(0, value)
-    with pytest.raises(OverflowError, match="result of"):
-        anyfn.testing.apply(lambda: value)
+LARGE_INTS = [
+    INT_MAX + 1, INT_MIN - 1, 2**64 - 1, 2**64, -(2**64), 2**127, -(2**127), 2**128, 10**100, -(10**100), 2**20000,
+    -(2**20000) + 1,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", LARGE_INTS, ids=lambda value: f"{value.bit_length()} bits")
+def test_large_ints(value):
+    for back in both_ways(value):
+        assert type(back) is int
+        assert back == value
+    assert anyfn.testing.type_key(value) == "ffi.BigInt"
+    assert anyfn.convert([value])[0] == value
+    assert anyfn.convert({value: 1})[value] == 1
+
+
+def test_large_ints_as_numbers_of_native_types():
+    assert anyfn.testing.echo_u64(2**64 - 1) == 2**64 - 1
+    assert anyfn.testing.echo_u64(np.uint64(2**63)) == 2**63
+    assert anyfn.testing.echo_i128(-(2**127)) == -(2**127)
+    assert anyfn.testing.add_f64(2**100 + 1, 0) == float(2**100 + 1)
+    assert anyfn.testing.add_f64(-(3**600), 0) == float(-(3**600))
+    with pytest.raises(OverflowError, match=r"add_i64.*Expected `i64 .*but got `int 18446744073709551616`"):
+        anyfn.testing.add_i64(2**64, 1)
+    with pytest.raises(OverflowError, match=r"argument #1.*add_f64.*Expected `float` but got `int of 1664 bits`"):
+        anyfn.testing.add_f64(1, 10**500)
+    with pytest.raises(TypeError, match="Expected `str` but got `ffi.BigInt`"):
+        anyfn.testing.str_len(2**64)
+
+
+@pytest.mark.parametrize("count", [52, 53, 54, 63, 64, 65, 100, 117, 128, 129, 191, 192, 193, 500, 1023])
+def test_large_ints_are_rounded_as_python_rounds_them(count):
+    for offset in (-1025, -1024, -1023, -513, -512, -511, -1, 0, 1, 511, 512, 513, 1023, 1024, 1025):
+        for sign in (1, -1):
+            value = sign * (2**count + offset * 2 ** max(count - 63, 0) + offset)
+            assert anyfn.testing.add_f64(value, 0) == float(value)
 
 
 def test_lone_surrogates_are_refused():

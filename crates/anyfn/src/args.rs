@@ -24,7 +24,7 @@ pub unsafe trait IntoArg {
     /// Makes the argument.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// `MemoryError` when memory is short.
     fn into_arg(self) -> Result<TVMFFIAny>;
 }
 
@@ -41,8 +41,9 @@ macro_rules! by_value {
     )* };
 }
 
-by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64, bool, (), *mut c_void, DType, Device);
-by_value!(true: &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
+by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, f32, f64, bool, (), *mut c_void, DType, Device);
+// The widest integers may become objects.
+by_value!(true: i128, u64, u128, usize, &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
     {T: IntoAny} Option<T>);
 
 /// Arguments that are objects: by value the reference moves, by reference nothing is counted.

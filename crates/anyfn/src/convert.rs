@@ -15,6 +15,7 @@ use anyfn_abi::{
     kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
 };
 
+use crate::bigint;
 use crate::string::bytes_of;
 use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc};
 
@@ -22,8 +23,8 @@ use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, 
 ///
 /// | Rust type | accepts |
 /// |---|---|
-/// | `i8`..`i64`, `u8`..`u64`, `isize`, `usize` | int and bool that fit; else `OverflowError` |
-/// | `f32`, `f64` | float, int, bool |
+/// | `i8`..`i128`, `u8`..`u128`, `isize`, `usize` | int (of any size) and bool that fit; else `OverflowError` |
+/// | `f32`, `f64` | float, int, bool; `OverflowError` for an int beyond its range |
 /// | `bool` | bool, int |
 /// | `()` | None |
 /// | `&str`, [`String`], std `String` | string |
@@ -62,7 +63,7 @@ pub trait IntoAny {
     /// Makes an owned value.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; for `Result<T>` its own error.
+    /// `MemoryError` when memory is short; for `Result<T>` its own error.
     fn into_any(self) -> Result<Any>;
 }
 
@@ -94,8 +95,8 @@ impl Mismatch {
     }
 
     #[cold]
-    fn out_of_range(rust_type: &str, min: i128, max: i128, got: i128) -> Mismatch {
-        Self::new("OverflowError", format!("{rust_type} ({min} to {max})"), format!("int {got}"))
+    fn out_of_range(range: fn() -> StdString, got: i64) -> Mismatch {
+        Self::new("OverflowError", range(), format!("int {got}"))
     }
 
     /// Kind of the error: `TypeError` or `OverflowError`.
@@ -155,6 +156,13 @@ pub(crate) fn plain(type_index: i32, value: TVMFFIAnyValue) -> Any {
     unsafe { Any::from_raw(TVMFFIAny { type_index, small_str_len: 0, value }) }
 }
 
+/// What messages say that an integer type holds.
+macro_rules! range_of {
+    ($ty:ty) => {
+        || format!("{} ({} to {})", stringify!($ty), <$ty>::MIN, <$ty>::MAX)
+    };
+}
+
 macro_rules! integers {
     ($($ty:ident),*) => { $(
         impl FromArg for $ty {
@@ -164,10 +172,8 @@ macro_rules! integers {
             }
             #[inline]
             fn from_arg(view: &AnyView<'_>) -> Result<$ty, Mismatch> {
-                let Some(value) = int_of(view) else { return Err(Mismatch::of_type::<Self>(view)) };
-                $ty::try_from(value).map_err(|_| {
-                    Mismatch::out_of_range(stringify!($ty), $ty::MIN as i128, $ty::MAX as i128, value as i128)
-                })
+                let Some(value) = int_of(view) else { return bigint::narrow(view, range_of!($ty)) };
+                $ty::try_from(value).map_err(|_| Mismatch::out_of_range(range_of!($ty), value))
             }
         }
 
@@ -179,14 +185,40 @@ macro_rules! integers {
             fn into_any(self) -> Result<Any> {
                 match i64::try_from(self) {
                     Ok(value) => Ok(plain(kTVMFFIInt, TVMFFIAnyValue { v_int64: value })),
-                    Err(_) => Err(crate::error!("OverflowError", "{self} does not fit a 64-bit signed int")),
+                    // Only what has no sign bit of its own gets here, and `i128`.
+                    Err(_) => bigint::make(self as u128, if i128::try_from(self).is_ok_and(i128::is_negative) { u64::MAX } else { 0 }),
                 }
             }
         }
     )* };
 }
 
-integers!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
+integers!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, usize);
+
+impl FromArg for u128 {
+    type Arg<'a> = u128;
+    fn schema() -> Schema {
+        Schema::plain("int")
+    }
+    #[inline]
+    fn from_arg(view: &AnyView<'_>) -> Result<u128, Mismatch> {
+        let Some(value) = int_of(view) else { return bigint::to_u128(view) };
+        u128::try_from(value).map_err(|_| Mismatch::out_of_range(range_of!(u128), value))
+    }
+}
+
+impl IntoAny for u128 {
+    fn schema() -> Schema {
+        Schema::plain("int")
+    }
+    #[inline]
+    fn into_any(self) -> Result<Any> {
+        match i64::try_from(self) {
+            Ok(value) => Ok(plain(kTVMFFIInt, TVMFFIAnyValue { v_int64: value })),
+            Err(_) => bigint::make(self, 0),
+        }
+    }
+}
 
 macro_rules! floats {
     ($($ty:ident),*) => { $(
@@ -203,7 +235,7 @@ macro_rules! floats {
                 }
                 match int_of(view) {
                     Some(value) => Ok(value as $ty),
-                    None => Err(Mismatch::of_type::<Self>(view)),
+                    None => bigint::to_float::<Self>(view, <$ty>::MAX as f64).map(|value| value as $ty),
                 }
             }
         }

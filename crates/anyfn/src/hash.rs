@@ -5,8 +5,9 @@
 use core::fmt;
 
 use anyfn_abi::{
-    TVMFFIAny, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt,
-    kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    TVMFFIAny, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIFunction,
+    kTVMFFIInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
+    kTVMFFIStr,
 };
 
 use crate::string::{bytes_of, pack};
@@ -166,6 +167,7 @@ pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
             Ok(dtype) => write!(f, "{dtype}"),
             Err(_) => f.write_str("DataType"),
         },
+        kTVMFFIBigInt => crate::bigint::debug(view, f),
         _ => match view.as_object() {
             Some(object) => fmt::Debug::fmt(object, f),
             None => write!(f, "{}({:#x})", view.type_key(), view.as_raw().bits()),

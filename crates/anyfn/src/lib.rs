@@ -36,6 +36,7 @@ extern crate self as anyfn;
 
 mod any;
 mod args;
+mod bigint;
 mod bytes_object;
 mod containers;
 mod convert;

@@ -124,5 +124,46 @@ fn elements_that_others_change_are_checked_when_read() {
 fn sizes_that_cannot_be_are_errors() {
     assert_eq!(Array::<Any>::with_capacity(usize::MAX / 8).unwrap_err().kind(), "MemoryError");
     assert_eq!(List::<Any>::new().reserve(1 << 60).unwrap_err().kind(), "MemoryError");
-    assert_eq!(List::<u64>::try_from_iter([u64::MAX]).unwrap_err().kind(), "OverflowError");
+}
+
+#[test]
+fn integers_of_any_size_go_both_ways() {
+    let list = List::<u64>::try_from_iter([0, 1 << 63, u64::MAX]).unwrap();
+    assert_eq!(list.get(1).unwrap(), 1 << 63);
+    assert_eq!(any(list).get::<Vec<u64>>().unwrap(), [0, 1 << 63, u64::MAX]);
+    for value in [0, 1, -1, i128::from(i64::MAX) + 1, i128::from(i64::MIN) - 1, i128::MAX, i128::MIN] {
+        assert_eq!(any(value).get::<i128>().unwrap(), value);
+        assert_eq!(any(value).get::<f64>().unwrap(), value as f64);
+        assert_eq!(any(value), any(value));
+    }
+    for value in [0, u128::from(u64::MAX), u128::MAX, 1 << 127] {
+        assert_eq!(any(value).get::<u128>().unwrap(), value);
+        assert_eq!(any(value).get::<f64>().unwrap(), value as f64);
+    }
+    // One above the middle between two floats: the lowest bit decides how to round.
+    assert_eq!(any((1u128 << 100) + (1 << 47) + 1).get::<f64>().unwrap(), ((1u128 << 100) + (1 << 48)) as f64);
+    assert_eq!(any(u64::MAX).type_key(), "ffi.BigInt");
+    assert_eq!(format!("{:?}", any(u64::MAX)), "int 18446744073709551615");
+    check_error::<i64>(
+        any(1u64 << 63),
+        "Expected `i64 (-9223372036854775808 to 9223372036854775807)` but got `int 9223372036854775808`",
+    );
+    check_error::<u64>(any(-1i128), "Expected `u64 (0 to 18446744073709551615)` but got `int -1`");
+    check_error::<i128>(any(u128::MAX), "but got `int 340282366920938463463374607431768211455`");
+    check_error::<u128>(any(i128::MIN), "but got `int -170141183460469231731687303715884105728`");
+    check_error::<f32>(
+        any(u128::MAX),
+        "Expected `float` but got `int 340282366920938463463374607431768211455`",
+    );
+    check_error::<String>(any(u64::MAX), "Expected `str` but got `ffi.BigInt`");
+}
+
+#[test]
+fn large_integers_are_map_keys_by_value() {
+    let map: Map<i128, i64> =
+        (0..100i64).map(|i| Ok((i128::MAX - i128::from(i), i))).collect::<anyfn::Result<_>>().unwrap();
+    for i in 0..100i64 {
+        assert_eq!(map.get(i128::MAX - i128::from(i)).unwrap(), Some(i));
+    }
+    assert_eq!(map.get(i128::MIN).unwrap(), None);
 }

@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::abi::{TVMFFIAny, TVMFFITypeAttrColumn, kTVMFFINone};
+use anyfn::abi::{TVMFFIAny, TVMFFITypeAttrColumn, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr};
 use anyfn::{AnyView, Result, bail};
 
 use crate::sync::{NameTable, Start};
@@ -62,6 +62,16 @@ static START: Start = Start::new();
 fn make_well_known() {
     for name in WELL_KNOWN {
         column_of(name.as_bytes());
+    }
+    for (name, hook) in crate::bigint::HOOKS {
+        let mut value = TVMFFIAny::NONE;
+        value.type_index = kTVMFFIOpaquePtr;
+        value.value.v_ptr = hook();
+        // SAFETY: an opaque pointer is valid whatever it holds.
+        if let Err(error) = unsafe { set(kTVMFFIBigInt, name.as_bytes(), &value) } {
+            // Never so: the type is built in and the entry is new. Large integers would be equal by identity then.
+            drop(error);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use core::ptr;
 use alloc::alloc::{alloc, dealloc};
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIBigIntCell, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIInt,
+    TVMFFIAny, TVMFFIBigIntCell, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIInt,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 use anyfn::{Any, IntoAny, ObjectRef, Result, bail};
@@ -118,4 +118,35 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
         }
         _ => TVMFFIByteArray::EMPTY,
     }
+}
+
+/// How map keys of this type are hashed and compared: native hooks by the name of their attribute.
+pub(crate) const HOOKS: [(&str, fn() -> *mut c_void); 2] =
+    [("__any_hash__", || hash as *mut c_void), ("__any_equal__", || equal as *mut c_void)];
+
+/// # Safety
+/// The value must be a valid BigInt.
+unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: the caller passes a valid value.
+    let words = unsafe { words_of(&*value) };
+    // SAFETY: borrowed from the value, which outlives the call.
+    let words = unsafe { words.as_slice() };
+    let mix =
+        |hash: u64, at| (hash ^ word(words, at) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    let hash = (0..words.len() / WORD).fold(0, mix);
+    TVMFFIAny::from_bits(kTVMFFIInt, hash)
+}
+
+/// # Safety
+/// Both values must be valid BigInts.
+unsafe extern "C" fn equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: the caller passes valid values.
+    let left = unsafe { words_of(&*left) };
+    // SAFETY: as above.
+    let right = unsafe { words_of(&*right) };
+    // SAFETY: borrowed from the value, which outlives the call.
+    let left = unsafe { left.as_slice() };
+    // SAFETY: as above.
+    let right = unsafe { right.as_slice() };
+    TVMFFIAny::from_bits(kTVMFFIBool, u64::from(left == right))
 }
