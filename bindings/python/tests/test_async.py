@@ -94,7 +94,7 @@ def test_exceptions_arrive_as_they_are():
         with pytest.raises(TypeError, match="argument #0"):
             await anyfn.get_global_func("testing.add_i64").call_async("x", 1)
         with pytest.raises(OverflowError):
-            await ECHO.call_async(2**70)
+            await anyfn.get_global_func("testing.add_i64").call_async(2**70, 1)
 
         def stop():
             raise StopIteration(3)

@@ -63,10 +63,10 @@ fn make_well_known() {
     for name in WELL_KNOWN {
         column_of(name.as_bytes());
     }
-    for (name, hook) in crate::bigint::HOOKS {
+    for (name, hook) in crate::bigint::hooks() {
         let mut value = TVMFFIAny::NONE;
         value.type_index = kTVMFFIOpaquePtr;
-        value.value.v_ptr = hook();
+        value.value.v_ptr = hook;
         // SAFETY: an opaque pointer is valid whatever it holds.
         if let Err(error) = unsafe { set(kTVMFFIBigInt, name.as_bytes(), &value) } {
             // Never so: the type is built in and the entry is new. Large integers would be equal by identity then.

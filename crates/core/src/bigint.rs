@@ -121,16 +121,26 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
 }
 
 /// How map keys of this type are hashed and compared: native hooks by the name of their attribute.
-pub(crate) const HOOKS: [(&str, fn() -> *mut c_void); 2] =
-    [("__any_hash__", || hash as *mut c_void), ("__any_equal__", || equal as *mut c_void)];
+pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
+    [("__any_hash__", hash as *mut c_void), ("__any_equal__", equal as *mut c_void)]
+}
+
+/// # Safety
+/// The value must be a valid BigInt and stay so for `'a`.
+unsafe fn content<'a>(value: *const TVMFFIAny) -> &'a [u8] {
+    // SAFETY: the caller passes a valid value.
+    let value = unsafe { &*value };
+    // SAFETY: as above.
+    let words = unsafe { words_of(value) };
+    // SAFETY: borrowed from the value, which the caller keeps.
+    unsafe { words.as_slice() }
+}
 
 /// # Safety
 /// The value must be a valid BigInt.
 unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
-    // SAFETY: the caller passes a valid value.
-    let words = unsafe { words_of(&*value) };
-    // SAFETY: borrowed from the value, which outlives the call.
-    let words = unsafe { words.as_slice() };
+    // SAFETY: the caller passes a valid value, which outlives the call.
+    let words = unsafe { content(value) };
     let mix =
         |hash: u64, at| (hash ^ word(words, at) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     let hash = (0..words.len() / WORD).fold(0, mix);
@@ -140,13 +150,9 @@ unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
 /// # Safety
 /// Both values must be valid BigInts.
 unsafe extern "C" fn equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {
-    // SAFETY: the caller passes valid values.
-    let left = unsafe { words_of(&*left) };
+    // SAFETY: the caller passes a valid value, which outlives the call.
+    let left = unsafe { content(left) };
     // SAFETY: as above.
-    let right = unsafe { words_of(&*right) };
-    // SAFETY: borrowed from the value, which outlives the call.
-    let left = unsafe { left.as_slice() };
-    // SAFETY: as above.
-    let right = unsafe { right.as_slice() };
+    let right = unsafe { content(right) };
     TVMFFIAny::from_bits(kTVMFFIBool, u64::from(left == right))
 }
