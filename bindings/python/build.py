@@ -4,14 +4,21 @@
     python3 bindings/python/build.py [--debug] [--no-testing]
     PYTHONPATH=bindings/python python3 -c 'import anyfn'
 
-Also the build backend of ``pyproject.toml``: ``pip wheel bindings/python`` packs what lies in the package (and builds
-it first if it is not there), without the library of sample functions.
+    python3 bindings/python/build.py --wheel FOLDER
+
+packs what lies in the package into a wheel, without the library of sample functions, and builds nothing.
 
 Files: ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are
 replaced by rename, so a process that has them loaded goes on undisturbed.
+
+Also the build backend of ``pyproject.toml``: ``pip install bindings/python`` builds both libraries by cargo, in release
+mode, and installs the wheel; ``pip install -e bindings/python`` places them into the package and installs a link to
+it. Nothing but cargo is needed for either. There are no source archives: the sources are a workspace of which this
+folder is a part.
 """
 
 import argparse
+import ast
 import base64
 import hashlib
 import json
@@ -19,6 +26,7 @@ import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 import zipfile
 from pathlib import Path
@@ -31,10 +39,16 @@ TARGETS = {
     "anyfn-lib": PACKAGE / "lib" / "libanyfn.so",
     "anyfn-testing": PACKAGE / "lib" / "libanyfn_testing.so",
 }
+# What a wheel holds of them.
+PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
+
+# --- Building --------------------------------------------------------------------------------------------------------
 
 
 def cargo_build(packages, release):
     """Builds packages one by one (each cdylib with its own features) and yields their shared libraries."""
+    if shutil.which("cargo") is None:
+        raise SystemExit("anyfn: building needs cargo, of Rust 1.95 or later (https://rustup.rs), and there is none")
     # The stable ABI needs no look at an interpreter, and a changing PATH should not rebuild anything.
     environment = {**os.environ, "PYO3_NO_PYTHON": "1"}
     for package in packages:
@@ -68,49 +82,115 @@ def build(targets, release=True):
             print(f"{target.relative_to(ROOT)} <- {library.name}")
 
 
-def setting(name):
-    """A value of ``pyproject.toml``; older versions of Python have no parser for it."""
-    return re.search(rf'^{name} = "(.*)"$', (HERE / "pyproject.toml").read_text(encoding="utf-8"), re.M).group(1)
+# --- What the wheel says of itself -----------------------------------------------------------------------------------
 
 
-def wheel_tag():
-    """Python 3.9 or later, and the C library that the build used."""
-    libc = os.confstr("CS_GNU_LIBC_VERSION").split()[1].replace(".", "_")
-    return f"cp39-abi3-manylinux_{libc}_{platform.machine()}"
+def settings():
+    """The tables of ``pyproject.toml`` that matter here, as ``table.key``; older versions of Python cannot parse it.
+
+    The file keeps to strings and lists of strings, which Python writes the same.
+    """
+    found, table, pending = {}, "", ""
+    for line in (HERE / "pyproject.toml").read_text(encoding="utf-8").splitlines():
+        pending += line.split("#")[0] if not pending else line
+        if re.fullmatch(r"\s*", pending):
+            pending = ""
+        elif pending.startswith("["):
+            table, pending = pending.strip("[] "), ""
+        elif pending.count("[") == pending.count("]"):
+            key, value = pending.split("=", 1)
+            found[f"{table}.{key.strip()}"] = ast.literal_eval(value.strip())
+            pending = ""
+    return found
 
 
-def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Packs the package; the hook that ``pip`` calls."""
-    targets = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
-    if not all(path.exists() for path in targets.values()):
-        build(targets)
-    name, version, tag = setting("name"), setting("version"), wheel_tag()
-    info = f"{name}-{version}.dist-info"
-    files = {f"anyfn/{path.name}": path.read_bytes() for path in sorted(PACKAGE.glob("*.py"))}
-    files["anyfn/py.typed"] = b""
-    files.update({f"anyfn/{path.relative_to(PACKAGE)}": path.read_bytes() for path in targets.values()})
-    metadata = {
-        "Metadata-Version": "2.1",
-        "Name": name,
-        "Version": version,
-        "Summary": setting("description"),
-        "License": "Apache-2.0",
-        "Requires-Python": setting("requires-python"),
+def metadata():
+    """The text of the file ``METADATA``: what the project says of itself, and the README."""
+    project = settings()
+    lines = [
+        ("Metadata-Version", "2.1"),
+        ("Name", project["project.name"]),
+        ("Version", project["project.version"]),
+        ("Summary", project["project.description"]),
+        ("License", project["project.license"]),
+        ("License-File", "LICENSE"),
+        ("Keywords", ",".join(project["project.keywords"])),
+        ("Requires-Python", project["project.requires-python"]),
+        ("Description-Content-Type", "text/markdown"),
+    ]
+    lines += [("Classifier", classifier) for classifier in project["project.classifiers"]]
+    for key, requirements in project.items():
+        if key.startswith("project.optional-dependencies."):
+            extra = key.rpartition(".")[2]
+            lines.append(("Provides-Extra", extra))
+            lines += [("Requires-Dist", f'{requirement}; extra == "{extra}"') for requirement in requirements]
+    head = "".join(f"{key}: {value}\n" for key, value in lines)
+    return f"{head}\n{(ROOT / 'README.md').read_text(encoding='utf-8')}"
+
+
+def dist_info(tag):
+    """The files of the folder ``dist-info`` but the record."""
+    project = settings()
+    name, scripts = project["project.name"], ""
+    for key, target in project.items():
+        if key.startswith("project.scripts."):
+            scripts += f"{key.rpartition('.')[2]} = {target}\n"
+    folder = f"{name}-{project['project.version']}.dist-info"
+    return {
+        f"{folder}/METADATA": metadata().encode(),
+        f"{folder}/WHEEL": f"Wheel-Version: 1.0\nGenerator: anyfn\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
+        f"{folder}/entry_points.txt": f"[console_scripts]\n{scripts}".encode(),
+        f"{folder}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes(),
     }
-    files[f"{info}/METADATA"] = "".join(f"{key}: {value}\n" for key, value in metadata.items()).encode()
-    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: anyfn\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-    files[f"{info}/licenses/LICENSE"] = (ROOT / "LICENSE").read_bytes()
-    record = "".join(f"{path},sha256={digest(content)},{len(content)}\n" for path, content in files.items())
-    files[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    wheel = Path(wheel_directory) / f"{name}-{version}-{tag}.whl"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, content in files.items():
-            # A fixed date: the same files give the same wheel.
-            entry = zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if path.endswith(".so") else 0o644) << 16
-            archive.writestr(entry, content)
-    return wheel.name
+
+
+def needed_versions(library):
+    """The symbol versions that an ELF file of 64 bits needs of other libraries: ``[("libc.so.6", "GLIBC_2.34")]``."""
+    data = Path(library).read_bytes()
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise ValueError(f"{library} is no ELF file of 64 bits")
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count = struct.unpack_from("<HH", data, 0x3A)
+    # Of each section: type, offset, linked section, number of entries.
+    sections = []
+    for i in range(count):
+        header = struct.unpack_from("<IIQQQQIIQQ", data, table + i * size)
+        sections.append((header[1], header[4], header[6], header[7]))
+    needed = []
+    for kind, offset, linked, entries in sections:
+        if kind != 0x6FFFFFFE:  # SHT_GNU_verneed
+            continue
+        strings = sections[linked][1]
+
+        def text(at, start=strings):
+            return data[start + at : data.index(0, start + at)].decode()
+
+        for _ in range(entries):
+            _, versions, file, first, following = struct.unpack_from("<HHIII", data, offset)
+            entry = offset + first
+            for _ in range(versions):
+                _, flags, _, name, after = struct.unpack_from("<IHHII", data, entry)
+                if not flags & 2:  # VER_FLG_WEAK: goes without it
+                    needed.append((text(file), text(name)))
+                entry += after
+            offset += following
+    return needed
+
+
+def wheel_tag(libraries):
+    """Python 3.9 or later, and the oldest C library that has all that the libraries need."""
+    versions = [
+        tuple(int(part) for part in version[len("GLIBC_") :].split("."))
+        for library in libraries
+        for _, version in needed_versions(library)
+        if version.startswith("GLIBC_2")
+    ]
+    # What pip knows as manylinux begins here.
+    newest = max([(2, 17), *(version[:2] for version in versions)])
+    return f"cp39-abi3-manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
+
+
+# --- Packing ---------------------------------------------------------------------------------------------------------
 
 
 def digest(content):
@@ -118,14 +198,89 @@ def digest(content):
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
+def write_wheel(folder, tag, files):
+    """Writes a wheel of these files; its name. The same files give the same wheel."""
+    project = settings()
+    stem = f"{project['project.name']}-{project['project.version']}"
+    files = {**files, **dist_info(tag)}
+    record = "".join(f"{path},sha256={digest(content)},{len(content)}\n" for path, content in files.items())
+    files[f"{stem}.dist-info/RECORD"] = f"{record}{stem}.dist-info/RECORD,,\n".encode()
+    wheel = Path(folder) / f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files.items():
+            entry = zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3
+            entry.external_attr = (0o100755 if path.endswith(".so") else 0o100644) << 16
+            archive.writestr(entry, content)
+    return wheel.name
+
+
+def pack(folder, libraries):
+    """Packs the package with these libraries, by their places in it; the wheel's name."""
+    sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
+    files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
+    for target, library in libraries.items():
+        files[target.relative_to(HERE).as_posix()] = library.read_bytes()
+    return write_wheel(folder, wheel_tag(libraries.values()), files)
+
+
+def pack_placed(folder):
+    """Packs what lies in the package; the wheel's name."""
+    missing = [path.name for path in PACKED.values() if not path.exists()]
+    if missing:
+        raise SystemExit(f"anyfn: {' and '.join(missing)} not built yet: run {HERE.name}/build.py first")
+    return pack(folder, {path: path for path in PACKED.values()})
+
+
+# --- The hooks that pip calls ----------------------------------------------------------------------------------------
+
+
+class UnsupportedOperation(Exception):
+    """The name that pip looks for."""
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    """Builds in release mode and packs."""
+    libraries = {PACKED[package]: library for package, library in cargo_build(PACKED, True) if package in PACKED}
+    return pack(wheel_directory, libraries)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """Builds into the package and packs a link to it."""
+    build(PACKED)
+    return write_wheel(wheel_directory, wheel_tag(PACKED.values()), {"anyfn.pth": f"{HERE}\n".encode()})
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Writes what is known without building."""
+    for name, content in dist_info("cp39-abi3-linux").items():
+        path = Path(metadata_directory) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return f"{settings()['project.name']}-{settings()['project.version']}.dist-info"
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    """There is none: the libraries are built from the whole workspace."""
+    raise UnsupportedOperation("anyfn has no source archives: install a wheel, or a checkout by `pip install bindings/python`")
+
+
 def main():
-    """Builds and places."""
+    """Builds and places, or packs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--debug", action="store_true", help="without optimisation across crates")
     parser.add_argument("--no-testing", action="store_true", help="without the library of sample functions")
+    parser.add_argument("--wheel", metavar="FOLDER", type=Path, help="only pack what lies in the package")
     options = parser.parse_args()
-    skip = {"anyfn-testing"} if options.no_testing else set()
-    build({name: path for name, path in TARGETS.items() if name not in skip}, not options.debug)
+    if options.wheel is not None:
+        options.wheel.mkdir(parents=True, exist_ok=True)
+        print(options.wheel / pack_placed(options.wheel))
+        return
+    build(PACKED if options.no_testing else TARGETS, not options.debug)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::Cmd;
 use crate::runner::Run;
 use crate::steps::cargo_cmd;
-use crate::{Result, paths};
+use crate::{Result, paths, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -58,12 +58,13 @@ pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
 /// `dist/python/*.whl`.
 pub(crate) fn wheel(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release --workspace --exclude anyfn-xtask"))?;
-    crate::python::copy_release_package(run)?;
-    let python = paths::python().ok_or("no Python environment; `./x setup` makes it")?;
-    run.cmd(
-        Cmd::new(python)
-            .words("-m pip wheel --no-deps --no-build-isolation -q -w")
-            .arg(dist_dir("python")?)
-            .arg("bindings/python"),
-    )
+    python::copy_release_package(run)?;
+    python::pack(run, &dist_dir("python")?).map(drop)
+}
+
+/// Installs that wheel and runs the corpus with it.
+pub(crate) fn test_wheel(run: &Run, version: &str) -> Result<()> {
+    let wheel = python::wheel_in(&dist_dir("python")?)?;
+    let tests = ["bindings/python/tests/test_install.py", "bindings/python/tests/test_conformance.py"];
+    python::test_wheel(run, version, &wheel, &paths::release_dir(), &tests)
 }

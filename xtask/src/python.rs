@@ -12,6 +12,15 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
+/// The versions of Python that are supported, and the names of the steps that run with each.
+pub(crate) const VERSIONS: [(&str, &str); 5] = [
+    ("3.9", "python 3.9 with the wheel"),
+    ("3.10", "python 3.10 with the wheel"),
+    ("3.11", "python 3.11 with the wheel"),
+    ("3.12", "python 3.12 with the wheel"),
+    ("3.13", "python 3.13 with the wheel"),
+];
+
 /// What a build makes, and under which name the package holds it.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libanyfn_python.so", "_core.abi3.so"),
@@ -82,4 +91,53 @@ fn command_of(python: PathBuf) -> Cmd {
         .env("ANYFN_LIB_DIR", paths::build_dir())
         .env("ANYFN_TESTING_LIB", paths::build_dir().join("libanyfn_testing.so"))
         .env("ANYFN_ROOT", paths::root())
+}
+
+/// Why nothing can be run with a version of Python.
+pub(crate) fn version_unavailable(version: &str) -> Option<String> {
+    let missing = paths::versioned_python(version).is_none();
+    missing.then(|| {
+        format!("no CPython {version} was found, or its packages could not be installed, by `./x setup`")
+    })
+}
+
+/// Packs what lies in the package into `folder`, which is emptied first; the wheel.
+pub(crate) fn pack(run: &Run, folder: &Path) -> Result<PathBuf> {
+    let _ = fs::remove_dir_all(folder);
+    let python = paths::python().ok_or("no Python environment")?;
+    run.cmd(Cmd::new(python).arg("bindings/python/build.py").arg("--wheel").arg(folder))?;
+    wheel_in(folder)
+}
+
+/// The wheel in a folder.
+pub(crate) fn wheel_in(folder: &Path) -> Result<PathBuf> {
+    let files = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let wheel =
+        files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
+    Ok(wheel.ok_or_else(|| format!("no wheel in {}", folder.display()))?)
+}
+
+/// Installs a wheel into the environment of a version, without the network, and runs tests with what was installed.
+pub(crate) fn test_wheel(
+    run: &Run,
+    version: &str,
+    wheel: &Path,
+    libraries: &Path,
+    tests: &[&str],
+) -> Result<()> {
+    let python = paths::versioned_python(version).ok_or("no Python environment")?;
+    let pip = || Cmd::new(&python).words("-m pip --disable-pip-version-check");
+    run.cmd(pip().words("install -q --no-index --force-reinstall").arg(wheel))?;
+    run.cmd(pip().arg("check"))?;
+    run.cmd(
+        Cmd::new(&python)
+            .words("-m pytest -q -p no:cacheprovider")
+            .args(tests)
+            .env("PYTHONPATH", "")
+            .env("PYTHONUNBUFFERED", "1")
+            .env("ANYFN_WHEEL", wheel)
+            .env("ANYFN_LIB_DIR", libraries)
+            .env("ANYFN_TESTING_LIB", libraries.join("libanyfn_testing.so"))
+            .env("ANYFN_ROOT", paths::root()),
+    )
 }

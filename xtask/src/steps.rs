@@ -48,6 +48,25 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
+/// What decides what the Python package does, its tests and the corpus included.
+const ALL_PYTHON: &[&str] = &[
+    RUNTIME[0],
+    RUNTIME[1],
+    RUNTIME[2],
+    RUNTIME[3],
+    RUNTIME[4],
+    RUNTIME[5],
+    RUNTIME[6],
+    RUNTIME[7],
+    "crates/attach",
+    "testing",
+    "conformance/cases",
+    "bindings/python",
+    "README.md",
+    "xtask/src/python.rs",
+    ".x/setup",
+];
+
 /// Runs the conformance corpus; a step of its own, so the other tests of the package leave it out.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
@@ -109,7 +128,17 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("conformance, python", |run| python::pytest(run, CORPUS_IN_PYTHON, &[]))
             .needs(CORPUS_IN_PYTHON)
             .skip_if(python::unavailable),
+        Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
+            .skip_if(python::unavailable),
     ]);
+    steps.extend(python::VERSIONS.map(|(version, name)| {
+        Step::new(name, move |run| {
+            let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
+            python::test_wheel(run, version, &wheel, &paths::build_dir(), &["bindings/python/tests"])
+        })
+        .skip_if(move || python::version_unavailable(version))
+        .inputs(ALL_PYTHON)
+    }));
     steps
 }
 
@@ -140,12 +169,20 @@ pub(crate) fn bench() -> Vec<Step> {
 
 /// `./x dist`
 pub(crate) fn dist() -> Vec<Step> {
-    vec![
+    let mut steps = vec![
         Step::new("library", dist::library).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
         Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs_member("crates/lib"),
-        Step::new("python wheel", dist::wheel).needs("bindings/python/pyproject.toml"),
-    ]
+        Step::new("python wheel", dist::wheel)
+            .needs("bindings/python/pyproject.toml")
+            .skip_if(python::unavailable),
+    ];
+    steps.extend(python::VERSIONS.map(|(version, name)| {
+        Step::new(name, move |run| dist::test_wheel(run, version))
+            .skip_if(python::unavailable)
+            .skip_if(move || python::version_unavailable(version))
+    }));
+    steps
 }
 
 /// `./x soak`: runs that take long.

@@ -9,6 +9,15 @@ Importing this package loads the packaged runtime and does nothing else: no othe
 started, no signal handler installed.
 """
 
+import sys as _sys
+
+if _sys.version_info < (3, 9) or _sys.implementation.name != "cpython" or "t" in _sys.abiflags:
+    # The native part is built for the stable ABI: loaded elsewhere, it would not fail but misread objects.
+    raise ImportError(
+        "anyfn needs CPython 3.9 or later, and no free-threaded build, but this is "
+        f"{_sys.implementation.name} {' '.join(_sys.version.split())}"
+    )
+
 from . import _core
 from ._core import Object, PackedFunc
 from ._values import cpu, cuda, device, dtype

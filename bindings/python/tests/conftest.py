@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+# Where a wheel is tested, the installed package is the one; otherwise the one beside this folder.
+if "ANYFN_WHEEL" not in os.environ:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import anyfn  # noqa: E402  (the package beside this folder)
+import anyfn  # noqa: E402
 import anyfn.testing  # noqa: E402
 
 

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import anyfn
+import anyfn.testing
 import pytest
 
 PACKAGE = Path(anyfn.__file__).parent
@@ -210,7 +211,7 @@ except ImportError as error:
 """
     assert f"cannot load the runtime {package}/lib/libanyfn.so" in run_python(program)
     (package / "lib").mkdir()
-    shutil.copyfile(PACKAGE / "lib" / "libanyfn_testing.so", package / "lib" / "libanyfn.so")
+    shutil.copyfile(anyfn.testing._LIBRARY, package / "lib" / "libanyfn.so")
     assert "libanyfn.so" in run_python(program)
 
 

@@ -1,0 +1,222 @@
+"""The wheel: what it holds, what it says of itself, and how it installs and goes again."""
+
+import base64
+import email
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import anyfn
+import pytest
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+
+
+def load_build():
+    spec = importlib.util.spec_from_file_location("anyfn_build", ROOT / "bindings/python/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = load_build()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that is under test, or one of what lies in the package."""
+    given = os.environ.get("ANYFN_WHEEL")
+    if given:
+        return Path(given)
+    folder = tmp_path_factory.mktemp("wheel")
+    return folder / build.pack_placed(folder)
+
+
+@pytest.fixture(scope="module")
+def files(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def in_dist_info(files, name):
+    return files[f"anyfn-{anyfn.__version__}.dist-info/{name}"].decode()
+
+
+def test_what_the_wheel_holds(files):
+    folder = ROOT / "bindings/python"
+    sources = {path.relative_to(folder).as_posix() for path in (folder / "anyfn").rglob("*.py*") if path.suffix != ".pyc"}
+    assert sources >= {"anyfn/__init__.py", "anyfn/__main__.py"}
+    libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so"}
+    info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
+            ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
+    assert set(files) == sources | libraries | info | {"anyfn/py.typed"}
+
+
+def test_the_record_lists_all_files(files):
+    record = {}
+    for line in in_dist_info(files, "RECORD").splitlines():
+        name, digest, size = line.rsplit(",", 2)
+        record[name] = digest, size
+    assert set(record) == set(files)
+    for name, content in files.items():
+        if not name.endswith("/RECORD"):
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert record[name] == (f"sha256={digest}", str(len(content)))
+
+
+def test_metadata(wheel, files):
+    said = email.message_from_string(in_dist_info(files, "METADATA"))
+    assert (said["Name"], said["Version"]) == ("anyfn", anyfn.__version__)
+    assert said["Requires-Python"] == ">=3.9"
+    assert said.get_all("Requires-Dist") == ['numpy>=1.21; extra == "numpy"']
+    assert said.get_all("Provides-Extra") == ["numpy"]
+    assert "Programming Language :: Python :: 3.13" in said.get_all("Classifier")
+    assert said.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert in_dist_info(files, "entry_points.txt") == "[console_scripts]\nanyfn = anyfn.__main__:main\n"
+    tags = email.message_from_string(in_dist_info(files, "WHEEL")).get_all("Tag")
+    assert [f"anyfn-{anyfn.__version__}-{tag}.whl" for tag in tags] == [wheel.name]
+
+
+def test_the_tag_says_what_the_libraries_need(wheel, files, tmp_path):
+    python, abi, platform = wheel.stem.split("-")[2:]
+    assert (python, abi) == ("cp39", "abi3")
+    newest = tuple(int(part) for part in platform.split("_")[1:3])
+    allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1",
+               "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    found = []
+    for name in ("anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so"):
+        library = tmp_path / "library.so"
+        library.write_bytes(files[name])
+        for file, version in build.needed_versions(library):
+            assert file in allowed
+            if version.startswith("GLIBC_"):
+                found.append(tuple(int(part) for part in version[6:].split("."))[:2])
+    assert max(found) == newest or (max(found) < newest == (2, 17))
+    with pytest.raises(ValueError, match="no ELF file"):
+        build.needed_versions(ROOT / "README.md")
+
+
+def test_release_libraries_are_stripped(files):
+    if Path(os.environ.get("ANYFN_LIB_DIR", "")).name != "release":
+        pytest.skip("not a release build")
+    for name, content in files.items():
+        assert not name.endswith(".so") or b".debug_info\0" not in content, name
+
+
+def test_the_same_files_give_the_same_wheel(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = (tmp_path / name / build.pack_placed(tmp_path / name) for name in ("one", "two"))
+    assert one.name == two.name and one.read_bytes() == two.read_bytes()
+
+
+class Environment:
+    """A virtual environment without any package, not even pip; the pip of this one serves it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.python = folder / "bin/python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+
+    def run(self, *args, **options):
+        # Not in the source tree, and without what makes it importable.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        done = subprocess.run(args, capture_output=True, text=True, cwd=self.folder, env=environment, timeout=120, **options)
+        assert done.returncode == 0, f"{args}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def pip(self, *args):
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.python)
+        return self.run(*pip, *args)
+
+    def files(self):
+        return {path.relative_to(self.folder) for path in self.folder.rglob("*")}
+
+
+@pytest.fixture
+def environment(tmp_path):
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("no pip")
+    return Environment(tmp_path / "environment")
+
+
+SMOKE = """
+import sys
+import anyfn
+assert anyfn.__file__.startswith(sys.prefix) is {inside}, anyfn.__file__
+add = anyfn.register_func("test.add", lambda a, b: a + b)
+assert anyfn.get_global_func("test.add")(1, 2) == 3
+import anyfn.testing
+echo = anyfn.testing.echo
+assert echo("text") == "text" and echo(1.5) == 1.5 and list(echo([1, 2])) == [1, 2] and echo(None) is None
+assert anyfn.testing.apply(lambda *args: sum(args), 1, 2, 3) == 6
+try:
+    anyfn.testing.raise_error("ValueError", "as it should")
+except ValueError as error:
+    assert str(error) == "as it should"
+assert "numpy" not in sys.modules
+try:
+    import numpy
+except ImportError:
+    print("without NumPy")
+"""
+
+
+def test_install_and_uninstall(environment, wheel):
+    before = environment.files()
+    environment.pip("install", "--no-index", "--no-compile", wheel)
+    assert environment.run(environment.python, "-I", "-B", "-c", SMOKE.format(inside=True)) == "without NumPy\n"
+    version = f"anyfn {anyfn.__version__}\n"
+    assert environment.run(environment.folder / "bin/anyfn", "--version") == version
+    assert environment.run(environment.python, "-I", "-m", "anyfn", "--version") == version
+    shown = environment.pip("show", "--files", "anyfn")
+    assert f"Version: {anyfn.__version__}" in shown and "anyfn/py.typed" in shown
+    assert "libanyfn_testing" not in shown
+    assert "No broken requirements" in environment.pip("check")
+    environment.pip("uninstall", "--yes", "anyfn")
+    left = environment.files() - before
+    assert not {path for path in left if "__pycache__" not in path.parts}
+
+
+def test_a_link_to_the_sources(environment, tmp_path, monkeypatch):
+    # What `pip install -e` makes; the libraries are built already.
+    monkeypatch.setattr(build, "build", lambda targets: None)
+    link = tmp_path / build.build_editable(tmp_path)
+    before = environment.files()
+    environment.pip("install", "--no-index", link)
+    assert environment.run(environment.python, "-I", "-B", "-c", SMOKE.format(inside=False)) == "without NumPy\n"
+    environment.pip("uninstall", "--yes", "anyfn")
+    assert not environment.files() - before
+
+
+def test_packing_what_was_built(files, tmp_path, monkeypatch):
+    # What `pip install bindings/python` makes of cargo's files.
+    built = list(build.PACKED.items())
+    monkeypatch.setattr(build, "cargo_build", lambda packages, release: iter(built) if release else None)
+    made = tmp_path / build.build_wheel(tmp_path)
+    with zipfile.ZipFile(made) as archive:
+        assert set(archive.namelist()) == set(files)
+    info = tmp_path / build.prepare_metadata_for_build_wheel(tmp_path)
+    assert (info / "METADATA").read_text(encoding="utf-8") == in_dist_info(files, "METADATA")
+
+
+def test_what_cannot_be_built_is_said(tmp_path, monkeypatch):
+    with pytest.raises(build.UnsupportedOperation, match="pip install bindings/python"):
+        build.build_sdist(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="cargo"):
+        build.build_wheel(tmp_path)
+    monkeypatch.setattr(build, "PACKED", {"anyfn-lib": tmp_path / "libanyfn.so"})
+    with pytest.raises(SystemExit, match="libanyfn.so not built yet"):
+        build.pack_placed(tmp_path)
+
+
+@pytest.mark.soak
+def test_install_from_the_sources(environment):
+    environment.pip("install", "--no-index", ROOT / "bindings/python")
+    environment.run(environment.python, "-I", "-c", SMOKE.format(inside=True))
