@@ -57,7 +57,7 @@ int main(void) {
   CHECK(anyfn_call(f, args, 2, &result) == 0 && result.type_index == kTVMFFIInt && result.v_int64 == 3);
   CHECK_ERROR(anyfn_call(f, args, 1, &result), "TypeError", "Expected 2 but got 1");
   args[1] = anyfn_str("two");
-  CHECK_ERROR(anyfn_call(f, args, 2, &result), "TypeError", "argument #1. Expected `int` but got `const char*`");
+  CHECK_ERROR(anyfn_call(f, args, 2, &result), "TypeError", "argument #1. Expected `int` but got `str`");
   CHECK(result.type_index == kTVMFFINone);
   anyfn_release_object(f);
 

@@ -21,7 +21,7 @@ if _sys.version_info < (3, 9) or _sys.implementation.name != "cpython" or "t" in
 from . import _core
 from ._core import Object, PackedFunc
 from ._values import cpu, cuda, device, dtype
-from ._error import Error, ErrorObject
+from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
 from ._container import Array, Dict, List, Map, Shape
 from ._module import Module, load_module, system_lib
@@ -60,6 +60,7 @@ __all__ = [
     "get_global_func",
     "list_global_func_names",
     "load_module",
+    "register_error",
     "register_func",
     "remove_global_func",
     "set_async_threads",

@@ -8,6 +8,13 @@ from . import _core
 class Error(RuntimeError):
     """An error of native code whose kind is no built-in exception. Each such kind has a class of its own."""
 
+    def __reduce__(self):
+        kind = type(self).__dict__.get("kind")
+        if kind is None:
+            return super().__reduce__()
+        # The class was made for the kind: nothing can import it by name.
+        return _of_kind, (kind, *self.args), self.__dict__
+
 
 class InternalError(Error):
     """Something that should not happen has happened in native code, such as a panic."""
@@ -43,9 +50,44 @@ class ErrorObject(_core.Object):
         """Further detail: a Map, or None."""
         return _core.error_objects(self)[1]
 
+    @property
+    def function(self):
+        """Name of the function that was called with a wrong argument, or None."""
+        return self._detail("function")
+
+    @property
+    def argument(self):
+        """Name of the wrong argument, its index if it has no name, or None."""
+        return self._detail("argument")
+
+    @property
+    def path(self):
+        """Where inside the argument the wrong value is, such as ``[3]["w"]``; empty for the argument itself."""
+        return self._detail("path")
+
+    @property
+    def expected(self):
+        """What was expected, such as ``Array<int>``, or None."""
+        return self._detail("expected")
+
+    @property
+    def got(self):
+        """What was there, or None."""
+        return self._detail("got")
+
+    def _detail(self, key):
+        context = self.context
+        return context[key] if isinstance(context, _core.Object) and key in context else None
+
+    def __reduce__(self):
+        detail = {key: self._detail(key) for key in _DETAIL if self._detail(key) is not None}
+        return _make, (*_core.error_texts(self), detail)
+
     def __repr__(self):
         return f"<anyfn.ErrorObject {self.kind}: {self.message}>"
 
+
+_DETAIL = ("function", "argument", "path", "expected", "got")
 
 _known = {"InternalError": InternalError, "Error": Error}
 
@@ -64,3 +106,64 @@ def class_of_kind(kind):
             pass
     name = kind if kind.isidentifier() else "Error"
     return type(name, (Error,), {"__module__": "anyfn", "__doc__": f"An error of kind {kind!r}.", "kind": kind})
+
+
+def register_error(kind, cls=None):
+    """Makes an exception class stand for a kind of error, in both directions.
+
+    Errors of that kind raised by native code become exceptions of the class, and an exception of the class is an
+    error of that kind to native code. Also a decorator, with the kind or without (then it is the class's name).
+
+    >>> @register_error
+    ... class ParseError(ValueError):
+    ...     pass
+    """
+    if isinstance(kind, type):
+        return register_error(kind.__name__, kind)
+    if not isinstance(kind, str):
+        raise TypeError(f"expected the name of a kind of error but got {type(kind).__name__}")
+
+    def register(cls):
+        if not (isinstance(cls, type) and issubclass(cls, BaseException)):
+            shown = cls.__name__ if isinstance(cls, type) else type(cls).__name__
+            raise TypeError(f"expected an exception class but got {shown}")
+        _core.register_error_class(str(kind), cls)
+        return cls
+
+    return register if cls is None else register(cls)
+
+
+def _of_kind(kind, *args):
+    return class_of_kind(kind)(*args)
+
+
+def _make(kind, message, backtrace, detail):
+    return _core.make_error(kind, message, backtrace, _core.convert(detail) if detail else None)
+
+
+def native_frame(line):
+    """The frame that stands for a native function in tracebacks.
+
+    ``line`` is the function's name, or a line of a native trace, which has a file and a line number.
+    """
+    text = line.strip()
+    file, found, rest = text.partition('", line ')
+    if found and file.startswith('File "'):
+        file = file[6:]
+        number, _, name = rest.partition(", in ")
+        number = int(number) if number.isdecimal() and len(number) < 10 else 0
+    else:
+        file, number, name = "<anyfn>", 1, text
+    # A generator that never runs: its frame has no caller, so it can stand in any number of tracebacks.
+    code = _never_run.__code__
+    names = {"co_filename": file, "co_firstlineno": max(number, 1), "co_name": name or "?"}
+    if hasattr(code, "co_qualname"):
+        names["co_qualname"] = names["co_name"]
+        # All instructions are on the first line, in no column: entries for up to 8 instructions each.
+        count = len(code.co_code) // 2
+        names["co_linetable"] = b"".join(bytes([0xE7 + min(count - i, 8), 0]) for i in range(0, count, 8))
+    return type(_never_run)(code.replace(**names), {"__name__": "anyfn"})().gi_frame
+
+
+def _never_run():
+    yield

@@ -2,7 +2,7 @@
 
 from . import _core
 from ._container import Array, Dict, List, Map, Shape
-from ._error import ErrorObject, class_of_kind
+from ._error import ErrorObject, class_of_kind, native_frame
 from ._module import Module
 from ._tensor import Tensor
 from ._values import device, dtype
@@ -17,5 +17,6 @@ class _Probe:
 
 
 _core.setup(dtype, device, Tensor, class_of_kind, type(_Probe().method))
+_core.set_native_frame(native_frame)
 for _index, _class in _CLASSES.items():
     _core.register_class(_index, _class)

@@ -1,9 +1,10 @@
 //! Where a value stands: what errors of conversions begin with.
 
-use std::fmt::Write;
+use anyfn::__private::{Detail, shorten, with_detail};
+use anyfn::Error;
 
-use crate::function;
 use crate::py::{self, Obj, Own, Raised, Res};
+use crate::{error, function};
 
 /// Where a value stands, for messages. Elements of containers refer to the place of their container, so that naming a
 /// place costs nothing before there is an error.
@@ -47,25 +48,36 @@ impl At<'_> {
     /// Raises an exception whose message begins with the place.
     #[cold]
     pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {
-        py::raise(class, &format!("{}: {message}", self.describe()))
-    }
-
-    /// The place in words, such as `argument 'values' (#0)[3]["w"] of testing.f`.
-    fn describe(&self) -> String {
         let mut path = String::new();
         let root = self.root(&mut path);
-        match root {
+        let (place, argument, function) = match root {
             At::Argument { function, index } => {
-                let of = function::name_of(*function);
-                match function::argument_name(*function, *index) {
+                let (of, name) = (function::name_of(*function), function::argument_name(*function, *index));
+                let place = match &name {
                     Some(name) => format!("argument '{name}' (#{index}){path} of {of}"),
                     None => format!("argument #{index}{path} of {of}"),
-                }
+                };
+                (place, name.unwrap_or_else(|| index.to_string()), of)
             }
             At::Result { function } => {
-                format!("result{path} of {}", function::name_of(*function))
+                let of = function::name_of(*function);
+                (format!("result{path} of {of}"), String::from("result"), of)
             }
-            _ => format!("value{path}"),
+            _ => (format!("value{path}"), String::new(), String::new()),
+        };
+        let parts = message.strip_prefix("expected ").and_then(|rest| rest.split_once(" but got "));
+        let (expected, got) = parts.unwrap_or_default();
+        // SAFETY: the built-in class that the caller names.
+        let kind: Obj<'_> = unsafe { Obj::from_ptr(class) };
+        let kind = kind.attr(py::names::NAME.get()).and_then(|name| name.obj().to_text())?;
+        let text = format!("{place}: {message}");
+        match Error::try_from_texts(kind.as_bytes(), text.as_bytes(), b"", None, None) {
+            Some(error) => {
+                let (function, argument, path) = (&function, &argument, &path);
+                let detail = Detail { function, argument, path, expected, got };
+                Err(error::raise(with_detail(error, &detail)))
+            }
+            None => py::raise(py::exceptions::memory_error(), "out of memory"),
         }
     }
 
@@ -110,23 +122,10 @@ fn shown(key: Obj<'_>) -> String {
         py::clear_error();
         format!("a {}", key.class_name())
     });
-    shorten(&text)
+    shorten(&text).into_owned()
 }
 
 fn repr(object: Obj<'_>) -> Res<Own> {
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
     py::new_ref!(py::raw::PyObject_Repr(object.as_ptr()))
-}
-
-/// A name or value as messages show it: long ones are cut.
-pub(crate) fn shorten(text: &str) -> String {
-    const SHOWN_MAX: usize = 200;
-    if text.len() <= SHOWN_MAX {
-        return text.into();
-    }
-    let end = (0..=SHOWN_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    let mut short = String::from(&text[..end]);
-    // Writing to a string cannot fail.
-    let _ = write!(short, "... ({} bytes)", text.len());
-    short
 }

@@ -1,48 +1,68 @@
 //! Errors in both directions.
 //!
-//! A Python exception that leaves a callback becomes an error with its class name as kind, its text as message and its
-//! traceback as trace; the exception object itself travels in the error's `extra_context`. Where that error comes back
-//! to Python, the very same object is raised again, so class, arguments, cause and traceback survive, and
-//! `KeyboardInterrupt` and `SystemExit` are still what they were.
+//! A Python exception that leaves a callback becomes an error with its class name as kind, its text as message, its
+//! traceback as trace and its `__cause__` as cause; the exception object itself travels in the error's context. Where
+//! that error comes back to Python, the very same object is raised again, so class, arguments, cause and traceback
+//! survive, and `KeyboardInterrupt` and `SystemExit` are still what they were.
 //!
-//! A native error becomes an exception of the built-in class that its kind names, or of a class derived from
-//! `anyfn.Error`. The exception keeps the error in `__anyfn_error__`; raised through native code it is that error again.
+//! A native error becomes an exception of the built-in class that its kind names, of a class that was registered for
+//! the kind, or of a class derived from `anyfn.Error`. The exception keeps the error in `__anyfn_error__`; raised
+//! through native code it is that error again, and comes back as that exception.
 
 use std::ffi::{c_int, c_void};
-use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
     TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIObject, TVMFFIObjectCreateOpaque,
-    TVMFFIObjectHandle, TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIOpaquePyObject,
+    TVMFFIObjectHandle, TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIMap, kTVMFFIOpaquePyObject,
 };
-use anyfn::{Error, ObjectRef};
+use anyfn::{Any, Error, Map, ObjectRef};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
-use crate::{gil, object};
+use crate::{gil, object, trace};
 
 /// Exception class of each kind that has been met: a dictionary.
 static CLASSES: Global = Global::new();
-/// `_class_of_kind` of the Python part, which makes the class of a new kind.
+/// Kind of each class that was registered for one: a dictionary, once there is one.
+static KINDS: Global = Global::new();
+/// `class_of_kind` of the Python part, which makes the class of a new kind.
 static CLASS_OF_KIND: Global = Global::new();
 
 /// Kind that native code raises when it has stopped because a Python exception is set already.
 const ALREADY_SET: &str = "EnvErrorAlreadySet";
-/// Lines of a traceback that are kept, the most recent ones.
-const TRACE_MAX: usize = 64;
+/// Key of the exception in a context that is a Map.
+const EXCEPTION: &str = "exception";
+/// Causes of causes that are followed.
+const CAUSES_MAX: usize = 32;
 
 pub(crate) fn init() -> Res<()> {
     if CLASSES.try_get().is_none() {
         CLASSES.set(py::dict()?);
     }
-    Ok(())
+    trace::init()
 }
 
 /// Sets the function that makes the exception class of a kind.
 pub(crate) fn set_class_of_kind(function: Obj<'_>) {
     CLASS_OF_KIND.set(function.to_own());
+}
+
+/// Makes `class` stand for errors of a kind, in both directions.
+pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
+    let is_class = class.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0;
+    let base = py::exceptions::base_exception().cast();
+    // SAFETY: two classes.
+    let is_exception = is_class && unsafe { ffi::PyType_IsSubtype(class.as_ptr().cast(), base) } != 0;
+    if !is_exception || kind.type_ptr() != &raw mut ffi::PyUnicode_Type {
+        return py::raise(py::exceptions::type_error(), "expected the name of a kind and an exception class");
+    }
+    if KINDS.try_get().is_none() {
+        KINDS.set(py::dict()?);
+    }
+    py::dict_set(KINDS.get(), class, kind)?;
+    py::dict_set(CLASSES.get(), kind, class)
 }
 
 /// Turns a failed native call into a Python exception.
@@ -66,29 +86,44 @@ pub(crate) fn raise_from_native(code: c_int) -> Raised {
     }
 }
 
+/// As [`raise_from_native`], for the call of a function, which is shown in the traceback.
+#[cold]
+pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>) -> Raised {
+    let raised = raise_from_native(code);
+    trace::add_call(callable);
+    raised
+}
+
 /// Raises an error as a Python exception.
 #[cold]
 pub(crate) fn raise(error: Error) -> Raised {
-    match python_exception(&error) {
-        Some(exception) => py::restore_error(exception),
-        None => match make_exception(error) {
-            Ok(exception) => {
-                let class = exception.obj().class().as_ptr();
-                // Unlike `restore_error` this notes an exception that is being handled as the context.
-                // SAFETY: a class and its instance; the lock is held.
-                unsafe { ffi::PyErr_SetObject(class, exception.as_ptr()) };
-                Raised
-            }
-            Err(Raised) => Raised,
-        },
+    if let Some(exception) = python_exception(&error) {
+        return py::restore_error(exception);
+    }
+    let lines = error.clone();
+    match make_exception(error, CAUSES_MAX) {
+        Ok(exception) => {
+            let class = exception.obj().class().as_ptr();
+            // Unlike `restore_error` this notes an exception that is being handled as the context.
+            // SAFETY: a class and its instance; the lock is held.
+            unsafe { ffi::PyErr_SetObject(class, exception.as_ptr()) };
+            // SAFETY: the error owns its texts; only the thread that handles an error changes one.
+            trace::add_lines(unsafe { cell(&lines).backtrace.as_slice() });
+            Raised
+        }
+        Err(Raised) => Raised,
     }
 }
 
 /// The exception object of an error, without raising it.
 pub(crate) fn to_exception(error: Error) -> Res<Own> {
+    exception_of(error, CAUSES_MAX)
+}
+
+fn exception_of(error: Error, causes: usize) -> Res<Own> {
     match python_exception(&error) {
         Some(exception) => Ok(exception),
-        None => make_exception(error),
+        None => make_exception(error, causes),
     }
 }
 
@@ -108,14 +143,47 @@ fn text(array: &TVMFFIByteArray) -> Res<Own> {
 
 /// The Python exception that an error was made of.
 fn python_exception(error: &Error) -> Option<Own> {
-    let context: *const TVMFFIObject = cell(error).extra_context.cast();
+    let cell = cell(error);
+    let context: *const TVMFFIObject = cell.extra_context.cast();
     // SAFETY: NULL or an object that the error keeps alive.
-    if unsafe { context.as_ref() }?.type_index != kTVMFFIOpaquePyObject {
-        return None;
+    let exception = match unsafe { context.as_ref() }?.type_index {
+        kTVMFFIOpaquePyObject => opaque_object(context).to_own(),
+        kTVMFFIMap => exception_in_map(error)?,
+        _ => return None,
+    };
+    let is_exception = exception.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS != 0;
+    if is_exception && !cell.cause_chain.is_null() {
+        add_cause(exception.obj(), error);
     }
-    let object = opaque_object(context);
-    let is_exception = object.type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS != 0;
-    is_exception.then(|| object.to_own())
+    is_exception.then_some(exception)
+}
+
+#[cold]
+fn exception_in_map(error: &Error) -> Option<Own> {
+    let map = Map::<Any, Any>::try_from_object(error.context()?).ok()?;
+    let object = map.get(&Any::new(EXCEPTION).ok()?).ok()??.into_object()?;
+    let header: *const TVMFFIObject = object.as_handle().cast();
+    (object.type_index() == kTVMFFIOpaquePyObject).then(|| opaque_object(header).to_own())
+}
+
+/// Gives an exception the cause that native code has added to its error.
+#[cold]
+fn add_cause(exception: Obj<'_>, error: &Error) {
+    // SAFETY: an exception; a new reference or NULL.
+    let has = py::new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
+    if has.is_none() && set_cause(exception, error, CAUSES_MAX).is_err() {
+        py::clear_error();
+    }
+}
+
+/// Sets the exception of an error's cause as the cause of the error's exception.
+#[cold]
+fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
+    let Some(cause) = error.cause() else { return Ok(()) };
+    let cause = exception_of(cause, causes.saturating_sub(1))?;
+    // SAFETY: two exceptions; the reference to the cause passes over.
+    unsafe { ffi::PyException_SetCause(exception.as_ptr(), cause.into_ptr()) };
+    Ok(())
 }
 
 /// The Python object in an object of type `kTVMFFIOpaquePyObject`.
@@ -151,35 +219,37 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
 }
 
 /// Makes the Python exception of a native error.
-fn make_exception(error: Error) -> Res<Own> {
+fn make_exception(error: Error, causes: usize) -> Res<Own> {
     let cell = cell(&error);
     let (kind, message) = (text(&cell.kind)?, text(&cell.message)?);
     let class = match py::dict_get(CLASSES.get(), kind.obj()) {
         Some(class) => class.to_own(),
         None => new_class(kind.obj())?,
     };
-    let exception = class.obj().call(&[message.obj()])?;
-    let trace = trace_note(cell)?;
+    let exception = match class.obj().call(&[message.obj()]) {
+        Ok(exception) => exception,
+        Err(Raised) => without_init(class.obj(), message.obj())?,
+    };
+    if !cell.cause_chain.is_null() && causes > 0 {
+        set_cause(exception.obj(), &error, causes)?;
+    }
     let handle = object::wrap(error.into_object())?;
     exception.obj().set_attr(names::ERROR.get(), handle.obj())?;
-    if let Some(note) = trace {
-        let notes = py::list(vec![note])?;
-        exception.obj().set_attr(names::NOTES.get(), notes.obj())?;
-    }
     Ok(exception)
 }
 
-/// What Python shows below the message: where in native code the error comes from.
-fn trace_note(cell: &TVMFFIErrorCell) -> Res<Option<Own>> {
-    // SAFETY: the text is copied at once; only the thread that handles an error changes it.
-    let trace = unsafe { cell.backtrace.as_slice() }.trim_ascii_end();
-    if trace.is_empty() {
-        return Ok(None);
+/// An instance of a class whose constructor does not take a message alone.
+#[cold]
+fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
+    py::clear_error();
+    let made = class.attr(names::NEW.get())?.obj().call(&[class, message])?;
+    if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
+        return py::raise(
+            py::exceptions::type_error(),
+            "the class registered for an error makes no exceptions",
+        );
     }
-    let mut note = Vec::with_capacity(trace.len() + 64);
-    note.extend_from_slice(b"Native calls (most recent call first):\n");
-    note.extend_from_slice(trace);
-    py::string_lossy(&note).map(Some)
+    Ok(made)
 }
 
 #[cold]
@@ -210,60 +280,82 @@ pub(crate) fn raise_to_native() -> c_int {
 
 /// The native error of a Python exception.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Error {
-    if let Some(error) = native_error(exception) {
-        if let Ok(trace) = trace_of(exception) {
-            error.append_backtrace(&trace);
-        }
-        py::clear_error();
-        return error;
-    }
-    let kind = exception.class_name();
-    let message = exception.str().and_then(|text| text.obj().to_text()).unwrap_or_else(|Raised| {
-        py::clear_error();
-        "<the exception cannot be shown as text>".into()
-    });
-    let trace = trace_of(exception).unwrap_or_else(|Raised| {
+    error_of(exception, CAUSES_MAX)
+}
+
+fn error_of(exception: Obj<'_>, causes: usize) -> Error {
+    let native = native_error(exception);
+    let trace = trace::of_exception(exception).unwrap_or_else(|Raised| {
         py::clear_error();
         String::new()
     });
-    let context = make_opaque(exception).ok();
+    // SAFETY: an exception; a new reference or NULL.
+    let cause = py::new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
+    let cause = cause.filter(|_| causes > 0).map(|cause| error_of(cause.obj(), causes - 1).into_object());
+    let error = match native {
+        Some(native) => same_again(&native, exception, &trace, cause),
+        None => {
+            let kind = kind_of(exception);
+            let message = exception.str().and_then(|text| text.obj().to_text()).unwrap_or_else(|Raised| {
+                py::clear_error();
+                "<the exception cannot be shown as text>".into()
+            });
+            let context = make_opaque(exception).ok();
+            Error::try_from_texts(kind.as_bytes(), message.as_bytes(), trace.as_bytes(), cause, context)
+        }
+    };
     py::clear_error();
-    Error::try_from_texts(kind.as_bytes(), message.as_bytes(), trace.as_bytes(), None, context)
-        .unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
+    error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
+}
+
+/// The error of an exception that was made of a native one: the same in all but that it brings the exception along.
+fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
+    let own_trace;
+    let trace = if trace.is_empty() {
+        own_trace = native.backtrace();
+        &own_trace
+    } else {
+        // The frames of the native calls are among those of the exception.
+        native.replace_backtrace(trace);
+        trace
+    };
+    let mut context = make_opaque(exception).ok();
+    if let Some(detail) = native.context().filter(|context| context.type_index() == kTVMFFIMap)
+        && let Ok(mut detail) = Map::<Any, Any>::try_from_object(detail)
+        && let Some(object) = context.take()
+    {
+        // A Map is copied before it changes; without memory the detail is left out.
+        let added = Any::new(EXCEPTION).and_then(|key| detail.insert(key, Any::from(object.clone())));
+        context = Some(if added.is_ok() { detail.into_object() } else { object });
+    }
+    let cause = cause.or_else(|| native.cause().map(Error::into_object));
+    let (kind, message) = (native.kind().as_bytes(), native.message().as_bytes());
+    Error::try_from_texts(kind, message, trace.as_bytes(), cause, context)
+}
+
+/// The kind of error that an exception is: what its class was registered for, or the name of the class.
+fn kind_of(exception: Obj<'_>) -> String {
+    let registered = KINDS.try_get().and_then(|kinds| py::dict_get(kinds, exception.class()));
+    match registered.map(Obj::to_text) {
+        Some(Ok(kind)) => kind,
+        _ => exception.class_name(),
+    }
 }
 
 /// The native error that an exception was made of.
 fn native_error(exception: Obj<'_>) -> Option<Error> {
-    // Built-in exceptions without attributes of their own have no such attribute: the usual case.
     let attribute = exception.attr_opt(names::ERROR.get()).ok().flatten()?;
     let object = object::reference_of(attribute.obj())?;
     Error::try_from_object(object).ok()
 }
 
-/// The lines of an exception's traceback as the ABI has them: the most recent call first.
-fn trace_of(exception: Obj<'_>) -> Res<String> {
-    // SAFETY: an exception; a new reference or NULL without an exception.
-    let mut next = py::new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
-    let mut entries = Vec::new();
-    while let Some(entry) = next {
-        let following = entry.obj().attr(names::TB_NEXT.get())?;
-        next = (!following.obj().is_none()).then_some(following);
-        entries.push(entry);
+/// Makes an error object, for the Python part.
+pub(crate) fn make(kind: &[u8], message: &[u8], trace: &[u8], context: Obj<'_>) -> Res<Own> {
+    let context = object::reference_of(context);
+    match Error::try_from_texts(kind, message, trace, None, context) {
+        Some(error) => object::wrap(error.into_object()),
+        None => py::raise(py::exceptions::memory_error(), "out of memory"),
     }
-    let mut text = String::new();
-    for entry in entries.iter().rev().take(TRACE_MAX) {
-        let line = entry.obj().attr(names::TB_LINENO.get())?;
-        let frame = entry.obj().attr(names::TB_FRAME.get())?;
-        let code = frame.obj().attr(names::F_CODE.get())?;
-        let file = code.obj().attr(names::CO_FILENAME.get())?;
-        let name = code.obj().attr(names::CO_NAME.get())?;
-        text.push_str("  File \"");
-        text.push_str(&String::from_utf8_lossy(file.obj().str_bytes()?));
-        let _ = write!(text, "\", line {}, in ", line.obj().int().unwrap_or_default());
-        text.push_str(&String::from_utf8_lossy(name.obj().str_bytes()?));
-        text.push('\n');
-    }
-    Ok(text)
 }
 
 /// Kind, message and trace of an error object, for the Python part.

@@ -8,6 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
+use anyfn::__private::shorten;
 use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
@@ -15,7 +16,7 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, Frame, lower};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::types::Class;
-use crate::{at, callback, error, gil, lift, object};
+use crate::{callback, error, gil, lift, object};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -213,7 +214,7 @@ fn call<const RELEASE: bool>(
         unsafe { safe_call(handle.cast(), data, count, &mut result) }
     };
     if code != 0 {
-        return Err(error::raise_from_native(code));
+        return Err(error::raise_from_call(code, callable));
     }
     lift::lift_result(result, &frame)
 }
@@ -231,6 +232,12 @@ pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
     PackedFunc::try_from_object(object).ok()
 }
 
+/// The object that a function has as its name; the caller knows that it is an instance of `PackedFunc`.
+pub(crate) fn name_object(callable: Obj<'_>) -> Option<Obj<'_>> {
+    // SAFETY: owned by the instance, or NULL.
+    unsafe { Obj::from_nullable(layout(callable).name) }
+}
+
 /// Name of a function, for messages.
 #[cold]
 pub(crate) fn name_of(callable: Obj<'_>) -> String {
@@ -244,12 +251,12 @@ pub(crate) fn name_of(callable: Obj<'_>) -> String {
     } else {
         let name = named(py::names::QUALNAME.get()).or_else(|| named(py::names::NAME.get()));
         Some(name.map_or_else(
-            || format!("{} object", at::shorten(&callable.class_name())),
-            |name| format!("function '{}'", at::shorten(&name)),
+            || format!("{} object", shorten(&callable.class_name())),
+            |name| format!("function '{}'", shorten(&name)),
         ))
     };
     py::clear_error();
-    name.map_or_else(|| "PackedFunc".into(), |name| at::shorten(&name))
+    name.map_or_else(|| "PackedFunc".into(), |name| shorten(&name).into_owned())
 }
 
 /// Name of a function's argument, if its signature says.
@@ -271,8 +278,7 @@ fn layout<'a>(object: Obj<'a>) -> &'a Layout {
 unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: owned by the instance, or NULL.
-    if let Some(name) = unsafe { Obj::from_nullable(layout(object).name) } {
+    if let Some(name) = name_object(object) {
         return name.to_own().into_ptr();
     }
     let name = callback::python_callable(object::handle_unchecked(object))

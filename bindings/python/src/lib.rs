@@ -25,5 +25,6 @@ mod ndarray;
 mod object;
 mod py;
 mod tensor;
+mod trace;
 mod types;
 mod words;

@@ -11,7 +11,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
-use crate::{callback, cancel, error, function, gil, lift, object, tensor, words};
+use crate::{callback, cancel, error, function, gil, lift, object, tensor, trace, words};
 
 /// What CPython calls to load the module.
 ///
@@ -318,6 +318,24 @@ functions! {
     #[doc = "register_class(type_index, class): objects of this type become instances of the class"]
     fn register_class[index, class] {
         object::register(int(index)?, class)?;
+        Ok(py::none())
+    }
+
+    #[doc = "make_error(kind, message, backtrace, context) -> ErrorObject"]
+    fn make_error[kind, message, backtrace, context] {
+        let (kind, message, backtrace) = (text(kind)?, text(message)?, text(backtrace)?);
+        error::make(kind.as_bytes(), message.as_bytes(), backtrace.as_bytes(), context)
+    }
+
+    #[doc = "register_error_class(kind, class): errors of this kind become exceptions of the class"]
+    fn register_error_class[kind, class] {
+        error::register_class(kind, class)?;
+        Ok(py::none())
+    }
+
+    #[doc = "set_native_frame(function): tells what makes the frames of native functions"]
+    fn set_native_frame[function] {
+        trace::set_make_frame(function);
         Ok(py::none())
     }
 

@@ -147,14 +147,11 @@ impl<'a> Obj<'a> {
 
     /// The attribute, or `None` if the object has none of that name.
     pub(crate) fn attr_opt(self, name: Obj<'_>) -> Res<Option<Own>> {
-        match self.attr(name) {
-            Ok(value) => Ok(Some(value)),
-            Err(Raised) if error_is(exceptions::attribute_error()) => {
-                clear_error();
-                Ok(None)
-            }
-            Err(Raised) => Err(Raised),
-        }
+        let mut value = ptr::null_mut();
+        // SAFETY: both are valid and the lock is held; a new reference or NULL is written.
+        check(raw::run(|| unsafe { raw::optional_attr()(self.as_ptr(), name.as_ptr(), &mut value) }))?;
+        // SAFETY: as above.
+        Ok(unsafe { Own::from_nullable(value) })
     }
 
     pub(crate) fn set_attr(self, name: Obj<'_>, value: Obj<'_>) -> Res<()> {
@@ -376,7 +373,8 @@ pub(crate) mod names {
     names! {
         NAME = c"__name__";
         QUALNAME = c"__qualname__";
-        NOTES = c"__notes__";
+        NEW = c"__new__";
+        NATIVE = c"<native function>";
         ERROR = c"__anyfn_error__";
         INDEX = c"__index__";
         FLOAT = c"__float__";
@@ -408,7 +406,7 @@ pub(crate) mod exceptions {
     }
 
     exceptions! {
-        attribute_error = PyExc_AttributeError;
+        base_exception = PyExc_BaseException;
         import_error = PyExc_ImportError;
         memory_error = PyExc_MemoryError;
         overflow_error = PyExc_OverflowError;

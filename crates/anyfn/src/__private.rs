@@ -1,5 +1,6 @@
 //! What the macros of this crate expand to. Not part of the public interface: it may change at any time.
 
+use alloc::borrow::Cow;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -65,47 +66,100 @@ pub fn intern(name: &str) -> &'static str {
     alloc::boxed::Box::leak(name.into())
 }
 
-/// Adds what is known of a wrong argument to its error.
-pub(crate) fn with_detail(error: Error, function: &str, argument: &str, mismatch: &Mismatch) -> Error {
-    let detail = [
-        ("function", function),
-        ("argument", argument),
-        ("path", mismatch.path()),
-        ("expected", mismatch.expected()),
-        ("got", mismatch.got()),
+/// What is known of a wrong value: the context of its error.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detail<'a> {
+    /// Name of the function that was called.
+    pub function: &'a str,
+    /// Name of its argument, or the index.
+    pub argument: &'a str,
+    /// Where inside the argument, such as `[3]["w"]`.
+    pub path: &'a str,
+    /// What was expected.
+    pub expected: &'a str,
+    /// What was there.
+    pub got: &'a str,
+}
+
+/// Adds what is known of a wrong value to its error.
+pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
+    let pairs = [
+        ("function", detail.function),
+        ("argument", detail.argument),
+        ("path", detail.path),
+        ("expected", detail.expected),
+        ("got", detail.got),
     ];
     // Without memory for the detail the error itself still goes out.
-    match crate::Map::<Any, Any>::try_from_iter(detail) {
-        Ok(detail) => error.with_context(detail.into_object()),
+    match crate::Map::<Any, Any>::try_from_iter(pairs) {
+        Ok(context) => error.with_context(context.into_object()),
         Err(_) => error,
     }
 }
 
 /// The candidate nearest to `name`, if one is near enough to be meant.
+///
+/// For error texts: the work is bounded, so that long names and many candidates do not make an error slow.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.len() / 3).max(1);
-    candidates
-        .map(|c| (distance(name, c, limit), c))
-        .filter(|(d, _)| *d <= limit)
-        .min_by_key(|(d, _)| *d)
-        .map(|(_, c)| c)
+    /// Longer names are not compared.
+    const LONGEST: usize = 128;
+    /// Bytes compared in all.
+    const WORK: usize = 1 << 22;
+    if name.len() > LONGEST {
+        return None;
+    }
+    let mut limit = (name.len() / 3).max(1);
+    let (mut best, mut work) = (None, 0);
+    for candidate in candidates {
+        if candidate.len() > LONGEST || candidate.len().abs_diff(name.len()) > limit {
+            continue;
+        }
+        work += name.len() * candidate.len();
+        if work > WORK {
+            break;
+        }
+        if let Some(distance) = distance(name, candidate, limit) {
+            best = Some(candidate);
+            match distance.checked_sub(1) {
+                Some(less) => limit = less,
+                None => break,
+            }
+        }
+    }
+    best
 }
 
-/// Number of edits between two names, or more than `limit`.
-fn distance(a: &str, b: &str, limit: usize) -> usize {
-    if a.len().abs_diff(b.len()) > limit {
-        return limit + 1;
-    }
-    let b: Vec<char> = b.chars().collect();
+/// Number of edits between two names, two letters in the wrong order being one; `None` if there are more than `limit`.
+fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut above: Vec<usize> = vec![0; b.len() + 1];
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut next = vec![i + 1; b.len() + 1];
-        for (j, cb) in b.iter().enumerate() {
-            next[j + 1] = (row[j] + usize::from(ca != *cb)).min(row[j + 1] + 1).min(next[j] + 1);
+    let mut next = vec![0; b.len() + 1];
+    for i in 0..a.len() {
+        next[0] = i + 1;
+        for j in 0..b.len() {
+            let mut least = (row[j] + usize::from(a[i] != b[j])).min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(above[j - 1] + 1);
+            }
+            next[j + 1] = least;
         }
-        row = next;
+        if next.iter().all(|edits| *edits > limit) {
+            return None;
+        }
+        (above, row, next) = (row, next, above);
     }
-    row[b.len()]
+    Some(row[b.len()]).filter(|edits| *edits <= limit)
+}
+
+/// A name as messages show it: a very long one is cut.
+pub fn shorten(name: &str) -> Cow<'_, str> {
+    const SHOWN_MAX: usize = 200;
+    if name.len() <= SHOWN_MAX {
+        return Cow::Borrowed(name);
+    }
+    let end = (0..=SHOWN_MAX).rev().find(|at| name.is_char_boundary(*at)).unwrap_or_default();
+    Cow::Owned(format!("{}... ({} bytes)", &name[..end], name.len()))
 }
 
 /// Index of a type that is registered at its first use.

@@ -16,6 +16,7 @@ use anyfn_abi::{
 };
 
 use crate::bigint;
+use crate::schema::word;
 use crate::string::bytes_of;
 use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc};
 
@@ -85,7 +86,7 @@ impl Mismatch {
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
         let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
         let null = if borrows && view.as_raw().bits() == 0 { " that is NULL" } else { "" };
-        Self::new("TypeError", T::schema().to_string(), format!("{}{null}", view.type_key()))
+        Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 
     /// A mismatch of the given kind.
@@ -109,7 +110,7 @@ impl Mismatch {
         &self.0.expected
     }
 
-    /// What was there, such as `ffi.SmallStr`.
+    /// What was there, such as `str`.
     pub fn got(&self) -> &str {
         &self.0.got
     }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use anyfn_abi::{
     TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIErrorSetRaised, TVMFFIObject,
-    TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend, kTVMFFIError,
+    TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend, kTVMFFIBacktraceUpdateModeReplace, kTVMFFIError,
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
@@ -299,10 +299,19 @@ impl Error {
 
     /// Adds lines to the end of the trace.
     pub fn append_backtrace(&self, lines: &str) {
+        self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeAppend);
+    }
+
+    /// Sets the trace, for who knows the whole of it.
+    pub fn replace_backtrace(&self, lines: &str) {
+        self.update_backtrace(lines, kTVMFFIBacktraceUpdateModeReplace);
+    }
+
+    fn update_backtrace(&self, lines: &str, mode: i32) {
         let text = TVMFFIByteArray::from_slice(lines.as_bytes());
         if let Some(update) = self.cell().update_backtrace {
             // SAFETY: the error's own function, with a valid text that it copies.
-            unsafe { update(self.0.as_handle(), &text, kTVMFFIBacktraceUpdateModeAppend) };
+            unsafe { update(self.0.as_handle(), &text, mode) };
         }
     }
 
@@ -313,8 +322,8 @@ impl Error {
         Error::try_from_object(object).ok()
     }
 
-    /// Further detail: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, or a foreign
-    /// exception object.
+    /// Further detail: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, a foreign exception
+    /// object, or both: then the Map has the object under `exception`.
     pub fn context(&self) -> Option<ObjectRef> {
         // SAFETY: the error owns a reference to its context, if it has one.
         unsafe { ObjectRef::from_borrowed_or_null(self.cell().extra_context) }

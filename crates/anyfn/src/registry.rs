@@ -52,7 +52,9 @@ pub fn get(name: &str) -> Result<PackedFunc> {
 #[cold]
 fn missing(name: &str) -> Error {
     let names = list().unwrap_or_default();
-    match crate::__private::nearest(name, names.iter().map(StdString::as_str)) {
+    let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
+    let name = crate::__private::shorten(name);
+    match near {
         Some(near) => crate::error!("ValueError", "Cannot find global function {name}; did you mean {near}?"),
         None => crate::error!("ValueError", "Cannot find global function {name}"),
     }

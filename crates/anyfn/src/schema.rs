@@ -44,18 +44,31 @@ impl Schema {
     }
 }
 
+/// How messages of all languages call a type: `str`, `Array`, `Function`; types of other makers by their key.
+pub(crate) fn word(type_key: &str) -> &str {
+    match type_key {
+        "ffi.String" | "ffi.SmallStr" | "const char*" => "str",
+        "ffi.Bytes" | "ffi.SmallBytes" | "TVMFFIByteArray*" => "bytes",
+        "ffi.BigInt" => "int",
+        "ffi.OpaquePyObject" => "Python object",
+        "ffi.Array" => "Array",
+        "ffi.List" => "List",
+        "ffi.Map" => "Map",
+        "ffi.Dict" => "Dict",
+        "ffi.Shape" => "Shape",
+        "ffi.Tensor" => "Tensor",
+        "ffi.Function" => "Function",
+        "ffi.Module" => "Module",
+        "ffi.Error" => "Error",
+        "ffi.Object" => "Object",
+        other => other,
+    }
+}
+
 /// The short form that error texts use: `Array<int>`, `Map<str, int>`.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.origin {
-            "ffi.String" => "str",
-            "ffi.Bytes" => "bytes",
-            "ffi.Array" if !self.args.is_empty() => "Array",
-            "ffi.List" if !self.args.is_empty() => "List",
-            "ffi.Map" if !self.args.is_empty() => "Map",
-            "ffi.Dict" if !self.args.is_empty() => "Dict",
-            other => other,
-        })?;
+        f.write_str(word(self.origin))?;
         for (i, arg) in self.args.iter().enumerate() {
             write!(f, "{}{arg}", if i == 0 { "<" } else { ", " })?;
         }

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use anyfn_abi::{AnyfnFunctionExt, TVMFFIAny};
 
+use crate::__private::{Detail, with_detail};
 use crate::args::IntoArg;
 use crate::convert::{FromArg, IntoAny};
 use crate::function::{Callable, FunctionContent};
@@ -205,25 +206,43 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
 
 #[cold]
 fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) -> Error {
-    crate::error!(
+    let error = crate::error!(
         "TypeError",
         "Mismatched number of arguments when calling: `{}`. Expected {expected} but got {got} arguments",
         shown::<F, S>(names)
+    );
+    let (expected, got) = (alloc::format!("{expected} arguments"), alloc::format!("{got} arguments"));
+    with_detail(
+        error,
+        &Detail { function: names.function, expected: &expected, got: &got, ..Detail::default() },
     )
 }
 
 #[cold]
 fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismatch) -> Error {
     let what = if mismatch.kind() == "TypeError" { "Mismatched type" } else { "Value out of range" };
+    let name = names.args.get(index).copied();
+    let place = match (mismatch.path(), name) {
+        ("", _) => StdString::new(),
+        (path, Some(name)) => alloc::format!(", at `{name}{path}`"),
+        (path, None) => alloc::format!(", at `#{index}{path}`"),
+    };
     let error = crate::error!(
         mismatch.kind(),
-        "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`",
+        "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`{place}",
         shown::<F, S>(names),
         mismatch.expected(),
         mismatch.got()
     );
-    let argument = names.args.get(index).map_or_else(|| index.to_string(), ToString::to_string);
-    crate::__private::with_detail(error, names.function, &argument, mismatch)
+    let argument = name.map_or_else(|| index.to_string(), ToString::to_string);
+    let detail = Detail {
+        function: names.function,
+        argument: &argument,
+        path: mismatch.path(),
+        expected: mismatch.expected(),
+        got: mismatch.got(),
+    };
+    with_detail(error, &detail)
 }
 
 impl<S> TypedPackedFunc<S> {

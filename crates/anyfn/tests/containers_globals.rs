@@ -30,8 +30,8 @@ fn arrays() {
     check_error(
         "ffi.ArrayGetItem",
         (&List::<Any>::new(), 0),
-        "TypeError: Mismatched type on argument #0 when calling: `ffi.ArrayGetItem(0: ffi.Array, 1: int) -> Any`. \
-         Expected `ffi.Array` but got `ffi.List`",
+        "TypeError: Mismatched type on argument #0 when calling: `ffi.ArrayGetItem(0: Array, 1: int) -> Any`. \
+         Expected `Array` but got `List`",
     );
 }
 

@@ -5,6 +5,7 @@ use core::fmt::Write;
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use anyfn::__private::{nearest, shorten};
 use anyfn::abi::{
     DLDataType, kDLBfloat, kDLBool, kDLFloat, kDLFloat4_e2m1fn, kDLFloat6_e2m3fn, kDLFloat6_e3m2fn,
     kDLFloat8_e3m4, kDLFloat8_e4m3, kDLFloat8_e4m3b11fnuz, kDLFloat8_e4m3fn, kDLFloat8_e4m3fnuz,
@@ -92,7 +93,37 @@ pub(crate) fn print(dtype: DLDataType) -> Result<String> {
 
 #[cold]
 fn unknown(text: &str) -> Error {
-    anyfn::error!("ValueError", "unknown dtype `{text}`")
+    // The usual ones; custom types are known to the process only.
+    const USUAL: [&str; 22] = [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "handle",
+        "void",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float4_e2m1fn",
+        "float6_e2m3fn",
+    ];
+    let near = nearest(text, USUAL.into_iter());
+    let text = shorten(text);
+    match near {
+        Some(near) => anyfn::error!("ValueError", "unknown dtype `{text}`; did you mean `{near}`?"),
+        None => anyfn::error!("ValueError", "unknown dtype `{text}`"),
+    }
 }
 
 /// The function of the process that knows custom data types.
@@ -107,6 +138,11 @@ fn custom(name: &str) -> Result<PackedFunc> {
 pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if text.is_empty() || text == "void" {
         return Ok(VOID);
+    }
+    /// No name is longer; messages show the text.
+    const LONGEST: usize = 200;
+    if text.len() > LONGEST {
+        return Err(unknown(text));
     }
     if let Some(rest) = text.strip_prefix("custom[") {
         return parse_custom(text, rest);
@@ -255,6 +291,14 @@ mod tests {
     }
 
     #[test]
+    fn the_nearest_data_type_is_named() {
+        let message = |text: &str| parse(text).unwrap_err().message().to_string();
+        assert_eq!(message("flaot32"), "unknown dtype `flaot32`; did you mean `float32`?");
+        assert_eq!(message("xyz"), "unknown dtype `xyz`");
+        assert!(message(&"9".repeat(100_000)).len() < 300);
+    }
+
+    #[test]
     fn what_is_no_data_type_is_named() {
         let check = |text: &str, message: &str| {
             let error = parse(text).unwrap_err();
@@ -263,7 +307,10 @@ mod tests {
         for text in
             ["complex64", "f", "i", "fp16", "float32y", "x4", "é", "float16x2x2", "int+8", "int0", "int 8"]
         {
-            check(text, &format!("unknown dtype `{text}`"));
+            let error = parse(text).unwrap_err();
+            let message =
+                error.message().split_once("; did you mean").map_or(error.message(), |(start, _)| start);
+            assert_eq!((error.kind(), message), ("ValueError", &*format!("unknown dtype `{text}`")));
         }
         for text in ["float32x", "float32x0", "int8x-1", "int8x+2", "float32xvscalex", "float4_e2m1fnx"] {
             let message =

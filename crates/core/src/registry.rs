@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use anyfn::__private::shorten;
 use anyfn::abi::kTVMFFIFunction;
 use anyfn::{Error, ObjectRef, PackedFunc, Result, bail};
 
@@ -147,8 +148,9 @@ fn entry_of(name: &[u8]) -> &'static Entry {
     ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }
 
-fn lossy(name: &[u8]) -> alloc::borrow::Cow<'_, str> {
-    String::from_utf8_lossy(name)
+/// A name as messages show it.
+fn lossy(name: &[u8]) -> String {
+    shorten(&String::from_utf8_lossy(name)).into_owned()
 }
 
 #[cold]

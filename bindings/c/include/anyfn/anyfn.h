@@ -234,11 +234,56 @@ ANYFN_PRINTF_LIKE(2, 3) static inline int anyfn_raise(const char* kind, const ch
   return code;
 }
 
+/** The word for the type of a value that error messages show in all languages, such as `str` or `Array`. */
+static inline const char* anyfn_type_word(int32_t type_index) {
+  switch (type_index) {
+    case kTVMFFIRawStr:
+    case kTVMFFISmallStr:
+    case kTVMFFIStr:
+      return "str";
+    case kTVMFFIByteArrayPtr:
+    case kTVMFFISmallBytes:
+    case kTVMFFIBytes:
+      return "bytes";
+    case kTVMFFIBigInt:
+      return "int";
+    case kTVMFFIArray:
+      return "Array";
+    case kTVMFFIList:
+      return "List";
+    case kTVMFFIMap:
+      return "Map";
+    case kTVMFFIDict:
+      return "Dict";
+    case kTVMFFIShape:
+      return "Shape";
+    case kTVMFFITensor:
+      return "Tensor";
+    case kTVMFFIFunction:
+      return "Function";
+    case kTVMFFIModule:
+      return "Module";
+    case kTVMFFIError:
+      return "Error";
+    case kTVMFFIOpaquePyObject:
+      return "Python object";
+    default:
+      return NULL;
+  }
+}
+
 /** The name of the type of a value, as error messages show it; lives as long as the process. */
 static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
+  const char* word = anyfn_type_word(value->type_index);
   static const char unknown[] = "unknown type";
   TVMFFIByteArray name;
-  const TVMFFITypeInfo* info = TVMFFIGetTypeInfo(value->type_index);
+  const TVMFFITypeInfo* info;
+  if (word != NULL) {
+    name.data = word;
+    name.size = strlen(word);
+    return name;
+  }
+  info = TVMFFIGetTypeInfo(value->type_index);
   if (info != NULL) {
     return info->type_key;
   }

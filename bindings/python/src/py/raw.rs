@@ -38,6 +38,10 @@ unsafe extern "C" {
 pub(crate) type Vectorcall =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
+/// Looks an attribute up, inside [`run`]: 1 if there is one, 0 if not, -1 with an exception set.
+pub(crate) type OptionalAttr =
+    unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
+
 /// Runs Python code.
 ///
 /// While the interpreter ends, versions before 3.14 end each other thread where it waits for the lock, by unwinding its
@@ -68,6 +72,7 @@ pub(crate) const ARGUMENTS_OFFSET: usize = 1 << (usize::BITS - 1);
 static VECTORCALL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Looks the functions up; the error is the name of a missing one.
 pub(crate) fn init() -> Result<(), &'static str> {
@@ -81,6 +86,7 @@ pub(crate) fn init() -> Result<(), &'static str> {
     // names, and the extension passes neither.
     find(&VECTORCALL, &[c"PyObject_Vectorcall", c"PyObject_VectorcallDict"])?;
     find(&CURRENT_THREAD, &[c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"])?;
+    find(&OPTIONAL_ATTR, &[c"PyObject_GetOptionalAttr", c"_PyObject_LookupAttr"])?;
     find(&IS_FINALIZING, &[c"Py_IsFinalizing", c"_Py_IsFinalizing"])
 }
 
@@ -88,6 +94,12 @@ pub(crate) fn init() -> Result<(), &'static str> {
 pub(crate) fn vectorcall() -> Vectorcall {
     // SAFETY: set by `init`, without which nothing of the module can be called; this is the function's type.
     unsafe { transmute::<*mut c_void, Vectorcall>(VECTORCALL.load(Ordering::Relaxed)) }
+}
+
+#[inline(always)]
+pub(crate) fn optional_attr() -> OptionalAttr {
+    // SAFETY: set by `init`, without which nothing of the module can be called; this is the function's type.
+    unsafe { transmute::<*mut c_void, OptionalAttr>(OPTIONAL_ATTR.load(Ordering::Relaxed)) }
 }
 
 /// The thread state that runs at this moment (before 3.12: of whichever thread holds the lock); NULL if there is none.

@@ -1,7 +1,6 @@
 //! `ffi.*` functions of containers: what frontends build their own container classes on.
 
 use alloc::collections::BTreeMap;
-use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +24,7 @@ macro_rules! exact {
             }
             fn from_arg(view: &AnyView<'_>) -> Result<$name, Mismatch> {
                 if view.type_index() != $index {
-                    return Err(Mismatch::new("TypeError", $key.to_string(), view.type_key().to_string()));
+                    return Err(Mismatch::of_type::<Self>(view));
                 }
                 <$container as FromArg>::from_arg(view).map($name)
             }

@@ -1,0 +1,133 @@
+//! One traceback through all languages.
+//!
+//! Native functions that an exception passes through are shown as frames, between those of Python code: each gets a
+//! frame object once, which stands in every traceback that it is part of. The other way round, the frames of Python
+//! code become the lines of a native error's trace.
+
+use std::fmt::Write;
+
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, Raised, Res, names};
+use crate::{callback, function, object};
+
+/// Frame objects by the name of a native function, or by the line of a native trace: a dictionary.
+static FRAMES: Global = Global::new();
+/// `native_frame` of the Python part, which makes them.
+static MAKE_FRAME: Global = Global::new();
+
+/// Names may come from outside: what is kept of them is bounded.
+const FRAMES_MAX: isize = 4096;
+/// Lines of a trace that are shown or kept, the most recent ones.
+const LINES_MAX: usize = 64;
+
+pub(crate) fn init() -> Res<()> {
+    if FRAMES.try_get().is_none() {
+        FRAMES.set(py::dict()?);
+    }
+    Ok(())
+}
+
+/// Sets the function that makes the frame of a native function.
+pub(crate) fn set_make_frame(function: Obj<'_>) {
+    MAKE_FRAME.set(function.to_own());
+}
+
+/// Adds the call of a function to the traceback of the exception that is set, unless the function is Python code, which
+/// has its own frame.
+#[cold]
+pub(crate) fn add_call(callable: Obj<'_>) {
+    if callback::python_callable(object::handle_unchecked(callable)).is_some() {
+        return;
+    }
+    let name = function::name_object(callable);
+    // Others would run code of their own when they are looked up.
+    let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
+    add(plain.unwrap_or_else(|| names::NATIVE.get()));
+}
+
+/// Adds the lines of a native trace, the most recent call first, to the traceback of the exception that is set.
+pub(crate) fn add_lines(trace: &[u8]) {
+    for line in trace.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
+        if let Ok(line) = py::string_lossy(line) {
+            add(line.obj());
+        }
+    }
+}
+
+fn add(key: Obj<'_>) {
+    match py::dict_get(FRAMES.get(), key) {
+        Some(frame) => add_frame(frame),
+        None => add_new(key),
+    }
+}
+
+fn add_frame(frame: Obj<'_>) {
+    // SAFETY: a frame object, which `native_frame` has made; an exception is set.
+    unsafe { ffi::PyTraceBack_Here(frame.as_ptr().cast()) };
+}
+
+#[cold]
+fn add_new(key: Obj<'_>) {
+    let (Some(make), Some(exception)) = (MAKE_FRAME.try_get(), py::take_error()) else { return };
+    let frame = make.call(&[key]);
+    // SAFETY: a dictionary.
+    let count = unsafe { ffi::PyDict_Size(FRAMES.ptr()) };
+    if let Ok(frame) = &frame
+        && count < FRAMES_MAX
+    {
+        // If it is not kept it is made again.
+        let _ = py::dict_set(FRAMES.get(), key, frame.obj());
+    }
+    py::clear_error();
+    py::restore_error(exception);
+    if let Ok(frame) = frame {
+        add_frame(frame.obj());
+    }
+}
+
+/// The lines of an exception's traceback as native code has them: the most recent call first.
+pub(crate) fn of_exception(exception: Obj<'_>) -> Res<String> {
+    // SAFETY: an exception; a new reference or NULL without an exception.
+    let mut next = py::new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
+    // The last entries: a ring.
+    let mut entries: Vec<Own> = Vec::new();
+    let mut oldest = 0;
+    while let Some(entry) = next {
+        let following = entry.obj().attr(names::TB_NEXT.get())?;
+        next = (!following.obj().is_none()).then_some(following);
+        if entries.len() < LINES_MAX {
+            entries.push(entry);
+        } else {
+            entries[oldest] = entry;
+            oldest = (oldest + 1) % LINES_MAX;
+        }
+    }
+    entries.rotate_left(oldest);
+    let mut text = String::new();
+    for entry in entries.iter().rev() {
+        let line = entry.obj().attr(names::TB_LINENO.get())?;
+        let frame = entry.obj().attr(names::TB_FRAME.get())?;
+        let code = frame.obj().attr(names::F_CODE.get())?;
+        let file = code.obj().attr(names::CO_FILENAME.get())?;
+        let name = code.obj().attr(names::CO_NAME.get())?;
+        text.push_str("  File \"");
+        push(&mut text, file.obj());
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\", line {}, in ", line.obj().int().unwrap_or_default());
+        push(&mut text, name.obj());
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn push(text: &mut String, part: Obj<'_>) {
+    match part.str_bytes() {
+        Ok(bytes) => text.push_str(&String::from_utf8_lossy(bytes)),
+        // Lone surrogates in a file's name.
+        Err(Raised) => {
+            py::clear_error();
+            text.push('?');
+        }
+    }
+}
