@@ -1,17 +1,172 @@
 """The command ``anyfn``, also ``python -m anyfn``."""
 
+from __future__ import annotations
+
 import argparse
+import difflib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Optional
 
-from . import __version__
+from . import Module, __version__, load_module
 
 
-def main(args=None):
-    """Runs the command with these arguments, those of the process by default; its exit code."""
-    parser = argparse.ArgumentParser(prog="anyfn", description="Define a function in any language, call it from any other.")
+class _Failed(Exception):
+    """Ends the command with a message."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="anyfn", description="Define a function in any language, call it from any other."
+    )
     parser.add_argument("--version", action="version", version=f"anyfn {__version__}")
-    parser.parse_args(args)
-    parser.print_help()
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    stubs = commands.add_parser(
+        "stubs",
+        help="write type stubs (.pyi) of functions",
+        description="Writes type stubs (.pyi) of functions of any language: names, types, defaults and documentation, "
+        "as the functions tell them. Type checkers and editors read them.",
+    )
+    kinds = stubs.add_subparsers(title="of what", metavar="KIND", dest="kind", required=True)
+
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--runtime",
+        action="store_true",
+        help="write a module (.py) beside each stub, too: importing it gives the functions",
+    )
+    common.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit code 1 if a file is missing or differs from what would be written",
+    )
+    load = {
+        "metavar": "LIB",
+        "action": "append",
+        "default": [],
+        "help": "load this library before; can be given several times",
+    }
+
+    registry = kinds.add_parser(
+        "registry",
+        parents=[common],
+        help="the global functions",
+        description="Stubs of the global functions. The dots in names become modules: `testing.add` is `add` in "
+        "testing.pyi.",
+        epilog="example: anyfn stubs registry --load libkernels.so --prefix kernels. -o typings",
+    )
+    registry.add_argument("--prefix", default="", help="only functions whose names begin so, such as `testing.`")
+    registry.add_argument("--load", **load)  # type: ignore[arg-type]
+    registry.add_argument("-o", "--output", metavar="DIR", help="folder of the files; without it they are printed")
+
+    module = kinds.add_parser(
+        "module",
+        parents=[common],
+        help="the functions of a library",
+        description="Stubs of the functions that a library exports, for a module that you import under the stub's name.",
+        epilog="example: anyfn stubs module build/axpy.so -o axpy_api.pyi --runtime; python -c 'import axpy_api'",
+    )
+    module.add_argument("library", metavar="FILE.so", help="the library; loading it runs code of it")
+    module.add_argument("--load", **load)  # type: ignore[arg-type]
+    module.add_argument("-o", "--output", metavar="FILE.pyi", help="the stub; without it, it is printed")
+    return parser
+
+
+def main(args: Optional[Sequence[str]] = None) -> int:
+    """Runs the command with these arguments, those of the process by default; its exit code."""
+    parser = _parser()
+    options = parser.parse_args(args)
+    try:
+        if options.output is None and (options.runtime or options.check):
+            raise _Failed("--runtime and --check need an output: -o")
+        return _stubs(options)
+    except _Failed as error:
+        print(f"{parser.prog} stubs: {error}", file=sys.stderr)
+        return 2
+
+
+def _stubs(options: argparse.Namespace) -> int:
+    # Only here, since other commands do not need it.
+    from . import _stubs
+
+    # Held until the stubs are made: a library's global functions go with its module.
+    loaded = [_load(library) for library in options.load]
+    if options.kind == "registry":
+        files = _stubs.registry_files(options.prefix, options.load, options.output or "", options.runtime)
+        if not files:
+            raise _Failed(f"there is no global function whose name begins with {options.prefix!r}; load its library by --load")
+    else:
+        files = _module_files(options, loaded)
+    if options.output is None:
+        texts = (f"# {path}\n{text}" if len(files) > 1 else text for path, text in files.items())
+        print("\n".join(texts), end="")
+        return 0
+    if options.check:
+        return _check(files)
+    for path, text in files.items():
+        _write(path, text)
     return 0
+
+
+def _module_files(options: argparse.Namespace, loaded: list[Module]) -> dict[str, str]:
+    from . import _stubs
+
+    module = _load(options.library)
+    loaded.append(module)
+    if not module.list_functions():
+        raise _Failed(
+            f"{options.library} exports no functions (symbols __tvm_ffi_NAME); for functions that it registers "
+            f"globally: anyfn stubs registry --load {options.library}"
+        )
+    file = options.output or "-"
+    name, extension = os.path.splitext(os.path.basename(file))
+    if options.output is not None and extension != ".pyi":
+        raise _Failed(f"the output is a stub, so its name ends in .pyi, but this is {file}")
+    if options.runtime:
+        if not _stubs.is_name(name):
+            raise _Failed(f"Python cannot import a module of the name {name!r}; choose another name for {file}")
+        if os.path.exists(os.path.splitext(file)[0] + ".so"):
+            raise _Failed(f"`import {name}` would take {name}.so itself for a module of Python; choose another name than {file}")
+    return _stubs.module_files(module, options.library, file, options.runtime)
+
+
+def _load(library: str) -> Module:
+    try:
+        return load_module(library)
+    except (RuntimeError, ValueError, OSError) as error:
+        raise _Failed(str(error)) from error
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise _Failed(f"cannot write {path}: {error.strerror}") from error
+    print(path)
+
+
+def _check(files: dict[str, str]) -> int:
+    """Whether files are as they should be; says how they differ."""
+    code = 0
+    for path, text in files.items():
+        try:
+            with open(path, encoding="utf-8", newline="") as file:
+                old = file.read()
+        except FileNotFoundError:
+            print(f"{path}: missing")
+            code = 1
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            raise _Failed(f"cannot read {path}: {error}") from error
+        if old != text:
+            code = 1
+            print(f"{path}: differs from what the functions tell now")
+            lines = difflib.unified_diff(old.splitlines(), text.splitlines(), "file", "now", lineterm="", n=1)
+            print("\n".join(list(lines)[:40]))
+    return code
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+from typing import Optional
+
+from ._core import Object
+
+class Error(RuntimeError):
+    # Of errors that come from native code.
+    __anyfn_error__: ErrorObject
+
+class InternalError(Error): ...
+
+class ErrorObject(Object):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def backtrace(self) -> str: ...
+    @property
+    def cause(self) -> Optional[BaseException]: ...
+    @property
+    def context(self) -> object: ...
+
+def class_of_kind(kind: str) -> type[Exception]: ...

@@ -1,0 +1,372 @@
+"""Type stubs of functions, from what the functions tell of themselves: what ``anyfn stubs`` writes."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import keyword
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional
+
+from . import Module, PackedFunc, get_global_func, list_global_func_names
+
+HEADER = '# Written by "anyfn stubs": run it again instead of editing.\n'
+
+# Types of arguments and of results. A name with a dot has to be imported; others are built in.
+_SIMPLE = {
+    "Any": ("typing.Any", "typing.Any"),
+    "None": ("None", "None"),
+    "int": ("anyfn.typing.IntLike", "int"),
+    "float": ("anyfn.typing.FloatLike", "float"),
+    "bool": ("bool", "bool"),
+    "ffi.String": ("str", "str"),
+    "ffi.SmallStr": ("str", "str"),
+    "std::string": ("str", "str"),
+    "const char*": ("str", "str"),
+    "ffi.Bytes": ("anyfn.typing.BytesLike", "bytes"),
+    "ffi.SmallBytes": ("anyfn.typing.BytesLike", "bytes"),
+    "TVMFFIByteArray*": ("anyfn.typing.BytesLike", "bytes"),
+    "DataType": ("anyfn.typing.DTypeLike", "anyfn.dtype"),
+    "Device": ("anyfn.typing.DeviceLike", "anyfn.device"),
+    "void*": ("anyfn.typing.HandleLike", "anyfn.typing.HandleLike"),
+    "DLTensor*": ("anyfn.typing.TensorLike", "anyfn.Tensor"),
+    "ffi.Tensor": ("anyfn.typing.TensorLike", "anyfn.Tensor"),
+    "ffi.Shape": ("anyfn.typing.ShapeLike", "anyfn.Shape"),
+    "ffi.Error": ("anyfn.typing.ErrorLike", "BaseException"),
+    "ffi.Module": ("anyfn.Module", "anyfn.Module"),
+    # Any value that is an object in native code, which texts and lists are, too.
+    "ffi.Object": ("typing.Any", "typing.Any"),
+}
+# Containers: what an argument may be, what a result is, and the number of types in it.
+_CONTAINERS = {
+    "ffi.Array": ("collections.abc.Sequence", "anyfn.Array", 1),
+    "ffi.List": ("collections.abc.Sequence", "anyfn.List", 1),
+    "ffi.Map": ("collections.abc.Mapping", "anyfn.Map", 2),
+    "ffi.Dict": ("collections.abc.Mapping", "anyfn.Dict", 2),
+}
+# Unlike values, keys are neither widened for arguments nor can they be: a dict[int, T] is no Mapping[IntLike, T].
+_BUILTIN = frozenset(dir(builtins))
+
+
+class Namespace:
+    """Functions and further namespaces, by name: a module of Python."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, PackedFunc] = {}
+        self.spaces: dict[str, Namespace] = {}
+
+    def add(self, path: list[str], function: PackedFunc) -> None:
+        """Adds a function under its path."""
+        space = self
+        for name in path[:-1]:
+            space = space.spaces.setdefault(name, Namespace())
+        space.functions[path[-1]] = function
+
+
+def of_registry(prefix: str) -> Namespace:
+    """The global functions whose names begin with a prefix."""
+    found = Namespace()
+    for name in list_global_func_names():
+        if name.startswith(prefix):
+            found.add(name.split("."), get_global_func(name))
+    return found
+
+
+def of_module(module: Module) -> Namespace:
+    """The functions of a module."""
+    found = Namespace()
+    for name in module.list_functions():
+        found.functions[name] = module.get_function(name)
+    return found
+
+
+# --- Names -----------------------------------------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """Whether Python code can use the text as a name."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def python_name(text: str, taken: Iterable[str]) -> str:
+    """The text as a name of Python that is not taken: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
+    name = re.sub(r"\W", "_", text) or "_"
+    if name[0].isdigit():
+        name = "_" + name
+    if keyword.iskeyword(name):
+        name += "_"
+    taken = set(taken)
+    while name in taken:
+        name += "_"
+    return name
+
+
+def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
+    """A name of Python for each name, in order; those that are one keep it."""
+    names = sorted(names)
+    found = {name: name for name in names if is_name(name) and name not in taken}
+    for name in names:
+        if name not in found:
+            found[name] = python_name(name, {*found.values(), *taken})
+    return {name: found[name] for name in names}
+
+
+# --- Types -----------------------------------------------------------------------------------------------------------
+
+
+class Imports:
+    """The names that a stub imports, each under a name that none of its own functions has."""
+
+    def __init__(self, own: Iterable[str]) -> None:
+        self.own = frozenset(own)
+        self.used: dict[str, str] = {}
+
+    def use(self, path: str) -> str:
+        """How the stub refers to ``module.name``, or to the name of something built in."""
+        if "." not in path:
+            if path == "None" or path not in self.own:
+                return path
+            path = f"builtins.{path}"
+        if path not in self.used:
+            name = path.rpartition(".")[2]
+            local = name
+            while local in self.own or local in self.used.values():
+                local = "_" + local
+            self.used[path] = local
+        return self.used[path]
+
+    def lines(self) -> Iterator[str]:
+        """The statements."""
+        modules: dict[str, list[str]] = {}
+        for path, local in self.used.items():
+            module, _, name = path.rpartition(".")
+            # A stub shows only what is imported under a name of its own to those who import from it, so: not "as".
+            modules.setdefault(module, []).append(name if name == local else f"{name} as {local}")
+        for module in sorted(modules, key=lambda module: (module.startswith("anyfn"), module)):
+            line = f"from {module} import {', '.join(sorted(modules[module]))}"
+            if len(line) > 100:
+                line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in sorted(modules[module])) + ")"
+            yield line
+
+
+def type_text(schema: Any, imports: Imports, argument: bool) -> str:
+    """A type of a schema as Python writes it; what is not known is ``Any``."""
+    which = 0 if argument else 1
+    origin = schema.get("type") if isinstance(schema, dict) else None
+    if not isinstance(origin, str):
+        return imports.use("typing.Any")
+    args = schema.get("args")
+    args = args if isinstance(args, list) else []
+    if origin in _SIMPLE:
+        return imports.use(_SIMPLE[origin][which])
+    if origin in _CONTAINERS:
+        *names, count = _CONTAINERS[origin]
+        items = [type_text(item, imports, argument) for item in args[:count]]
+        items += [imports.use("typing.Any")] * (count - len(items))
+        if count == 2 and args:
+            items[0] = type_text(args[0], imports, False)
+        return f"{imports.use(str(names[which]))}[{', '.join(items)}]"
+    if origin == "Optional" and len(args) == 1:
+        inner = type_text(args[0], imports, argument)
+        # Any holds None, too; Optional of it would only be noise.
+        return inner if args[0].get("type") == "Any" else f"{imports.use('typing.Optional')}[{inner}]"
+    if origin in ("Union", "Variant") and args:
+        members = dict.fromkeys(type_text(item, imports, argument) for item in args)
+        return f"{imports.use('typing.Union')}[{', '.join(members)}]"
+    if origin in ("Tuple", "tuple"):
+        items = [type_text(item, imports, argument) for item in args]
+        if argument:
+            return f"{imports.use('tuple')}[{', '.join(items) or '()'}]" if args else imports.use("tuple")
+        return f"{imports.use('anyfn.Array')}[{imports.use('typing.Any')}]"
+    if origin == "ffi.Function":
+        if not argument:
+            return imports.use("anyfn.PackedFunc")
+        return f"{imports.use('collections.abc.Callable')}[..., {imports.use('typing.Any')}]"
+    # The key of a type.
+    return imports.use("anyfn.Object") if "." in origin else imports.use("typing.Any")
+
+
+# --- Signatures ------------------------------------------------------------------------------------------------------
+
+
+def _loads(text: Any) -> dict[str, Any]:
+    """JSON that should be an object; an empty one if it is not."""
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+
+
+class Signature:
+    """What a function tells of itself."""
+
+    def __init__(self, text: Optional[str]) -> None:
+        about = _loads(text)
+        schema = _loads(about.get("type_schema"))
+        named = schema.get("named_args")
+        self.params: Optional[list[Any]] = None
+        self.result: Any = None
+        if isinstance(named, dict):
+            params, results = named.get("params"), named.get("return")
+            self.params = params if isinstance(params, list) else None
+            self.result = results[0] if isinstance(results, list) and results else None
+        elif isinstance(schema.get("args"), list) and schema["args"]:
+            # Other makers write the result and then the arguments into one list.
+            self.result, *self.params = schema["args"]
+        self.names = _texts(about.get("arg_names"))
+        defaults = about.get("arg_defaults")
+        self.defaults: dict[str, Any] = defaults if isinstance(defaults, dict) else {}
+        # These may be left out as well, but what stands for them is not told.
+        self.optional = _texts(about.get("arg_optional"))
+        self.keyword_only = _texts(about.get("keyword_only"))
+        self.variadic = bool(about.get("variadic"))
+        doc = about.get("doc")
+        self.doc = doc.strip() if isinstance(doc, str) else ""
+
+    def head(self, imports: Imports) -> str:
+        """Parameters and result: ``(a: int, b: int = 2) -> int``."""
+        result = type_text(self.result, imports, False)
+        if self.params is None:
+            return f"(*args: {imports.use('typing.Any')}) -> {result}"
+        count = len(self.params)
+        by_name = len(self.names) == count and len(set(self.names)) == count
+        names = self.names if by_name else [f"arg{i}" for i in range(count)]
+        # Python can only name arguments behind the last one whose name is none.
+        first = max((i + 1 for i, name in enumerate(names) if not is_name(name)), default=0) if by_name else count
+        shown = python_names(names)
+        optional = count
+        while optional > 0 and (names[optional - 1] in self.defaults or names[optional - 1] in self.optional):
+            optional -= 1
+        parts = []
+        for i, (name, schema) in enumerate(zip(names, self.params)):
+            part = f"{shown[name]}: {type_text(schema, imports, True)}"
+            if i >= optional:
+                part += f" = {_default(self.defaults.get(name, ...))}"
+            parts.append(part)
+            if i + 1 == first:
+                parts.append("/")
+        if self.variadic:
+            parts.append(f"*args: {imports.use('typing.Any')}")
+        keywords = [name for name in self.keyword_only if is_name(name)]
+        if keywords and not self.variadic:
+            parts.append("*")
+        parts += [f"{name}: {imports.use('typing.Any')} = ..." for name in keywords]
+        return f"({', '.join(parts)}) -> {result}"
+
+
+def _default(value: Any) -> str:
+    """A default as a stub shows it."""
+    shown = repr(value)
+    simple = value is None or isinstance(value, (bool, int, float, str))
+    return shown if simple and len(shown) <= 40 and shown not in ("inf", "-inf", "nan") else "..."
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+def stub(space: Namespace, title: str) -> str:
+    """The stub of one namespace: its functions, and its namespaces as modules beside it."""
+    names = python_names(space.functions)
+    spaces = python_names(space.spaces, names.values())
+    imports = Imports([*names.values(), *spaces.values()])
+    body: list[str] = []
+    for name, function in space.functions.items():
+        signature = Signature(function.signature)
+        body.append(f"@{imports.use('anyfn.typing.packed')}")
+        head = f"def {names[name]}{signature.head(imports)}:"
+        doc = signature.doc
+        if names[name] != name:
+            doc = f"The function {name!r}.\n\n{doc}".strip()
+        body += [f"{head}\n{_docstring(doc)}\n" if doc else f"{head} ...\n"]
+    lines = [HEADER, _docstring(title, ""), ""]
+    lines += imports.lines()
+    lines += [f"from . import {spaces[name]} as {spaces[name]}" for name in space.spaces]
+    return "\n".join([*lines, "", *body]).rstrip() + "\n"
+
+
+def _docstring(text: str, indent: str = "    ") -> str:
+    """A text as a docstring."""
+    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    if text.endswith('"'):
+        text = text[:-1] + '\\"'
+    lines = [indent + line.rstrip() if line.strip() else "" for line in text.split("\n")]
+    end = f"\n{indent}" if len(lines) > 1 else ""
+    return f'{indent}"""{lines[0][len(indent):]}' + "".join("\n" + line for line in lines[1:]) + f'{end}"""'
+
+
+def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
+    """The module that a stub of the registry describes: it looks the functions up when it is imported."""
+    names = python_names(space.functions)
+    spaces = python_names(space.spaces, names.values())
+    lines = [HEADER, f'"""Global functions: {path or "without a prefix"}."""\n']
+    lines += _loads_of(libraries)
+    lines += [f"from . import {name}" for name in spaces.values()]
+    start = f"{path}." if path else ""
+    lines += [f"{names[name]} = _anyfn.get_global_func({start + name!r})" for name in space.functions]
+    return "\n".join(lines) + "\n"
+
+
+def module_runtime(space: Namespace, library: str, title: str) -> str:
+    """The module that a stub of a library describes: it loads the library when it is imported."""
+    names = python_names(space.functions)
+    lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([library])]
+    lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
+    return "\n".join(lines) + "\n"
+
+
+def _loads_of(libraries: list[str]) -> Iterator[str]:
+    """Statements that load libraries, whose paths are relative to the module's file."""
+    if libraries:
+        yield "import os as _os\n"
+    yield "import anyfn as _anyfn\n"
+    if libraries:
+        yield "_here = _os.path.dirname(_os.path.abspath(__file__))"
+        paths = ", ".join(f"_anyfn.load_module(_os.path.join(_here, {path!r}))" for path in libraries)
+        yield f"_libraries = [{paths}]"
+
+
+def registry_files(
+    prefix: str, libraries: list[str], folder: str, runtime: bool
+) -> dict[str, str]:
+    """The files of the global functions with a prefix: text by path, below a folder."""
+    files: dict[str, str] = {}
+
+    def add(space: Namespace, path: str, file: str) -> None:
+        if space.spaces:
+            file = os.path.join(file, "__init__")
+        files[file + ".pyi"] = stub(space, f"Global functions: {path or 'without a prefix'}.")
+        if runtime:
+            start = os.path.dirname(file)
+            loads = [os.path.relpath(library, start) for library in libraries]
+            files[file + ".py"] = registry_runtime(space, path, loads)
+        inner = python_names(space.spaces, python_names(space.functions).values())
+        for name, below in space.spaces.items():
+            add(below, f"{path}.{name}" if path else name, os.path.join(os.path.dirname(file), inner[name]))
+
+    root = of_registry(prefix)
+    for name, file in python_names(root.spaces).items():
+        add(root.spaces[name], name, os.path.join(folder, file))
+    if root.functions:
+        plain = Namespace()
+        plain.functions = root.functions
+        add(plain, "", os.path.join(folder, python_name("globals", python_names(root.spaces).values())))
+    return files
+
+
+def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
+    """The files of a library's functions: text by path. ``file`` is that of the stub."""
+    space = of_module(module)
+    title = f"Functions of {os.path.basename(library)}."
+    files = {file: stub(space, title)}
+    if runtime:
+        relative = os.path.relpath(library, os.path.dirname(os.path.abspath(file)))
+        files[os.path.splitext(file)[0] + ".py"] = module_runtime(space, relative, title)
+    return files

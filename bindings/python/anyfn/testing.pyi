@@ -1,0 +1,7 @@
+from ._core import PackedFunc
+from ._module import Module
+
+_LIBRARY: str
+_module: Module
+
+def __getattr__(name: str) -> PackedFunc: ...

@@ -1,0 +1,270 @@
+"""``anyfn stubs``: what it writes, what it refuses; and listing the functions of a module."""
+
+import ast
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+
+import anyfn
+import anyfn.testing
+import pytest
+from anyfn import _stubs
+from anyfn.__main__ import main
+
+LIBRARY = anyfn.testing._LIBRARY
+
+
+@pytest.fixture
+def stubs(capsys):
+    """Runs ``anyfn stubs``: exit code, output, error output."""
+
+    def run(*args):
+        try:
+            code = main(["stubs", *map(str, args)])
+        except SystemExit as exit:
+            code = exit.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def register():
+    """Registers functions for one test."""
+    names = []
+
+    def register(name, f=lambda: None):
+        names.append(name)
+        return anyfn.register_func(name, f, override=True)
+
+    yield register
+    for name in names:
+        anyfn.remove_global_func(name)
+
+
+def signature(params=None, result="Any", **more):
+    """A signature as JSON."""
+    schema = {"type": "ffi.Function"}
+    if params is not None:
+        schema["named_args"] = {"return": [typed(result)], "params": [typed(param) for param in params]}
+    return json.dumps({"type_schema": json.dumps(schema), **more})
+
+
+def typed(schema):
+    return schema if isinstance(schema, dict) else {"type": schema}
+
+
+def head(text):
+    return _stubs.Signature(text).head(_stubs.Imports(()))
+
+
+# --- Modules ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_module_lists_its_functions():
+    module = anyfn.load_module(LIBRARY)
+    assert module.list_functions() == ["add_one", "echo_any"]
+    assert {"add_one", "echo_any", "get_function", "__call__"} <= set(dir(module))
+    assert all(module.implements_function(name) for name in module.list_functions())
+    assert isinstance(anyfn.system_lib().list_functions(True), list)
+
+
+# --- Signatures ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (None, "(*args: Any) -> Any"),
+        ("no json", "(*args: Any) -> Any"),
+        ("[]", "(*args: Any) -> Any"),
+        ('{"type_schema": 3}', "(*args: Any) -> Any"),
+        (signature(), "(*args: Any) -> Any"),
+        (signature([]), "() -> Any"),
+        (signature(["int", "float"], "None"), "(arg0: IntLike, arg1: FloatLike, /) -> None"),
+        (signature(["bool"], "ffi.String", arg_names=["x"]), "(x: bool) -> str"),
+        (signature(["bool"], arg_names=["x", "y"]), "(arg0: bool, /) -> Any"),
+        (signature(["bool", "bool"], arg_names=["x", "x"]), "(arg0: bool, arg1: bool, /) -> Any"),
+        # Names that are none in Python: what stands in front of them cannot be named either.
+        (signature(["bool"] * 3, arg_names=["x", "in", "y"]), "(x: bool, in_: bool, /, y: bool) -> Any"),
+        (signature(["bool"] * 2, arg_names=["a b", "a_b"]), "(a_b_: bool, /, a_b: bool) -> Any"),
+        (signature(["int"] * 2, arg_names=["a", "b"], arg_defaults={"b": 2}), "(a: IntLike, b: IntLike = 2) -> Any"),
+        (signature(["int"] * 2, arg_names=["a", "b"], arg_defaults={"a": 2}), "(a: IntLike, b: IntLike) -> Any"),
+        (signature(["Any"], arg_names=["a"], arg_defaults={"a": "it's"}), "(a: Any = \"it's\") -> Any"),
+        (signature(["Any"], arg_names=["a"], arg_defaults={"a": [1]}), "(a: Any = ...) -> Any"),
+        (signature(["Any"], arg_names=["a"], arg_defaults={"a": float("inf")}), "(a: Any = ...) -> Any"),
+        (signature(["Any"], arg_names=["a"], arg_optional=["a"]), "(a: Any = ...) -> Any"),
+        (signature(["int"], arg_names=["a"], variadic=True), "(a: IntLike, *args: Any) -> Any"),
+        (signature(["int"], arg_names=["a"], keyword_only=["k"]), "(a: IntLike, *, k: Any = ...) -> Any"),
+        (signature([], variadic=True, keyword_only=["k"]), "(*args: Any, k: Any = ...) -> Any"),
+        (signature(["new.Kind", "newer"]), "(arg0: Object, arg1: Any, /) -> Any"),
+        (signature([{"type": "Optional", "args": [typed("int")]}]), "(arg0: Optional[IntLike], /) -> Any"),
+        (signature([{"type": "Optional", "args": [typed("Any")]}]), "(arg0: Any, /) -> Any"),
+        (signature([{"type": "Union", "args": [typed("int"), typed("ffi.String")]}]),
+         "(arg0: Union[IntLike, str], /) -> Any"),
+        (signature(["ffi.Array", {"type": "ffi.List", "args": [typed("int")]}], {"type": "ffi.List", "args": ["x"]}),
+         "(arg0: Sequence[Any], arg1: Sequence[IntLike], /) -> List[Any]"),
+        (signature(["ffi.Map", {"type": "ffi.Dict", "args": [typed("int"), typed("int")]}], "ffi.Map"),
+         "(arg0: Mapping[Any, Any], arg1: Mapping[int, IntLike], /) -> Map[Any, Any]"),
+        (signature(["DLTensor*", "ffi.Function"], "ffi.Function"),
+         "(arg0: TensorLike, arg1: Callable[..., Any], /) -> PackedFunc"),
+        # As other clients of the ABI write it: the result, then the arguments.
+        (json.dumps({"type_schema": json.dumps({"type": "ffi.Function", "args": [typed("int"), typed("bool")]})}),
+         "(arg0: bool, /) -> int"),
+    ],
+)  # fmt: skip
+def test_signatures(text, expected):
+    assert head(text) == expected
+    ast.parse(f"def f{expected}: ...")
+
+
+def test_names_of_types_give_way_to_functions(register):
+    for name in ("int", "Any", "IntLike", "packed", "str"):
+        register(f"clash.{name}")
+    space = _stubs.of_registry("clash.").spaces["clash"]
+    imports = _stubs.Imports(space.functions)
+    text = signature(["int", "Any"], "int", arg_names=["a", "b"])
+    assert _stubs.Signature(text).head(imports) == "(a: _IntLike, b: _Any) -> _int"
+    assert list(imports.lines()) == [
+        "from builtins import int as _int",
+        "from typing import Any as _Any",
+        "from anyfn.typing import IntLike as _IntLike",
+    ]
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+
+
+def test_output_is_the_same_each_time(stubs):
+    first = stubs("registry", "--prefix", "testing.")
+    assert first == stubs("registry", "--prefix", "testing.")
+    code, out, err = first
+    assert code == 0 and not err
+    assert 'def add_i64(a: IntLike, b: IntLike) -> int:\n    """a + b, as 64-bit' in out
+    assert "def nop(*args: Any) -> Any:" in out
+    functions = [node.name for node in ast.parse(out).body if isinstance(node, ast.FunctionDef)]
+    expected = [name[8:] for name in anyfn.list_global_func_names() if name.startswith("testing.")]
+    assert functions == [name if name != "not" else "not_" for name in expected]
+
+
+def test_docs_are_what_the_functions_tell():
+    space = _stubs.of_registry("testing.").spaces["testing"]
+    tree = ast.parse(_stubs.stub(space, 'A "title" with \\ and """ and \0 and a quote at its end"'))
+    assert ast.get_docstring(tree) == 'A "title" with \\ and """ and \0 and a quote at its end"'
+    told = {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for name, function in space.functions.items():
+        doc = json.loads(function.signature)["doc"]
+        assert told["not_" if name == "not" else name].endswith(doc)
+
+
+@pytest.mark.parametrize("runtime", [False, True])
+def test_files_of_nested_names(stubs, register, tmp_path, runtime, monkeypatch):
+    for name in ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain"):
+        register(name, lambda name=name: name)
+    more = ["--runtime"] if runtime else []
+    code, out, err = stubs("registry", "--prefix", "nest", "-o", tmp_path, *more)
+    assert code == 0 and not err
+    expected = {"nest/__init__", "nest/deep_/__init__", "nest/deep_/er", "globals"}
+    expected = {f"{file}.{end}" for file in expected for end in (["pyi", "py"] if runtime else ["pyi"])}
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py*")} == expected
+    assert set(out.split()) == {str(tmp_path / file) for file in expected}
+    text = (tmp_path / "nest" / "__init__.pyi").read_text()
+    defined = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    assert defined == ["a_b_", "a_b", "class_", "deep", "f"]
+    assert "from . import deep_ as deep_" in text and "The function 'a-b'." in text
+    if runtime:
+        monkeypatch.syspath_prepend(tmp_path)
+        nest = importlib.import_module("nest")
+        assert [nest.f(), nest.deep(), nest.deep_.er.g(), nest.a_b_(), nest.a_b(), nest.class_()] == [
+            "nest.f", "nest.deep", "nest.deep.er.g", "nest.a-b", "nest.a_b", "nest.class"
+        ]  # fmt: skip
+        assert importlib.import_module("globals").nest_plain() == "nest_plain"
+        for name in [name for name in sys.modules if name.split(".")[0] in ("nest", "globals")]:
+            del sys.modules[name]
+
+
+def test_a_module_for_a_library(tmp_path, run_python):
+    (tmp_path / "build").mkdir()
+    shutil.copy(LIBRARY, tmp_path / "build" / "sample.so")
+    begin = f"import os; from anyfn.__main__ import main; os.chdir({str(tmp_path)!r}); main("
+    out = run_python(begin + "['stubs', 'module', 'build/sample.so', '-o', 'sample_api.pyi', '--runtime'])")
+    assert out.split() == ["sample_api.pyi", "sample_api.py"]
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import sample_api; print(sample_api.add_one(1))"
+    assert run_python(program) == "2\n"
+    # The registry's functions, from a process that has not loaded the library.
+    more = "'--load', 'build/sample.so', '--prefix', 'testing.', '-o', 'out', '--runtime'"
+    assert "testing.pyi" in run_python(begin + f"['stubs', 'registry', {more}])")
+    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'out')!r}); import testing; print(testing.add_i64(1, 2))"
+    assert run_python(program) == "3\n"
+
+
+def test_check(stubs, tmp_path, register):
+    register("check.f", lambda: None)
+    args = ["registry", "--prefix", "check.", "-o", tmp_path, "--runtime"]
+    code, out, _ = stubs(*args, "--check")
+    assert code == 1 and out.splitlines() == [f"{tmp_path / 'check'}.{end}: missing" for end in ("pyi", "py")]
+    assert not list(tmp_path.iterdir())
+    assert stubs(*args)[0] == 0
+    assert stubs(*args, "--check") == (0, "", "")
+    register("check.g", lambda: None)
+    code, out, _ = stubs(*args, "--check")
+    assert code == 1
+    assert "check.pyi: differs from what the functions tell now" in out and "+def g(" in out
+    assert "def g" not in (tmp_path / "check.pyi").read_text()
+
+
+def test_refusals(stubs, tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("no library\n")
+    stub = tmp_path / "x.pyi"
+    refused = [
+        (["registry", "--prefix", "no.such."], "no global function whose name begins with 'no.such.'"),
+        (["registry", "--check"], "need an output"),
+        (["registry", "--load", text, "-o", tmp_path], "a text file"),
+        (["module", text], "a text file"),
+        (["module", tmp_path / "none.so"], "there is no such file"),
+        (["module", tmp_path], "it has no extension"),
+        (["module", LIBRARY, "--runtime"], "need an output"),
+        (["module", LIBRARY, "-o", tmp_path / "x.py"], "ends in .pyi"),
+        (["module", LIBRARY, "-o", tmp_path / "a-b.pyi", "--runtime"], "Python cannot import a module of the name"),
+        (["module", LIBRARY, "-o", tmp_path / "text.pyi", "--runtime"], "would take text.so itself"),
+        (["module", LIBRARY, "-o", text / "x.pyi"], "cannot write"),
+    ]
+    for args, message in refused:
+        code, out, err = stubs(*args)
+        assert code == 2 and message in err and err.startswith("anyfn stubs: ") and not out, (args, out, err)
+    assert not stub.exists()
+    code, out, err = stubs("unknown")
+    assert code == 2 and "invalid choice" in err
+
+
+def test_a_library_without_functions(stubs, tmp_path):
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    subprocess.run([compiler, "-shared", "-x", "c", "-", "-o", str(tmp_path / "empty.so")], input=b"", check=True)
+    code, _, err = stubs("module", tmp_path / "empty.so")
+    assert code == 2 and "exports no functions" in err and "registry --load" in err
+
+
+def test_help_says_what_there_is(run_python):
+    show = "from anyfn.__main__ import main\nmain({})"
+    for args, part in [
+        (["--help"], "stubs"),
+        (["stubs", "--help"], "registry"),
+        (["stubs", "registry", "--help"], "--prefix"),
+        (["stubs", "module", "--help"], "FILE.so"),
+    ]:
+        out = run_python(show.format(args))
+        assert part in out and "usage: anyfn" in out
+    assert run_python(show.format(["--version"])) == f"anyfn {anyfn.__version__}\n"
+
+
+def test_as_a_module_of_python():
+    command = [sys.executable, "-m", "anyfn", "stubs", "module", LIBRARY]
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert "def add_one(x: IntLike) -> int:" in done.stdout

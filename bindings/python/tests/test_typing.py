@@ -1,0 +1,156 @@
+"""The types of the package and of generated stubs, by mypy: one run for all programs."""
+
+import importlib.util
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import anyfn
+import anyfn.testing
+import anyfn.typing
+import pytest
+from anyfn.__main__ import main
+
+PACKAGE = Path(anyfn.__file__).parent
+TYPED = Path(__file__).parent / "typed"
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+LIBRARY = anyfn.testing._LIBRARY
+
+needs_mypy = pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+
+PYTHON_FUNCTIONS = {}
+
+
+def python_function(f):
+    PYTHON_FUNCTIONS[f"python.{f.__name__}"] = f
+    return f
+
+
+@python_function
+def repeat(text: str, times: int = 2) -> str:
+    """The text several times."""
+    return text * times
+
+
+@python_function
+def lengths(texts: "list[str]") -> "dict[str, int]":
+    return {text: len(text) for text in texts}
+
+
+@python_function
+def anything(*args):
+    return len(args)
+
+
+@python_function
+def halves(x: float, y=None) -> "list[float]":
+    return [x / 2, x / 2]
+
+
+@pytest.fixture(scope="session")
+def generated(tmp_path_factory):
+    """The folder with the package ``generated``: stubs of the sample functions, and of Python functions."""
+    folder = tmp_path_factory.mktemp("typing")
+    out = folder / "generated"
+    out.mkdir()
+    (out / "__init__.pyi").touch()
+    for name, f in PYTHON_FUNCTIONS.items():
+        anyfn.register_func(name, f, override=True)
+    for prefix in ("testing.", "python."):
+        assert main(["stubs", "registry", "--prefix", prefix, "-o", str(out)]) == 0
+    # All functions at once, nested names included.
+    assert main(["stubs", "registry", "-o", str(out / "everything")]) == 0
+    assert main(["stubs", "module", LIBRARY, "-o", str(out / "library_api.pyi")]) == 0
+    for name in PYTHON_FUNCTIONS:
+        anyfn.remove_global_func(name)
+    return out
+
+
+def run_mypy(*args, cwd):
+    """Runs a module of mypy; what it prints."""
+    path = os.pathsep.join([str(PACKAGE.parent), str(cwd)])
+    environment = {**os.environ, "MYPYPATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-m", *args], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode in (0, 1) and not done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def errors(generated, samples):
+    """What mypy finds: errors by file name and line."""
+    folder = generated.parent
+    for name in ("tour.py", "mistakes.py"):
+        (folder / name).write_text((TYPED / name).read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "samples.py").write_text(samples, encoding="utf-8")
+    # A file of its own, so that no other settings are found.
+    (folder / "mypy.ini").write_text("[mypy]\nstrict = True\nextra_checks = True\nwarn_unreachable = True\n")
+    arguments = ["--output", "json", "--cache-dir", str(ROOT / "target" / "mypy")]
+    files = [str(PACKAGE), str(generated), "tour.py", "mistakes.py", "samples.py"]
+    output = run_mypy("mypy", *arguments, *files, cwd=folder)
+    found = {}
+    for line in output.splitlines():
+        entry = json.loads(line)
+        if entry["severity"] == "error":
+            name = os.path.relpath(os.path.join(folder, entry["file"]), folder)
+            found.setdefault(name, {}).setdefault(entry["line"], []).append(entry["message"])
+    return found
+
+
+@pytest.fixture(scope="session")
+def samples():
+    return "x = 1\n"
+
+
+@needs_mypy
+def test_the_package_and_the_stubs_are_typed(errors):
+    """``mypy --strict`` accepts the package, everything that is generated, and a program that uses all of it."""
+    rest = {file: found for file, found in errors.items() if file not in ("mistakes.py", "samples.py")}
+    assert not rest, json.dumps(rest, indent=1)
+
+
+@needs_mypy
+def test_mistakes_are_found(errors):
+    source = (TYPED / "mistakes.py").read_text(encoding="utf-8").splitlines()
+    found = errors["mistakes.py"]
+    expected = {i: line.split("# E: ")[1] for i, line in enumerate(source, 1) if "# E: " in line}
+    for line, part in expected.items():
+        assert any(part in message for message in found.get(line, [])), f"{line}: {part!r} not in {found.get(line)}"
+    unexpected = {line: messages for line, messages in found.items() if line not in expected}
+    assert not unexpected, unexpected
+
+
+def test_the_tour_runs(monkeypatch):
+    monkeypatch.setenv("ANYFN_TESTING_LIB", LIBRARY)
+    runpy.run_path(str(TYPED / "tour.py"))
+
+
+def test_the_tour_is_complete():
+    words = set(re.findall(r"\w+", (TYPED / "tour.py").read_text(encoding="utf-8")))
+    assert not {*anyfn.__all__, *anyfn.typing.__all__} - words
+
+
+# Where the stubs and what stubtest finds differ, with the reason.
+ALLOWED = {
+    r"anyfn\._core\.[a-z_]+": "functions that only the package calls",
+    r"anyfn\._core\.CallToken": "only for the package",
+    r"anyfn\._async\.call_async": "a method of PackedFunc, and typed there",
+    r"anyfn\._core\.(Object|Word)": "marking native layouts needs a newer typing_extensions than users may have",
+    r"anyfn\._container\.(List|Dict)\..*": "what changes containers comes with the container classes",
+}
+
+
+@needs_mypy
+def test_stubs_agree_with_the_runtime(tmp_path):
+    allowed = tmp_path / "allowed"
+    allowed.write_text("".join(f"{entry}  # {reason}\n" for entry, reason in ALLOWED.items()), encoding="utf-8")
+    arguments = ["anyfn", "--concise", "--ignore-unused-allowlist", "--allowlist", str(allowed)]
+    output = run_mypy("mypy.stubtest", *arguments, cwd=tmp_path)
+    assert not output or output.startswith("Success"), output
+
+
+def test_the_package_says_that_it_is_typed():
+    assert (PACKAGE / "py.typed").exists()

@@ -1,0 +1,168 @@
+"""Every public name, as a typed program uses it: checked by mypy --strict, and run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, Optional, Union
+
+import anyfn
+import anyfn.testing
+import anyfn.typing
+import numpy as np
+from anyfn import (
+    Array,
+    Dict,
+    Error,
+    ErrorObject,
+    List,
+    Map,
+    Module,
+    Object,
+    PackedFunc,
+    Shape,
+    Tensor,
+    dtype,
+)
+from numpy.typing import NDArray
+
+# --- Registering -----------------------------------------------------------------------------------------------------
+
+
+@anyfn.register_func("tour.greet", override=True)
+def greet(name: str) -> str:
+    return "hello " + name
+
+
+@anyfn.register_func
+def tour_plain(x: int) -> int:
+    return x + 1
+
+
+def twice(x: float) -> float:
+    return 2 * x
+
+
+registered: PackedFunc = anyfn.register_func("tour.twice", twice, override=True)
+registered = anyfn.register_func("tour.twice", override=True)(twice)
+
+# --- Looking up and calling ------------------------------------------------------------------------------------------
+
+found: PackedFunc = anyfn.get_global_func("tour.greet")
+maybe: Optional[PackedFunc] = anyfn.get_global_func("tour.nothing", allow_missing=True)
+assert maybe is None
+maybe = anyfn.get_global_func("tour.nothing", True)
+allow: bool = True
+maybe = anyfn.get_global_func("tour.nothing", allow)
+text: str = found("world")
+text = greet("world")
+text = found.__name__
+about: Optional[str] = found.signature
+found.releases_gil = True
+names: list[str] = anyfn.list_global_func_names()
+removed: bool = anyfn.remove_global_func("tour_plain")
+
+
+async def later() -> str:
+    result: str = await found.call_async("world", timeout=20)
+    return result
+
+
+assert asyncio.run(later()) == "hello world"
+anyfn.check_signals()
+anyfn.set_async_threads(32)
+
+# --- Objects and containers ------------------------------------------------------------------------------------------
+
+packed: PackedFunc = anyfn.convert(lambda x: x)
+array: Array[int] = anyfn.convert([1, 2, 3])
+mapping: Map[str, int] = anyfn.convert({"a": 1})
+thing: Object = array
+key: str = thing.type_key
+index: int = thing.type_index
+same: bool = thing.same_as(array)
+
+
+def total(values: Array[int]) -> int:
+    return sum(values) + len(values) + values[0] + values[-1]
+
+
+assert total(array) == 13
+assert mapping["a"] + sum(mapping[k] for k in mapping) == 2
+assert "a" in mapping
+
+
+def into(values: List[int], pairs: Dict[str, int]) -> None:
+    values.append(1)
+    values[0] = 2
+    pairs["a"] = values[0]
+    del pairs["a"]
+
+
+shape: Shape = anyfn.testing.echo_shape((2, 3))
+extent: int = shape[0]
+extents: tuple[int, ...] = tuple(shape)
+
+# --- Tensors ---------------------------------------------------------------------------------------------------------
+
+zeros: NDArray[np.float32] = np.zeros((2, 3), np.float32)
+tensor: Tensor = anyfn.from_dlpack(zeros)
+extents = tensor.shape
+strides: tuple[int, ...] = tensor.strides
+kind: dtype = tensor.dtype
+place: anyfn.device = tensor.device
+address: int = tensor.data_ptr
+ndim: int = tensor.ndim
+back: NDArray[Any] = tensor.numpy()
+again: Tensor = anyfn.from_dlpack(tensor)
+bits: int = dtype("float16").bits + dtype(np.int8).lanes + kind.code + kind.itemsize
+same = anyfn.cpu() == anyfn.device("cpu", 0) and anyfn.cuda(1) != anyfn.device("cuda:0")
+where: Union[str, int] = place.type or place.device_type or place.index or place.device_id
+
+# --- Modules ---------------------------------------------------------------------------------------------------------
+
+module: Module = anyfn.load_module(os.environ["ANYFN_TESTING_LIB"])
+assert module.add_one(1) == module["add_one"](1) == module.get_function("add_one")(1) == 2
+assert module.implements_function("add_one") and "add_one" in module.list_functions() and module.kind == "library"
+linked: Module = anyfn.system_lib()
+
+# --- Errors ----------------------------------------------------------------------------------------------------------
+
+try:
+    anyfn.testing.raise_error("MyError", "no")
+except Error as error:
+    native: ErrorObject = error.__anyfn_error__
+    text = native.kind + native.message + native.backtrace
+    cause: Optional[BaseException] = native.cause
+assert text.startswith("MyErrorno")
+
+# --- Annotations of one's own ----------------------------------------------------------------------------------------
+
+
+def scaled(
+    x: anyfn.typing.TensorLike,
+    by: anyfn.typing.FloatLike,
+    times: anyfn.typing.IntLike = 1,
+    to: anyfn.typing.DTypeLike = "float32",
+    on: Optional[anyfn.typing.DeviceLike] = None,
+    shape: anyfn.typing.ShapeLike = (),
+    note: anyfn.typing.BytesLike = b"",
+    handle: anyfn.typing.HandleLike = None,
+    error: Optional[anyfn.typing.ErrorLike] = None,
+) -> Tensor:
+    return anyfn.from_dlpack(x)
+
+
+def shares(x: anyfn.typing.SupportsDLPack) -> Tensor:
+    return scaled(x, np.float64(2.0), np.int64(1))
+
+
+@anyfn.typing.packed
+def described(x: int) -> str:
+    return str(x)
+
+
+tensor = shares(zeros)
+
+for name in ("tour.greet", "tour.twice"):
+    anyfn.remove_global_func(name)
