@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="anyfn", description="Define a function in any language, call it from any other."
     )
     parser.add_argument("--version", action="version", version=f"anyfn {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     stubs = commands.add_parser(
         "stubs",
         help="write type stubs (.pyi) of functions",
@@ -77,6 +77,9 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     """Runs the command with these arguments, those of the process by default; its exit code."""
     parser = _parser()
     options = parser.parse_args(args)
+    if options.command is None:
+        parser.print_help()
+        return 0
     try:
         if options.output is None and (options.runtime or options.check):
             raise _Failed("--runtime and --check need an output: -o")

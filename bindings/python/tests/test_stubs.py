@@ -253,6 +253,7 @@ def test_a_library_without_functions(stubs, tmp_path):
 def test_help_says_what_there_is(run_python):
     show = "from anyfn.__main__ import main\nmain({})"
     for args, part in [
+        ([], "stubs"),
         (["--help"], "stubs"),
         (["stubs", "--help"], "registry"),
         (["stubs", "registry", "--help"], "--prefix"),
