@@ -1,7 +1,9 @@
 //! Object types.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex};
 use anyfn::{Object, Ref, register};
 
 /// A point of the plane; immutable.
@@ -72,4 +74,40 @@ fn counter_add(counter: Ref<Counter>, n: i64) -> i64 {
 #[register("testing.counter_value")]
 fn counter_value(counter: Ref<Counter>) -> i64 {
     counter.value()
+}
+
+/// A name; in tests of what frontends do with derived types, its type derives from `testing.Point`.
+pub(crate) struct NamedPoint {
+    /// Text that the object holds and releases.
+    name: anyfn::String,
+}
+
+// SAFETY: the index is asked for once, for this key and with this parent, and kept; the key is this type's own.
+unsafe impl Object for NamedPoint {
+    const TYPE_KEY: &'static str = "testing.NamedPoint";
+
+    fn type_index() -> i32 {
+        static INDEX: OnceLock<i32> = OnceLock::new();
+        *INDEX.get_or_init(|| {
+            let key = TVMFFIByteArray::from_slice(Self::TYPE_KEY.as_bytes());
+            // SAFETY: the key is borrowed for the call; the parent is a type of depth 1.
+            unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 2, 0, 1, Self::parent_index()) }
+        })
+    }
+
+    fn parent_index() -> i32 {
+        Point::type_index()
+    }
+}
+
+/// Makes an object of the derived type.
+#[register("testing.make_named_point")]
+fn make_named_point(name: anyfn::String) -> Ref<NamedPoint> {
+    Ref::new(NamedPoint { name })
+}
+
+/// Name of such an object.
+#[register("testing.point_name")]
+fn point_name(point: Ref<NamedPoint>) -> anyfn::String {
+    point.name.clone()
 }

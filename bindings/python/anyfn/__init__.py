@@ -24,6 +24,7 @@ from ._values import cpu, cuda, device, dtype
 from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
 from ._container import Array, Dict, List, Map, Shape
+from ._object import register_object
 from ._module import Module, load_module, system_lib
 from ._registry import (
     _init_api,
@@ -62,6 +63,7 @@ __all__ = [
     "load_module",
     "register_error",
     "register_func",
+    "register_object",
     "remove_global_func",
     "set_async_threads",
     "system_lib",

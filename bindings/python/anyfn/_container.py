@@ -7,7 +7,7 @@ def _global(name):
     return _core.get_global_func(name, False)
 
 
-class _Sequence(_core.Object):
+class _Sequence(_core.BuiltinObject):
     __slots__ = ()
 
     def __len__(self):
@@ -37,7 +37,7 @@ class List(_Sequence):
     _kind = "List"
 
 
-class _Mapping(_core.Object):
+class _Mapping(_core.BuiltinObject):
     __slots__ = ()
 
     def __len__(self):
@@ -77,7 +77,7 @@ class Dict(_Mapping):
     _kind = "Dict"
 
 
-class Shape(_core.Object):
+class Shape(_core.BuiltinObject):
     """A list of extents: equal to a tuple of the same ints."""
 
     __slots__ = ()

@@ -20,7 +20,7 @@ class InternalError(Error):
     """Something that should not happen has happened in native code, such as a panic."""
 
 
-class ErrorObject(_core.Object):
+class ErrorObject(_core.BuiltinObject):
     """The native error behind an exception, kept in its ``__anyfn_error__``."""
 
     __slots__ = ()

@@ -7,7 +7,7 @@ from . import _core
 _ENTRY = "main"
 
 
-class Module(_core.Object):
+class Module(_core.BuiltinObject):
     """Compiled code: functions by name, possibly of other modules that it imports.
 
     ``module["name"]`` and ``module.name`` are the function of that name. Other Python threads run while it does.

@@ -3,7 +3,7 @@
 from . import _core
 
 
-class Tensor(_core.Object):
+class Tensor(_core.BuiltinObject):
     """Memory with a shape and an element type, shared with other array libraries by DLPack.
 
     NumPy, PyTorch and others take it as it is: ``numpy.from_dlpack(tensor)``.

@@ -15,7 +15,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, Frame, lower};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
-use crate::types::Class;
+use crate::types::{self, Class};
 use crate::{callback, error, gil, lift, object};
 
 /// Memory of an instance.
@@ -75,6 +75,7 @@ pub(crate) fn init() -> Res<()> {
         flags: raw::HAVE_VECTORCALL,
         base: Some(object::CLASS.get()),
         slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_call, raw::PyVectorcall_Call as *mut c_void),
             (ffi::Py_tp_repr, repr as *mut c_void),
@@ -156,6 +157,13 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
             call_many::<RELEASE>(callable, args)
         }
     })
+}
+
+/// Whether an object is a `PackedFunc` that is called with the interpreter's lock held.
+#[inline]
+pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
+    ptr::eq(callable.type_ptr().cast(), CLASS.ptr())
+        && ptr::fn_addr_eq(layout(callable).vectorcall, vectorcall::<false> as ffi::vectorcallfunc)
 }
 
 /// Calls a function with the interpreter's lock released, whatever it says of itself.

@@ -14,6 +14,7 @@ mod at;
 mod bigint;
 mod callback;
 mod cancel;
+mod construct;
 mod container;
 mod error;
 mod function;

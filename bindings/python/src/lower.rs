@@ -19,7 +19,9 @@ use pyo3_ffi as ffi;
 
 pub(crate) use crate::at::At;
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
-use crate::{bigint, callback, cancel, container, error, function, gil, ndarray, object, tensor, words};
+use crate::{
+    bigint, callback, cancel, construct, container, error, function, gil, ndarray, object, tensor, words,
+};
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
 pub(crate) struct Frame<'a> {
@@ -294,6 +296,9 @@ fn true_ptr() -> *mut py::PyObject {
 #[inline(never)]
 fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     if let Some(handle) = object::handle_of(arg) {
+        if handle.is_null() {
+            return construct::uninitialised(arg, Some(at));
+        }
         frame.push_handle(handle);
         return Ok(());
     }
@@ -345,8 +350,11 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if class == &raw mut ffi::PyFloat_Type {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
     }
-    if let Some(object) = object::reference_of(arg) {
-        return Ok(object.into());
+    if object::handle_of(arg).is_some() {
+        return match object::reference_of(arg) {
+            Some(object) => Ok(object.into()),
+            None => construct::uninitialised(arg, Some(at)),
+        };
     }
     if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
         return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));

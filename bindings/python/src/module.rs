@@ -92,6 +92,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     gil::register_functions();
     for (name, class) in [
         (c"Object", &object::CLASS),
+        (c"BuiltinObject", &object::BUILTIN),
         (c"PackedFunc", &function::CLASS),
         (c"Word", &words::CLASS),
         (c"CallToken", &cancel::CLASS),
@@ -309,10 +310,23 @@ functions! {
 
     #[doc = "address(object) -> int"]
     fn address[object] {
-        match object::handle_of(object) {
+        match object::handle_of(object).filter(|handle| !handle.is_null()) {
             Some(handle) => py::int(handle.addr() as i64),
             None => py::raise(py::exceptions::type_error(), "expected an Object"),
         }
+    }
+
+    #[doc = "type_index(key) -> int or None"]
+    fn type_index[key] {
+        match anyfn::type_index_of(&text(key)?) {
+            Some(index) => py::int(index.into()),
+            None => Ok(py::none()),
+        }
+    }
+
+    #[doc = "registered_class(type_index): the class that objects of this type are instances of"]
+    fn registered_class[index] {
+        object::class_of_type(int(index)?)
     }
 
     #[doc = "register_class(type_index, class): objects of this type become instances of the class"]

@@ -11,6 +11,7 @@ use anyfn::ObjectRef;
 use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject};
 use pyo3_ffi as ffi;
 
+use crate::construct;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
 
@@ -18,7 +19,7 @@ use crate::types::{self, Class};
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// Owned; NULL only in an instance whose making has failed.
+    /// Owned; NULL in an instance of a class for native types until its `__init__` has made the native object.
     handle: *mut TVMFFIObject,
 }
 
@@ -32,6 +33,12 @@ static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(std:
 /// A dictionary from type index to class.
 static REGISTERED: Global = Global::new();
 
+/// A dictionary from class to the type index that it was last registered for.
+static TYPES: Global = Global::new();
+
+/// The class `BuiltinObject`, base of the classes of built-in types: their instances never lack a native object.
+pub(crate) static BUILTIN: Global = Global::new();
+
 pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
         return Ok(());
@@ -43,7 +50,8 @@ pub(crate) fn init() -> Res<()> {
         flags: 0,
         base: None,
         slots: &[
-            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_new, construct::new as *mut c_void),
+            (ffi::Py_tp_init, construct::init as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_hash, hash as *mut c_void),
             (ffi::Py_tp_richcompare, compare as *mut c_void),
@@ -53,7 +61,15 @@ pub(crate) fn init() -> Res<()> {
         ],
     };
     CLASS.set(class.make()?);
+    let builtin = Class {
+        name: c"anyfn._core.BuiltinObject",
+        base: Some(CLASS.get()),
+        slots: &[(ffi::Py_tp_new, types::not_constructible as *mut c_void)],
+        ..class
+    };
+    BUILTIN.set(builtin.make()?);
     REGISTERED.set(py::dict()?);
+    TYPES.set(py::dict()?);
     Ok(())
 }
 
@@ -79,10 +95,31 @@ fn methods() -> Vec<ffi::PyMethodDef> {
         ml_flags: ffi::METH_O,
         ml_doc: c"Whether another Object is the same native object.".as_ptr(),
     };
-    vec![same_as, ffi::PyMethodDef::zeroed()]
+    // SAFETY: only a change of type; CPython calls it by the type that the flag says.
+    let init_handle = unsafe { std::mem::transmute::<Fastcall, ffi::PyCFunction>(construct::init_handle) };
+    let init_handle = ffi::PyMethodDef {
+        ml_name: c"__init_handle_by_constructor__".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: init_handle },
+        ml_flags: METH_FASTCALL,
+        ml_doc: c"Calls a function that makes the native object of this instance; once, from `__init__`."
+            .as_ptr(),
+    };
+    let reduce = ffi::PyMethodDef {
+        ml_name: c"__reduce__".as_ptr(),
+        ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
+        ml_flags: ffi::METH_NOARGS,
+        ml_doc: c"Refuses: a native object has no general form that could be stored.".as_ptr(),
+    };
+    vec![same_as, init_handle, reduce, ffi::PyMethodDef::zeroed()]
 }
 
-/// The handle of an `Object`, borrowed; the caller knows that it is one.
+type Fastcall = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
+
+/// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+const METH_FASTCALL: c_int = 0x80;
+
+/// The handle of an `Object`, borrowed; the caller knows that it is one. NULL only if it is no instance of
+/// `PackedFunc` or `BuiltinObject`.
 #[inline(always)]
 pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     debug_assert!(object.is_instance_of(CLASS.ptr()));
@@ -90,12 +127,18 @@ pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     unsafe { (*object.as_ptr().cast::<Layout>()).handle }
 }
 
-/// The handle of an object, borrowed; `None` if it is no `Object`.
+/// Gives an instance its native object; the caller knows that it has none.
+pub(crate) fn set_handle(object: Obj<'_>, made: ObjectRef) {
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    unsafe { (*object.as_ptr().cast::<Layout>()).handle = made.into_handle().cast() };
+}
+
+/// The handle of an object, borrowed; `None` if it is no `Object`, NULL if it has no native object yet.
 pub(crate) fn handle_of(object: Obj<'_>) -> Option<*mut TVMFFIObject> {
     object.is_instance_of(CLASS.ptr()).then(|| handle_unchecked(object))
 }
 
-/// A reference to the native object behind an `Object`.
+/// A reference to the native object behind an `Object`; `None` if there is none.
 pub(crate) fn reference_of(object: Obj<'_>) -> Option<ObjectRef> {
     let handle = handle_of(object)?;
     // SAFETY: the Python object holds a reference to it.
@@ -125,10 +168,35 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     }
     let key = py::int(type_index)?;
     py::dict_set(REGISTERED.get(), key.obj(), class)?;
+    // The plain class stands for all types, so also for one whose class is given up.
+    if !class.is(CLASS.ptr()) {
+        py::dict_set(TYPES.get(), class, key.obj())?;
+    }
+    construct::forget_fits();
     for found in &FOUND {
         found.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// The type index for which a class or the nearest of its bases is registered.
+pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
+    let order = class.attr(py::names::MRO.get())?;
+    for index in 0..order.obj().tuple_len() {
+        let Some(base) = py::tuple_item(order.obj(), index) else { break };
+        if let Some(own) = py::dict_get(TYPES.get(), base.obj()) {
+            return Ok(own.int().ok());
+        }
+    }
+    Ok(None)
+}
+
+/// The class for a type index, for the Python part.
+pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
+    let class = class_for(i32::try_from(type_index).unwrap_or(-1))?;
+    // SAFETY: a class that the table of classes or the module keeps.
+    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+    Ok(class.to_own())
 }
 
 /// The class for a type index.
@@ -201,7 +269,7 @@ unsafe extern "C" fn get_type_key(object: *mut PyObject, _closure: *mut c_void) 
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     match reference_of(object) {
         Some(object) => to_c(py::string(object.type_key().as_bytes())),
-        None => py::none().into_ptr(),
+        None => construct::uninitialised_c(object),
     }
 }
 
@@ -210,7 +278,7 @@ unsafe extern "C" fn get_type_index(object: *mut PyObject, _closure: *mut c_void
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     match reference_of(object) {
         Some(object) => to_c(py::int(object.type_index().into())),
-        None => py::none().into_ptr(),
+        None => construct::uninitialised_c(object),
     }
 }
 
@@ -219,22 +287,42 @@ unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mu
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     // SAFETY: as above, any object.
     let other: Obj<'_> = unsafe { Obj::from_ptr(other) };
-    py::boolean(handle_of(object) == handle_of(other)).into_ptr()
+    let handle = handle_unchecked(object);
+    if handle.is_null() {
+        return construct::uninitialised_c(object);
+    }
+    py::boolean(handle_of(other) == Some(handle)).into_ptr()
+}
+
+unsafe extern "C" fn reduce(object: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    let class = object.class_name();
+    let of = reference_of(object).map_or(String::new(), |native| format!(" of type {}", native.type_key()));
+    let message = format!("cannot pickle or copy {class} object{of}: its class defines no __reduce__");
+    let _ = py::raise::<()>(py::exceptions::type_error(), &message);
+    std::ptr::null_mut()
 }
 
 unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    let (Some(native), class) = (reference_of(object), object.class_name()) else {
-        return py::none().into_ptr();
+    let class = object.class_name();
+    let text = match reference_of(object) {
+        Some(native) => format!("<anyfn.{class} of type {} at {:p}>", native.type_key(), native.as_handle()),
+        None => format!("<anyfn.{class}, not initialised>"),
     };
-    let text = format!("<anyfn.{class} of type {} at {:p}>", native.type_key(), native.as_handle());
     to_c(py::string(text.as_bytes()))
 }
 
 unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
-    // SAFETY: an instance of `Object`.
-    let address = unsafe { (*object.cast::<Layout>()).handle }.addr();
+    // SAFETY: Python passes an instance and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    let address = handle_unchecked(object).addr();
+    if address == 0 {
+        construct::uninitialised_c(object);
+        return -1;
+    }
     // Objects are aligned, so the low bits say nothing; -1 is reserved for errors and cannot come out.
     (address >> 4) as ffi::Py_hash_t
 }
@@ -247,6 +335,10 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else {
         return py::not_implemented().into_ptr();
     };
+    if a.is_null() || b.is_null() {
+        // Then Python compares the instances themselves.
+        return py::not_implemented().into_ptr();
+    }
     match operation {
         ffi::Py_EQ => py::boolean(a == b).into_ptr(),
         ffi::Py_NE => py::boolean(a != b).into_ptr(),

@@ -387,6 +387,8 @@ pub(crate) mod names {
         CO_FILENAME = c"co_filename";
         CO_NAME = c"co_name";
         FROM_BYTES = c"from_bytes";
+        CONSTRUCTOR = c"__constructor__";
+        MRO = c"__mro__";
     }
 }
 

@@ -41,6 +41,14 @@ pub static REGISTRATIONS: [Entry];
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];
 
+/// All types with `#[derive(Object)]` in this program or library: each gives its index, registering it if need be.
+#[cfg(not(test))]
+#[linkme::distributed_slice]
+pub static TYPES: [fn() -> i32];
+/// As for [`REGISTRATIONS`].
+#[cfg(test)]
+pub static TYPES: [fn() -> i32; 0] = [];
+
 /// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
 #[must_use]
 #[cfg(feature = "std")]
@@ -294,7 +302,8 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// What a library tells its loader of `#[register]`: one entry per function, made at the first call.
+/// What a library tells its loader of `#[register]`: one entry per function, made at the first call. Its types are
+/// registered, so that others know them before there is an object of one.
 ///
 /// # Safety
 /// `count` must be NULL or writable.
@@ -309,6 +318,12 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     let made = MADE.load(Ordering::Acquire);
     if !made.is_null() {
         return made;
+    }
+    for type_index in TYPES.iter() {
+        // A key that is another type's is an error where the type is used.
+        panics::swallow(|| {
+            type_index();
+        });
     }
     let info = |entry: &Entry| {
         let function = (entry.make)();

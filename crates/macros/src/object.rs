@@ -38,6 +38,11 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
                 INDEX.get()
             }
         }
+        const _: () = {
+            #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::TYPES)]
+            #[linkme(crate = ::anyfn::__private::linkme)]
+            static TYPE: fn() -> i32 = <#ident as ::anyfn::Object>::type_index;
+        };
     })
 }
 

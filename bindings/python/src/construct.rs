@@ -1,0 +1,257 @@
+//! Making native objects from Python: `Point(1.0, 2.0)`.
+//!
+//! A class that stands for a native type names the function that makes its objects (`__constructor__`, set by
+//! `register_object`), or calls one in its `__init__` by `__init_handle_by_constructor__`. Either way the function's
+//! result becomes the handle of the instance that Python has already made; there is no second Python object.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use anyfn::ObjectRef;
+use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, kTVMFFIStaticObjectBegin};
+use pyo3_ffi as ffi;
+
+use crate::at::At;
+use crate::lower::{Frame, lower};
+use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
+use crate::{error, function, object, types};
+
+/// Arguments of a constructor that is called directly; with more it is called as Python calls it.
+const INLINE: usize = 8;
+
+/// `__new__`: an instance without a native object, which `__init__` provides.
+///
+/// # Safety
+/// Called by Python with a class derived from `Object`.
+pub(crate) unsafe extern "C" fn new(
+    class: *mut ffi::PyTypeObject,
+    args: *mut PyObject,
+    kwargs: *mut PyObject,
+) -> *mut PyObject {
+    if ptr::eq(class.cast(), object::CLASS.ptr()) {
+        // SAFETY: as Python called this function.
+        return unsafe { types::not_constructible(class, args, kwargs) };
+    }
+    object::to_c(types::allocate(class))
+}
+
+/// `__init__`: calls the class's constructor.
+///
+/// # Safety
+/// Called by Python with an instance, a tuple and a dictionary or NULL.
+pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, kwargs: *mut PyObject) -> c_int {
+    // SAFETY: Python passes a valid object and holds the lock.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
+    // SAFETY: as above, a tuple.
+    let args: Obj<'_> = unsafe { Obj::from_ptr(args) };
+    // SAFETY: as above, a dictionary or NULL.
+    let kwargs: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwargs) };
+    let done = error::catch(|| {
+        // A class may have made the whole object in its `__new__`.
+        if object::handle_unchecked(this).is_null() {
+            let constructor = constructor_of(this)?;
+            let made = if args.tuple_len() <= INLINE && kwargs.is_none() {
+                let mut items = [const { MaybeUninit::<Obj<'_>>::uninit() }; INLINE];
+                for (index, item) in items.iter_mut().enumerate().take(args.tuple_len()) {
+                    // SAFETY: a tuple and an index within its size.
+                    let object = unsafe { ffi::PyTuple_GetItem(args.as_ptr(), index as isize) };
+                    // SAFETY: the tuple keeps it for the call.
+                    item.write(unsafe { Obj::from_ptr(object) });
+                }
+                // SAFETY: as many items as the tuple has were written.
+                let items = unsafe { std::slice::from_raw_parts(items.as_ptr().cast(), args.tuple_len()) };
+                make(constructor.obj(), items)?
+            } else {
+                let kwargs = kwargs.map_or(ptr::null_mut(), Obj::as_ptr);
+                // SAFETY: a callable, a tuple, and a dictionary or NULL; a new reference or an exception.
+                let result = py::new_ref!(py::raw::PyObject_Call(constructor.as_ptr(), args.as_ptr(), kwargs))?;
+                native(result.obj(), constructor.obj())?
+            };
+            take(this, made)?;
+        }
+        Ok(py::none())
+    });
+    if done.is_null() {
+        return -1;
+    }
+    // SAFETY: a reference to None.
+    drop(unsafe { Own::from_nullable(done) });
+    0
+}
+
+/// `__init_handle_by_constructor__(constructor, *args)`.
+///
+/// # Safety
+/// Called by Python with an instance and `count` arguments.
+pub(crate) unsafe extern "C" fn init_handle(
+    this: *mut PyObject,
+    args: *const *mut PyObject,
+    count: ffi::Py_ssize_t,
+) -> *mut PyObject {
+    // SAFETY: Python passes a valid object and holds the lock.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
+    let args: &[Obj<'_>] = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
+        unsafe { std::slice::from_raw_parts(args.cast(), count as usize) }
+    };
+    error::catch(|| {
+        let Some((constructor, args)) = args.split_first() else {
+            return py::raise(py::exceptions::type_error(), "expected a function that makes the object");
+        };
+        take(this, make(*constructor, args)?)?;
+        Ok(py::none())
+    })
+}
+
+/// The constructor of an instance's class.
+fn constructor_of(this: Obj<'_>) -> Res<Own> {
+    match this.class().attr_opt(names::CONSTRUCTOR.get())? {
+        Some(constructor) if !constructor.obj().is_none() => Ok(constructor),
+        _ => no_constructor(this),
+    }
+}
+
+#[cold]
+fn no_constructor<T>(this: Obj<'_>) -> Res<T> {
+    let class = this.class_name();
+    let message = format!(
+        "{class} has no constructor: name one in register_object(.., constructor=..), or define an __init__ that calls \
+         self.__init_handle_by_constructor__(function, ..)"
+    );
+    py::raise(py::exceptions::type_error(), &message)
+}
+
+/// Calls a constructor.
+#[inline]
+fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
+    if !function::is_cheap(constructor) || args.len() > INLINE {
+        return native(constructor.call(args)?.obj(), constructor);
+    }
+    let handle = object::handle_unchecked(constructor);
+    let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
+    let mut frame = Frame::new(args, &mut values);
+    for (index, arg) in args.iter().enumerate() {
+        lower(*arg, &mut frame, &At::Argument { function: constructor, index })?;
+    }
+    let mut result = TVMFFIAny::NONE;
+    // SAFETY: a function has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
+    // SAFETY: as above; the instance keeps the function alive.
+    let safe_call = unsafe { (*cell).safe_call };
+    let (data, count) = frame.enter();
+    // SAFETY: a valid function, `count` valid views and a result that holds nothing.
+    let code = unsafe { safe_call(handle.cast(), data, count, &mut result) };
+    if code != 0 {
+        return Err(error::raise_from_call(code, constructor));
+    }
+    if result.type_index < kTVMFFIStaticObjectBegin {
+        return no_object(constructor, anyfn::type_key(result.type_index));
+    }
+    // SAFETY: an owned value of an object type holds one reference.
+    match unsafe { anyfn::Any::from_raw(result) }.into_object() {
+        Some(object) => Ok(object),
+        None => no_object(constructor, "NULL"),
+    }
+}
+
+/// The native object of what a constructor gave to Python.
+#[cold]
+fn native(result: Obj<'_>, constructor: Obj<'_>) -> Res<ObjectRef> {
+    match object::reference_of(result) {
+        Some(object) => Ok(object),
+        None => no_object(constructor, &result.class_name()),
+    }
+}
+
+#[cold]
+fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
+    let message = format!("the constructor {} returned {got}, not an object", function::name_of(constructor));
+    py::raise(py::exceptions::type_error(), &message)
+}
+
+/// Makes `made` the native object of an instance that has none yet.
+fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
+    if !fits(this.type_ptr(), made.type_index())? {
+        return misfit(this, &made);
+    }
+    // Asked again here, since the constructor may have run Python code: the handle of an instance never changes once
+    // it is set, so that a call may borrow it.
+    if !object::handle_unchecked(this).is_null() {
+        let message = format!("{} object is initialised already", this.class_name());
+        return py::raise(py::exceptions::runtime_error(), &message);
+    }
+    object::set_handle(this, made);
+    Ok(())
+}
+
+#[cold]
+fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
+    let message = format!(
+        "the constructor made an object of type {}, for which {} does not stand",
+        made.type_key(),
+        this.class_name()
+    );
+    py::raise(py::exceptions::type_error(), &message)
+}
+
+/// For each type index below its length, the last class that took an object of the type. Each entry holds a reference.
+/// Read and written under the interpreter's lock.
+static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
+
+/// Whether instances of a class may stand for objects of a type.
+#[inline]
+fn fits(class: *mut ffi::PyTypeObject, type_index: i32) -> Res<bool> {
+    let slot = FITTED.get(usize::try_from(type_index).unwrap_or(usize::MAX));
+    match slot {
+        Some(slot) if ptr::eq(slot.load(Ordering::Relaxed), class.cast()) => Ok(true),
+        _ => find_fit(class, type_index, slot),
+    }
+}
+
+#[cold]
+fn find_fit(class: *mut ffi::PyTypeObject, type_index: i32, slot: Option<&AtomicPtr<PyObject>>) -> Res<bool> {
+    // SAFETY: the caller's instance keeps its class alive.
+    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+    let fits = match object::type_of_class(class)? {
+        Some(own) => i32::try_from(own).is_ok_and(|own| anyfn::is_instance(type_index, own)),
+        // A class that is registered for no type stands for any.
+        None => true,
+    };
+    if let Some(slot) = slot.filter(|_| fits) {
+        let old = slot.swap(class.to_own().into_ptr(), Ordering::Relaxed);
+        // SAFETY: the reference that the slot held.
+        drop(unsafe { Own::from_nullable(old) });
+    }
+    Ok(fits)
+}
+
+/// Forgets which classes fit, because another class was registered.
+pub(crate) fn forget_fits() {
+    for slot in &FITTED {
+        let old = slot.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the reference that the slot held.
+        drop(unsafe { Own::from_nullable(old) });
+    }
+}
+
+/// Raises the error for an instance whose `__init__` has not made a native object.
+#[cold]
+pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
+    let message =
+        format!("{} object is not initialised: its __init__ made no native object", object.class_name());
+    match at {
+        Some(at) => at.raise(py::exceptions::value_error(), &message),
+        None => py::raise(py::exceptions::value_error(), &message),
+    }
+}
+
+/// For the error slot of a C function.
+#[cold]
+pub(crate) fn uninitialised_c(object: Obj<'_>) -> *mut PyObject {
+    let Err(Raised) = uninitialised::<()>(object, None) else { return ptr::null_mut() };
+    ptr::null_mut()
+}
