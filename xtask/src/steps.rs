@@ -194,6 +194,14 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("containers against models", |run| {
             run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
         }),
+        Step::new("damaged libraries", |run| {
+            run.cmd(cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"))
+        }),
+        // Half an hour; `ANYFN_FUZZ_SECONDS` says otherwise.
+        Step::new("fuzzing the reader of libraries", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
+            run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
+        }),
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),

@@ -81,7 +81,8 @@ fn functions_are_listed() {
     let source = "int __tvm_ffi_f(void) { return 0; } int __tvm_ffi__doc_f(void) { return 0; }
         int __tvm_ffi__doc_g(void) { return 0; } __attribute__((weak)) int __tvm_ffi_weak(void) { return 0; }
         int __tvm_ffi_data = 1; static int __tvm_ffi_hidden(void) { return 0; } int other(void) { return 0; }
-        int uses(void) { int __tvm_ffi_elsewhere(void); return __tvm_ffi_hidden() + __tvm_ffi_elsewhere(); }";
+        __attribute__((weak)) int __tvm_ffi_elsewhere(void);
+        int uses(void) { return __tvm_ffi_hidden() + (__tvm_ffi_elsewhere ? __tvm_ffi_elsewhere() : 0); }";
     let Some(path) = compile("lists_some", source, &[]) else { return };
     assert_eq!(names(&load(&path).unwrap()), ["_doc_g", "f", "weak"]);
 }
@@ -208,5 +209,61 @@ fn libraries_for_another_runtime_are_refused() {
     let source = "int TVMFFINoSuchThing(void); int __tvm_ffi_f(void) { return TVMFFINoSuchThing(); }";
     refused(&compile("unknown_symbol", source, &[]).unwrap(), "it needs TVMFFINoSuchThing from the runtime");
     let source = "extern int nobody_has_this; int __tvm_ffi_f(void) { return nobody_has_this; }";
+    // Bound when it is loaded: at the first call it would end the process.
+    let function = "int nobody_has_that(void); int __tvm_ffi_f(void) { return nobody_has_that(); }";
+    refused(
+        &compile("undefined_function", function, &[]).unwrap(),
+        "nothing in the process has nobody_has_that",
+    );
     refused(&compile("undefined_data", source, &[]).unwrap(), "nothing in the process has nobody_has_this");
+}
+
+#[test]
+fn a_file_is_described_without_being_loaded() {
+    let source = "
+        #include <stdio.h>
+        __attribute__((constructor)) static void start(void) { puts(\"code has run\"); fflush(stdout); __builtin_trap(); }
+        void* __tvm_ffi__library_ctx;
+        void* __TVMFFIFunctionCall;
+        int TVMFFINoSuchThing(void);
+        int somebody_else(void);
+        int __tvm_ffi_f(void) { return TVMFFINoSuchThing() + somebody_else(); }
+        int __tvm_ffi_g(void) { return 0; }
+        /* Two modules: one of device code, which the library imports. */
+        const struct { unsigned long long size, n, rows[3], m, child[1]; char rest[8 + 4 + 8 + 6 + 8 + 3]; }
+        __attribute__((packed)) __tvm_ffi__library_bin = {
+          8 + 24 + 8 + 8 + 37, 3, {0, 1, 1}, 1, {1},
+          \"\\4\\0\\0\\0\\0\\0\\0\\0_lib\\6\\0\\0\\0\\0\\0\\0\\0opencl\\3\\0\\0\\0\\0\\0\\0\\0abc\"};";
+    let Some(path) = compile("described", source, &["-Wl,-soname,described.so"]) else { return };
+    let inspect = registry::get("ffi.ModuleInspectFile").unwrap();
+    let found = inspect
+        .call((path.to_str().unwrap(),))
+        .unwrap()
+        .get::<anyfn::Map<anyfn::String, anyfn::Any>>()
+        .unwrap();
+    let text = |key: &str| found.at(key).unwrap().get::<String>().unwrap();
+    let list = |key: &str| -> Vec<String> {
+        let items = found.at(key).unwrap().get::<anyfn::Array<anyfn::String>>().unwrap();
+        items.iter().map(|item| item.to_string()).collect()
+    };
+    assert_eq!(text("soname"), "described.so");
+    assert_eq!(list("functions"), ["f", "g"]);
+    assert_eq!(list("context_slots"), ["__TVMFFIFunctionCall", "__tvm_ffi__library_ctx"]);
+    assert_eq!(list("runtime_symbols"), ["TVMFFINoSuchThing"]);
+    assert!(list("other_symbols").contains(&"somebody_else".to_owned()));
+    assert!(found.at("problem").unwrap().is_none() && found.at("abi").unwrap().is_none());
+    let imports = found.at("imports").unwrap().get::<anyfn::Array<anyfn::Any>>().unwrap();
+    let kinds: Vec<String> = imports
+        .iter()
+        .map(|module| {
+            let module = module.get::<anyfn::Map<anyfn::String, anyfn::Any>>().unwrap();
+            format!(
+                "{} {}",
+                module.at("kind").unwrap().get::<String>().unwrap(),
+                module.at("size").unwrap().get::<i64>().unwrap()
+            )
+        })
+        .collect();
+    assert_eq!(kinds, ["library 0", "opencl 3"]);
+    fails(inspect.call(("absent.so",)), "RuntimeError", "Cannot inspect absent.so: there is no such file");
 }

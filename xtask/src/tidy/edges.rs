@@ -22,6 +22,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     ("anyfn-testing", &PLUGIN),
+    ("anyfn-cli", &PROGRAM_WITH_SAMPLES),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),

@@ -24,26 +24,15 @@ unsafe impl Sync for Library {}
 impl Library {
     /// Opens a library without showing its symbols to others. The text of the dynamic loader on failure.
     ///
+    /// All symbols are bound at once: a function that is nowhere is an error now, where binding it at its first call
+    /// would end the process.
+    ///
     /// # Safety
     /// Runs the library's constructors, which must be fit to run in this process.
     pub(super) unsafe fn open(path: &CStr) -> Result<Library, String> {
         // SAFETY: the path is NUL-terminated; the caller vouches for the library.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
-        NonNull::new(handle).map(Library).ok_or_else(error_text)
-    }
-
-    /// Like [`Library::open`], with all symbols bound at once if they can be.
-    ///
-    /// # Safety
-    /// As [`Library::open`].
-    pub(super) unsafe fn open_bound(path: &CStr) -> Result<Library, String> {
-        // SAFETY: the path is NUL-terminated; the caller vouches for the library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        match NonNull::new(handle) {
-            Some(handle) => Ok(Library(handle)),
-            // SAFETY: as the caller vouches. No code of the library has run so far.
-            None => unsafe { Self::open(path) },
-        }
+        NonNull::new(handle).map(Library).ok_or_else(error_text)
     }
 
     /// The library of this name or path, if it is in the process already.

@@ -4,6 +4,7 @@ use std::vec::Vec;
 
 use anyfn::{Any, Args, Array, Module, PackedFunc, Result, String, registry};
 
+use super::inspect::inspect;
 use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
@@ -18,6 +19,7 @@ pub(crate) fn register_globals() -> Result<()> {
     let reg = registry::register;
     reg("ffi.ModuleLoadFromFile").set_body_typed(|path: &str| load_from_file(path)?.get::<Module>())?;
     reg("ffi.Module.load_from_file.so").set_body_typed(|path: &str, _format: &str| load_library(path))?;
+    reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
     reg("ffi.SystemLib").set_body(|args: Args<'_>| {
         let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
         Any::new(system_lib(prefix)?)

@@ -27,6 +27,19 @@ pub(super) struct Tree<'a> {
     edges: Vec<(usize, usize)>,
 }
 
+impl<'a> Tree<'a> {
+    /// Kind, size in bytes and imports of each module; the library itself is of kind `library`.
+    pub(super) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
+        self.entries.iter().enumerate().map(|(at, entry)| {
+            let (kind, size) = match entry {
+                Entry::Library => ("library", 0),
+                Entry::Other { kind, bytes } => (*kind, bytes.len()),
+            };
+            (kind, size, self.edges.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to).collect())
+        })
+    }
+}
+
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {

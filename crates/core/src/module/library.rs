@@ -45,7 +45,7 @@ pub(super) struct Mapped {
     pub(super) identity: Identity,
     /// Size of the import tree, if the file says.
     pub(super) import_tree_size: Option<u64>,
-    /// Names of its functions, if the file has a list of symbols.
+    /// Names of its functions.
     functions: Vec<StdString>,
     /// Held while a module is made of the library.
     pub(super) loading: Mutex<()>,
@@ -83,8 +83,8 @@ impl Mapped {
             library,
             path: path.to_path_buf(),
             identity,
-            import_tree_size: facts.import_tree_size,
-            functions: function_names(facts.functions.iter().map(StdString::as_str), ""),
+            import_tree_size: facts.import_tree_size(),
+            functions: function_names(facts.functions(), ""),
             loading: Mutex::new(()),
             lookups: Lookups::default(),
             owner: Mutex::new(Owner::default()),
@@ -211,7 +211,7 @@ impl Code {
 }
 
 /// Names of the functions among symbols, sorted; of those with a prefix, without it.
-fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<StdString> {
+pub(super) fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<StdString> {
     let begin = format!("{FUNCTION}{prefix}");
     let mut names: Vec<&str> = symbols.filter_map(|symbol| symbol.strip_prefix(&begin)).collect();
     names.sort_unstable();

@@ -53,7 +53,7 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
 }
 
 /// The file of a path, opened, with its absolute path and what identifies it.
-fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
+pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     let full = fs::canonicalize(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => match std::env::current_dir() {
             Ok(here) if Path::new(path).is_relative() => format!("there is no such file in {}", here.display()),
@@ -111,7 +111,7 @@ fn runtime() -> Option<dl::Origin> {
 }
 
 /// Whether a symbol is one that a runtime provides.
-fn is_runtime_symbol(name: &str) -> bool {
+pub(super) fn is_runtime_symbol(name: &str) -> bool {
     name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
 }
 
@@ -160,8 +160,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
         return Ok(mapped);
     }
     let text = nth_name(path, known.len())?;
-    let needed: Vec<&str> =
-        facts.undefined.iter().map(String::as_str).filter(|s| is_runtime_symbol(s)).collect();
+    let undefined = facts.undefined_names();
+    let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
     if !needed.is_empty() {
         match visibility() {
@@ -186,11 +186,21 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
             }
         }
     }
-    let hint = |reason: String| match listed(&missing(&facts.undefined, None, scope.as_deref())) {
+    let unknown = |names: &[&str]| {
+        format!(
+            "it needs {} from the runtime, which this one has not got; use a runtime that has them",
+            listed(names)
+        )
+    };
+    let hint = |reason: String| match missing(&undefined, None, scope.as_deref()) {
         names if names.is_empty() => reason,
-        names => format!(
-            "{reason} (nothing in the process has {names}; they must come from a library that it needs)"
-        ),
+        names => match names.iter().copied().filter(|name| is_runtime_symbol(name)).collect::<Vec<_>>() {
+            of_runtime if of_runtime.is_empty() => format!(
+                "{reason} (nothing in the process has {}; they must come from a library that it needs)",
+                listed(&names)
+            ),
+            of_runtime => unknown(&of_runtime),
+        },
     };
     let library = match &scope {
         // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
@@ -205,10 +215,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
     }
     let missing = missing(&needed, Some(library), scope.as_deref());
     if !missing.is_empty() {
-        return Err(format!(
-            "it needs {} from the runtime, which this one has not got; use a runtime that has them",
-            listed(&missing)
-        ));
+        return Err(unknown(&missing));
     }
     let mapped = Mapped::entry(library, path, before, facts);
     if mapped.identity != before {

@@ -30,6 +30,8 @@ mod import_tree;
 #[cfg(feature = "std")]
 mod imports;
 #[cfg(feature = "std")]
+mod inspect;
+#[cfg(feature = "std")]
 mod library;
 #[cfg(feature = "std")]
 mod load;

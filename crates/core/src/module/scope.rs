@@ -30,9 +30,8 @@ pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<Library, Str
     let file = memory_file(&image(library, runtime, soname.as_bytes()))
         .map_err(|e| format!("cannot make a file in memory: {e}"))?;
     let path = unique_path(file.as_raw_fd(), count)?;
-    // Bound at once, since a runtime that becomes global later would be found before ours.
     // SAFETY: the generated library has no code; the caller vouches for `library`.
-    unsafe { Library::open_bound(&path) }?;
+    unsafe { Library::open(&path) }?;
     match Library::find(library) {
         Some(library) => Ok(library),
         None => Err("the library is not where the dynamic loader has just put it".to_string()),
@@ -139,8 +138,13 @@ fn segment(out: &mut Vec<u8>, kind: u32, flags: u32, at: usize, size: usize, ali
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// A small library.
+    pub(in crate::module) fn sample() -> Vec<u8> {
+        image(c"/a/lib.so", c"/b/run.so", b"scope.so")
+    }
 
     #[test]
     fn the_image_needs_both_files() {

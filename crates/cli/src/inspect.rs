@@ -1,0 +1,145 @@
+//! `anyfn inspect`: shows what the runtime finds in a file.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use anyfn::{Any, Array, Map, Result, String as Text, registry};
+use serde_json::Value;
+
+/// Runs the command with the words behind its name.
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
+    let as_json = options.contains(&"--json");
+    if let Some(unknown) = options.iter().find(|option| **option != "--json") {
+        return crate::wrong(&format!("`inspect` has no option `{unknown}`"));
+    }
+    if files.is_empty() {
+        return crate::wrong("`inspect` needs a file");
+    }
+    let mut fine = true;
+    for (index, file) in files.iter().enumerate() {
+        match look(file) {
+            Ok(found) => {
+                fine &= found["problem"].is_null();
+                let text = if as_json { format!("{found:#}\n") } else { shown(&found, index > 0) };
+                match std::io::stdout().write_all(text.as_bytes()) {
+                    // Whoever reads has seen enough.
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+                    Err(error) => {
+                        eprintln!("anyfn: {error}");
+                        return ExitCode::FAILURE;
+                    }
+                    Ok(()) => {}
+                }
+            }
+            Err(error) => {
+                fine = false;
+                eprintln!("anyfn: {}", error.message());
+            }
+        }
+    }
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn look(file: &str) -> Result<Value> {
+    json(&registry::get("ffi.ModuleInspectFile")?.call((file,))?)
+}
+
+/// A value as JSON.
+fn json(value: &Any) -> Result<Value> {
+    if let Ok(map) = value.get::<Map<Text, Any>>() {
+        let pairs = map.iter_any().map(|(key, value)| Ok((key.get::<&str>()?.to_owned(), json(value)?)));
+        return pairs.collect::<Result<_>>().map(Value::Object);
+    }
+    if let Ok(items) = value.get::<Array<Any>>() {
+        return items.iter().map(|item| json(&item)).collect::<Result<_>>().map(Value::Array);
+    }
+    if value.is_none() {
+        return Ok(Value::Null);
+    }
+    if let Ok(text) = value.get::<&str>() {
+        return Ok(text.into());
+    }
+    match value.get::<bool>() {
+        Ok(truth) if value.type_index() == anyfn::abi::kTVMFFIBool => Ok(truth.into()),
+        _ => Ok(value.get::<i64>()?.into()),
+    }
+}
+
+/// What the fields mean, in the order in which they are shown.
+const TITLES: &[(&str, &str)] = &[
+    ("format", "format"),
+    ("machine", "machine"),
+    ("size", "bytes"),
+    ("soname", "name"),
+    ("build_id", "build"),
+    ("abi", "built for ABI"),
+    ("runtime", "needs runtime"),
+    ("functions", "functions"),
+    ("registers_functions", "registers global functions"),
+    ("imports", "carries"),
+    ("context_slots", "slots that the loader fills"),
+    ("needed", "needs libraries"),
+    ("search_path", "looks for them in"),
+    ("requires", "needs versions"),
+    ("runtime_symbols", "needs of the runtime"),
+    ("other_symbols", "needs, from anywhere"),
+    ("unique_symbols", "unique symbols (never unmapped)"),
+    ("traits", "traits"),
+];
+
+/// As text: a field per line, those that are empty left out.
+fn shown(found: &Value, follows: bool) -> String {
+    let mut text = if follows { "\n".to_owned() } else { String::new() };
+    text.push_str(found["file"].as_str().unwrap_or_default());
+    text.push('\n');
+    for (key, title) in TITLES {
+        let items = match &found[*key] {
+            Value::Null | Value::Bool(false) => continue,
+            Value::Bool(true) => vec!["yes".to_owned()],
+            // A version says which library it comes from: those are no riddle.
+            Value::Array(items) if *key == "other_symbols" => {
+                items.iter().map(item).filter(|name| !name.contains('@')).collect()
+            }
+            Value::Array(items) => items.iter().map(item).collect(),
+            Value::Object(pairs) => pairs.iter().map(|(key, value)| format!("{key} {}", item(value))).collect(),
+            other => vec![item(other)],
+        };
+        for (index, line) in lines(&items).into_iter().enumerate() {
+            let title = if index == 0 { title } else { "" };
+            text.push_str(&format!("  {title:<31} {line}\n"));
+        }
+    }
+    if let Some(problem) = found["problem"].as_str() {
+        text.push_str(&format!("  does not load here: {problem}\n"));
+    }
+    text
+}
+
+fn item(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Object(module) => {
+            let imports = module["imports"].as_array().map_or(0, Vec::len);
+            let imports = if imports == 0 { String::new() } else { format!(", imports {imports}") };
+            format!("{} ({} bytes{imports})", item(&module["kind"]), module["size"])
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Items in lines of about 80 characters.
+fn lines(items: &[String]) -> Vec<String> {
+    const WIDTH: usize = 80;
+    let mut lines: Vec<String> = Vec::new();
+    for item in items {
+        match lines.last_mut() {
+            Some(line) if line.len() + item.len() + 2 <= WIDTH => {
+                line.push_str(", ");
+                line.push_str(item);
+            }
+            _ => lines.push(item.clone()),
+        }
+    }
+    lines
+}

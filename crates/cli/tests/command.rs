@@ -1,0 +1,75 @@
+//! Runs the command on real files.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn anyfn(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("the command runs")
+}
+
+/// The plugin with the sample functions, which cargo has built beside the test program.
+fn plugin() -> PathBuf {
+    let deps = std::env::current_exe().expect("this program has a path");
+    let deps = deps.parent().expect("it is in a folder");
+    let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];
+    candidates
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("anyfn-testing is a dev-dependency, so it is built")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_plugin_is_shown_as_text_and_as_json() {
+    let plugin = plugin();
+    let path = plugin.to_str().expect("the path is text");
+    let output = anyfn(&["inspect", path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for part in
+        ["ELF shared library", "add_one", "built for ABI", "registers global functions", "TVMFFIGetTypeInfo"]
+    {
+        assert!(shown.contains(part), "no `{part}` in\n{shown}");
+    }
+    let output = anyfn(&["inspect", "--json", path]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!(found["machine"], if cfg!(target_arch = "x86_64") { "x86-64" } else { "AArch64" });
+    assert_eq!(found["problem"], serde_json::Value::Null);
+    assert_eq!(found["registers_functions"], true);
+    let names = found["functions"].as_array().expect("a list");
+    assert!(names.iter().any(|name| name == "add_one"), "{names:?}");
+    assert_eq!(found["size"], std::fs::metadata(&plugin).expect("it is there").len());
+}
+
+#[test]
+fn what_cannot_be_inspected_is_an_error() {
+    let refused = |words: &[&str], status: i32, part: &str| {
+        let output = anyfn(words);
+        assert_eq!(output.status.code(), Some(status), "{words:?}");
+        assert!(text(&output.stderr).contains(part), "{words:?}: {}", text(&output.stderr));
+    };
+    refused(&["inspect", "absent.so"], 1, "there is no such file");
+    refused(&["inspect", env!("CARGO_MANIFEST_PATH")], 1, "a text file");
+    refused(&["inspect", "/"], 1, "it is a directory");
+    refused(&["inspect"], 2, "needs a file");
+    refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
+    refused(&["frobnicate"], 2, "there is no command `frobnicate`");
+    refused(&[], 2, "usage: anyfn");
+}
+
+#[test]
+fn libraries_of_the_system_can_be_inspected() {
+    for path in ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6"] {
+        if Path::new(path).exists() {
+            let output = anyfn(&["inspect", path]);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            assert!(text(&output.stdout).contains("libc.so.6"));
+        }
+    }
+    let help = anyfn(&["help"]);
+    assert!(help.status.success() && text(&help.stdout).contains("inspect"));
+    assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
+}

@@ -1,0 +1,197 @@
+//! The image of a library: what the dynamic loader will map, as the program headers say.
+//!
+//! Everything behind the headers is named by its address in memory. [`Image`] turns addresses into bytes of the file
+//! and says what an address may be used for; whatever reaches beyond is damage.
+
+use std::borrow::ToOwned;
+use std::format;
+use std::string::String;
+use std::vec::Vec;
+
+use object::elf::{self, FileHeader64, ProgramHeader64};
+use object::pod::Pod;
+use object::read::ReadRef;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{LittleEndian as LE, elf as e};
+
+use super::broken;
+
+/// No address space is larger; a library that claims more is damaged.
+const SPAN_MAX: u64 = 1 << 40;
+/// No library is linked to be there.
+const ADDRESS_MAX: u64 = 1 << 56;
+/// Program headers of a library are about ten.
+const SEGMENTS_MAX: usize = 512;
+
+/// One range that is mapped.
+#[derive(Clone, Copy)]
+struct Load {
+    address: u64,
+    memory: u64,
+    offset: u64,
+    file: u64,
+    flags: u32,
+}
+
+impl Load {
+    fn holds(&self, address: u64, size: u64, available: u64) -> bool {
+        address >= self.address && size <= available && address - self.address <= available - size
+    }
+}
+
+/// What the file puts into memory.
+pub(super) struct Image<R> {
+    data: R,
+    loads: Vec<Load>,
+    /// Address and size of the dynamic section.
+    pub(super) dynamic: (u64, u64),
+    /// Size of the thread-local storage.
+    pub(super) thread_local: u64,
+    /// Whether the library asks for an executable stack.
+    pub(super) executable_stack: bool,
+}
+
+impl<'d, R: ReadRef<'d>> Image<R> {
+    /// Checks the program headers of a file of `len` bytes.
+    pub(super) fn new(header: &FileHeader64<LE>, data: R, len: u64) -> Result<Image<R>, String> {
+        let segments = header.program_headers(LE, data).map_err(broken)?;
+        if segments.len() > SEGMENTS_MAX {
+            return Err(format!("the file is damaged: it has {} program headers", segments.len()));
+        }
+        let mut image =
+            Image { data, loads: Vec::new(), dynamic: (0, 0), thread_local: 0, executable_stack: false };
+        for (index, segment) in segments.iter().enumerate() {
+            image.segment(index, segment, len)?;
+        }
+        if image.loads.is_empty() {
+            return Err("the file is damaged: nothing in it is to be loaded (no PT_LOAD)".to_owned());
+        }
+        let (address, size) = image.dynamic;
+        if size == 0 {
+            return Err("the file is damaged: it has no dynamic section, so it is no shared library".to_owned());
+        }
+        let unwind = segments.iter().find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME);
+        if unwind.is_some_and(|table| !image.is_in_memory(table.p_vaddr(LE), table.p_memsz(LE))) {
+            return Err("the file is damaged: its table for unwinding is not in what is loaded".to_owned());
+        }
+        if !image.is_in_memory(address, size) {
+            return Err("the file is damaged: its dynamic section is not in what is loaded".to_owned());
+        }
+        Ok(image)
+    }
+
+    fn segment(&mut self, index: usize, segment: &ProgramHeader64<LE>, len: u64) -> Result<(), String> {
+        let damaged = |what: &str| Err(format!("the file is damaged: program header {index} {what}"));
+        let (offset, file) = (segment.p_offset(LE), segment.p_filesz(LE));
+        let (address, memory) = (segment.p_vaddr(LE), segment.p_memsz(LE));
+        match segment.p_type(LE) {
+            elf::PT_LOAD => {
+                if file > memory {
+                    return damaged("has more bytes in the file than in memory");
+                }
+                if segment.p_flags(LE) & e::PF_R == 0
+                    || segment.p_flags(LE) & !(e::PF_R | e::PF_W | e::PF_X) != 0
+                {
+                    return damaged("cannot be read once it is loaded");
+                }
+                let align = segment.p_align(LE);
+                if align > 1 && (!align.is_power_of_two() || (address ^ offset) & (align - 1) != 0) {
+                    return damaged("does not keep to its own alignment");
+                }
+                if file < memory && segment.p_flags(LE) & e::PF_W == 0 {
+                    return damaged("has fewer bytes in the file than in memory, but is not to be written to");
+                }
+                if self.loads.last().is_some_and(|last| file > 0 && offset < last.offset + last.file) {
+                    return damaged("uses bytes of the file that the one before it uses");
+                }
+                if offset.checked_add(file).is_none_or(|end| end > len) {
+                    return Err(format!(
+                        "the file is cut off: program header {index} goes beyond its {len} bytes"
+                    ));
+                }
+                let Some(end) = address.checked_add(memory) else {
+                    return damaged("has a size that overflows");
+                };
+                let first = self.loads.first().map_or(address, |load| load.address);
+                if self.loads.last().is_some_and(|last| address < last.address + last.memory) {
+                    return damaged("overlaps the one before it, or is out of order");
+                }
+                // The second keeps sums of addresses from overflowing further on.
+                if end - first > SPAN_MAX || end > ADDRESS_MAX {
+                    return damaged("asks for more memory than any machine has");
+                }
+                self.loads.push(Load { address, memory, offset, file, flags: segment.p_flags(LE) });
+            }
+            elf::PT_DYNAMIC => {
+                if self.dynamic.1 != 0 {
+                    return damaged("is a second dynamic section");
+                }
+                if file == 0 || memory < file {
+                    return damaged("is an empty dynamic section");
+                }
+                self.dynamic = (address, file);
+            }
+            elf::PT_TLS => {
+                let align = segment.p_align(LE);
+                if file > memory || memory > SPAN_MAX || align > 1 && !align.is_power_of_two() {
+                    return damaged("describes thread-local storage that cannot be");
+                }
+                self.thread_local = memory;
+            }
+            elf::PT_GNU_STACK => self.executable_stack = segment.p_flags(LE) & elf::PF_X != 0,
+            elf::PT_GNU_RELRO if memory > 0 => {
+                let end = address.checked_add(memory);
+                // The end may be rounded up to a page.
+                let covers = |load: &&Load| {
+                    let page = (load.address + load.memory).next_multiple_of(0x1_0000);
+                    address >= load.address && end.is_some_and(|end| end <= page)
+                };
+                if self.loads.iter().find(covers).is_none() {
+                    return damaged("protects memory that is not loaded");
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file that are at `address` in memory, `size` of them.
+    pub(super) fn bytes(&self, address: u64, size: u64, what: &str) -> Result<&'d [u8], String> {
+        let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
+        let found =
+            load.and_then(|load| self.data.read_bytes_at(load.offset + (address - load.address), size).ok());
+        found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of what is loaded"))
+    }
+
+    /// Entries of a table at `address`.
+    pub(super) fn table<T: Pod>(&self, address: u64, count: u64, what: &str) -> Result<&'d [T], String> {
+        let size = count.checked_mul(size_of::<T>() as u64);
+        let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
+        match object::pod::slice_from_bytes(bytes, count as usize) {
+            Ok((table, _)) => Ok(table),
+            Err(()) => Err(format!("the file is damaged: its {what} are not aligned")),
+        }
+    }
+
+    /// Everything from `address` to the end of the range in the file that it is in.
+    pub(super) fn rest(&self, address: u64, what: &str) -> Result<&'d [u8], String> {
+        let load = self.loads.iter().find(|load| load.holds(address, 0, load.file));
+        let size = load.map_or(0, |load| load.file - (address - load.address));
+        self.bytes(address, size, what)
+    }
+
+    /// Whether all of these addresses are mapped.
+    pub(super) fn is_in_memory(&self, address: u64, size: u64) -> bool {
+        self.loads.iter().any(|load| load.holds(address, size, load.memory))
+    }
+
+    /// Whether the address is one of code.
+    pub(super) fn is_code(&self, address: u64) -> bool {
+        self.loads.iter().any(|load| load.flags & e::PF_X != 0 && load.holds(address, 1, load.memory))
+    }
+
+    /// Whether the addresses may be written to while the library is loaded.
+    pub(super) fn is_writable(&self, address: u64, size: u64) -> bool {
+        self.loads.iter().any(|load| load.flags & e::PF_W != 0 && load.holds(address, size, load.memory))
+    }
+}
