@@ -71,7 +71,7 @@ const ALL_PYTHON: &[&str] = &[
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 /// Runs where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: &str = "bindings/python/tests/test_process.py";
+const BESIDE_PEER: &str = "bindings/python/tests/test_beside.py";
 
 /// `./x build`
 pub(crate) fn build() -> Vec<Step> {

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,20 +25,40 @@ def call():
 
 @pytest.fixture
 def run_python():
-    """Runs a program in a fresh interpreter; its output, and that it ended well."""
+    """Runs a program in a fresh interpreter: its output. Checks how it ended, and what it wrote to its stderr if told."""
 
-    def run(program, timeout=60, code=0):
+    def run(program, timeout=60, code=0, stderr=None, options=(), env=()):
         done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", program],
+            [sys.executable, "-X", "faulthandler", *options, "-c", program],
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path), **dict(env)},
         )
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert stderr is None or done.stderr == stderr, done.stderr
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def compile_c(tmp_path_factory):
+    """Compiles a C file of this folder to a shared library, each time to another file."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    here = Path(__file__).resolve().parent
+    root = Path(os.environ.get("ANYFN_ROOT", here.parents[2]))
+
+    def compile_file(name):
+        library = tmp_path_factory.mktemp(name) / f"{name}.so"
+        include = root / "bindings/c/include"
+        command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-I", include]
+        subprocess.run([*command, here / f"{name}.c", "-o", library], check=True)
+        return library
+
+    return compile_file
 
 
 def memory_kib():

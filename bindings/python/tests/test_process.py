@@ -1,244 +1,430 @@
-"""The process around: imports, the end of the interpreter, forks, other runtimes."""
+"""The life of the process: how it ends, signals, forks.
 
-import importlib.util
-import shutil
-import subprocess
-from pathlib import Path
+What is promised at the end of the interpreter: nothing crashes, and the exit code is the program's. A thread that
+returns from native code, or calls back into Python, after the end has begun waits for ever (or gets an error, if it
+asks later): the process ends under it.
 
-import anyfn
-import anyfn.testing
-import pytest
-
-PACKAGE = Path(anyfn.__file__).parent
-
-
-def test_import_does_nothing_else(run_python):
-    run_python("""
-import signal, sys, threading
-before = {s: signal.getsignal(s) for s in signal.valid_signals()}
-loaded = set(sys.modules)
-import anyfn
-assert not {"numpy", "ctypes", "typing", "asyncio"} & (set(sys.modules) - loaded)
-assert anyfn.get_global_func("ffi.ArraySize")
-anyfn.convert(object())
-anyfn.convert(lambda: 1)()
-assert "numpy" not in sys.modules and "ctypes" not in sys.modules
-assert {s: signal.getsignal(s) for s in signal.valid_signals()} == before
-assert threading.active_count() == 1
-""")
-
-
-def test_no_handler_or_thread_natively(run_python):
-    run_python("""
-def status(key):
-    return [line for line in open("/proc/self/status") if line.startswith(key)]
-before = status("SigCgt"), status("Threads")
-import anyfn
-assert (status("SigCgt"), status("Threads")) == before
-""")
-
-
-def test_numpy_imported_later(run_python):
-    run_python("""
-import anyfn, anyfn.testing
-assert anyfn.testing.echo(1.5) == 1.5
-anyfn.testing.echo(object())
-import numpy as np
-assert anyfn.testing.tensor_sum(np.ones(3, np.float32)) == 3.0
-""")
-
-
-@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm")
-def test_the_extension_shows_and_takes_no_symbol_of_the_abi():
-    symbols = subprocess.run(
-        ["nm", "-D", PACKAGE / "_core.abi3.so"], capture_output=True, text=True, check=True
-    ).stdout
-    assert "PyInit__core" in symbols
-    assert "TVMFFI" not in symbols
-
-
-NO_PEER = importlib.util.find_spec("tvm_ffi") is None
-
-BESIDE = """
-import numpy as np
-ours, theirs = anyfn.convert(lambda x: x), tvm_ffi.convert(lambda x: x)
-text = "a text of some length"
-assert ours(text) == theirs(text) == text
-assert theirs(lambda: ours(1))() == ours(lambda: theirs(1))() == 1
-array = np.arange(3, dtype=np.float32)
-assert anyfn.from_dlpack(tvm_ffi.from_dlpack(array)).data_ptr == array.ctypes.data
-assert tvm_ffi.from_dlpack(anyfn.from_dlpack(array)).shape == (3,)
-assert ours([1, 2])[1] == theirs([1, 2])[1] == 2
-for get in (anyfn.get_global_func, tvm_ffi.get_global_func):
-    try:
-        get("nothing.here")
-    except ValueError as error:
-        assert "nothing.here" in str(error)
-    else:
-        raise AssertionError
+What is promised of forks: in the child all works, as long as the parent forked from Python code. Threads do not exist
+in the child, as for any program.
 """
 
+import sys
 
-@pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed")
-@pytest.mark.parametrize("first", ["anyfn", "tvm_ffi"])
-def test_beside_another_runtime_of_the_same_abi(run_python, first):
-    second = {"anyfn": "tvm_ffi", "tvm_ffi": "anyfn"}[first]
-    run_python(f"import {first}\nimport {second}\n{BESIDE}")
+import pytest
+
+START = "import anyfn, anyfn.testing, os, sys\n"
+
+ENDS = {
+    "a callback that native code keeps": "anyfn.testing.keep(lambda: 1)",
+    "a registered function": "anyfn.register_func('test.held', lambda: 1)",
+    "functions, containers and tensors in globals": """
+import numpy as np
+f, g = anyfn.convert(lambda x: x), anyfn.get_global_func('testing.echo')
+items = anyfn.convert([1, f, {'key': [g, object()]}])
+tensor = anyfn.testing.echo(anyfn.from_dlpack(np.ones(3)))
+module = anyfn.testing._module
+""",
+    "a cycle through native code": "x = anyfn.convert([1, lambda: x])",
+    "the package in a native object": "anyfn.keep_this = anyfn.convert(anyfn)",
+    "__del__ that calls": """
+class A:
+    def __del__(self): anyfn.testing.apply(lambda: 1)
+a = A(); a.self = a
+b = anyfn.convert([A()])
+""",
+    "an object kept natively whose __del__ calls": """
+class A:
+    def __del__(self): anyfn.testing.apply(lambda: 1)
+anyfn.testing.keep(A().__init__)
+""",
+    "atexit": "import atexit; atexit.register(lambda: anyfn.testing.apply(print, 'at exit'))",
+    "atexit that lets go": "import atexit; anyfn.testing.keep(lambda: 1); atexit.register(anyfn.testing.drop_kept)",
+    "a native error that is held": "try: anyfn.testing.raise_error('ValueError', 'x')\nexcept ValueError as e: kept = e",
+    "an error of a callback that is held": """
+def f(): raise KeyError(1)
+try: anyfn.testing.apply(f)
+except KeyError as e: kept = e
+""",
+    "a native error that was raised on": """
+def f():
+    try: anyfn.testing.raise_error('ValueError', 'x')
+    except ValueError as error: raise RuntimeError('y') from error
+try: anyfn.testing.apply(f)
+except RuntimeError as e: kept = e
+""",
+    "sys.modules cleared": "import sys; sys.modules.clear()",
+    "names deleted": "del anyfn.testing, anyfn._core, anyfn._setup",
+    "hooks for tracing": """
+import sys
+sys.setprofile(lambda *args: None)
+sys.settrace(lambda *args: None)
+assert anyfn.testing.apply(lambda: anyfn.testing.apply(lambda: 1)) == 1
+""",
+}
+
+# A thread of each kind is alive when the interpreter ends.
+THREADS = {
+    "calls all the time": "f = anyfn.get_global_func('testing.apply')\ndef work():\n while True: f(lambda: 1)",
+    "is called on other threads": "def work():\n while True: anyfn.testing.apply_on_thread(int)",
+    "is in a callback": "def work():\n anyfn.testing.apply(lambda: time.sleep(60))",
+    "is in a callback on another thread": "def work():\n anyfn.testing.apply_on_thread(time.sleep, 60)",
+    "computes in a callback": "def loop():\n while True: pass\ndef work():\n anyfn.testing.apply(loop)",
+    "is in native code": "def work():\n native.wait(60_000)",
+    "returns from native code later": "def work():\n native.wait(300 + len(threading.enumerate()))",
+    "calls back later": "def work():\n native.wait_and_call(300, int)",
+    "raises all the time": """
+def work():
+    while True:
+        try: anyfn.testing.raise_error('ValueError', 'x')
+        except ValueError: pass
+""",
+    "is raised through all the time": """
+def fail(): raise KeyError('key')
+def work():
+    while True:
+        try: anyfn.testing.apply(fail)
+        except KeyError: pass
+""",
+    "passes objects with __del__": """
+class A:
+    def __del__(self): time.sleep(0)
+def work():
+    while True: anyfn.testing.apply(lambda a: A(), A())
+""",
+    "passes containers": """
+class Index:
+    def __index__(self): time.sleep(0); return 1
+def work():
+    while True: anyfn.testing.echo([Index(), {'key': [lambda: 1, 2.5, Index()]}])
+""",
+    "collects garbage": """
+import gc
+gc.set_threshold(1)
+class A:
+    def __init__(self): self.me = self
+    def __del__(self): time.sleep(0)
+def work():
+    while True: anyfn.testing.apply(lambda x: [A(), x], {'a': [A()]})
+""",
+}
 
 
-@pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed")
-def test_libraries_beside_another_runtime(run_python):
-    # One that is loaded before the other runtime works on.
-    run_python(
-        "import anyfn, anyfn.testing\nimport tvm_ffi\n" + BESIDE + "assert anyfn.testing.echo(text) == text\n"
+@pytest.fixture(scope="session")
+def native(compile_c):
+    """Program text that loads `process.c` as `native`."""
+    return f"native = anyfn.load_module({str(compile_c('process'))!r})\n"
+
+
+@pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
+def test_the_end_of_the_interpreter(run_python, program):
+    out = run_python(START + program, stderr="")
+    assert out == ("at exit\n" if "at exit" in program else "")
+    # The same where the program ends by an exception, by an exit code, and at once.
+    indented = "\n".join(" " + line for line in program.splitlines())
+    run_python(START + program + "\n1 / 0", code=1)
+    run_python(START + f"if 1:\n{indented}\nraise SystemExit(3)", code=3, stderr="")
+    run_python(START + program + "\nos._exit(4)", code=4, stderr="")
+
+
+@pytest.mark.parametrize("program", THREADS.values(), ids=THREADS)
+def test_the_end_with_threads_alive(run_python, native, program):
+    threads = (
+        START
+        + native
+        + "import threading, time\n"
+        + program
+        + "\nfor _ in range(3): threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.1)\n"
     )
-    # One that is loaded later would be bound to the other runtime: that is refused.
-    out = run_python("""
-import tvm_ffi
-import anyfn
+    # In the middle of whatever they do: more than once. The last one gives late threads time to meet the end.
+    for end in ("", "raise SystemExit(0)", "import atexit; atexit.register(time.sleep, 0.05)"):
+        run_python(threads + end, stderr="")
+    slow = "class Slow:\n def __del__(self, sleep=time.sleep): sleep(0.4)\nslow = Slow(); slow.me = slow"
+    run_python(threads + slow, stderr="")
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os; os._exit(5)"])
+def test_native_threads_that_call_until_the_process_ends(run_python, native, end):
+    program = "import time\ndef f(): return [1, 'text']\nnative.call_forever_on_threads(f, 3)\ntime.sleep(0.1)\n"
+    run_python(START + native + program + end, code=5 if end else 0, stderr="")
+
+
+def test_calls_after_the_end(run_python, native):
+    out = run_python(
+        START + native + "native.hold(lambda: print('never'))\nnative.hold(len)\nnative.call_held_at_the_end()",
+        stderr="",
+    )
+    lines = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert lines == ["RuntimeError: cannot call a Python function: the interpreter has ended"] * 2
+
+
+def test_releases_after_the_end(run_python, native):
+    run_python(
+        START
+        + native
+        + """
+import numpy as np
+class A:
+    def __del__(self): print("never")
+try: anyfn.testing.apply(lambda: 1 / 0)
+except ZeroDivisionError as e: native.hold(e)
+for x in (A(), lambda: 1, [A(), A().__str__], {'a': A()}, anyfn.from_dlpack(np.ones(3)), np.ones(3), 'a long text of bytes'):
+    native.hold(x)
+del x
+native.release_held_at_the_end()
+""",
+        stderr="",
+    )
+
+
+def test_exit_inside_a_callback(run_python, native):
+    run_python(START + "anyfn.testing.apply(lambda: exit(7))", code=7, stderr="")
+    run_python(START + "import sys\nanyfn.testing.apply_on_thread(lambda: sys.exit(7))", code=7, stderr="")
+    run_python(START + "import os\nanyfn.testing.apply(lambda: os._exit(7))", code=7, stderr="")
+    run_python(START + "import os\nanyfn.testing.apply_on_thread(lambda: os._exit(7))", code=7, stderr="")
+    run_python(START + native + "import sys\nnative.wait_and_call(1, lambda: sys.exit('said'))", code=1, stderr="said\n")
+
+
+INTERRUPTED = """
+import os, signal, threading
+def interrupt(): os.kill(os.getpid(), signal.SIGINT)
 try:
-    import anyfn.testing
-except RuntimeError as error:
-    print(error)
-""")
-    assert "libanyfn_testing.so" in out and "libtvm_ffi.so" in out
+    {body}
+except KeyboardInterrupt:
+    print("interrupted")
+assert anyfn.testing.apply(lambda: 1) == 1
+"""
 
 
 @pytest.mark.parametrize(
-    "program",
+    "body",
     [
-        # A callback held by native code for ever.
-        "anyfn.register_func('test.held', lambda: 1)",
-        "anyfn.testing.keep(lambda: 1)",
-        # Objects in cycles and in module globals, released while the interpreter ends.
-        "x = anyfn.convert([1, lambda: x])",
-        "anyfn.keep_this = anyfn.convert(anyfn)",
-        "class A:\n def __del__(self): anyfn.testing.apply(lambda: 1)\na = A(); a.self = a",
-        # A thread that calls all the time.
-        "import threading\nf = anyfn.get_global_func('testing.apply')\n"
-        "def work():\n while True: f(lambda: 1)\n"
-        "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
-        "import time; time.sleep(0.2)",
-        # A thread inside a call that does not hold the lock, and one that calls back.
-        "import threading, time\n"
-        "threading.Thread(target=lambda: anyfn.testing.apply_on_thread(time.sleep, 0.3), daemon=True).start()\n"
-        "time.sleep(0.1)",
-        "import threading, time\n"
-        "def spin():\n while True: anyfn.testing.apply_on_thread(int)\n"
-        "for _ in range(3): threading.Thread(target=spin, daemon=True).start()\n"
-        "time.sleep(0.2)",
-        "import atexit; atexit.register(lambda: anyfn.testing.apply(print, 'at exit'))",
-        # Exceptions that are still held.
-        "try: anyfn.testing.raise_error('ValueError', 'x')\nexcept ValueError as e: kept = e",
-        "import sys\ndef f(): raise KeyError(1)\ntry: anyfn.testing.apply(f)\nexcept KeyError as e: kept = e",
-        "import sys; sys.modules.clear()",
+        # Inside a callback.
+        "anyfn.testing.apply(lambda: (interrupt(), [None for _ in iter(int, 1)]))",
+        "native.wait_and_call(0, lambda: (interrupt(), [None for _ in iter(int, 1)]))",
+        # Inside native code that asks for signals, with and without the lock.
+        "threading.Timer(0.2, interrupt).start(); native.wait_for_signal()",
+        "f = native.wait_for_signal; f.releases_gil = False; interrupt(); f()",
+        # After native code that does not ask.
+        "threading.Timer(0.1, interrupt).start(); native.wait(300); [None for _ in iter(int, 1)]",
     ],
 )
-def test_the_end_of_the_interpreter(run_python, program):
-    for _ in range(3):
-        run_python("import anyfn, anyfn.testing\n" + program)
+def test_interrupt(run_python, native, body):
+    assert run_python(START + native + INTERRUPTED.format(body=body), stderr="") == "interrupted\n"
 
 
-def test_exit_inside_a_callback(run_python):
-    run_python("import anyfn, anyfn.testing\nanyfn.testing.apply(lambda: exit(7))", code=7)
-
-
-def test_interrupt_inside_a_callback(run_python):
-    out = run_python("""
-import anyfn, anyfn.testing, os, signal
-def callback():
-    os.kill(os.getpid(), signal.SIGINT)
-    while True: pass
+def test_a_signal_handler_that_returns(run_python, native):
+    # Native code that asks for signals runs the handler and goes on.
+    out = run_python(
+        START
+        + native
+        + """
+import os, signal, threading
+def handler(*args):
+    print("handled", anyfn.testing.apply(lambda: 1))
+    if handler.last: raise TimeoutError("enough")
+    handler.last = True
+handler.last = False
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
 try:
-    anyfn.testing.apply(callback)
+    native.wait_for_signal()
+except TimeoutError as error:
+    print(error)
+signal.setitimer(signal.ITIMER_REAL, 0)
+""",
+        stderr="",
+    )
+    assert out == "handled 1\nhandled 1\nenough\n"
+
+
+def test_only_the_main_thread_handles_signals(run_python, native):
+    out = run_python(
+        START
+        + native
+        + """
+import os, signal, threading, time
+done = []
+def work():
+    try: native.wait_for_signal()
+    except RuntimeError as error: done.append(str(error))
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
 except KeyboardInterrupt:
-    print("interrupted")
-""")
-    assert out == "interrupted\n"
+    print("interrupted", done)
+""",
+        stderr="",
+    )
+    assert out == "interrupted []\n"
+
+
+def test_uncaught_interrupt(run_python):
+    # The exit of a program that Ctrl-C ended: by the signal itself.
+    out = run_python(
+        START + "import os, signal, sys\nsys.stderr = sys.stdout\n"
+        "anyfn.testing.apply(lambda: (os.kill(os.getpid(), signal.SIGINT), [None for _ in iter(int, 1)]))",
+        code=-2,
+    )
+    assert "KeyboardInterrupt" in out
+
+
+def test_faulthandler_stays(run_python):
+    # The handler that the program has installed is the one that runs.
+    run_python(
+        "import faulthandler; faulthandler.enable()\n" + START + "assert faulthandler.is_enabled()\n"
+        "def handlers():\n return [line for line in open('/proc/self/status') if line.startswith('SigCgt')]\n"
+        "before = handlers(); faulthandler.disable(); assert handlers() != before; faulthandler.enable()\n"
+        "assert handlers() == before",
+        stderr="",
+    )
 
 
 def test_fork(run_python):
-    run_python("""
-import anyfn, anyfn.testing, os
+    run_python(
+        START
+        + """
+import os, threading
+def exit_code(pid): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 anyfn.testing.keep(lambda x: x + 1)
-pid = os.fork()
-assert anyfn.testing.call_kept(1) == 2
-assert anyfn.testing.apply_on_thread(lambda: 3) == 3
-anyfn.register_func("test.after_fork", lambda: 1)
-if pid == 0:
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-""")
+anyfn.register_func("test.before_fork", lambda: 1)
+items = anyfn.convert([1, "a long text of bytes", lambda: 2])
+for _ in range(2):
+    pid = os.fork()
+    assert anyfn.testing.call_kept(1) == 2
+    assert anyfn.testing.apply_on_thread(lambda: 3) == 3
+    assert anyfn.get_global_func("test.before_fork")() == 1
+    anyfn.register_func("test.after_fork", lambda: 1, override=True)
+    assert "test.after_fork" in anyfn.list_global_func_names()
+    assert items[2]() == 2
+    try: anyfn.testing.raise_error("ValueError", "x")
+    except ValueError: pass
+    if pid != 0:
+        assert exit_code(pid) == 0
+# The grandchild ends as a whole interpreter, like its parents.
+""",
+        stderr="",
+    )
 
 
-def test_sub_interpreters_are_refused(run_python):
-    run_python("""
-try:
-    import _xxsubinterpreters as interpreters
-except ImportError:
-    try:
-        import _interpreters as interpreters
-    except ImportError:
-        raise SystemExit(0)
-import anyfn, sys
-path = list(sys.path)
-made = interpreters.create()
-program = '''
-import sys
-sys.path[:] = {path!r}
-try:
-    import anyfn
-except ImportError as error:
-    assert "interpreter" in str(error), error
-else:
-    raise AssertionError("imported")
-'''.replace("{path!r}", repr(path))
-result = interpreters.run_string(made, program)
-assert result is None, result
-""")
+def test_fork_in_a_callback(run_python):
+    run_python(
+        START
+        + """
+import os
+pid = anyfn.testing.apply(os.fork)
+assert anyfn.testing.apply(lambda: 1) == 1
+if pid != 0: assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+""",
+        stderr="",
+    )
 
 
-def test_a_missing_or_wrong_runtime_is_named(run_python, tmp_path):
-    package = tmp_path / "anyfn"
-    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "lib"))
-    program = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-try:
-    import anyfn
-except ImportError as error:
-    print(error)
+def test_fork_while_threads_call(run_python):
+    # From Python code: the lock keeps threads out of the parts of the runtime that a child needs whole.
+    run_python(
+        START
+        + """
+import os, signal, threading, time, warnings
+warnings.simplefilter("ignore")
+stop = False
+def call():
+    while not stop: anyfn.testing.apply(lambda: anyfn.convert([1, 2]))
+def register(i=[0]):
+    while not stop:
+        i[0] += 1
+        anyfn.register_func(f"test.busy_{i[0] % 100}", lambda: 1, override=True)
+        anyfn.testing.keep(lambda: 1)
+def on_thread():
+    while not stop: anyfn.testing.apply_on_thread(int)
+threads = [threading.Thread(target=f) for f in (call, register, on_thread)]
+for thread in threads: thread.start()
+children = []
+for i in range(20):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(20)
+        anyfn.register_func("test.child", lambda: i)
+        assert anyfn.get_global_func("test.child")() == i
+        assert anyfn.testing.apply(lambda: 1) == 1 and anyfn.convert([1, [2]])[1][0] == 2
+        assert anyfn.testing.apply_on_thread(lambda: 3) == 3
+        os._exit(0)
+    children.append(pid)
+    time.sleep(0.005)
+codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+stop = True
+for thread in threads: thread.join()
+assert codes == [0] * 20, codes
+""",
+        stderr="",
+    )
+
+
+MULTIPROCESSING = """
+import multiprocessing, sys
+import anyfn, anyfn.testing
+
+@anyfn.register_func("test.square", override=True)
+def square(x): return x * x
+
+def work(x):
+    return anyfn.get_global_func("test.square")(x) + anyfn.testing.apply(lambda: 1)
+
+def child(queue):
+    anyfn.testing.keep(lambda: 1)
+    queue.put(work(5))
+
+if __name__ == "__main__":
+    anyfn.testing.keep(lambda: 1)
+    context = multiprocessing.get_context(sys.argv[1])
+    with context.Pool(2) as pool:
+        assert pool.map(work, range(4)) == [1, 2, 5, 10]
+        pool.close()
+        pool.join()
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    assert queue.get(timeout=60) == 26
+    process.join(60)
+    assert process.exitcode == 0
+    print("done")
 """
-    assert f"cannot load the runtime {package}/lib/libanyfn.so" in run_python(program)
-    (package / "lib").mkdir()
-    shutil.copyfile(anyfn.testing._LIBRARY, package / "lib" / "libanyfn.so")
-    assert "libanyfn.so" in run_python(program)
 
 
-def test_a_second_copy_of_the_runtime_is_refused(run_python, tmp_path):
-    shutil.copytree(PACKAGE, tmp_path / "anyfn", ignore=shutil.ignore_patterns("__pycache__"))
-    out = run_python(f"""
-import anyfn, sys
-for name in [name for name in sys.modules if name.startswith("anyfn")]:
-    del sys.modules[name]
-sys.path.insert(0, {str(tmp_path)!r})
-try:
-    import anyfn as second
-except ImportError as error:
-    print(error)
-""")
-    assert str(PACKAGE / "lib" / "libanyfn.so") in out
-    assert str(tmp_path / "anyfn" / "lib" / "libanyfn.so") in out
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(run_python, tmp_path, method):
+    # These start the program again from its file.
+    (tmp_path / "program.py").write_text(MULTIPROCESSING)
+    out = run_python(
+        f"import sys, subprocess\n"
+        f"done = subprocess.run([sys.executable, {str(tmp_path / 'program.py')!r}, {method!r}], timeout=50)\n"
+        "sys.exit(done.returncode)",
+        stderr="",
+    )
+    assert out == "done\n"
 
 
-def test_imported_again(run_python):
-    run_python("""
-import anyfn, sys
-f = anyfn.register_func("test.twice", lambda: 1)
-for name in [name for name in sys.modules if name.startswith("anyfn")]:
-    del sys.modules[name]
-import anyfn as again
-assert again.get_global_func("test.twice")() == 1
-assert f() == 1
-assert again.convert([1])[0] == 1
-""")
+@pytest.mark.parametrize(
+    "options, env",
+    [(["-X", "dev"], {}), (["-W", "error"], {}), ([], {"PYTHONMALLOC": "debug"}), (["-X", "tracemalloc"], {}), (["-OO"], {})],
+    ids=["dev", "warnings", "malloc", "tracemalloc", "optimised"],
+)
+def test_modes_of_the_interpreter(run_python, options, env):
+    program = "\n".join(ENDS[name] for name in ("functions, containers and tensors in globals", "__del__ that calls"))
+    loop = "\nfor _ in range(100): anyfn.testing.apply(lambda *args: [*args, 1], 1, 'text', b'b', [1, {'a': 2}], None)"
+    run_python(START + program + loop, options=options, env=env, stderr="")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["-X dev", "-W error", "PYTHONMALLOC=debug"])
+def test_all_tests_in_other_modes(mode):
+    import os
+    import subprocess
+    from pathlib import Path
+
+    name, _, value = mode.partition("=")
+    options, env = ([], {name: value}) if value else (mode.split(), {})
+    command = [sys.executable, *options, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", Path(__file__).parent]
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:]
