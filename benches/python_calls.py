@@ -1,83 +1,247 @@
-"""Costs of calls from Python, one ``name=nanoseconds`` line per row: ``python_calls.py anyfn|tvm_ffi``.
+"""Measures the Python rows for one contender: ``python_calls.py anyfn|peer|nanobind|pyo3 FOLDER [ROW...]``.
 
-The same rows run with either runtime, so that ``run.py`` can pair them. Both use the functions of their own testing
-library: ``testing.nop``, ``testing.echo``, ``testing.apply``.
+FOLDER holds the libraries that ``extensions.py`` has built. Prints ``name=nanoseconds`` per row, or ``name!reason`` when
+the contender should have the row and has not.
 """
 
+import asyncio
+import os
+import subprocess
 import sys
+import threading
+import time
 import timeit
 
 import numpy as np
 
+from rows import PYTHON_SECTIONS, SECTIONS
 
-def load(which):
-    if which == "anyfn":
-        import anyfn
-        import anyfn.testing  # noqa: F401  (registers the sample functions)
-
-        return anyfn, anyfn.get_global_func, anyfn.convert
-    import tvm_ffi
-
-    tvm_ffi.get_global_func("testing.nop")
-    return tvm_ffi, tvm_ffi.get_global_func, tvm_ffi.convert
+# Each row runs this long, this often.
+SLICE_S, REPEATS = 0.004, 6
 
 
-def row(name, statement, names):
-    timer = timeit.Timer(statement, globals=names)
-    count = 64
-    while timer.timeit(count) < 0.01:
-        count *= 2
-    best = min(timer.repeat(repeat=9, number=count)) / count
-    empty = min(timeit.Timer("pass").repeat(repeat=5, number=count)) / count
-    print(f"{name}={(best - empty) * 1e9:.1f}")
+def common():
+    """Values and functions of Python that all contenders are called with."""
+
+    def fail(*args):
+        raise ValueError("told so")
+
+    return dict(
+        text="x" * 64, text_1mb="x" * 2**20, data=b"12345678", data_1mb=b"x" * 2**20, list_10=list(range(10)),
+        list_1000=list(range(1000)), dict_4={"a": 1, "b": 2, "c": 3, "d": 4},
+        dict_1000={f"key {i}": i for i in range(1000)}, nested=[[1, 2, 3], {"a": [4.0, None]}, "text"],
+        range_100=range(100), a=np.zeros(4, np.float32), b=np.zeros(4, np.float32), c=np.zeros(4, np.float32),
+        py0=lambda: None, callback=lambda *args: None, callback_any=lambda *args: None, callback_0=lambda: None,
+        callback_1=lambda x: x, callback_3=lambda a, b, c: None, callback_text=lambda text: None, fail=fail,
+        numpy_from_dlpack=np.from_dlpack, four_threads=four_threads,
+    )  # fmt: skip
 
 
-def main(which):
-    module, get, convert = load(which)
-    nop, echo, apply = get("testing.nop"), get("testing.echo"), get("testing.apply")
-    arrays = [np.zeros(4, np.float32) for _ in range(3)]
-    failing = convert(fail)
-    names = dict(
-        nop=nop, echo=echo, apply=apply, get=get, convert=convert, a=arrays[0], b=arrays[1], c=arrays[2],
-        text="x" * 64, data=b"12345678", callback=lambda *x: None, packed=convert(lambda *x: None), failing=failing,
-        raising=convert(fail), catch=catch, py=lambda *x: None, obj=nop,
+def runtime(m, folder, ours):
+    """What the two runtimes have in common, each by its own means."""
+    get, convert = m.get_global_func, m.convert
+    names = {}
+    for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
+        names[name] = lambda: get("testing.nop")
+    for name in "echo_int echo_float echo_str echo_bytes".split():
+        names[name] = lambda: get("testing.echo")
+    loop = "testing.call_n_with" if ours else "bench.call_n"
+    for name in "loop1 loop3 loop_str loop_arrays".split():
+        names[name] = lambda: get(loop)
+
+    def kernels():
+        names["module"] = module = m.load_module(os.path.join(folder, "kernels.so"))
+        return module
+
+    array = list(range(100))
+    names.update(
+        get=lambda: get,
+        convert=lambda: convert,
+        nop=lambda: get("testing.nop"),
+        nop_callable=lambda: get("testing.nop"),
+        echo=lambda: get("testing.echo"),
+        apply=lambda: get("testing.apply"),
+        packed_any=lambda: convert(lambda *args: None),
+        loop0=lambda: get("testing.call_n" if ours else "bench.call_n"),
+        add3=lambda: get("testing.add3_i64" if ours else "bench.add3"),
+        concat=lambda: get("testing.concat" if ours else "bench.concat"),
+        raise_error=lambda: get("testing.raise_error" if ours else "testing.test_raise_error"),
+        add=lambda: kernels()["add"],
+        library_loop=lambda: kernels()["call_n"],
+        Array=lambda: m.Array,
+        List=lambda: m.List,
+        array=lambda: convert(array),
+        array_str=lambda: convert(["a str that is kept on the heap"] * 100),
+        items=lambda: m.List(array),
+        map_int=lambda: convert({i: i for i in array}),
+        map_str=lambda: convert({f"key {i}": i for i in array}),
+        dictionary=lambda: m.Dict({i: i for i in array}),
+        from_dlpack=lambda: m.from_dlpack,
     )
-    row("py_to_py_0", "py()", names)
-    row("call_0", "nop()", names)
-    row("call_1_int", "nop(1)", names)
-    row("call_3_ints", "nop(1, 2, 3)", names)
-    row("call_8_ints", "nop(1, 2, 3, 4, 5, 6, 7, 8)", names)
-    row("call_mixed", "nop(1, 2.0, True, None)", names)
-    row("call_str_short", "nop('short')", names)
-    row("call_str_64", "nop(text)", names)
-    row("call_bytes_8", "nop(data)", names)
-    row("call_3_numpy", "nop(a, b, c)", names)
-    row("call_1_object", "nop(obj)", names)
-    row("call_python_callable", "nop(callback)", names)
-    row("echo_int", "echo(1)", names)
-    row("echo_str_64", "echo(text)", names)
-    row("get_global_func", "get('testing.nop')", names)
-    row("convert_callable", "convert(callback)", names)
-    row("apply_callback", "apply(packed, 1)", names)
-    row("native_error_caught", "catch(raise_native)", dict(names, raise_native=native_error(get, which)))
-    row("python_error_through_native", "catch(lambda: apply(raising))", names)
+    for name in "ta tb tc".split():
+        names[name] = lambda: m.from_dlpack(np.zeros(4, np.float32))
+    return names
 
 
-def fail(*args):
-    raise ValueError("told so")
+def anyfn(folder):
+    import anyfn
+    import anyfn.testing
+
+    nop = anyfn.get_global_func("testing.nop")
+
+    def python_pair():
+        raise NotImplementedError("types are not yet defined in Python")
+
+    return dict(
+        runtime(anyfn, folder, True),
+        add3_by_name=lambda: anyfn.get_global_func("testing.add3_i64"),
+        IntPair=lambda: anyfn.testing.IntPair,
+        pair=lambda: anyfn.testing.IntPair(1, 2),
+        mutable=lambda: anyfn.testing.IntPair(1, 2),
+        PythonPair=python_pair,
+        async_calls=lambda: async_calls(lambda loop: nop.call_async(1)),
+        import_time=lambda: import_time("anyfn"),
+    )
 
 
-def catch(function):
-    try:
-        function()
-    except Exception:
-        pass
+def peer(folder):
+    import tvm_ffi
+    import tvm_ffi.testing
+    from tvm_ffi.utils import kwargs_wrapper
+
+    tvm_ffi.load_module(os.path.join(folder, "peer_functions.so"))
+    nop = tvm_ffi.get_global_func("testing.nop")
+
+    def python_pair():
+        @tvm_ffi.dataclasses.py_class("bench.PythonPair")
+        class PythonPair(tvm_ffi.Object):
+            a: int
+            b: int
+
+        return PythonPair
+
+    return dict(
+        runtime(tvm_ffi, folder, False),
+        add3_by_name=lambda: kwargs_wrapper.make_kwargs_wrapper(tvm_ffi.get_global_func("bench.add3"), ["a", "b", "c"]),
+        IntPair=lambda: tvm_ffi.testing.TestIntPair,
+        pair=lambda: tvm_ffi.testing.TestIntPair(1, 2),
+        # The fields of TestIntPair are read-only.
+        mutable=lambda: tvm_ffi.testing.create_object("testing.TestObjectBase", v_i64=1),
+        row_object_field_set=lambda: "mutable.v_i64 = 1",
+        PythonPair=python_pair,
+        async_calls=lambda: async_calls(lambda loop: loop.run_in_executor(None, nop, 1)),
+        import_time=lambda: import_time("tvm_ffi"),
+    )
 
 
-def native_error(get, which):
-    function = get("testing.raise_error" if which == "anyfn" else "testing.test_raise_error")
-    return lambda: function("ValueError", "told so")
+def extension(module, folder):
+    """An extension module: it has the names that the rows use."""
+    sys.path.insert(0, folder)
+    m = __import__(module)
+    names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
+    return dict(
+        names,
+        add3_by_name=lambda: m.add3,
+        pair=lambda: m.IntPair(1, 2),
+        mutable=lambda: m.IntPair(1, 2),
+        import_time=lambda: import_time(module, folder),
+    )
+
+
+CONTENDERS = {
+    "anyfn": anyfn,
+    "peer": peer,
+    "nanobind": lambda folder: extension("bench_nanobind", folder),
+    "pyo3": lambda folder: extension("bench_pyo3", folder),
+}
+
+
+def four_threads(function, count):
+    """Nanoseconds per call when four threads call at once."""
+    ready = threading.Barrier(5)
+
+    def work():
+        ready.wait()
+        for _ in range(count):
+            function(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    start = time.perf_counter_ns()
+    for thread in threads:
+        thread.join()
+    return (time.perf_counter_ns() - start) / count
+
+
+def async_calls(start_call):
+    """A measure of awaiting calls, one after the other, on an event loop."""
+
+    async def calls(count):
+        loop = asyncio.get_running_loop()
+        await start_call(loop)
+        start = time.perf_counter_ns()
+        for _ in range(count):
+            await start_call(loop)
+        return (time.perf_counter_ns() - start) / count
+
+    return lambda count: asyncio.run(calls(count))
+
+
+def import_time(module, folder=""):
+    """A measure of importing a module in a fresh interpreter that has NumPy loaded."""
+    program = (
+        "import numpy, sys, time; sys.path.insert(0, sys.argv[2]); start = time.perf_counter_ns();"
+        "__import__(sys.argv[1]); print(time.perf_counter_ns() - start)"
+    )
+    return lambda: float(subprocess.check_output([sys.executable, "-c", program, module, folder]))
+
+
+def measure(row, names):
+    """Nanoseconds of a row."""
+    # A contender may have its own text for a row.
+    statement = names.get(f"row_{row.name}", row.statement)
+    if statement.startswith("="):
+        return direct(statement[1:], names)
+    timer = timeit.Timer(statement, row.setup, globals=names)
+    count = 1
+    while timer.timeit(count) < SLICE_S:
+        count *= 2
+    best = min(timer.repeat(REPEATS, count))
+    empty = min(timeit.repeat("pass", repeat=REPEATS, number=count))
+    return (best - empty) / count * 1e9 / row.per
+
+
+def direct(expression, names):
+    """Evaluates an expression that gives nanoseconds, for as many calls `{n}` as take a slice of time."""
+    count = 64
+    if "{n}" in expression:
+        while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:
+            count *= 2
+    return min(eval(expression.format(n=count), names) for _ in range(REPEATS))
+
+
+def main(contender, folder, *only):
+    names, why = common(), {}
+    for name, make in CONTENDERS[contender](folder).items():
+        try:
+            names[name] = make()
+        except Exception as error:
+            why[name] = f"{type(error).__name__}: {error}"
+    expected = contender in ("anyfn", "peer")
+    for row in (row for section in PYTHON_SECTIONS for row in SECTIONS[section]):
+        if only and row.name not in only:
+            continue
+        try:
+            print(f"{row.name}={measure(row, names):.2f}", flush=True)
+        except Exception as error:
+            missing = isinstance(error, NameError)
+            if missing and not expected:
+                continue
+            reason = why.get(getattr(error, "name", None)) if missing else None
+            print(f"{row.name}!{reason or f'{type(error).__name__}: {error}'}".replace("\n", " "), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,181 +1,181 @@
-"""Runs all benches beside the peer and writes ``docs/benchmarks.md``.
+"""Runs all benches beside the peer and writes ``docs/benchmarks.json``, and from it the table and the chart.
 
 Called by ``./x bench`` with what it has built::
 
-    run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --peer-python PYTHON --work DIR [--rounds N]
+    run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
+           [--peer-python PYTHON] [--bench-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
-Without a peer the rows are measured alone and the table says so.
+A contender that is not there is left out, and the reason is printed and written. ``--only`` prints some Python rows and
+writes nothing.
 """
 
 import argparse
 import datetime
+import json
 import os
 import platform
+import shutil
 import subprocess
-import sys
+import time
 from pathlib import Path
 
+import extensions
+import instructions
+import report
+from rows import PYTHON_SECTIONS, SECTIONS
+
 ROOT = Path(__file__).resolve().parent.parent
-
-# Row -> largest allowed ratio of ours to the peer's (design budgets); None: reported only.
-BUDGETS = {
-    "C through function pointers": {
-        "c_call_3_ints": 1.0,
-        "c_get_global": 0.3,
-        "c_string_small": None,
-        "c_string_heap": None,
-        "c_inc_dec_ref": None,
-        "c_type_info": None,
-        "c_type_index": None,
-        "c_raise_and_take": 0.05,
-    },
-    "Rust beside the peer's C++": {
-        "call_nop_0": None,
-        "call_nop_3_ints": None,
-        "call_typed_add3": None,
-        "raise_and_catch": 0.05,
-        "registry_get": 0.3,
-        "string_small": None,
-        "string_heap": None,
-        "array_push_1000_per_item": None,
-        "array_iterate_per_item": None,
-        "array_get": None,
-        "list_append_1000_per_item": None,
-        "map_insert_int_1000_per_item": None,
-        "dict_insert_int_1000_per_item": None,
-        "map_small_get_int": None,
-        "map_get_int": None,
-        "map_get_str_heap": None,
-        "map_get_str_small": None,
-    },
-    "Python": {
-        "py_to_py_0": None,
-        "call_0": 0.4,
-        "call_1_int": 0.4,
-        "call_3_ints": 0.4,
-        "call_8_ints": 0.4,
-        "call_mixed": None,
-        "call_str_short": None,
-        "call_str_64": None,
-        "call_bytes_8": None,
-        "call_3_numpy": 0.25,
-        "call_1_object": None,
-        "call_python_callable": None,
-        "echo_int": None,
-        "echo_str_64": 0.25,
-        "get_global_func": None,
-        "convert_callable": None,
-        "apply_callback": 0.7,
-        "native_error_caught": 0.05,
-        "python_error_through_native": 0.05,
-    },
-}
+C, RUST = list(SECTIONS)[:2]
+IN_PYTHON = "Python"
 
 
-def rows(command, **environment):
-    """Runs a bench program and reads its ``name=value`` lines."""
-    env = dict(os.environ, **environment)
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stderr}")
-    pairs = (line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
-    return {name: float(value) for name, value in pairs}
+class Bench:
+    """What has been built, and what has been found so far."""
 
+    def __init__(self, options):
+        self.options = options
+        self.work = Path(options.work).resolve()
+        self.work.mkdir(parents=True, exist_ok=True)
+        # Section or IN_PYTHON -> contender -> command and environment.
+        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}}
+        self.pythons = {}
+        self.missing = {}
+        # Section or IN_PYTHON -> row -> contender -> least nanoseconds.
+        self.found = {part: {} for part in self.commands}
 
-def compiled(work, name, command):
-    binary = work / name
-    subprocess.run([*command, "-o", str(binary)], check=True)
-    return binary
-
-
-def pairs(options, work):
-    """Per section: how to run ours and the peer's (None where it cannot be had)."""
-    abi = compiled(work, "abi", ["cc", "-O2", f"-I{ROOT}/bindings/c/include", str(ROOT / "benches/abi.c"), "-ldl"])
-    ours = {
-        "C through function pointers": lambda: rows([abi, options.library]),
-        "Rust beside the peer's C++": lambda: rows([options.native]),
-        "Python": lambda: rows(
-            [options.python, ROOT / "benches/python_calls.py", "anyfn"], PYTHONPATH=str(options.package)
-        ),
-    }
-    if not options.peer_python:
-        return ours, dict.fromkeys(ours)
-    where = "import tvm_ffi, os; print(os.path.dirname(tvm_ffi.__file__))"
-    package = Path(subprocess.check_output([options.peer_python, "-c", where], text=True).strip())
-    library = package / "lib/libtvm_ffi.so"
-    includes = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include"]
-    native = compiled(
-        work,
-        "peer_native",
-        ["c++", "-O3", "-std=c++17", *includes, str(ROOT / "benches/peer_native.cc"), str(library),
-         f"-Wl,-rpath,{package}/lib"],
-    )
-    return ours, {
-        "C through function pointers": lambda: rows([abi, library]),
-        "Rust beside the peer's C++": lambda: rows([native]),
-        "Python": lambda: rows([options.peer_python, ROOT / "benches/python_calls.py", "tvm_ffi"]),
-    }
-
-
-def measure(options, work):
-    ours, peers = pairs(options, work)
-    least = {section: ({}, {}) for section in BUDGETS}
-    for number in range(options.rounds):
-        for section in BUDGETS:
-            for side, run in enumerate((ours[section], peers[section])):
-                if run is None:
-                    continue
-                for name, value in run().items():
-                    known = least[section][side]
-                    known[name] = min(value, known.get(name, float("inf")))
-        print(f"round {number + 1} of {options.rounds} done", flush=True)
-    return least
-
-
-def table(section, ours, peer):
-    lines = [f"## {section}", "", "| row | anyfn ns | peer ns | ratio | budget | |", "|---|---:|---:|---:|---:|---|"]
-    for name, budget in BUDGETS[section].items():
-        if name not in ours:
-            lines.append(f"| {name} | missing | | | | |")
-            continue
-        beside = peer.get(name)
-        ratio = ours[name] / beside if beside else None
-        verdict = "" if budget is None or ratio is None else ("met" if ratio <= budget else "**missed**")
-        show = lambda x, form: "" if x is None else format(x, form)  # noqa: E731
-        lines.append(
-            f"| {name} | {ours[name]:.1f} | {show(beside, '.1f')} | {show(ratio, '.2f')} | {show(budget, '.2f')} |"
-            f" {verdict} |"
+    def build(self):
+        """Builds everything that can be built."""
+        options, work = self.options, self.work
+        extensions.run(
+            ["cc", "-O2", f"-I{ROOT}/bindings/c/include", ROOT / "benches/abi.c", "-o", work / "abi", "-ldl"]
         )
-    return lines + [""]
+        extensions.kernels(work)
+        self.commands[C]["anyfn"] = [work / "abi", options.library]
+        self.commands[RUST]["anyfn"] = [options.native]
+        self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
+        self.attempt("peer", options.peer_python, self.build_peer)
+        for who in ("nanobind", "pyo3"):
+            self.attempt(who, options.bench_python, getattr(extensions, who), self.add_python)
+
+    def build_peer(self, python, work):
+        library = extensions.peer(python, work)
+        self.commands[C]["peer"] = [work / "abi", library]
+        self.commands[RUST]["peer"] = [work / "peer_native"]
+        self.add_python("peer", python)
+
+    def attempt(self, who, python, build, then=None):
+        """Builds what a contender needs, or notes why it is left out."""
+        try:
+            if not python:
+                raise extensions.Unavailable("its Python environment is not set up")
+            build(python, self.work)
+            if then:
+                then(who, python)
+        except extensions.Unavailable as reason:
+            self.missing[who] = str(reason)
+            print(f"{who} is left out: {reason}", flush=True)
+
+    def add_python(self, who, python, **environment):
+        self.pythons[who] = (python, environment)
+        self.commands[IN_PYTHON][who] = [python, ROOT / "benches/python_calls.py", who, self.work, *self.options.only]
+
+    def round(self):
+        """Measures every row once."""
+        for section, commands in self.commands.items():
+            if self.options.only and section != IN_PYTHON:
+                continue
+            for who, command in commands.items():
+                environment = self.pythons[who][1] if section == IN_PYTHON else {}
+                for line in extensions.run(command, **environment).splitlines():
+                    self.keep(section, who, line)
+
+    def keep(self, section, who, line):
+        """Takes in a line of a bench program: `name=nanoseconds`, or `name!reason`."""
+        name, equals, value = line.partition("=")
+        if equals and name.isidentifier():
+            known = self.found[section].setdefault(name, {})
+            known[who] = min(float(value), known.get(who, float("inf")))
+        elif "!" in line:
+            name, _, reason = line.partition("!")
+            self.missing[f"{name}, {who}"] = reason
+
+    def sections(self):
+        """What has been found, by section."""
+        found = {}
+        for section, rows in SECTIONS.items():
+            part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else section]
+            found[section] = {row.name: part[row.name] for row in rows if row.name in part}
+        return found
+
+    def instructions(self):
+        """Instruction counts of some rows."""
+        if shutil.which("valgrind") is None:
+            self.missing["instructions"] = "no valgrind"
+            return {}
+        pythons = {who: self.pythons[who] for who in ("anyfn", "peer") if who in self.pythons}
+        try:
+            return instructions.count(pythons, self.work)
+        except extensions.Unavailable as reason:
+            self.missing["instructions"] = str(reason)
+            return {}
 
 
-def main():
+def machine():
+    """Kind of processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
+    return f"{platform.machine()} ({name})" if name else platform.machine()
+
+
+def parse():
     parser = argparse.ArgumentParser()
     for name in ("--library", "--native", "--python", "--package", "--work"):
         parser.add_argument(name, required=True)
     parser.add_argument("--peer-python")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", default=str(ROOT / "docs/benchmarks.md"))
+    parser.add_argument("--bench-python")
+    parser.add_argument("--rounds", type=int, default=5, help="how many rounds at least")
+    parser.add_argument("--seconds", type=float, default=200, help="how long to go on with further rounds")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--output", type=Path, default=report.DOCS)
     options = parser.parse_args()
-    work = Path(options.work)
-    work.mkdir(parents=True, exist_ok=True)
-    least = measure(options, work)
+    for name in ("library", "native", "python", "package", "peer_python", "bench_python"):
+        if getattr(options, name):
+            # Not resolved: the Python of an environment is a link to the one that it was made with.
+            setattr(options, name, os.path.abspath(getattr(options, name)))
+    return options
+
+
+def main():
+    options = parse()
+    bench = Bench(options)
+    bench.build()
+    rounds, start = 0, time.monotonic()
+    while rounds < options.rounds or time.monotonic() - start < options.seconds:
+        bench.round()
+        rounds += 1
+        print(f"round {rounds} done after {time.monotonic() - start:.0f} s", flush=True)
+    if options.only:
+        print(json.dumps(bench.found[IN_PYTHON], indent=1))
+        return
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-    lines = [
-        "# Benchmarks",
-        "",
-        "Made by `./x bench`. Rounds of anyfn and of the peer (`apache-tvm-ffi` 0.1.15.post2) alternate; each figure is the",
-        f"minimum of {options.rounds} rounds, in nanoseconds. Read the ratios: the machine is shared and noisy.",
-        "",
-        f"{datetime.date.today()}, commit {commit.strip() or 'unknown'}, {platform.machine()}, "
-        f"Python {platform.python_version()}.",
-        "",
-    ]
-    for section in BUDGETS:
-        lines += table(section, *least[section])
-    text = "\n".join(lines)
-    Path(options.output).write_text(text)
-    print(text)
+    data = {
+        "date": str(datetime.date.today()),
+        "commit": commit.strip() or "unknown",
+        "machine": machine(),
+        "python": extensions.ask(options.python, "sys.version.split()[0]"),
+        "rounds": rounds,
+        "versions": extensions.versions(options),
+        "sections": bench.sections(),
+        "instructions": bench.instructions(),
+        "missing": bench.missing,
+    }
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "benchmarks.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    report.write(options.output)
+    print((options.output / "benchmarks.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ pub(crate) fn demo() -> Result<()> {
         .run()
 }
 
-/// Runs the benchmarks, beside the peer's where it is installed.
+/// Runs the benchmarks, beside the peer's and other binding generators' where they are installed.
 pub(crate) fn bench() -> Result<()> {
     let release = paths::release_dir();
     let python = paths::python().ok_or("no Python environment")?;
@@ -69,6 +69,9 @@ pub(crate) fn bench() -> Result<()> {
         .arg(work_dir("bench")?);
     if let Some(peer) = paths::peer_python() {
         cmd = cmd.arg("--peer-python").arg(peer);
+    }
+    if let Some(python) = paths::bench_python() {
+        cmd = cmd.arg("--bench-python").arg(python);
     }
     cmd.run()
 }

@@ -52,3 +52,9 @@ pub(crate) fn versioned_python(version: &str) -> Option<PathBuf> {
     let python = root().join(format!(".x/venv-{version}/bin/python"));
     python.is_file().then_some(python)
 }
+
+/// The Python environment of the benchmarks, with nanobind; `./x bench` sets it up.
+pub(crate) fn bench_python() -> Option<PathBuf> {
+    let python = root().join(".x/venv-bench/bin/python");
+    python.is_file().then_some(python)
+}

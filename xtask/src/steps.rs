@@ -113,6 +113,9 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("python tests", |run| python::pytest(run, "bindings/python/tests", &[CORPUS_IN_PYTHON]))
             .needs("bindings/python/tests")
             .skip_if(python::unavailable),
+        Step::new("benchmark report", |run| python::pytest(run, "benches", &[]))
+            .needs("benches/test_report.py")
+            .skip_if(python::unavailable),
         Step::new("python tests beside the peer", |run| {
             python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, BESIDE_PEER)
         })

@@ -1,0 +1,72 @@
+"""The bar chart: costs of the rows that have a label, on a logarithmic scale, as SVG."""
+
+import math
+from html import escape
+
+from rows import CONTENDERS, PYTHON_SECTIONS, SECTIONS
+
+COLOURS = {"anyfn": "#e4572e", "peer": "#6c8ebf", "nanobind": "#8fb996", "pyo3": "#b8a1cf"}
+LEFT, WIDTH, RIGHT, BAR, GAP, TOP = 220, 560, 90, 11, 12, 76
+# The text changes with the theme of the reader; the bars can be told apart on either.
+STYLE = """text { font: 12px system-ui, sans-serif; fill: #24292f }
+.small { font-size: 10px; fill: #57606a } .title { font-size: 15px; font-weight: 600 }
+.own { font-weight: 600; fill: #24292f } .grid { stroke: #8c959f; stroke-opacity: 0.3 }
+@media (prefers-color-scheme: dark) { text, .own { fill: #e6edf3 } .small { fill: #9198a1 } }"""
+
+
+def duration(ns):
+    """A duration as people read it, with two or three digits."""
+    for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
+        if ns < 1000 * size or unit == "ms":
+            return f"{ns / size:.{0 if ns >= 100 * size or size == 1 else 1}f} {unit}"
+
+
+def rows_of(sections):
+    """Label, and nanoseconds per contender, of each row that has both."""
+    for section in PYTHON_SECTIONS:
+        for row in SECTIONS[section]:
+            values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}
+            values = {who: ns for who, ns in values.items() if ns is not None and ns > 0}
+            if row.label and values:
+                yield row.label, values
+
+
+def chart(data):
+    """The chart of the data that `run.py` has written."""
+    rows = list(rows_of(data["sections"]))
+    every = [ns for _, values in rows for ns in values.values()] or [1, 10]
+    low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))
+    high = max(high, low + 1)
+
+    def x_of(ns):
+        return LEFT + WIDTH * (math.log10(ns) - low) / (high - low)
+
+    out, y = [], TOP
+    for label, values in rows:
+        middle = y + len(values) * BAR / 2 + 4
+        out.append(f'<text x="{LEFT - 10}" y="{middle:.1f}" text-anchor="end">{escape(label)}</text>')
+        for who, ns in values.items():
+            end = x_of(ns)
+            title = f"<title>{escape(CONTENDERS[who])}: {duration(ns)}</title>"
+            width = max(end - LEFT, 1)
+            out.append(
+                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR - 1}" fill="{COLOURS[who]}">{title}</rect>'
+            )
+            kind = "small own" if who == "anyfn" else "small"
+            out.append(f'<text class="{kind}" x="{LEFT + width + 4:.1f}" y="{y + BAR - 2}">{duration(ns)}</text>')
+            y += BAR
+        y += GAP
+    head = [f'<text class="title" x="10" y="22">What calls from and to Python cost (less is better)</text>']
+    x = LEFT
+    for who, name in CONTENDERS.items():
+        if any(who in values for _, values in rows):
+            head.append(f'<rect x="{x}" y="36" width="11" height="11" fill="{COLOURS[who]}"/>')
+            head.append(f'<text x="{x + 16}" y="46">{escape(name)}</text>')
+            x += 120
+    for power in range(low, high + 1):
+        x = x_of(10**power)
+        head.append(f'<line class="grid" x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{y - GAP + 4}"/>')
+        head.append(f'<text class="small" x="{x:.1f}" y="{TOP - 12}" text-anchor="middle">{duration(10**power)}</text>')
+    size = f'width="{LEFT + WIDTH + RIGHT}" height="{y}" viewBox="0 0 {LEFT + WIDTH + RIGHT} {y}"'
+    start = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">', f"<style>{STYLE}</style>"]
+    return "\n".join([*start, *head, *out, "</svg>"]) + "\n"

@@ -1,0 +1,83 @@
+"""Builds what the Python rows are measured with: libraries, and extension modules of other binding generators."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+class Unavailable(Exception):
+    """Why something cannot be built here."""
+
+
+def run(command, **environment):
+    """Runs a command; what it wrote is in the exception when it fails."""
+    done = subprocess.run(
+        list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+        raise Unavailable(f"{Path(command[0]).name}: {next((x for x in lines if 'error' in x), lines[-1]).strip()}")
+    return done.stdout
+
+
+def ask(python, expression, imports="sys"):
+    """The value of an expression in another Python."""
+    return run([python, "-c", f"import {imports}; print({expression})"]).strip()
+
+
+def kernels(work):
+    """The C library that either runtime loads."""
+    include = f"-I{ROOT}/bindings/c/include"
+    run(["cc", "-O3", "-shared", "-fPIC", include, HERE / "kernels.c", "-o", work / "kernels.so"])
+
+
+def peer(python, work):
+    """The peer's C++: the program beside `src/native.rs`, and the functions that its testing library lacks."""
+    package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
+    library = package / "lib/libtvm_ffi.so"
+    flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
+    run(["c++", "-O3", "-std=c++17", HERE / "peer_native.cc", *flags, "-o", work / "peer_native"])
+    functions = [HERE / "peer_functions.cc", *flags, "-o", work / "peer_functions.so"]
+    run(["c++", "-O3", "-std=c++17", "-shared", "-fPIC", *functions])
+    return library
+
+
+def nanobind(python, work):
+    """The extension made with nanobind, with the compiler flags of its build system."""
+    package = Path(ask(python, "nanobind.__file__", "nanobind")).parent
+    includes = [ask(python, "sysconfig.get_path('include')", "sysconfig"), package / "include"]
+    includes.append(package / "ext/robin_map/include")
+    suffix = ask(python, "sysconfig.get_config_var('EXT_SUFFIX')", "sysconfig")
+    flags = "-std=c++17 -O3 -DNDEBUG -shared -fPIC -fvisibility=hidden -fno-strict-aliasing -fno-stack-protector"
+    run(
+        ["c++", *flags.split(), "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"]
+        + [f"-I{path}" for path in includes]
+        + [package / "src/nb_combined.cpp", HERE / "nanobind_functions.cc", "-o", work / f"bench_nanobind{suffix}"]
+    )
+
+
+def pyo3(python, work):
+    """The extension made with PyO3."""
+    target = work / "pyo3"
+    run(
+        ["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "pyo3/Cargo.toml"],
+        PYO3_PYTHON=str(python),
+        CARGO_TARGET_DIR=str(target),
+    )
+    shutil.copyfile(target / "release/libbench_pyo3.so", work / "bench_pyo3.so")
+
+
+def versions(options):
+    """Version of each contender."""
+    found = {}
+    if options.peer_python:
+        found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")
+    if options.bench_python:
+        found["nanobind"] = ask(options.bench_python, "nanobind.__version__", "nanobind")
+    lock = (HERE / "pyo3/Cargo.lock").read_text().split('name = "pyo3"\nversion = "')
+    found["pyo3"] = lock[1].split('"')[0]
+    return found

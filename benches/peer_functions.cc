@@ -1,0 +1,27 @@
+// What the testing library of anyfn has and the peer's has not, in the peer's C++. Built by run.py against the PyPI
+// package and loaded into Python; the functions register when the library is loaded.
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/tvm_ffi.h>
+
+#include <chrono>
+
+namespace ffi = tvm::ffi;
+
+// Nanoseconds per call of f with the arguments behind n, called n times.
+static void CallN(ffi::PackedArgs args, ffi::Any* result) {
+  auto f = args[0].cast<ffi::Function>();
+  auto n = args[1].cast<int64_t>();
+  ffi::PackedArgs rest = args.Slice(2);
+  ffi::Any value;
+  auto start = std::chrono::steady_clock::now();
+  for (int64_t i = 0; i < n; ++i) f.CallPacked(rest, &value);
+  std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
+  *result = took.count() / static_cast<double>(n);
+}
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  tvm::ffi::reflection::GlobalDef()
+      .def("bench.add3", [](int64_t a, int64_t b, int64_t c) { return a + b + c; })
+      .def("bench.concat", [](ffi::String a, ffi::String b) { return a + b; })
+      .def_packed("bench.call_n", CallN);
+}

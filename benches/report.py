@@ -1,0 +1,100 @@
+"""Writes ``docs/benchmarks.md`` and ``docs/benchmarks.svg`` from ``docs/benchmarks.json``: ``report.py [FOLDER]``."""
+
+import json
+import sys
+from pathlib import Path
+
+from chart import chart
+from rows import CONTENDERS, PYTHON_SECTIONS, SECTIONS
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def number(x):
+    """Nanoseconds with the digits that mean something."""
+    return "" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.1f}"
+
+
+def verdict(row, ours, ratio):
+    """Budget of a row in words, and whether it is met."""
+    if row.limit_ns is not None:
+        return f"{row.limit_ns / 1e6:.0f} ms", "met" if ours <= row.limit_ns else "**missed**"
+    if row.budget is None:
+        return "", ""
+    met = "" if ratio is None else "met" if ratio <= row.budget else "**missed**"
+    return f"{row.budget:.2f}", met
+
+
+def table(section, data):
+    """Lines of the table of a section."""
+    others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
+    heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
+    lines = [f"## {section}", "", f"| {' | '.join(heads)} |", "|---" + "|---:" * 4 + "|---" + "|---:" * len(others) + "|"]
+    for row in SECTIONS[section]:
+        found = data["sections"].get(section, {}).get(row.name, {})
+        ours, peer = found.get("anyfn"), found.get("peer")
+        ratio = ours / peer if ours is not None and peer else None
+        budget, met = verdict(row, ours, ratio) if ours is not None else ("", "missing")
+        cells = [row.name, number(ours), number(peer), "" if ratio is None else f"{ratio:.2f}", budget, met]
+        lines.append(f"| {' | '.join(cells + [number(found.get(who)) for who in others])} |")
+    return lines + [""]
+
+
+def instructions(data):
+    """Lines of the table of instruction counts, which do not depend on how busy the machine is."""
+    counts = data.get("instructions")
+    if not counts:
+        return []
+    lines = ["## Instructions", "", "Executed per call, as `valgrind` counts them, the loop included.", ""]
+    lines += ["| row | anyfn | peer | ratio |", "|---|---:|---:|---:|"]
+    for name, found in counts.items():
+        ours, peer = found.get("anyfn"), found.get("peer")
+        ratio = f"{ours / peer:.2f}" if ours and peer else ""
+        lines.append(f"| {name} | {ours or ''} | {peer or ''} | {ratio} |")
+    return lines + [""]
+
+
+def missing(data):
+    """Lines about rows and contenders that could not be measured."""
+    if not data["missing"]:
+        return []
+    return ["## Not measured", ""] + [f"- {what}: {why}" for what, why in sorted(data["missing"].items())] + [""]
+
+
+def markdown(data):
+    """The document."""
+    versions = data["versions"]
+    named = [f"{CONTENDERS[who]} {versions[who]}" for who in CONTENDERS if who in versions]
+    lines = [
+        "# Benchmarks",
+        "",
+        f"Made by `./x bench`. The peer is `apache-tvm-ffi` {versions.get('peer', '(not installed)')}. Rounds of all"
+        " contenders alternate, each",
+        f"in a process of its own; each figure is the minimum of {data['rounds']} rounds, in nanoseconds, with the cost of"
+        " the loop taken off.",
+        "Read the ratios: the machine is shared and noisy. A budget is the largest ratio to the peer that the design"
+        " allows. What a row",
+        "does is in `benches/rows.py`; nanobind and PyO3 run the same statements with functions of fixed types, without"
+        " a registry, an",
+        "ABI or dynamic types between caller and callee, so they show what a binding to one module costs.",
+        "",
+        f"{data['date']}, commit {data['commit']}, {data['machine']}, Python {data['python']}"
+        + (f"; {', '.join(named)}." if named else "."),
+        "",
+        "![What calls from and to Python cost](benchmarks.svg)",
+        "",
+    ]
+    for section in SECTIONS:
+        lines += table(section, data)
+    return "\n".join(lines + instructions(data) + missing(data)).rstrip("\n") + "\n"
+
+
+def write(folder):
+    """Writes both files from the data beside them."""
+    data = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
+    (folder / "benchmarks.md").write_text(markdown(data), encoding="utf-8")
+    (folder / "benchmarks.svg").write_text(chart(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS)

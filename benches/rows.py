@@ -1,0 +1,155 @@
+"""The rows of all benches: what is measured, and the budgets of the design.
+
+Rows of Python also say how: a statement whose names `python_calls.py` supplies for each contender, so that all of them
+run the same text.
+"""
+
+from typing import NamedTuple, Optional
+
+# Who is measured: key, and name in the tables. The first is compared with the second.
+CONTENDERS = {"anyfn": "anyfn", "peer": "tvm_ffi", "nanobind": "nanobind", "pyo3": "PyO3"}
+
+
+class Row(NamedTuple):
+    """One figure, in nanoseconds."""
+
+    name: str
+    # Timed in a loop by `timeit`, or when it begins with "=", an expression that gives the nanoseconds itself.
+    statement: Optional[str] = None
+    # Largest allowed ratio of ours to the peer's.
+    budget: Optional[float] = None
+    # Largest allowed figure of ours.
+    limit_ns: Optional[float] = None
+    # Items that the statement works on: the figure is for one.
+    per: int = 1
+    # Runs before each round of the statement.
+    setup: str = "pass"
+    # Its label in the chart; rows without one are not in it.
+    label: Optional[str] = None
+
+
+def _plain(names, **budgets):
+    return [Row(name, budget=budgets.get(name)) for name in names.split()]
+
+
+CATCH = "try: {}\nexcept ValueError: pass"
+
+SECTIONS = {
+    "C through function pointers": _plain(
+        "c_call_3_ints c_get_global c_string_small c_string_heap c_inc_dec_ref c_type_info c_type_index"
+        " c_raise_and_take",
+        c_call_3_ints=1.0,
+        c_get_global=0.3,
+        c_raise_and_take=0.05,
+    ),
+    "Rust beside the peer's C++": _plain(
+        "call_nop_0 call_nop_3_ints call_typed_add3 raise_and_catch registry_get string_small string_heap"
+        " array_push_1000_per_item array_iterate_per_item array_get list_append_1000_per_item"
+        " map_insert_int_1000_per_item dict_insert_int_1000_per_item map_small_get_int map_get_int map_get_str_heap"
+        " map_get_str_small",
+        raise_and_catch=0.05,
+        registry_get=0.3,
+    ),
+    "Python calls native functions": [
+        Row("py_to_py_0", "py0()"),
+        Row("call_0", "nop0()", 0.4, label="call, no argument"),
+        Row("call_1_int", "nop1(1)", 0.4),
+        Row("call_3_ints", "nop3(1, 2, 3)", 0.4, label="call, 3 ints"),
+        Row("call_8_ints", "nop8(1, 2, 3, 4, 5, 6, 7, 8)", 0.4),
+        Row("call_float", "nop_float(1.5)"),
+        Row("call_bool", "nop_bool(True)"),
+        Row("call_none", "nop(None)"),
+        Row("call_mixed", "nop(1, 2.0, True, None)"),
+        Row("call_str_short", "nop_str('short')"),
+        Row("call_str_64", "nop_str(text)"),
+        Row("call_str_1mb", "nop_str(text_1mb)"),
+        Row("call_bytes_8", "nop_bytes(data)"),
+        Row("call_bytes_1mb", "nop_bytes(data_1mb)"),
+        Row("call_tuple_4", "nop_list((1, 2, 3, 4))"),
+        Row("call_list_10", "nop_list(list_10)", label="call, list of 10 ints"),
+        Row("call_list_1000", "nop_list(list_1000)"),
+        Row("call_dict_4", "nop_dict(dict_4)", label="call, dict of 4"),
+        Row("call_dict_1000", "nop_dict(dict_1000)"),
+        Row("call_nested", "nop(nested)"),
+        Row("call_3_numpy", "nop_arrays(a, b, c)", 0.25, label="call, 3 NumPy arrays"),
+        Row("call_3_tensors", "nop_arrays(ta, tb, tc)", 0.5),
+        Row("call_1_object", "nop_object(pair)"),
+        Row("call_python_callable", "nop_callable(callback)"),
+        Row("call_keyword", "add3_by_name(a=1, b=2, c=3)", label="call by keyword, 3 ints"),
+        Row("typed_3_ints", "add3(1, 2, 3)"),
+        Row("typed_concat", "concat('abc', 'def')"),
+        Row("compiled_3_numpy", "add(a, b, c)", 0.3, label="compiled kernel, 3 NumPy arrays"),
+        Row("compiled_3_tensors", "add(ta, tb, tc)"),
+    ],
+    "Python gets values back": [
+        Row("echo_int", "echo_int(1)"),
+        Row("echo_float", "echo_float(1.5)"),
+        Row("echo_none", "echo(None)"),
+        Row("echo_str_short", "echo_str('short')"),
+        Row("echo_str_64", "echo_str(text)", 0.25, label="echo, str of 64 bytes"),
+        Row("echo_str_1mb", "echo_str(text_1mb)"),
+        Row("echo_bytes_8", "echo_bytes(data)"),
+        Row("echo_bytes_1mb", "echo_bytes(data_1mb)"),
+        Row("echo_list_10", "echo(list_10)"),
+        Row("echo_dict_4", "echo(dict_4)"),
+        Row("echo_object", "echo(pair)"),
+        Row("echo_tensor", "echo(ta)"),
+        Row("echo_numpy", "echo(a)"),
+        Row("echo_function", "echo(nop)"),
+    ],
+    "Native code calls Python": [
+        Row("apply_callback", "apply(callback_any, 1)", 0.7),
+        Row("apply_converted", "apply(packed_any, 1)", 0.7),
+        Row("callback_0", "=loop0(callback_0, {n})", 0.7, label="callback, no argument"),
+        Row("callback_1_int", "=loop1(callback_1, {n}, 1)", 0.7),
+        Row("callback_3_ints", "=loop3(callback_3, {n}, 1, 2, 3)", 0.7, label="callback, 3 ints"),
+        Row("callback_str_64", "=loop_str(callback_text, {n}, text)", 0.7),
+        Row("callback_3_tensors", "=loop_arrays(callback_3, {n}, ta, tb, tc)", 0.7),
+        Row("callback_from_library_0", "=library_loop(callback_0, {n})"),
+        Row("callback_from_library_3_ints", "=library_loop(callback_3, {n}, 1, 2, 3)"),
+    ],
+    "Errors in Python": [
+        Row("py_error_caught", CATCH.format("fail()")),
+        Row("native_error_caught", CATCH.format("raise_error('ValueError', 'told so')"), 0.05,
+            label="native error, caught"),
+        Row("python_error_through_native", CATCH.format("apply(fail)"), 0.05,
+            label="Python error through native"),
+    ],
+    "Containers, tensors and objects in Python": [
+        Row("convert_list_10", "convert(list_10)"),
+        Row("convert_dict_4", "convert(dict_4)"),
+        Row("convert_callable", "convert(callback)"),
+        Row("array_construct_100", "Array(range_100)"),
+        Row("array_index", "array[50]", 0.1, label="Array index"),
+        Row("array_str_index", "array_str[50]"),
+        Row("array_iterate_per_item", "for _ in array: pass", 0.1, per=100, label="Array iterate, per item"),
+        Row("array_slice_10", "array[10:20]"),
+        Row("array_to_list_per_item", "list(array)", per=100),
+        Row("list_get", "items[50]"),
+        Row("list_set", "items[50] = 1"),
+        Row("list_append", "grown.append(1)", setup="grown = List([])"),
+        Row("map_int_lookup", "map_int[50]", 0.4),
+        Row("map_str_lookup", "map_str['key 50']", 0.4, label="Map lookup, str"),
+        Row("map_in", "50 in map_int"),
+        Row("map_items_per_item", "for _ in map_int.items(): pass", per=100),
+        Row("map_to_dict_per_item", "dict(map_int.items())", per=100),
+        Row("dict_get", "dictionary[50]"),
+        Row("dict_set", "dictionary[50] = 1"),
+        Row("tensor_from_numpy", "from_dlpack(a)"),
+        Row("numpy_from_tensor", "numpy_from_dlpack(ta)"),
+        Row("tensor_shape", "ta.shape"),
+        Row("object_construct", "IntPair(1, 2)", 0.2, label="construct a native object"),
+        Row("object_construct_python_defined", "PythonPair(1, 2)", 0.2),
+        Row("object_field_get", "pair.a"),
+        Row("object_field_set", "mutable.a = 1"),
+        Row("object_method", "pair.sum()"),
+        Row("get_global_func", "get('testing.nop')"),
+    ],
+    "Threads, async, import": [
+        Row("four_threads_per_call", "=four_threads(nop1, {n})"),
+        Row("async_call", "=async_calls(2000)"),
+        Row("import_over_numpy", "=import_time()", limit_ns=15e6, label="import, over NumPy"),
+    ],
+}
+# Sections that `python_calls.py` measures; the others are programs.
+PYTHON_SECTIONS = [name for name, rows in SECTIONS.items() if rows[0].statement]

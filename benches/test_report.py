@@ -1,0 +1,97 @@
+"""The report: from sample data, and that the committed files are what the committed data gives."""
+
+import json
+import shutil
+import xml.etree.ElementTree
+from pathlib import Path
+
+import chart
+import report
+import rows
+
+HERE = Path(__file__).resolve().parent
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def sample(**sections):
+    calls, errors = rows.PYTHON_SECTIONS[0], "Errors in Python"
+    return {
+        "date": "2026-01-02", "commit": "abc1234", "machine": "x86_64", "python": "3.11.7", "rounds": 5,
+        "versions": {"peer": "0.1.15", "nanobind": "3.1.0", "pyo3": "0.30.1"},
+        "sections": {
+            calls: {
+                "call_0": {"anyfn": 20.0, "peer": 100.0, "nanobind": 12.0, "pyo3": 16.0},
+                "call_3_ints": {"anyfn": 90.0, "peer": 100.0},
+                "call_3_numpy": {"anyfn": 50.0},
+            },
+            errors: {"native_error_caught": {"anyfn": 1200.0, "peer": 30000.0}},
+            "Threads, async, import": {"import_over_numpy": {"anyfn": 4.5e6, "peer": 57e6}},
+        },
+        "instructions": {"call_3_ints": {"anyfn": 600, "peer": 1900}},
+        "missing": {"pyo3": "cargo: no network"},
+    }  # fmt: skip
+
+
+def line_of(text, name):
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_budget_is_met_or_missed_by_the_ratio():
+    data = sample()
+    del data["instructions"]
+    text = report.markdown(data)
+    assert line_of(text, "call_0") == ["call_0", "20.0", "100.0", "0.20", "0.40", "met", "12.0", "16.0"]
+    assert line_of(text, "call_3_ints")[3:6] == ["0.90", "0.40", "**missed**"]
+    # Without the peer there is nothing to compare with, and nothing is claimed.
+    assert line_of(text, "call_3_numpy")[2:6] == ["", "", "0.25", ""]
+    assert line_of(text, "call_1_int")[1:6] == ["", "", "", "", "missing"]
+    assert line_of(text, "import_over_numpy")[4:6] == ["15 ms", "met"]
+
+
+def test_the_limit_of_a_duration_is_absolute():
+    data = sample()
+    data["sections"]["Threads, async, import"]["import_over_numpy"]["anyfn"] = 16e6
+    assert line_of(report.markdown(data), "import_over_numpy")[4:6] == ["15 ms", "**missed**"]
+
+
+def test_what_is_not_measured_is_said():
+    assert "- pyo3: cargo: no network" in report.markdown(sample())
+    assert "## Not measured" not in report.markdown(dict(sample(), missing={}))
+
+
+def test_the_chart_has_a_bar_for_each_figure_and_longer_ones_for_more():
+    root = xml.etree.ElementTree.fromstring(chart.chart(sample()))
+    bars = [bar for bar in root.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
+    assert len(bars) == 4 + 2 + 1 + 2 + 2
+    width = {bar.find(f"{SVG}title").text: float(bar.get("width")) for bar in bars}
+    assert width["anyfn: 20 ns"] < width["anyfn: 90 ns"] < width["anyfn: 1.2 µs"] < width["tvm_ffi: 57.0 ms"]
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert "call, 3 NumPy arrays" in texts and "PyO3" in texts
+    right = float(root.get("width"))
+    assert all(float(text.get("x")) < right for text in root.iter(f"{SVG}text"))
+
+
+def test_a_chart_of_nothing_is_still_one():
+    xml.etree.ElementTree.fromstring(chart.chart(dict(sample(), sections={})))
+
+
+def test_names_of_rows_and_labels_are_unique():
+    for sections in (rows.PYTHON_SECTIONS, list(rows.SECTIONS)[:1], list(rows.SECTIONS)[1:2]):
+        names = [row.name for section in sections for row in rows.SECTIONS[section]]
+        assert len(names) == len(set(names))
+    labels = [row.label for section in rows.PYTHON_SECTIONS for row in rows.SECTIONS[section] if row.label]
+    assert len(labels) == len(set(labels))
+
+
+def test_the_committed_report_is_what_the_committed_data_gives(tmp_path):
+    shutil.copy(report.DOCS / "benchmarks.json", tmp_path)
+    report.write(tmp_path)
+    for name in ("benchmarks.md", "benchmarks.svg"):
+        assert (tmp_path / name).read_bytes() == (report.DOCS / name).read_bytes(), f"run benches/report.py: {name}"
+
+
+def test_the_committed_data_has_no_row_that_does_not_exist():
+    data = json.loads((report.DOCS / "benchmarks.json").read_text(encoding="utf-8"))
+    for section, found in data["sections"].items():
+        assert set(found) <= {row.name for row in rows.SECTIONS[section]}
