@@ -198,7 +198,9 @@ pub(crate) fn soak() -> Vec<Step> {
             run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
         }),
         Step::new("damaged libraries", |run| {
-            run.cmd(cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"))
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"),
+            )
         }),
         // Half an hour; `ANYFN_FUZZ_SECONDS` says otherwise.
         Step::new("fuzzing the reader of libraries", |run| {
