@@ -6,6 +6,7 @@ use core::marker::PhantomData;
 
 use super::Value;
 use super::seq::{self, Seq};
+use super::slice::{Places, Slice};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
 /// Room that a new Array has.
@@ -96,6 +97,19 @@ impl<T> Array<T> {
     pub fn as_slice(&self) -> &[Any] {
         // SAFETY: an Array changes only by `&mut self`, and only if nobody else holds it.
         unsafe { seq::items_of(&self.object) }
+    }
+
+    /// The elements at the places of a slice, as a new Array.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn slice(&self, slice: Slice) -> Result<Array<T>> {
+        let items = self.as_slice();
+        Self::from_places(items, slice.places(items.len()))
+    }
+
+    fn from_places(items: &[Any], places: Places) -> Result<Array<T>> {
+        Self::from_values(places.map(|at| items[at].clone()))
     }
 
     /// Number of elements that fit without moving.
@@ -379,6 +393,41 @@ impl<T: IntoAny> From<alloc::vec::Vec<T>> for Array<T> {
 impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     fn from(values: &[T]) -> Self {
         values.iter().cloned().collect()
+    }
+}
+
+/// An Array that is being made: elements are added without asking who else holds it.
+pub struct ArrayBuilder {
+    array: Array,
+}
+
+impl ArrayBuilder {
+    /// Begins an Array with room for `capacity` elements.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn with_capacity(capacity: usize) -> Result<ArrayBuilder> {
+        Array::with_capacity(capacity).map(|array| ArrayBuilder { array })
+    }
+
+    /// Adds an element.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    #[inline]
+    pub fn push(&mut self, value: Any) -> Result<()> {
+        // SAFETY: nobody else knows the new object.
+        let mut seq = unsafe { seq::seq_of(&self.array.object) };
+        if seq.len() < seq.capacity() {
+            seq.push(value);
+            return Ok(());
+        }
+        self.array.push_any(value)
+    }
+
+    /// The finished Array.
+    pub fn finish(self) -> Array {
+        self.array
     }
 }
 

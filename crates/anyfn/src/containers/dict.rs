@@ -297,6 +297,67 @@ impl<K, V> Dict<K, V> {
         })
     }
 
+    /// The value of a key, which is set to `value` first if it is not there.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn get_or_set(&self, key: Any, value: Any) -> Result<Any> {
+        let held = key.clone();
+        let view = held.as_view();
+        let mut probe = Probe::new(&view);
+        let mut pair = Some((key, value));
+        loop {
+            let _old;
+            let ask = {
+                let mut mapping = self.lock();
+                match probe.find(&mapping) {
+                    Ok(Some(at)) => return Ok(mapping.layout().pair(at).1.clone()),
+                    Ok(None) => {
+                        let value = pair.as_ref().map(|pair| pair.1.clone()).unwrap_or_default();
+                        match mapping.add(&mut pair, probe.hash, Some(&|key| probe.hash_of(key)))? {
+                            Added::Done(old) => {
+                                _old = old;
+                                return Ok(value);
+                            }
+                            Added::NeedsHashes(keys) => Ask::Hashes(keys),
+                        }
+                    }
+                    Err(ask) => ask,
+                }
+            };
+            probe.ask(ask);
+        }
+    }
+
+    /// Removes the newest pair, if there is one.
+    pub fn pop_last(&self) -> Option<(Any, Any)> {
+        let mut mapping = self.lock();
+        let at = mapping.last()?;
+        Some(mapping.remove(at))
+    }
+
+    /// As [`Dict::snapshot`], of a Dict of any size.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn try_snapshot(&self) -> Result<Vec<(Any, Any)>> {
+        let mut pairs = Vec::new();
+        let mapping = self.lock();
+        pairs
+            .try_reserve_exact(mapping.len())
+            .map_err(|_| crate::Error::new("MemoryError", "no memory for a copy of the Dict"))?;
+        pairs.extend(mapping.layout().iter().map(|(key, value)| (key.clone(), value.clone())));
+        Ok(pairs)
+    }
+
+    /// Makes a Dict of pairs; the last value of a key counts.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn from_vec(pairs: Vec<(Any, Any)>) -> Result<Dict<K, V>> {
+        Self::from_values(pairs)
+    }
+
     /// Removes all pairs.
     ///
     /// # Errors

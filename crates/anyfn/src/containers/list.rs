@@ -34,7 +34,7 @@ pub struct List<T = Any> {
 }
 
 /// The elements of a List under its lock.
-struct Guard<'a> {
+pub(super) struct Guard<'a> {
     seq: Seq<'a>,
     _lock: Locked<'a>,
 }
@@ -98,7 +98,7 @@ impl<T> List<T> {
     /// Takes the lock. While it is held no value is released and no code of others runs; what is to be released is
     /// therefore declared before it.
     #[inline]
-    fn lock(&self) -> Guard<'_> {
+    pub(super) fn lock(&self) -> Guard<'_> {
         // SAFETY: `self` keeps the object alive; all use of a List's flags is by this lock.
         let lock = unsafe { lock(self.object.header()) };
         // SAFETY: the object is a List, and the lock makes this use exclusive.
@@ -125,6 +125,22 @@ impl<T> List<T> {
     /// The elements of this moment, as values.
     pub fn snapshot(&self) -> Vec<Any> {
         self.lock().items().to_vec()
+    }
+
+    /// As [`List::snapshot`], of a List of any length.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn try_snapshot(&self) -> Result<Vec<Any>> {
+        seq::try_to_vec(self.lock().items())
+    }
+
+    /// Makes a List of values.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn from_vec(values: Vec<Any>) -> Result<List<T>> {
+        Self::from_values(values.into_iter())
     }
 
     /// The element at `index`, as a value.

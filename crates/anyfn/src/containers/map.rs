@@ -105,6 +105,27 @@ impl<K, V> Map<K, V> {
         self.layout().iter()
     }
 
+    /// The pair at a place, which moves on to the next one; `None` at the end. For loops that cannot borrow the Map: it
+    /// must be the same, unchanged Map each time, else which pairs come is not said.
+    #[inline]
+    pub fn next_pair(&self, place: &mut MapPlace) -> Option<(&Any, &Any)> {
+        let layout = self.layout();
+        let at = place.0.unwrap_or_else(|| layout.first());
+        if !layout.holds(at) {
+            return None;
+        }
+        place.0 = Some(layout.next(at));
+        Some(layout.pair(at))
+    }
+
+    /// Makes a Map of pairs; the last value of a key counts.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn from_vec(pairs: Vec<(Any, Any)>) -> Result<Map<K, V>> {
+        Self::from_values(pairs)
+    }
+
     /// The pairs, to be changed: in place if nobody else holds them.
     fn make_mut(&mut self) -> Result<Mapping<'_>> {
         if !self.object.is_unique() {
@@ -275,6 +296,10 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
     T::from_arg(value.view_ref())
         .unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
 }
+
+/// Where a loop over a [`Map`] stands; the default is its beginning. See [`Map::next_pair`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MapPlace(Option<u64>);
 
 /// The pairs of a [`Map`].
 pub struct MapIter<'a, K = Any, V = Any> {

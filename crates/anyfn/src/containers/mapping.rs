@@ -240,6 +240,33 @@ impl<'a> Layout<'a> {
         }
     }
 
+    /// Whether there is a pair at a place.
+    #[inline]
+    pub(super) fn holds(self, at: u64) -> bool {
+        match self {
+            Layout::Small(pairs) => at < pairs.len() as u64,
+            Layout::Dense(view) => view.holds(at),
+        }
+    }
+
+    /// The place of the oldest pair; [`NONE`] or one that holds nothing if there is none.
+    #[inline]
+    pub(super) fn first(self) -> u64 {
+        match self {
+            Layout::Small(_) => 0,
+            Layout::Dense(view) => view.first(),
+        }
+    }
+
+    /// The place behind one that holds a pair; [`NONE`] or one that holds nothing if it was the newest.
+    #[inline]
+    pub(super) fn next(self, at: u64) -> u64 {
+        match self {
+            Layout::Small(_) => at + 1,
+            Layout::Dense(view) => view.next(at),
+        }
+    }
+
     /// The pairs in order.
     #[inline]
     pub(super) fn iter(self) -> Iter<'a> {
@@ -526,6 +553,16 @@ impl Mapping<'_> {
             None => drop(self.add(&mut Some((key, value)), hash, None)?),
         }
         Ok(())
+    }
+
+    /// The place of the newest pair.
+    pub(super) fn last(&mut self) -> Option<u64> {
+        if self.is_small() {
+            return self.cell().size.checked_sub(1);
+        }
+        // SAFETY: `mapping_of` guarantees the object, and it is dense.
+        let last = unsafe { (*self.object).tail.iter_tail };
+        self.layout().holds(last).then_some(last)
     }
 
     /// Removes the pair at a place.

@@ -4,7 +4,7 @@
 //! are shared objects: a change is seen by all who hold them, from any thread. Their memory is part of the ABI (code
 //! of other languages reads it without a call), so sizes, places and iteration order follow from it bit for bit.
 //!
-//! - `memory`, `lock`: what lies below. - `seq`: elements of [`Array`] and [`List`]. - `table`, `mapping`: pairs of
+//! - `memory`, `lock`: what lies below. - `seq`, `slice`: elements of [`Array`] and [`List`]. - `table`, `mapping`: pairs of
 //!   [`Map`] and [`Dict`]. - `convert`: Rust types from and to containers.
 
 mod array;
@@ -17,14 +17,16 @@ mod map;
 mod mapping;
 mod memory;
 mod seq;
+mod slice;
 mod table;
 
 use alloc::vec::Vec;
 
-pub use array::{Array, ArrayIter};
+pub use array::{Array, ArrayBuilder, ArrayIter};
 pub use dict::{Dict, DictIter};
 pub use list::{List, ListIter};
-pub use map::{Map, MapIter};
+pub use map::{Map, MapIter, MapPlace};
+pub use slice::{Places, Slice};
 
 use crate::{FromArg, IntoAny};
 

@@ -16,6 +16,7 @@ use anyfn_abi::{
 };
 
 use super::memory::{self, Buffer};
+use super::slice::{Places, Slice};
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
 /// An Array or List object; the elements of an Array that this crate makes follow.
@@ -267,6 +268,29 @@ impl Seq<'_> {
         removed
     }
 
+    /// Removes the elements at the places of a slice.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short; nothing has changed then.
+    pub(super) fn remove_places(&mut self, places: Places) -> Result<Vec<Any>> {
+        let mut removed = Vec::new();
+        removed.try_reserve_exact(places.len()).map_err(|_| too_long())?;
+        let Some(first) = places.lowest() else { return Ok(removed) };
+        let (len, step) = (self.len(), places.step());
+        let mut to = first;
+        for at in first..len {
+            if (at - first).is_multiple_of(step) && removed.len() < places.len() {
+                // SAFETY: `at` is below the size; the place is overwritten or given up below.
+                removed.push(unsafe { self.take(at) });
+            } else {
+                self.slots().copy_within(at..at + 1, to);
+                to += 1;
+            }
+        }
+        self.set_len(to);
+        Ok(removed)
+    }
+
     pub(super) fn reverse(&mut self) {
         let len = self.len();
         self.slots()[..len].reverse();
@@ -391,6 +415,29 @@ pub(super) fn position_out_of_bounds(index: i64, len: usize) -> Error {
 #[cold]
 pub(super) fn range_out_of_bounds(start: i64, end: i64, len: usize) -> Error {
     crate::error!("IndexError", "Erase range [{start}, {end}) out of bounds {len}")
+}
+
+/// Copies of elements.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(super) fn try_to_vec(items: &[Any]) -> Result<Vec<Any>> {
+    let mut copies = Vec::new();
+    copies.try_reserve_exact(items.len()).map_err(|_| too_long())?;
+    copies.extend(items.iter().cloned());
+    Ok(copies)
+}
+
+/// Copies of the elements at the places of a slice.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(super) fn items_at(items: &[Any], slice: Slice) -> Result<Vec<Any>> {
+    let places = slice.places(items.len());
+    let mut copies = Vec::new();
+    copies.try_reserve_exact(places.len()).map_err(|_| too_long())?;
+    copies.extend(places.map(|at| items[at].clone()));
+    Ok(copies)
 }
 
 /// Place of the first element that is equal to `value`.

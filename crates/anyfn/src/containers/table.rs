@@ -274,6 +274,13 @@ impl<'a> View<'a> {
         unsafe { self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].assume_init_ref() }
     }
 
+    /// Whether there is an item in a slot.
+    #[inline]
+    pub(super) fn holds(self, at: u64) -> bool {
+        let block = usize::try_from(at).ok().and_then(|at| self.blocks.get(at / BLOCK));
+        at < self.slots && block.is_some_and(|block| block.meta[at as usize % BLOCK] < PROTECTED)
+    }
+
     #[inline]
     fn home(self, hash: u64) -> u64 {
         hash.wrapping_mul(11_400_714_819_323_198_485) >> (self.fib_shift & 63)
