@@ -5,6 +5,7 @@
 //! functions with their signatures.
 
 mod callbacks;
+mod containers;
 mod errors;
 mod loops;
 mod objects;

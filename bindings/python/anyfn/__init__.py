@@ -23,7 +23,7 @@ from ._core import Object, PackedFunc
 from ._values import cpu, cuda, device, dtype
 from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
-from ._container import Array, Dict, List, Map, Shape
+from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
 from ._module import Module, load_module, system_lib
 from ._registry import (
@@ -67,4 +67,5 @@ __all__ = [
     "remove_global_func",
     "set_async_threads",
     "system_lib",
+    "to_python",
 ]

@@ -1,101 +1,157 @@
-"""Containers as handles: length and elements. What is missing here comes with the container classes."""
+"""Containers that all languages share: what is not written in C."""
+
+import _collections_abc as abc
 
 from . import _core
+from ._core import Array, Dict, List, Map
+
+_GenericAlias = type(list[int])
 
 
-def _global(name):
-    return _core.get_global_func(name, False)
+def to_python(value):
+    """A container with all containers in it as Python's own.
+
+    Array and List become list, Map and Dict become dict, Shape becomes tuple; any other object stays what it is. A List
+    or Dict that occurs twice, or in itself, becomes one object. ``RecursionError`` if they are nested more than 1000
+    levels deep.
+
+    >>> to_python(Array([1, Map({"a": List([2])})]))
+    [1, {'a': [2]}]
+    """
+    return _core.to_python(value)
 
 
-class _Sequence(_core.BuiltinObject):
-    __slots__ = ()
+def _deepcopy(self, memo):
+    from copy import deepcopy
 
-    def __len__(self):
-        return _global(f"ffi.{self._kind}Size")(self)
-
-    def __getitem__(self, index):
-        size = len(self)
-        if not -size <= index < size:
-            raise IndexError(f"index {index} is out of range: the {self._kind} has {size} elements")
-        return _global(f"ffi.{self._kind}GetItem")(self, index + size if index < 0 else index)
-
-    def __repr__(self):
-        return f"<anyfn.{self._kind} of {len(self)}>"
-
-
-class Array(_Sequence):
-    """An immutable sequence."""
-
-    __slots__ = ()
-    _kind = "Array"
-
-
-class List(_Sequence):
-    """A mutable sequence."""
-
-    __slots__ = ()
-    _kind = "List"
+    # Each reading makes a new Python object, so the native one is what has been met.
+    key = ("anyfn", _core.address(self))
+    met = memo.get(key)
+    if met is not None:
+        return met
+    cls = type(self)
+    if isinstance(self, List):
+        memo[key] = copy = cls()
+        copy.extend([deepcopy(item, memo) for item in self])
+    elif isinstance(self, Dict):
+        memo[key] = copy = cls()
+        copy.update([(deepcopy(k, memo), deepcopy(v, memo)) for k, v in self.items()])
+    elif isinstance(self, Map):
+        memo[key] = copy = cls([(deepcopy(k, memo), deepcopy(v, memo)) for k, v in self.items()])
+    else:
+        memo[key] = copy = cls([deepcopy(item, memo) for item in self])
+    return copy
 
 
-class _Mapping(_core.BuiltinObject):
-    __slots__ = ()
-
-    def __len__(self):
-        return _global(f"ffi.{self._kind}Size")(self)
-
-    def __getitem__(self, key):
-        return _global(f"ffi.{self._kind}GetItem")(self, key)
-
-    def __contains__(self, key):
-        return bool(_global(f"ffi.{self._kind}Count")(self, key))
-
-    def items(self):
-        """Pairs of key and value, in the order of the container."""
-        step = _global(f"ffi.{self._kind}ForwardIterFunctor")(self)
-        for _ in range(len(self)):
-            yield step(0), step(1)
-            step(2)
-
-    def __iter__(self):
-        return (key for key, _ in self.items())
-
-    def __repr__(self):
-        return f"<anyfn.{self._kind} of {len(self)}>"
+def _fromkeys(cls, iterable, value=None):
+    """A new mapping with the same value for all keys."""
+    return cls([(key, value) for key in iterable])
 
 
-class Map(_Mapping):
-    """An immutable mapping."""
-
-    __slots__ = ()
-    _kind = "Map"
-
-
-class Dict(_Mapping):
-    """A mutable mapping."""
-
-    __slots__ = ()
-    _kind = "Dict"
+for _class in (Array, List, Map, Dict):
+    _class.__deepcopy__ = _deepcopy
+    # `Array[int]` is for annotations.
+    _class.__class_getitem__ = classmethod(_GenericAlias)
+Map.fromkeys = classmethod(_fromkeys)
+Dict.fromkeys = classmethod(_fromkeys)
 
 
 class Shape(_core.BuiltinObject):
-    """A list of extents: equal to a tuple of the same ints."""
+    """A list of extents: behaves as a tuple of ints, and equals one."""
 
     __slots__ = ()
+
+    def __new__(cls, extents=()):
+        if isinstance(extents, Shape):
+            return extents
+        return _core.get_global_func("ffi.Shape", False)(*extents)
 
     def __len__(self):
         return len(_core.shape_values(self))
 
     def __getitem__(self, index):
-        return _core.shape_values(self)[index]
+        extents = _core.shape_values(self)[index]
+        return Shape(extents) if isinstance(index, slice) else extents
 
     def __iter__(self):
         return iter(_core.shape_values(self))
 
+    def __reversed__(self):
+        return reversed(_core.shape_values(self))
+
+    def __contains__(self, extent):
+        return extent in _core.shape_values(self)
+
+    def index(self, *args):
+        """Index of the first extent that equals a value."""
+        return _core.shape_values(self).index(*args)
+
+    def count(self, value):
+        """How many extents equal a value."""
+        return _core.shape_values(self).count(value)
+
+    def __add__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else Shape(_core.shape_values(self) + other)
+
+    def __radd__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else Shape(other + _core.shape_values(self))
+
+    def __mul__(self, times):
+        return Shape(_core.shape_values(self) * times)
+
+    __rmul__ = __mul__
+
     def __eq__(self, other):
-        return tuple(self) == (tuple(other) if isinstance(other, Shape) else other)
+        other = _extents(other)
+        return NotImplemented if other is None else _core.shape_values(self) == other
+
+    def __lt__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else _core.shape_values(self) < other
+
+    def __le__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else _core.shape_values(self) <= other
+
+    def __gt__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else _core.shape_values(self) > other
+
+    def __ge__(self, other):
+        other = _extents(other)
+        return NotImplemented if other is None else _core.shape_values(self) >= other
 
     def __hash__(self):
-        return hash(tuple(self))
+        return hash(_core.shape_values(self))
+
+    def __reduce__(self):
+        return Shape, (_core.shape_values(self),)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
 
     def __repr__(self):
-        return f"anyfn.Shape{tuple(self)}"
+        return f"anyfn.Shape({_core.shape_values(self)})"
+
+
+def _extents(other):
+    """What a shape is compared with or joined to, as a tuple."""
+    if isinstance(other, Shape):
+        return _core.shape_values(other)
+    return tuple(other) if isinstance(other, (tuple, list)) else None
+
+
+# From Python 3.10 on this is what pattern matching asks.
+abc.Sequence.register(Array)
+abc.Sequence.register(Shape)
+abc.MutableSequence.register(List)
+abc.Mapping.register(Map)
+abc.MutableMapping.register(Dict)
+abc.KeysView.register(_core.KeysView)
+abc.ValuesView.register(_core.ValuesView)
+abc.ItemsView.register(_core.ItemsView)

@@ -1,14 +1,14 @@
 """Tells the native part which classes the Python part defines. Imported once, by the package."""
 
 from . import _core
-from ._container import Array, Dict, List, Map, Shape
+from ._container import Shape
 from ._error import ErrorObject, class_of_kind, native_frame
 from ._module import Module
 from ._tensor import Tensor
 from ._values import device, dtype
 
 # Type indices that the ABI fixes.
-_CLASSES = {67: ErrorObject, 69: Shape, 71: Array, 72: Map, 73: Module, 75: List, 76: Dict}
+_CLASSES = {67: ErrorObject, 69: Shape, 73: Module}
 
 
 class _Probe:

@@ -15,7 +15,7 @@ mod bigint;
 mod callback;
 mod cancel;
 mod construct;
-mod container;
+mod containers;
 mod error;
 mod function;
 mod gil;

@@ -20,7 +20,7 @@ use pyo3_ffi as ffi;
 pub(crate) use crate::at::At;
 use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
 use crate::{
-    bigint, callback, cancel, construct, container, error, function, gil, ndarray, object, tensor, words,
+    bigint, callback, cancel, construct, containers, error, function, gil, ndarray, object, tensor, words,
 };
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
@@ -379,10 +379,10 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
     if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
-        return container::lower_sequence(arg, is_list, at);
+        return containers::lower_sequence(arg, is_list, at);
     }
     if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
-        return container::lower_mapping(arg, at);
+        return containers::lower_mapping(arg, at);
     }
     if is(ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS) {
         return Ok(error::of_exception(arg).into_object().into());

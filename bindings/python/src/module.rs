@@ -11,7 +11,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
-use crate::{callback, cancel, error, function, gil, lift, object, tensor, trace, words};
+use crate::{callback, cancel, containers, error, function, gil, lift, object, tensor, trace, words};
 
 /// What CPython calls to load the module.
 ///
@@ -89,6 +89,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     words::init()?;
     error::init()?;
     cancel::init()?;
+    containers::init()?;
     gil::register_functions();
     for (name, class) in [
         (c"Object", &object::CLASS),
@@ -97,6 +98,10 @@ fn start(module: Obj<'_>) -> Res<()> {
         (c"Word", &words::CLASS),
         (c"CallToken", &cancel::CLASS),
     ] {
+        let name = py::intern(name)?;
+        module.set_attr(name.obj(), class.get())?;
+    }
+    for (name, class) in containers::classes() {
         let name = py::intern(name)?;
         module.set_attr(name.obj(), class.get())?;
     }
@@ -248,6 +253,11 @@ functions! {
     #[doc = "convert(value): the value as native code would give it back"]
     fn convert[value] {
         lift::lift_owned(lower_owned(value, &At::Value)?.into_raw())
+    }
+
+    #[doc = "to_python(value): native containers, with all in them, as Python's"]
+    fn to_python[value] {
+        containers::to_python(value)
     }
 
     #[doc = "from_dlpack(array): a Tensor that shares the array's memory"]

@@ -6,6 +6,7 @@
 //!
 //! Functions of CPython that the stable ABI does not list, or not since 3.9, are declared in [`raw`].
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_long};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -389,6 +390,8 @@ pub(crate) mod names {
         FROM_BYTES = c"from_bytes";
         CONSTRUCTOR = c"__constructor__";
         MRO = c"__mro__";
+        KEYS = c"keys";
+        SORT = c"sort";
     }
 }
 
@@ -409,9 +412,12 @@ pub(crate) mod exceptions {
 
     exceptions! {
         base_exception = PyExc_BaseException;
+        index_error = PyExc_IndexError;
         import_error = PyExc_ImportError;
+        key_error = PyExc_KeyError;
         memory_error = PyExc_MemoryError;
         overflow_error = PyExc_OverflowError;
+        recursion_error = PyExc_RecursionError;
         runtime_error = PyExc_RuntimeError;
         system_error = PyExc_SystemError;
         type_error = PyExc_TypeError;
@@ -503,32 +509,89 @@ pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
     Ok(list)
 }
 
-/// Item of a list; `None` beyond its end.
+/// Number of items of a list.
 #[inline]
-pub(crate) fn list_item(list: Obj<'_>, index: usize) -> Option<Own> {
-    // SAFETY: a list.
-    let len = unsafe { ffi::PyList_Size(list.as_ptr()) };
-    if index as isize >= len {
+pub(crate) fn list_len(list: Obj<'_>) -> usize {
+    // SAFETY: a list; for others the result is -1 with an exception.
+    usize::try_from(unsafe { ffi::PyList_Size(list.as_ptr()) }).unwrap_or_default()
+}
+
+/// Item of a list; `None` beyond its end. The list keeps it until Python code runs.
+#[inline]
+pub(crate) fn list_get<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a>> {
+    if index >= list_len(list) {
         return None;
     }
     // SAFETY: a list and an index within its size.
-    borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize)).map(Obj::to_own)
+    borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize))
+}
+
+/// Item of a tuple, which keeps it; `None` beyond its end.
+#[inline]
+pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
+    if index >= tuple.tuple_len() {
+        return None;
+    }
+    // SAFETY: a tuple and an index within its size.
+    borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize))
 }
 
 /// Item of a tuple; `None` beyond its end.
 #[inline]
 pub(crate) fn tuple_item(tuple: Obj<'_>, index: usize) -> Option<Own> {
-    if index >= tuple.tuple_len() {
-        return None;
-    }
-    // SAFETY: a tuple and an index within its size.
-    borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize)).map(Obj::to_own)
+    tuple_get(tuple, index).map(Obj::to_own)
 }
 
-/// The items of a dictionary as a list of pairs.
-pub(crate) fn dict_items(dict: Obj<'_>) -> Res<Own> {
-    // SAFETY: a dictionary.
-    new_ref!(ffi::PyDict_Items(dict.as_ptr()))
+/// A new tuple of two.
+#[inline]
+pub(crate) fn pair(first: Own, second: Own) -> Res<Own> {
+    // SAFETY: the lock is held; a new reference or an exception.
+    let tuple = new_ref!(ffi::PyTuple_New(2))?;
+    // SAFETY: a new tuple that nobody else knows; the reference passes to it.
+    check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 0, first.into_ptr()) })?;
+    // SAFETY: as above.
+    check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 1, second.into_ptr()) })?;
+    Ok(tuple)
+}
+
+/// Number of pairs of a dictionary.
+#[inline]
+pub(crate) fn dict_len(dict: Obj<'_>) -> usize {
+    // SAFETY: a dictionary; for others the result is -1 with an exception.
+    usize::try_from(unsafe { ffi::PyDict_Size(dict.as_ptr()) }).unwrap_or_default()
+}
+
+/// The next pair of a dictionary behind a position, which begins with 0. The dictionary keeps both until Python code
+/// runs; if it changes meanwhile, pairs may be left out or come again.
+#[inline]
+pub(crate) fn dict_next<'a>(dict: Obj<'a>, position: &mut ffi::Py_ssize_t) -> Option<(Obj<'a>, Obj<'a>)> {
+    let (mut key, mut value) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: a dictionary and writable places; positions are checked against its size at each call.
+    if unsafe { ffi::PyDict_Next(dict.as_ptr(), position, &mut key, &mut value) } == 0 {
+        return None;
+    }
+    // SAFETY: a borrowed reference.
+    let key = unsafe { Obj::from_nullable(key) }?;
+    // SAFETY: as above.
+    Some((key, unsafe { Obj::from_nullable(value) }?))
+}
+
+/// Whether two objects are the same or equal.
+pub(crate) fn equal(left: Obj<'_>, right: Obj<'_>) -> Res<bool> {
+    // SAFETY: both are valid and the lock is held.
+    match raw::run(|| unsafe { raw::PyObject_RichCompareBool(left.as_ptr(), right.as_ptr(), ffi::Py_EQ) }) {
+        -1 => Err(Raised),
+        equal => Ok(equal != 0),
+    }
+}
+
+/// `hash(object)`.
+pub(crate) fn hash(object: Obj<'_>) -> Res<ffi::Py_hash_t> {
+    // SAFETY: a valid object, the lock is held.
+    match raw::run(|| unsafe { raw::PyObject_Hash(object.as_ptr()) }) {
+        -1 => Err(Raised),
+        hash => Ok(hash),
+    }
 }
 
 /// A new, empty dictionary.
@@ -627,16 +690,28 @@ pub(crate) fn restore_error(exception: Own) -> Raised {
     Raised
 }
 
+/// How deep containers may be nested where each level takes a native stack frame.
+const NESTING_MAX: u32 = 1000;
+
 /// Runs `body`, which may call itself for nested objects; too deep a nesting raises `RecursionError`.
 pub(crate) fn nested<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
-    // SAFETY: the lock is held.
-    let refused = unsafe { ffi::Py_EnterRecursiveCall(c" while passing a container".as_ptr()) };
-    // Not always negative: 1 in some versions.
-    if refused != 0 {
-        return Err(Raised);
+    thread_local! {
+        static DEPTH: Cell<u32> = const { Cell::new(0) };
     }
-    let result = body();
-    // SAFETY: entered above.
-    unsafe { ffi::Py_LeaveRecursiveCall() };
-    result
+    struct Left;
+    impl Drop for Left {
+        fn drop(&mut self) {
+            DEPTH.set(DEPTH.get() - 1);
+        }
+    }
+    let depth = DEPTH.get();
+    if depth >= NESTING_MAX {
+        return raise(
+            exceptions::recursion_error(),
+            &format!("containers are nested more than {NESTING_MAX} levels deep, or one contains itself"),
+        );
+    }
+    DEPTH.set(depth + 1);
+    let _left = Left;
+    body()
 }

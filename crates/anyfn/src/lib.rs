@@ -63,7 +63,8 @@ mod types;
 pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
 pub use containers::{
-    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapPlace, Places, Slice, Value,
+    Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapPlace, Places, Slice,
+    Value,
 };
 pub use convert::{FromArg, IntoAny, Mismatch};
 pub use device::Device;

@@ -8,7 +8,7 @@ use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3_ffi::{Py_ssize_t, PyObject, PyThreadState};
+use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyObject, PyThreadState};
 
 // What runs Python code may end the thread: see [`run`].
 unsafe extern "C-unwind" {
@@ -23,6 +23,36 @@ unsafe extern "C-unwind" {
         kwargs: *mut PyObject,
     ) -> *mut PyObject;
     pub(crate) fn PyNumber_Index(object: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyNumber_AsSsize_t(object: *mut PyObject, overflow: *mut PyObject) -> Py_ssize_t;
+    pub(crate) fn PyObject_RichCompare(
+        left: *mut PyObject,
+        right: *mut PyObject,
+        operation: c_int,
+    ) -> *mut PyObject;
+    pub(crate) fn PyObject_RichCompareBool(
+        left: *mut PyObject,
+        right: *mut PyObject,
+        operation: c_int,
+    ) -> c_int;
+    pub(crate) fn PyObject_Hash(object: *mut PyObject) -> Py_hash_t;
+    pub(crate) fn PyObject_GetIter(object: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyObject_GetItem(object: *mut PyObject, key: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyIter_Next(iterator: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PySlice_Unpack(
+        slice: *mut PyObject,
+        start: *mut Py_ssize_t,
+        stop: *mut Py_ssize_t,
+        step: *mut Py_ssize_t,
+    ) -> c_int;
+    pub(crate) fn PyDict_SetItem(dict: *mut PyObject, key: *mut PyObject, value: *mut PyObject) -> c_int;
+    pub(crate) fn PySequence_List(object: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PySequence_Tuple(object: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PySet_New(iterable: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyFrozenSet_New(iterable: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyNumber_And(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyNumber_Or(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyNumber_Xor(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyNumber_Subtract(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
 }
 
 unsafe extern "C" {

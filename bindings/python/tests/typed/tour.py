@@ -99,6 +99,19 @@ def into(values: List[int], pairs: Dict[str, int]) -> None:
     del pairs["a"]
 
 
+numbers: List[int] = List([3, 1, 2])
+ages: Dict[str, int] = Dict({"a": 1}, b=2)
+into(numbers, ages)
+numbers.sort(key=lambda x: -x, reverse=True)
+part: List[int] = numbers[1:].copy() + [5]
+joined: Array[int] = Array(range(3)) * 2
+both: Map[str, int] = Map([("a", 1)]) | {"b": 2}
+for name, age in both.items():
+    text, index = name, age
+plain: list[int] = anyfn.to_python(joined)
+assert plain == joined and Shape((2, 3))[1:] == (3,)
+
+
 shape: Shape = anyfn.testing.echo_shape((2, 3))
 extent: int = shape[0]
 extents: tuple[int, ...] = tuple(shape)

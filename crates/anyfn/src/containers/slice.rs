@@ -87,6 +87,12 @@ fn place(index: i64, len: usize) -> Option<usize> {
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
+/// Whether two values are the same bytes.
+fn is_same(a: &Any, b: &Any) -> bool {
+    let (a, b) = (a.view_ref().as_raw(), b.view_ref().as_raw());
+    a.type_index == b.type_index && a.bits() == b.bits()
+}
+
 /// Operations by places that count from the end if they are negative. Each is atomic.
 impl List {
     /// The element at an index, if there is one.
@@ -127,6 +133,17 @@ impl List {
         let mut seq = self.lock();
         let index = place(index, seq.len())?;
         Some(seq.remove(index))
+    }
+
+    /// Removes an element that is or was at a place, wherever it is now; `false` if it is not there any more.
+    pub fn remove_same(&self, at: usize, item: &Any) -> bool {
+        let _removed;
+        let mut seq = self.lock();
+        let here = seq.items().get(at).is_some_and(|other| is_same(other, item));
+        let at = if here { Some(at) } else { seq.items().iter().position(|other| is_same(other, item)) };
+        let Some(at) = at else { return false };
+        _removed = seq.remove(at);
+        true
     }
 
     /// The elements at the places of a slice.
@@ -190,11 +207,7 @@ impl List {
     pub fn replace_all(&self, seen: &[Any], mut new: Vec<Any>) -> Result<bool> {
         let (_removed, _old);
         let mut seq = self.lock();
-        let same = |(a, b): (&Any, &Any)| {
-            let (a, b) = (a.view_ref().as_raw(), b.view_ref().as_raw());
-            a.type_index == b.type_index && a.bits() == b.bits()
-        };
-        if seq.len() != seen.len() || !seq.items().iter().zip(seen).all(same) {
+        if seq.len() != seen.len() || !seq.items().iter().zip(seen).all(|(a, b)| is_same(a, b)) {
             drop(seq);
             return Ok(false);
         }

@@ -1,0 +1,190 @@
+//! Dict.
+
+use std::ffi::c_void;
+
+use anyfn::{Any, Dict};
+use pyo3_ffi as ffi;
+
+use super::iter::What;
+use super::keys::Mapping;
+use super::mapping::{self, missing};
+use super::slots::{methods, slots};
+use super::{borrow, lift_item, lower, native, views, wrap};
+use crate::lower::At;
+use crate::object;
+use crate::py::{self, Obj, Own, Res};
+use crate::types::Class;
+
+/// The class `Dict`.
+pub(super) fn make_class() -> Res<Own> {
+    let mut slots = mapping::shared_slots().to_vec();
+    slots.extend([
+        (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
+        (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+        (ffi::Py_mp_subscript, subscript as *mut c_void),
+        (ffi::Py_mp_ass_subscript, set_subscript as *mut c_void),
+        (ffi::Py_nb_inplace_or, or_in_place as *mut c_void),
+        (ffi::Py_tp_methods, dict_methods().leak().as_mut_ptr().cast()),
+    ]);
+    Class {
+        name: c"anyfn.Dict",
+        size: size_of::<object::Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: Some(object::BUILTIN.get()),
+        slots: &slots,
+    }
+    .make()
+}
+
+const DOC: &std::ffi::CStr = c"Dict(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
+A mutable mapping in insertion order that all languages share: a change is seen by all who hold it.\n\n\
+Behaves as a dict does. 1, 1.0 and True are three keys, as for all languages. Each operation is atomic, also for\n\
+threads of other languages; a loop goes over the pairs that the Dict had when the loop began.";
+
+fn dict_of(this: Obj<'_>) -> Res<Mapping<'_>> {
+    borrow(this).map(Mapping::Dict)
+}
+
+fn set_all(this: Obj<'_>, pairs: Vec<(Any, Any)>) -> Res<()> {
+    let mapping = dict_of(this)?;
+    let dict = borrow::<Dict>(this)?;
+    for (key, value) in pairs {
+        let old = native(dict.insert(mapping.key_like(key)?, value))?;
+        drop(old);
+    }
+    Ok(())
+}
+
+slots! {
+    fn new(class: obj, args: obj, kwargs: opt) -> Own {
+        let pairs = mapping::constructor_pairs("Dict", args, kwargs)?;
+        object::wrap_as(class.as_ptr().cast(), native(Dict::<Any, Any>::from_vec(pairs))?.into_object())
+    }
+
+    fn subscript(this: obj, key: obj) -> Own {
+        match dict_of(this)?.find(key)? {
+            Some(value) => lift_item(&value),
+            None => missing(key),
+        }
+    }
+
+    fn set_subscript(this: obj, key: obj, value: opt) -> () {
+        let lowered = dict_of(this)?.key_for(key)?;
+        let dict = borrow::<Dict>(this)?;
+        match value {
+            Some(value) => {
+                let value = lower::lower_item(value, &At::Entry { of: &At::Value, key })?;
+                let old = native(dict.insert(lowered, value))?;
+                drop(old);
+                Ok(())
+            }
+            None => match native(dict.remove(&lowered))? {
+                Some(_) => Ok(()),
+                None => missing(key),
+            },
+        }
+    }
+
+    fn or_in_place(this: obj, other: obj) -> Own {
+        set_all(this, lower::pairs_of(Some(other), &[], &At::Value)?)?;
+        Ok(this.to_own())
+    }
+}
+
+fn copy_of(this: Obj<'_>) -> Res<Own> {
+    wrap(native(Dict::<Any, Any>::from_vec(dict_of(this)?.pairs()?))?)
+}
+
+methods! { dict_methods;
+    c"get($self, key, default=None, /)\n--\n\nThe value of a key, or default."
+    fn get(this, args) { mapping::get(this, &args) }
+
+    c"keys($self, /)\n--\n\nA view of the keys."
+    fn keys(this, args) {
+        args.none()?;
+        views::make(this, What::Keys)
+    }
+
+    c"values($self, /)\n--\n\nA view of the values."
+    fn values(this, args) {
+        args.none()?;
+        views::make(this, What::Values)
+    }
+
+    c"items($self, /)\n--\n\nA view of the pairs."
+    fn items(this, args) {
+        args.none()?;
+        views::make(this, What::Items)
+    }
+
+    c"setdefault($self, key, default=None, /)\n--\n\nThe value of a key, which is set to default if it is not there."
+    fn setdefault(this, args) {
+        let values = args.positional(1, 2)?;
+        let key = dict_of(this)?.key_for(values[0])?;
+        let value = match values.get(1) {
+            Some(value) => lower::lower_item(*value, &At::Value)?,
+            None => Any::NONE,
+        };
+        lift_item(&native(borrow::<Dict>(this)?.get_or_set(key, value))?)
+    }
+
+    c"pop($self, key, default=<no default>, /)\n--\n\nRemoves a pair and gives its value; else default or KeyError."
+    fn pop(this, args) {
+        let values = args.positional(1, 2)?;
+        let key = dict_of(this)?.key_for(values[0])?;
+        match (native(borrow::<Dict>(this)?.remove(&key))?, values.get(1)) {
+            (Some(value), _) => lift_item(&value),
+            (None, Some(default)) => Ok(default.to_own()),
+            (None, None) => missing(values[0]),
+        }
+    }
+
+    c"popitem($self, /)\n--\n\nRemoves the newest pair and gives it."
+    fn popitem(this, args) {
+        args.none()?;
+        match borrow::<Dict>(this)?.pop_last() {
+            Some((key, value)) => py::pair(lift_item(&key)?, lift_item(&value)?),
+            None => py::raise(py::exceptions::key_error(), "popitem(): Dict is empty"),
+        }
+    }
+
+    c"update($self, mapping_or_pairs=(), /, **kwargs)\n--\n\nSets the pairs of another mapping and of keywords."
+    fn update(this, args) {
+        let (values, named) = args.with_keywords(1)?;
+        set_all(this, lower::pairs_of(values.first().copied(), &named, &At::Value)?)?;
+        Ok(py::none())
+    }
+
+    c"clear($self, /)\n--\n\nRemoves all pairs."
+    fn clear(this, args) {
+        args.none()?;
+        native(borrow::<Dict>(this)?.clear())?;
+        Ok(py::none())
+    }
+
+    c"copy($self, /)\n--\n\nA new Dict of the same pairs."
+    fn copy(this, args) {
+        args.none()?;
+        copy_of(this)
+    }
+
+    c"__copy__($self, /)\n--\n\nA new Dict of the same pairs."
+    fn __copy__(this, args) {
+        args.none()?;
+        copy_of(this)
+    }
+
+    c"__reversed__($self, /)\n--\n\nThe keys from the newest one on."
+    fn __reversed__(this, args) {
+        args.none()?;
+        mapping::iterate_back(this, What::Keys)
+    }
+
+    c"__reduce__($self, /)\n--\n\nFor pickle."
+    fn __reduce__(this, args) {
+        args.none()?;
+        mapping::reduce(this)
+    }
+}

@@ -1,0 +1,186 @@
+//! Iterators over containers.
+//!
+//! One over an Array or Map walks over the object, which does not change; one over a List or Dict over the items of the
+//! moment when it was made.
+
+use std::ffi::c_void;
+use std::mem;
+use std::vec;
+
+use anyfn::abi::kTVMFFIInt;
+use anyfn::{Any, Array, Map, MapPlace};
+use pyo3_ffi as ffi;
+
+use super::slots::{methods, slots};
+use super::{lift_item, raw};
+use crate::py::{self, Global, Obj, Own, PyObject, Res};
+use crate::types::{self, Class};
+
+/// What of each pair an iterator or view gives.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum What {
+    /// The key.
+    Keys,
+    /// The value.
+    Values,
+    /// A tuple of both.
+    Items,
+}
+
+/// Where an iterator stands.
+pub(super) enum State {
+    /// At an index of an Array.
+    Array(Array, usize),
+    /// Behind an index of an Array, going backwards.
+    Backwards(Array, usize),
+    /// Before these values.
+    Values(vec::IntoIter<Any>),
+    /// At a place of a Map, with so many pairs left.
+    Map(Map, MapPlace, usize, What),
+    /// Before these pairs.
+    Pairs(vec::IntoIter<(Any, Any)>, What),
+    /// At the end.
+    Done,
+}
+
+/// A value that an iterator gives.
+enum Step {
+    Int(i64),
+    One(Any),
+    Two(Any, Any),
+}
+
+#[repr(C)]
+struct Layout {
+    base: PyObject,
+    state: State,
+}
+
+/// The class.
+static CLASS: Global = Global::new();
+
+pub(super) fn init() -> Res<()> {
+    let class = Class {
+        name: c"anyfn._core.Iterator",
+        size: size_of::<Layout>(),
+        base_for_others: false,
+        flags: 0,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_iter, itself as *mut c_void),
+            (ffi::Py_tp_iternext, next as *mut c_void),
+            (ffi::Py_tp_methods, list_methods().leak().as_mut_ptr().cast()),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+/// Makes an iterator.
+pub(super) fn make(state: State) -> Res<Own> {
+    let own = types::allocate(CLASS.ptr().cast())?;
+    // SAFETY: a new instance that nobody else knows.
+    let place = unsafe { &raw mut (*own.as_ptr().cast::<Layout>()).state };
+    // SAFETY: as above; what is there is not initialised.
+    unsafe { place.write(state) };
+    Ok(own)
+}
+
+/// The state of an iterator. Not to be held while Python code may run.
+fn state<'a>(object: Obj<'a>) -> &'a mut State {
+    // SAFETY: only called for instances; the lock is held, and each caller gives it up before Python code runs.
+    unsafe { &mut (*object.as_ptr().cast::<Layout>()).state }
+}
+
+impl State {
+    #[inline(always)]
+    fn advance(&mut self) -> Option<Step> {
+        match self {
+            State::Array(array, next) => {
+                let item = array.as_slice().get(*next)?;
+                *next += 1;
+                Some(Step::of(item))
+            }
+            State::Backwards(array, left) => {
+                *left = left.checked_sub(1)?;
+                array.as_slice().get(*left).map(Step::of)
+            }
+            State::Values(values) => values.next().map(Step::One),
+            State::Map(map, place, left, what) => {
+                let (key, value) = map.next_pair(place)?;
+                *left = left.saturating_sub(1);
+                Some(match what {
+                    What::Keys => Step::of(key),
+                    What::Values => Step::of(value),
+                    What::Items => Step::Two(key.clone(), value.clone()),
+                })
+            }
+            State::Pairs(pairs, what) => {
+                let (key, value) = pairs.next()?;
+                Some(match what {
+                    What::Keys => Step::One(key),
+                    What::Values => Step::One(value),
+                    What::Items => Step::Two(key, value),
+                })
+            }
+            State::Done => None,
+        }
+    }
+
+    fn left(&self) -> usize {
+        match self {
+            State::Array(array, next) => array.len().saturating_sub(*next),
+            State::Backwards(_, left) | State::Map(_, _, left, _) => *left,
+            State::Values(values) => values.len(),
+            State::Pairs(pairs, _) => pairs.len(),
+            State::Done => 0,
+        }
+    }
+}
+
+impl Step {
+    #[inline(always)]
+    fn of(item: &Any) -> Step {
+        let raw = raw(item);
+        if raw.type_index == kTVMFFIInt { Step::Int(raw.bits() as i64) } else { Step::One(item.clone()) }
+    }
+}
+
+slots! {
+    fn itself(object: obj) -> Own {
+        Ok(object.to_own())
+    }
+
+    fn next(object: obj) -> Option<Own> {
+        let Some(step) = state(object).advance() else {
+            // What the iterator held may run Python code when it goes, so it goes when the state is set.
+            drop(mem::replace(state(object), State::Done));
+            return Ok(None);
+        };
+        match step {
+            Step::Int(value) => py::int(value),
+            Step::One(value) => lift_item(&value),
+            Step::Two(key, value) => py::pair(lift_item(&key)?, lift_item(&value)?),
+        }
+        .map(Some)
+    }
+}
+
+methods! { list_methods;
+    c"__length_hint__($self, /)\n--\n\nNumber of items that are left."
+    fn __length_hint__(object, args) {
+        args.none()?;
+        py::int(state(object).left() as i64)
+    }
+}
+
+unsafe extern "C" fn dealloc(object: *mut PyObject) {
+    // SAFETY: an instance that nothing uses any more.
+    let place = unsafe { &raw mut (*object.cast::<Layout>()).state };
+    // SAFETY: the state was initialised when the instance was made, and is dropped once.
+    unsafe { place.drop_in_place() };
+    // SAFETY: the end of the destructor.
+    unsafe { types::free(object) };
+}

@@ -1,0 +1,259 @@
+//! List.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+
+use anyfn::{Any, List};
+use pyo3_ffi as ffi;
+
+use super::iter::{self, State};
+use super::sequence::{self, Key, key_of, out_of_range, snapshot};
+use super::slots::{methods, slots};
+use super::{borrow, compare, lift_item, lower, native, wrap};
+use crate::lower::At;
+use crate::object;
+use crate::py::{self, Obj, Own, Res, names, raw};
+use crate::types::Class;
+
+/// The class `List`.
+pub(super) fn make_class() -> Res<Own> {
+    let mut slots = sequence::shared_slots().to_vec();
+    slots.extend([
+        (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
+        (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_iter, iterate as *mut c_void),
+        (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+        (ffi::Py_sq_length, len as *mut c_void),
+        (ffi::Py_mp_length, len as *mut c_void),
+        (ffi::Py_sq_item, item as *mut c_void),
+        (ffi::Py_mp_subscript, subscript as *mut c_void),
+        (ffi::Py_mp_ass_subscript, set_subscript as *mut c_void),
+        (ffi::Py_nb_inplace_add, add_in_place as *mut c_void),
+        (ffi::Py_sq_inplace_repeat, repeat_in_place as *mut c_void),
+        (ffi::Py_tp_methods, list_methods().leak().as_mut_ptr().cast()),
+    ]);
+    Class {
+        name: c"anyfn.List",
+        size: size_of::<object::Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: Some(object::BUILTIN.get()),
+        slots: &slots,
+    }
+    .make()
+}
+
+const DOC: &std::ffi::CStr = c"List(iterable=(), /)\n--\n\n\
+A mutable sequence that all languages share: a change is seen by all who hold it.\n\n\
+Behaves as a list does. Each operation is atomic, also for threads of other languages; a loop goes over the items that\n\
+the List had when the loop began.";
+
+fn item_at(list: &List, index: i64) -> Res<Own> {
+    match list.at(index) {
+        Some(item) => lift_item(&item),
+        None => out_of_range(index, "List", list.len()),
+    }
+}
+
+slots! {
+    fn new(class: obj, args: obj, kwargs: opt) -> Own {
+        let items = match sequence::iterable_argument("List", args, kwargs)? {
+            Some(iterable) => lower::items_of(iterable, &At::Value)?,
+            None => Vec::new(),
+        };
+        object::wrap_as(class.as_ptr().cast(), lower::list_of(items)?.into_object())
+    }
+
+    fn len(this: obj) -> usize {
+        Ok(borrow::<List>(this)?.len())
+    }
+
+    fn item(this: obj, index: size) -> Own {
+        // Python has added the length to a negative index; one that is negative still is out of range.
+        let list = borrow::<List>(this)?;
+        if index < 0 { out_of_range(index as i64, "List", list.len()) } else { item_at(&list, index as i64) }
+    }
+
+    fn subscript(this: obj, key: obj) -> Own {
+        let list = borrow::<List>(this)?;
+        match key_of(key, "List")? {
+            Key::Index(index) => item_at(&list, index),
+            Key::Slice(slice) => wrap(lower::list_of(native(list.slice(slice))?)?),
+        }
+    }
+
+    fn set_subscript(this: obj, key: obj, value: opt) -> () {
+        let list = borrow::<List>(this)?;
+        match (key_of(key, "List")?, value) {
+            (Key::Index(index), Some(value)) => {
+                let value = lower::lower_item(value, &At::Value)?;
+                if list.set_at(index, value) { Ok(()) } else { out_of_range(index, "List", list.len()) }
+            }
+            (Key::Index(index), None) => match list.remove_at(index) {
+                Some(_) => Ok(()),
+                None => out_of_range(index, "List", list.len()),
+            },
+            (Key::Slice(slice), Some(values)) => {
+                let values = lower::items_of(values, &At::Value)?;
+                native(list.set_slice(slice, values))
+            }
+            (Key::Slice(slice), None) => native(list.remove_slice(slice)),
+        }
+    }
+
+    fn iterate(this: obj) -> Own {
+        iter::make(State::Values(snapshot(&*borrow::<List>(this)?)?.into_iter()))
+    }
+
+    fn add_in_place(this: obj, values: obj) -> Own {
+        let list = borrow::<List>(this)?;
+        native(list.extend(lower::items_of(values, &At::Value)?))?;
+        Ok(this.to_own())
+    }
+
+    fn repeat_in_place(this: obj, times: size) -> Own {
+        let list = borrow::<List>(this)?;
+        if times <= 0 {
+            list.clear();
+        } else {
+            let more = sequence::repeated(&snapshot(&list)?, times - 1)?;
+            native(list.extend(more))?;
+        }
+        Ok(this.to_own())
+    }
+}
+
+/// Sorts the items of one moment; `None` if the List has changed meanwhile.
+fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> {
+    let items = snapshot(list)?;
+    let objects = items.iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
+    // Equal addresses are equal values, so it does not matter which of them is found.
+    let places: HashMap<_, _> = objects.iter().enumerate().map(|(at, object)| (object.as_ptr(), at)).collect();
+    let sorted = py::list(objects)?;
+    sorted.obj().attr(names::SORT.get())?.obj().call_named(options)?;
+    let mut new: Vec<Any> = super::reserved(items.len())?;
+    for at in 0..items.len() {
+        let place = py::list_get(sorted.obj(), at).and_then(|object| places.get(&object.as_ptr()));
+        let Some(item) = place.and_then(|place| items.get(*place)) else { return Ok(None) };
+        new.push(item.clone());
+    }
+    Ok(native(list.replace_all(&items, new))?.then_some(()))
+}
+
+methods! { list_methods;
+    c"append($self, value, /)\n--\n\nAdds a value at the end."
+    fn append(this, args) {
+        let value = lower::lower_item(args.one()?, &At::Value)?;
+        native(borrow::<List>(this)?.push(value))?;
+        Ok(py::none())
+    }
+
+    c"extend($self, iterable, /)\n--\n\nAdds all values of an iterable at the end, at once."
+    fn extend(this, args) {
+        let values = lower::items_of(args.one()?, &At::Value)?;
+        native(borrow::<List>(this)?.extend(values))?;
+        Ok(py::none())
+    }
+
+    c"insert($self, index, value, /)\n--\n\nPuts a value in front of the item at an index."
+    fn insert(this, args) {
+        let values = args.positional(2, 2)?;
+        let Key::Index(index) = key_of(values[0], "List")? else {
+            return py::raise(py::exceptions::type_error(), "'slice' object cannot be interpreted as an integer");
+        };
+        let value = lower::lower_item(values[1], &At::Value)?;
+        native(borrow::<List>(this)?.insert_at(index, value))?;
+        Ok(py::none())
+    }
+
+    c"pop($self, index=-1, /)\n--\n\nRemoves the item at an index and gives it."
+    fn pop(this, args) {
+        let index = match args.positional(0, 1)?.first() {
+            None => -1,
+            Some(index) => match key_of(*index, "List")? {
+                Key::Index(index) => index,
+                Key::Slice(_) => {
+                    let text = "'slice' object cannot be interpreted as an integer";
+                    return py::raise(py::exceptions::type_error(), text);
+                }
+            },
+        };
+        let list = borrow::<List>(this)?;
+        match list.remove_at(index) {
+            Some(item) => lift_item(&item),
+            None if list.is_empty() => py::raise(py::exceptions::index_error(), "pop from empty List"),
+            None => out_of_range(index, "List", list.len()),
+        }
+    }
+
+    c"remove($self, value, /)\n--\n\nRemoves the first item that equals value; ValueError if there is none."
+    fn remove(this, args) {
+        let value = args.one()?;
+        let list = borrow::<List>(this)?;
+        for (at, item) in snapshot(&list)?.iter().enumerate() {
+            if compare::item_equals(item, value)? && list.remove_same(at, item) {
+                return Ok(py::none());
+            }
+        }
+        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        let text = py::new_ref!(raw::PyObject_Repr(value.as_ptr()))?;
+        py::raise(py::exceptions::value_error(), &format!("{} is not in the List", text.obj().to_text()?))
+    }
+
+    c"clear($self, /)\n--\n\nRemoves all items."
+    fn clear(this, args) {
+        args.none()?;
+        borrow::<List>(this)?.clear();
+        Ok(py::none())
+    }
+
+    c"reverse($self, /)\n--\n\nReverses the order of the items."
+    fn reverse(this, args) {
+        args.none()?;
+        borrow::<List>(this)?.reverse();
+        Ok(py::none())
+    }
+
+    c"sort($self, *, key=None, reverse=False)\n--\n\nSorts the items as list.sort does."
+    fn sort(this, args) {
+        let [key, reverse] = args.only_keywords(["key", "reverse"])?;
+        let options = [(c"key", key), (c"reverse", reverse)];
+        let options: Vec<_> = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        match sort(&*borrow::<List>(this)?, &options)? {
+            Some(()) => Ok(py::none()),
+            None => py::raise(py::exceptions::value_error(), "the List was changed while it was sorted"),
+        }
+    }
+
+    c"copy($self, /)\n--\n\nA new List of the same items."
+    fn copy(this, args) {
+        args.none()?;
+        wrap(lower::list_of(snapshot(&*borrow::<List>(this)?)?)?)
+    }
+
+    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nIndex of the first item that equals value."
+    fn index(this, args) { sequence::index_of(this, &args) }
+
+    c"count($self, value, /)\n--\n\nHow many items equal value."
+    fn count(this, args) { sequence::count_of(this, &args) }
+
+    c"__reversed__($self, /)\n--\n\nThe items of this moment from the last one on."
+    fn __reversed__(this, args) {
+        args.none()?;
+        let mut items = snapshot(&*borrow::<List>(this)?)?;
+        items.reverse();
+        iter::make(State::Values(items.into_iter()))
+    }
+
+    c"__copy__($self, /)\n--\n\nA new List of the same items."
+    fn __copy__(this, args) {
+        args.none()?;
+        wrap(lower::list_of(snapshot(&*borrow::<List>(this)?)?)?)
+    }
+
+    c"__reduce__($self, /)\n--\n\nFor pickle."
+    fn __reduce__(this, args) {
+        args.none()?;
+        sequence::reduce(this)
+    }
+}

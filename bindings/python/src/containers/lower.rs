@@ -1,0 +1,225 @@
+//! Python's containers as the runtime's.
+//!
+//! Converting an item can run Python code, which may change the container that is being read. So nothing is kept but
+//! an index, an item is held while it is converted, and a dict that changes its size is an error.
+
+use anyfn::abi::{TVMFFIAny, kTVMFFIInt};
+use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map};
+use pyo3_ffi as ffi;
+
+use super::{DICT, MAP, borrow_if, keys, native, reserved};
+use crate::lower::{At, lower_owned};
+use crate::py::{self, Obj, Own, Res, names, raw};
+
+/// Lowers an item that its container may give up while Python code runs.
+#[inline(always)]
+pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    match exact_int(value) {
+        Some(value) => Ok(value),
+        None => lower_held(value, at),
+    }
+}
+
+/// The value of an int of the class itself that fits.
+#[inline(always)]
+pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
+    if value.type_ptr() != &raw mut ffi::PyLong_Type {
+        return None;
+    }
+    let value = value.int().ok()?;
+    // SAFETY: an int owns nothing.
+    Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
+}
+
+#[inline(never)]
+fn lower_held(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    let held = value.to_own();
+    lower_owned(held.obj(), at)
+}
+
+/// Calls `each` with the items of a list or tuple and their indices, up to the end that it has at that moment.
+#[inline(always)]
+pub(super) fn each_item(
+    items: Obj<'_>,
+    is_list: bool,
+    mut each: impl FnMut(usize, Obj<'_>) -> Res<()>,
+) -> Res<()> {
+    let mut index = 0;
+    while let Some(item) = if is_list { py::list_get(items, index) } else { py::tuple_get(items, index) } {
+        each(index, item)?;
+        index += 1;
+    }
+    Ok(())
+}
+
+/// Makes an Array of a list or tuple.
+pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
+    py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()))
+}
+
+/// Makes an Array of a list or tuple.
+pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array> {
+    let len = if is_list { py::list_len(items) } else { items.tuple_len() };
+    let mut array = native(ArrayBuilder::with_capacity(len))?;
+    each_item(items, is_list, |index, item| {
+        let value = lower_item(item, &At::Item { of: at, index })?;
+        native(array.push(value))
+    })?;
+    Ok(array.finish())
+}
+
+/// The items of any iterable, lowered.
+pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
+    if let Some(items) = super::compare::native_items(iterable)? {
+        return Ok(items.into_vec());
+    }
+    let is_list = iterable.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS != 0;
+    let is_exact =
+        iterable.type_ptr() == &raw mut ffi::PyTuple_Type || iterable.type_ptr() == &raw mut ffi::PyList_Type;
+    py::nested(|| {
+        if is_exact {
+            let len = if is_list { py::list_len(iterable) } else { iterable.tuple_len() };
+            let mut values = reserved(len)?;
+            each_item(iterable, is_list, |index, item| {
+                values.push(lower_item(item, &At::Item { of: at, index })?);
+                Ok(())
+            })?;
+            return Ok(values);
+        }
+        let mut values = Vec::new();
+        each(iterable, |index, item| {
+            values.push(lower_item(item, &At::Item { of: at, index })?);
+            Ok(())
+        })?;
+        Ok(values)
+    })
+}
+
+/// Calls `each` with all that an iterable gives.
+pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Res<()>) -> Res<()> {
+    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    let iterator = py::new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
+    let mut index = 0;
+    loop {
+        // SAFETY: an iterator; a new reference, or NULL at the end or with an exception.
+        let item = raw::run(|| unsafe { raw::PyIter_Next(iterator.as_ptr()) });
+        // SAFETY: as above.
+        match unsafe { Own::from_nullable(item) } {
+            Some(item) => each(index, item.obj())?,
+            None if py::error_occurred() => return Err(py::Raised),
+            None => return Ok(()),
+        }
+        index += 1;
+    }
+}
+
+/// Makes a Map of a dict.
+pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    py::nested(|| {
+        let pairs = if is_exact_dict(pairs) { dict_pairs(pairs, at)? } else { mapping_pairs(pairs, at)? };
+        Ok(native(Map::<Any, Any>::from_vec(pairs))?.into_object().into())
+    })
+}
+
+fn is_exact_dict(object: Obj<'_>) -> bool {
+    object.type_ptr() == &raw mut ffi::PyDict_Type
+}
+
+/// The pairs of a dict, lowered.
+fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
+    let len = py::dict_len(dict);
+    let mut pairs = reserved(len)?;
+    let mut position = 0;
+    while let Some((key, value)) = py::dict_next(dict, &mut position) {
+        let (key, value) = (key.to_own(), value.to_own());
+        let lowered = lower_item(value.obj(), &At::Entry { of: at, key: key.obj() })?;
+        pairs.push((lower_item(key.obj(), &At::Key { of: at })?, lowered));
+        if py::dict_len(dict) != len {
+            return py::raise(
+                py::exceptions::runtime_error(),
+                "dictionary changed size while it was converted",
+            );
+        }
+    }
+    Ok(pairs)
+}
+
+/// The pairs of an object with the methods `keys` and `__getitem__`, lowered.
+fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
+    let keys = mapping.attr(names::KEYS.get())?.obj().call(&[])?;
+    let mut pairs = Vec::new();
+    each(keys.obj(), |_, key| {
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        let value = py::new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
+        let lowered = lower_item(value.obj(), &At::Entry { of: at, key })?;
+        pairs.push((keys::lower_key(key, at)?, lowered));
+        Ok(())
+    })?;
+    Ok(pairs)
+}
+
+/// The pairs of what Python's `dict` can be made of, and keyword arguments, lowered.
+pub(super) fn pairs_of(
+    source: Option<Obj<'_>>,
+    named: &[(Obj<'_>, Obj<'_>)],
+    at: &At<'_>,
+) -> Res<Vec<(Any, Any)>> {
+    let mut pairs = match source {
+        None => Vec::new(),
+        Some(source) => py::nested(|| match native_pairs(source)? {
+            Some(pairs) => Ok(pairs),
+            None if is_exact_dict(source) => dict_pairs(source, at),
+            None if source.attr_opt(names::KEYS.get())?.is_some() => mapping_pairs(source, at),
+            None => listed_pairs(source, at),
+        })?,
+    };
+    for (key, value) in named {
+        pairs.push((lower_item(*key, at)?, lower_item(*value, &At::Entry { of: at, key: *key })?));
+    }
+    Ok(pairs)
+}
+
+/// The pairs of a Map or Dict.
+pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
+    if let Some(map) = borrow_if::<Map>(object, &MAP) {
+        let mut pairs = reserved(map.len())?;
+        pairs.extend(map.iter_any().map(|(key, value)| (key.clone(), value.clone())));
+        return Ok(Some(pairs));
+    }
+    match borrow_if::<Dict>(object, &DICT) {
+        Some(dict) => native(dict.try_snapshot()).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The pairs that an iterable gives.
+fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
+    let mut pairs = Vec::new();
+    each(source, |index, pair| {
+        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        let pair = match py::new_ref!(raw::PySequence_Tuple(pair.as_ptr())) {
+            Err(raised) if !py::error_is(py::exceptions::type_error()) => return Err(raised),
+            Err(py::Raised) => {
+                py::clear_error();
+                let text = format!("cannot convert item #{index} to a pair of key and value");
+                return at.raise(py::exceptions::type_error(), &text);
+            }
+            Ok(pair) => pair,
+        };
+        let (Some(key), Some(value), 2) =
+            (py::tuple_get(pair.obj(), 0), py::tuple_get(pair.obj(), 1), pair.obj().tuple_len())
+        else {
+            let text = format!("item #{index} has length {}; 2 is required", pair.obj().tuple_len());
+            return at.raise(py::exceptions::value_error(), &text);
+        };
+        let lowered = lower_item(value, &At::Entry { of: at, key })?;
+        pairs.push((keys::lower_key(key, at)?, lowered));
+        Ok(())
+    })?;
+    Ok(pairs)
+}
+
+/// A List of values.
+pub(super) fn list_of(values: Vec<Any>) -> Res<List> {
+    native(List::from_vec(values))
+}

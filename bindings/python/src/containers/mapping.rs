@@ -1,0 +1,219 @@
+//! Map, and what it has in common with Dict.
+
+use std::ffi::{c_int, c_void};
+
+use anyfn::{Any, Dict, Map, MapPlace};
+use pyo3_ffi as ffi;
+
+use super::compare::{self, native_mapping};
+use super::iter::{self, State, What};
+use super::keys::Mapping;
+use super::slots::{Args, methods, slots};
+use super::{DICT, MAP, borrow, lift_item, lower, native, text, views, wrap};
+use crate::lower::At;
+use crate::object;
+use crate::py::{self, Obj, Own, Res};
+use crate::types::Class;
+
+/// The class `Map`.
+pub(super) fn make_map_class() -> Res<Own> {
+    let mut slots = shared_slots().to_vec();
+    slots.extend([
+        (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
+        (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_hash, compare::hash_map as *mut c_void),
+        (ffi::Py_mp_subscript, subscript as *mut c_void),
+        (ffi::Py_tp_methods, map_methods().leak().as_mut_ptr().cast()),
+    ]);
+    Class {
+        name: c"anyfn.Map",
+        size: size_of::<object::Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: Some(object::BUILTIN.get()),
+        slots: &slots,
+    }
+    .make()
+}
+
+const DOC: &std::ffi::CStr = c"Map(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
+An immutable mapping in insertion order that all languages share.\n\n\
+Behaves as a dict that does not change. 1, 1.0 and True are three keys, as for all languages.";
+
+/// Slots that Map and Dict fill in the same way.
+pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
+    [
+        (ffi::Py_tp_repr, text::repr as *mut c_void),
+        (ffi::Py_tp_richcompare, compare::compare_mappings as *mut c_void),
+        (ffi::Py_tp_iter, iterate as *mut c_void),
+        (ffi::Py_mp_length, len as *mut c_void),
+        (ffi::Py_sq_length, len as *mut c_void),
+        (ffi::Py_sq_contains, contains as *mut c_void),
+        (ffi::Py_nb_or, or as *mut c_void),
+    ]
+}
+
+/// The native mapping of an instance of Map or Dict.
+pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
+    match native_mapping(object) {
+        Some(mapping) => Ok(mapping),
+        None => py::raise(py::exceptions::type_error(), "expected a Map or Dict"),
+    }
+}
+
+/// The arguments of a constructor, as pairs.
+pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Vec<(Any, Any)>> {
+    let given = args.tuple_len();
+    if given > 1 {
+        let text = format!("{name}() takes at most 1 positional argument ({given} given)");
+        return py::raise(py::exceptions::type_error(), &text);
+    }
+    let mut pairs = lower::pairs_of(py::tuple_get(args, 0), &[], &At::Value)?;
+    if let Some(kwargs) = kwargs {
+        pairs.extend(lower::pairs_of(Some(kwargs), &[], &At::Value)?);
+    }
+    Ok(pairs)
+}
+
+/// Raises the exception for a key that is not there.
+#[cold]
+pub(super) fn missing<T>(key: Obj<'_>) -> Res<T> {
+    // In a tuple, so that a key that is a tuple stays one argument.
+    let argument = py::tuple(vec![key.to_own()])?;
+    // SAFETY: a class and a tuple, both valid; the lock is held.
+    unsafe { ffi::PyErr_SetObject(py::exceptions::key_error(), argument.as_ptr()) };
+    Err(py::Raised)
+}
+
+/// An iterator over an instance.
+pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
+    iter::make(match mapping_of(this)? {
+        Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
+        Mapping::Dict(dict) => State::Pairs(native(dict.try_snapshot())?.into_iter(), what),
+    })
+}
+
+/// An iterator over an instance from its newest pair on.
+pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
+    let mut pairs = mapping_of(this)?.pairs()?;
+    pairs.reverse();
+    iter::make(State::Pairs(pairs.into_iter(), what))
+}
+
+/// Whether an object can be the other side of `|`.
+fn is_mapping(object: Obj<'_>) -> bool {
+    object.type_flags() & ffi::Py_TPFLAGS_DICT_SUBCLASS != 0
+        || object.is_instance_of(MAP.ptr())
+        || object.is_instance_of(DICT.ptr())
+}
+
+slots! {
+    fn new(class: obj, args: obj, kwargs: opt) -> Own {
+        let only = py::tuple_get(args, 0).filter(|_| args.tuple_len() == 1 && kwargs.is_none());
+        let map = match only.and_then(|only| super::borrow_if::<Map>(only, &MAP)) {
+            Some(map) => Map::clone(&map),
+            None => native(Map::from_vec(constructor_pairs("Map", args, kwargs)?))?,
+        };
+        object::wrap_as(class.as_ptr().cast(), map.into_object())
+    }
+
+    fn len(this: obj) -> usize {
+        Ok(mapping_of(this)?.len())
+    }
+
+    fn subscript(this: obj, key: obj) -> Own {
+        let map = Mapping::Map(borrow(this)?);
+        match map.find(key)? {
+            Some(value) => lift_item(&value),
+            None => missing(key),
+        }
+    }
+
+    fn contains(this: obj, key: obj) -> bool {
+        Ok(mapping_of(this)?.find(key)?.is_some())
+    }
+
+    fn iterate(this: obj) -> Own {
+        iterate_over(this, What::Keys)
+    }
+
+    fn or(left: obj, right: obj) -> Own {
+        if !is_mapping(left) || !is_mapping(right) {
+            return Ok(py::not_implemented());
+        }
+        // The result is of the left one's type, of the right one's if that is a Python dict.
+        let ours = |object: Obj<'_>| native_mapping(object).is_some();
+        let like = if ours(left) { left } else { right };
+        let mut pairs = lower::pairs_of(Some(left), &[], &At::Value)?;
+        pairs.extend(lower::pairs_of(Some(right), &[], &At::Value)?);
+        if like.is_instance_of(DICT.ptr()) {
+            wrap(native(Dict::from_vec(pairs))?)
+        } else {
+            wrap(native(Map::from_vec(pairs))?)
+        }
+    }
+}
+
+/// The value of a key, or another value.
+pub(super) fn get(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
+    let values = args.positional(1, 2)?;
+    match mapping_of(this)?.find(values[0])? {
+        Some(value) => lift_item(&value),
+        None => Ok(values.get(1).map_or_else(py::none, |value| value.to_own())),
+    }
+}
+
+/// What pickle and copy make the container again of: its class and a list of pairs.
+pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
+    let pairs = mapping_of(this)?.pairs()?;
+    let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));
+    let arguments = py::tuple(vec![py::list(pairs.collect::<Res<Vec<Own>>>()?)?])?;
+    py::pair(this.class().to_own(), arguments)
+}
+
+methods! { map_methods;
+    c"get($self, key, default=None, /)\n--\n\nThe value of a key, or default."
+    fn get(this, args) { get(this, &args) }
+
+    c"keys($self, /)\n--\n\nA view of the keys."
+    fn keys(this, args) {
+        args.none()?;
+        views::make(this, What::Keys)
+    }
+
+    c"values($self, /)\n--\n\nA view of the values."
+    fn values(this, args) {
+        args.none()?;
+        views::make(this, What::Values)
+    }
+
+    c"items($self, /)\n--\n\nA view of the pairs."
+    fn items(this, args) {
+        args.none()?;
+        views::make(this, What::Items)
+    }
+
+    c"copy($self, /)\n--\n\nThe Map itself: it does not change."
+    fn copy(this, args) {
+        args.none()?;
+        Ok(this.to_own())
+    }
+
+    c"__copy__($self, /)\n--\n\nThe Map itself: it does not change."
+    fn __copy__(this, args) {
+        args.none()?;
+        Ok(this.to_own())
+    }
+
+    c"__reversed__($self, /)\n--\n\nThe keys from the newest one on."
+    fn __reversed__(this, args) {
+        args.none()?;
+        iterate_back(this, What::Keys)
+    }
+
+    c"__reduce__($self, /)\n--\n\nFor pickle."
+    fn __reduce__(this, args) {
+        args.none()?;
+        reduce(this)
+    }
+}

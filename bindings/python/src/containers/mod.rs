@@ -1,0 +1,179 @@
+//! Array, List, Map and Dict as Python classes, written as slots of C.
+//!
+//! An instance is a handle like that of every other [`crate::object`]; nothing of the content is copied. Items become
+//! Python objects when they are read. Equality of items is Python's; keys are found as the ABI has it (see
+//! [`keys`]).
+//!
+//! - [`slots`]: what CPython calls. - [`lower`]: Python's containers as ours. - [`sequence`], [`list`]: Array and
+//!   List. - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict. - [`iter`]: iterators. - [`compare`]: equality,
+//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's.
+//!
+//! Invariant: no lock of a container is held while Python code runs: the operations of the crate `anyfn` release what
+//! they remove after the lock is given back, and items are lowered before and lifted after it is held.
+
+mod compare;
+mod deep;
+mod dict;
+mod iter;
+mod keys;
+mod list;
+mod lower;
+mod mapping;
+mod sequence;
+mod slots;
+mod text;
+mod views;
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
+use anyfn::abi::{kTVMFFIArray, kTVMFFIDLTensorPtr, kTVMFFIDict, kTVMFFIInt, kTVMFFIList, kTVMFFIMap};
+use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
+
+use crate::py::{self, Global, Obj, Own, Res};
+use crate::{error, lift, object};
+
+pub(crate) use deep::to_python;
+pub(crate) use lower::{lower_mapping, lower_sequence};
+
+/// The class `Array`.
+pub(crate) static ARRAY: Global = Global::new();
+/// The class `List`.
+pub(crate) static LIST: Global = Global::new();
+/// The class `Map`.
+pub(crate) static MAP: Global = Global::new();
+/// The class `Dict`.
+pub(crate) static DICT: Global = Global::new();
+
+/// Names and classes, for the module.
+pub(crate) fn classes() -> impl Iterator<Item = (&'static std::ffi::CStr, &'static Global)> {
+    CLASSES.into_iter().chain(views::classes())
+}
+
+const CLASSES: [(&std::ffi::CStr, &Global); 4] =
+    [(c"Array", &ARRAY), (c"List", &LIST), (c"Map", &MAP), (c"Dict", &DICT)];
+
+/// Makes the classes.
+pub(crate) fn init() -> Res<()> {
+    if ARRAY.try_get().is_some() {
+        return Ok(());
+    }
+    iter::init()?;
+    views::init()?;
+    ARRAY.set(sequence::make_array_class()?);
+    LIST.set(list::make_class()?);
+    MAP.set(mapping::make_map_class()?);
+    DICT.set(dict::make_class()?);
+    for (index, class) in
+        [(kTVMFFIArray, &ARRAY), (kTVMFFIList, &LIST), (kTVMFFIMap, &MAP), (kTVMFFIDict, &DICT)]
+    {
+        object::register(index.into(), class.get())?;
+    }
+    Ok(())
+}
+
+/// A native container behind a Python object, borrowed from it.
+struct Ref<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
+
+impl<T> Deref for Ref<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// A type of containers.
+trait Container: Sized {
+    /// Its name in Python.
+    const NAME: &'static str;
+    fn from_object(object: ObjectRef) -> Result<Self, ObjectRef>;
+    fn into_object(self) -> ObjectRef;
+}
+
+macro_rules! containers {
+    ($($name:ident)*) => { $(
+        impl Container for $name {
+            const NAME: &'static str = stringify!($name);
+            #[inline(always)]
+            fn from_object(object: ObjectRef) -> Result<Self, ObjectRef> {
+                $name::try_from_object(object)
+            }
+            #[inline(always)]
+            fn into_object(self) -> ObjectRef {
+                $name::into_object(self)
+            }
+        }
+    )* };
+}
+containers!(Array List Map Dict);
+
+/// The native container of an instance of its class.
+#[inline(always)]
+fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
+    // SAFETY: the instance holds a reference to its handle; the borrowed one is never dropped.
+    let handle = unsafe { ObjectRef::from_owned_or_null(object::handle_unchecked(object).cast()) };
+    match handle.map(T::from_object) {
+        Some(Ok(container)) => Ok(Ref(ManuallyDrop::new(container), PhantomData)),
+        other => {
+            // Not this reference's to give back.
+            std::mem::forget(other);
+            py::raise(
+                py::exceptions::type_error(),
+                &format!("expected a native {} in an instance of its class", T::NAME),
+            )
+        }
+    }
+}
+
+/// The native container of an object, if it is one of this type.
+fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a, T>> {
+    object.is_instance_of(class.ptr()).then(|| borrow(object).ok()).flatten()
+}
+
+/// The Python object of a container.
+fn wrap<T: Container>(container: T) -> Res<Own> {
+    object::wrap(container.into_object())
+}
+
+/// Raises the error of a native function.
+#[inline]
+fn native<T>(result: anyfn::Result<T>) -> Res<T> {
+    result.map_err(error::raise)
+}
+
+/// An item of a container as a Python object.
+#[inline(always)]
+fn lift_item(item: &Any) -> Res<Own> {
+    let raw = raw(item);
+    if raw.type_index == kTVMFFIInt { py::int(raw.bits() as i64) } else { lift_other(item) }
+}
+
+#[inline(never)]
+fn lift_other(item: &Any) -> Res<Own> {
+    if raw(item).type_index == kTVMFFIDLTensorPtr {
+        // Code of others may have put a borrowed tensor there: an error says so.
+        return lift::lift_owned(*raw(item));
+    }
+    // Strings are copied, objects get a reference of their own first: `item` is not used while Python code runs.
+    lift::lift_view(raw(item), &mut false)
+}
+
+/// The bytes of a value, borrowed.
+#[inline(always)]
+fn raw(item: &Any) -> &anyfn::abi::TVMFFIAny {
+    // SAFETY: `Any` is transparent over this struct.
+    unsafe { &*std::ptr::from_ref(item).cast() }
+}
+
+/// Memory for `count` things, or `MemoryError`.
+fn reserved<T>(count: usize) -> Res<Vec<T>> {
+    let mut items = Vec::new();
+    match items.try_reserve_exact(count) {
+        Ok(()) => Ok(items),
+        Err(_) => {
+            py::raise(py::exceptions::memory_error(), &format!("no memory for a container of {count} items"))
+        }
+    }
+}

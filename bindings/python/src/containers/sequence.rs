@@ -1,0 +1,313 @@
+//! Array, and what it has in common with List.
+
+use std::ffi::{c_int, c_void};
+
+use anyfn::{Any, Array, ArrayBuilder, List, Slice};
+use pyo3_ffi as ffi;
+
+use super::compare::{self, native_items};
+use super::iter::{self, State};
+use super::slots::{Args, methods, slots};
+use super::{ARRAY, LIST, borrow, lift_item, lower, native, reserved, text, wrap};
+use crate::lower::At;
+use crate::object;
+use crate::py::{self, Obj, Own, Raised, Res, raw};
+use crate::types::Class;
+
+/// The class `Array`.
+pub(super) fn make_array_class() -> Res<Own> {
+    let mut slots = shared_slots().to_vec();
+    slots.extend([
+        (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
+        (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_iter, iterate as *mut c_void),
+        (ffi::Py_tp_hash, compare::hash_array as *mut c_void),
+        (ffi::Py_sq_length, len as *mut c_void),
+        (ffi::Py_mp_length, len as *mut c_void),
+        (ffi::Py_sq_item, item as *mut c_void),
+        (ffi::Py_mp_subscript, subscript as *mut c_void),
+        (ffi::Py_tp_methods, array_methods().leak().as_mut_ptr().cast()),
+    ]);
+    Class {
+        name: c"anyfn.Array",
+        size: size_of::<object::Layout>(),
+        base_for_others: true,
+        flags: 0,
+        base: Some(object::BUILTIN.get()),
+        slots: &slots,
+    }
+    .make()
+}
+
+const DOC: &std::ffi::CStr = c"Array(iterable=(), /)\n--\n\n\
+An immutable sequence that all languages share.\n\n\
+Behaves as a tuple does: a slice or sum is an Array again, and it equals lists and tuples of equal items.";
+
+/// Slots that Array and List fill in the same way.
+pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
+    [
+        (ffi::Py_tp_repr, text::repr as *mut c_void),
+        (ffi::Py_tp_richcompare, compare::compare_sequences as *mut c_void),
+        (ffi::Py_sq_contains, contains as *mut c_void),
+        (ffi::Py_nb_add, add as *mut c_void),
+        (ffi::Py_sq_repeat, repeat as *mut c_void),
+    ]
+}
+
+/// The argument of a constructor that takes an iterable.
+pub(super) fn iterable_argument<'a>(
+    name: &str,
+    args: Obj<'a>,
+    kwargs: Option<Obj<'a>>,
+) -> Res<Option<Obj<'a>>> {
+    if kwargs.is_some_and(|kwargs| py::dict_len(kwargs) > 0) {
+        return py::raise(py::exceptions::type_error(), &format!("{name}() takes no keyword arguments"));
+    }
+    let given = args.tuple_len();
+    if given > 1 {
+        let text = format!("{name}() takes at most 1 argument ({given} given)");
+        return py::raise(py::exceptions::type_error(), &text);
+    }
+    Ok(py::tuple_get(args, 0))
+}
+
+/// An Array of any iterable.
+fn array_from(iterable: Obj<'_>) -> Res<Array> {
+    if let Some(array) = super::borrow_if::<Array>(iterable, &ARRAY) {
+        return Ok(array.clone());
+    }
+    let is_list = iterable.type_ptr() == &raw mut ffi::PyList_Type;
+    if is_list || iterable.type_ptr() == &raw mut ffi::PyTuple_Type {
+        return py::nested(|| lower::array_of(iterable, is_list, &At::Value));
+    }
+    array_of(lower::items_of(iterable, &At::Value)?)
+}
+
+/// An Array of values.
+fn array_of(values: Vec<Any>) -> Res<Array> {
+    let mut array = native(ArrayBuilder::with_capacity(values.len()))?;
+    for value in values {
+        native(array.push(value))?;
+    }
+    Ok(array.finish())
+}
+
+/// An index or slice.
+pub(super) enum Key {
+    /// An index, which counts from the end if it is negative.
+    Index(i64),
+    /// A slice.
+    Slice(Slice),
+}
+
+/// Reads what stands in brackets behind a sequence.
+#[inline(always)]
+pub(super) fn key_of(key: Obj<'_>, name: &str) -> Res<Key> {
+    if key.type_ptr() == &raw mut ffi::PyLong_Type
+        && let Ok(index) = key.int()
+    {
+        return Ok(Key::Index(index));
+    }
+    other_key_of(key, name)
+}
+
+#[cold]
+fn other_key_of(key: Obj<'_>, name: &str) -> Res<Key> {
+    if key.type_ptr() == &raw mut ffi::PySlice_Type {
+        let (mut start, mut stop, mut step) = (0, 0, 0);
+        // SAFETY: a slice and writable places; indices that are no ints may run Python code.
+        py::check(raw::run(|| unsafe { raw::PySlice_Unpack(key.as_ptr(), &mut start, &mut stop, &mut step) }))?;
+        return native(Slice::new(start as i64, stop as i64, step as i64)).map(Key::Slice);
+    }
+    // SAFETY: a valid object and class; may run Python code.
+    let index = raw::run(|| unsafe { raw::PyNumber_AsSsize_t(key.as_ptr(), py::exceptions::index_error()) });
+    if index == -1 && py::error_occurred() {
+        if !py::error_is(py::exceptions::type_error()) {
+            return Err(Raised);
+        }
+        py::clear_error();
+        return py::raise(
+            py::exceptions::type_error(),
+            &format!("{name} indices must be integers or slices, not {}", key.class_name()),
+        );
+    }
+    Ok(Key::Index(index as i64))
+}
+
+/// Raises the exception for an index without an item.
+#[cold]
+pub(super) fn out_of_range<T>(index: i64, name: &str, len: usize) -> Res<T> {
+    let plural = if len == 1 { "" } else { "s" };
+    py::raise(
+        py::exceptions::index_error(),
+        &format!("index {index} is out of range: the {name} has {len} element{plural}"),
+    )
+}
+
+#[inline(always)]
+fn item_at(array: &Array, index: i64) -> Res<Own> {
+    let items = array.as_slice();
+    let at = if index < 0 { index.wrapping_add(items.len() as i64) } else { index };
+    match usize::try_from(at).ok().and_then(|at| items.get(at)) {
+        Some(item) => lift_item(item),
+        None => out_of_range(index, "Array", items.len()),
+    }
+}
+
+/// A new container of the same type as `like`, of these items.
+fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
+    if like.is_instance_of(LIST.ptr()) { wrap(lower::list_of(items)?) } else { wrap(array_of(items)?) }
+}
+
+/// Items repeated, or `MemoryError`.
+pub(super) fn repeated(items: &[Any], times: ffi::Py_ssize_t) -> Res<Vec<Any>> {
+    let times = usize::try_from(times).unwrap_or(0);
+    let mut values = reserved(items.len().saturating_mul(times))?;
+    if !items.is_empty() {
+        for _ in 0..times {
+            values.extend(items.iter().cloned());
+        }
+    }
+    Ok(values)
+}
+
+slots! {
+    fn new(class: obj, args: obj, kwargs: opt) -> Own {
+        let array = match iterable_argument("Array", args, kwargs)? {
+            Some(iterable) => array_from(iterable)?,
+            None => array_of(Vec::new())?,
+        };
+        object::wrap_as(class.as_ptr().cast(), array.into_object())
+    }
+
+    fn len(this: obj) -> usize {
+        Ok(borrow::<Array>(this)?.len())
+    }
+
+    fn item(this: obj, index: size) -> Own {
+        // Python has added the length to a negative index; one that is negative still is out of range.
+        let array = borrow::<Array>(this)?;
+        if index < 0 { out_of_range(index as i64, "Array", array.len()) } else { item_at(&array, index as i64) }
+    }
+
+    fn subscript(this: obj, key: obj) -> Own {
+        let array = borrow::<Array>(this)?;
+        match key_of(key, "Array")? {
+            Key::Index(index) => item_at(&array, index),
+            Key::Slice(slice) => wrap(native(array.slice(slice))?),
+        }
+    }
+
+    fn iterate(this: obj) -> Own {
+        iter::make(State::Array(Array::clone(&*borrow(this)?), 0))
+    }
+
+    fn contains(this: obj, value: obj) -> bool {
+        let Some(items) = native_items(this)? else { return Ok(false) };
+        for item in items.as_slice() {
+            if compare::item_equals(item, value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn add(left: obj, right: obj) -> Own {
+        // Either may be ours; a list or tuple may be the other one.
+        let is_ours = |object: Obj<'_>| {
+            object.is_instance_of(ARRAY.ptr()) || object.is_instance_of(LIST.ptr())
+        };
+        let (Some(_), Some(_)) = (compare::Other::of(left)?, compare::Other::of(right)?) else {
+            return Ok(py::not_implemented());
+        };
+        let mut items = lower::items_of(left, &At::Value)?;
+        let more = lower::items_of(right, &At::Value)?;
+        if items.try_reserve_exact(more.len()).is_err() {
+            return py::raise(py::exceptions::memory_error(), "no memory for the sum");
+        }
+        items.extend(more);
+        same_kind(if is_ours(left) { left } else { right }, items)
+    }
+
+    fn repeat(this: obj, times: size) -> Own {
+        let Some(items) = native_items(this)? else { return Ok(py::not_implemented()) };
+        same_kind(this, repeated(items.as_slice(), times)?)
+    }
+}
+
+/// Index of the first item from `start` on, before `stop`, that equals a value.
+pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
+    let values = args.positional(1, 3)?;
+    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let items = items.as_slice();
+    let bound = |at: usize, otherwise: i64| match values.get(at) {
+        None => Ok(otherwise),
+        Some(value) => {
+            // SAFETY: a valid object; an int that is too large is cut off; may run Python code.
+            let bound = raw::run(|| unsafe { raw::PyNumber_AsSsize_t(value.as_ptr(), std::ptr::null_mut()) });
+            if bound == -1 && py::error_occurred() { Err(Raised) } else { Ok(bound as i64) }
+        }
+    };
+    let slice = native(Slice::new(bound(1, 0)?, bound(2, i64::MAX)?, 1))?;
+    for at in slice.places(items.len()) {
+        if compare::item_equals(&items[at], values[0])? {
+            return py::int(at as i64);
+        }
+    }
+    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    let text = py::new_ref!(raw::PyObject_Repr(values[0].as_ptr()))?;
+    let text = text.obj().to_text()?;
+    py::raise(py::exceptions::value_error(), &format!("{text} is not in the {}", this.class_name()))
+}
+
+/// How many items equal a value.
+pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
+    let value = args.one()?;
+    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let mut count = 0;
+    for item in items.as_slice() {
+        count += i64::from(compare::item_equals(item, value)?);
+    }
+    py::int(count)
+}
+
+/// What pickle and copy make the container again of: its class and a list.
+pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
+    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
+    let arguments = py::tuple(vec![py::list(items)?])?;
+    py::pair(this.class().to_own(), arguments)
+}
+
+methods! { array_methods;
+    c"index($self, value, start=0, stop=9223372036854775807, /)\n--\n\nIndex of the first item that equals value."
+    fn index(this, args) { index_of(this, &args) }
+
+    c"count($self, value, /)\n--\n\nHow many items equal value."
+    fn count(this, args) { count_of(this, &args) }
+
+    c"__reversed__($self, /)\n--\n\nThe items from the last one on."
+    fn __reversed__(this, args) {
+        args.none()?;
+        let array = Array::clone(&*borrow(this)?);
+        let len = array.len();
+        iter::make(State::Backwards(array, len))
+    }
+
+    c"__copy__($self, /)\n--\n\nThe Array itself: it does not change."
+    fn __copy__(this, args) {
+        args.none()?;
+        Ok(this.to_own())
+    }
+
+    c"__reduce__($self, /)\n--\n\nFor pickle."
+    fn __reduce__(this, args) {
+        args.none()?;
+        reduce(this)
+    }
+}
+
+/// The items of a List, for its own slots.
+pub(super) fn snapshot(list: &List) -> Res<Vec<Any>> {
+    native(list.try_snapshot())
+}

@@ -1,0 +1,145 @@
+//! `repr` of containers: text that Python reads as the same container.
+
+use std::cell::RefCell;
+
+use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
+use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
+
+use super::slots::slots;
+use super::{lift_item, native, raw};
+use crate::object;
+use crate::py::{self, Obj, Own, Res};
+
+/// Levels that are written; deeper ones are shown as dots.
+const DEPTH_MAX: usize = 100;
+
+thread_local! {
+    /// The containers that this thread is writing, the outermost first. Objects within them may write others.
+    static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A container that is being written.
+struct Writing;
+
+impl Writing {
+    /// `None` if the container is being written already, or too many are.
+    fn begin(container: &ObjectRef) -> Option<Writing> {
+        let address = container.as_handle().addr();
+        WRITING.with_borrow_mut(|writing| {
+            if writing.len() >= DEPTH_MAX || writing.contains(&address) {
+                return None;
+            }
+            writing.push(address);
+            Some(Writing)
+        })
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        WRITING.with_borrow_mut(Vec::pop);
+    }
+}
+
+fn write_value(out: &mut String, value: &Any) -> Res<()> {
+    if let kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict = raw(value).type_index
+        && let Some(container) = value.clone().into_object()
+    {
+        return write_container(out, container, None);
+    }
+    let value = lift_item(value)?;
+    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    let text = py::new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
+    match text.obj().str_bytes() {
+        Ok(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
+        Err(py::Raised) => {
+            // Lone surrogates.
+            py::clear_error();
+            out.push_str("<text that is not Unicode>");
+        }
+    }
+    Ok(())
+}
+
+fn write_all<'a, T: 'a>(
+    out: &mut String,
+    brackets: [char; 2],
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut String, T) -> Res<()>,
+) -> Res<()> {
+    out.push(brackets[0]);
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push_str(", ");
+        }
+        write(out, item)?;
+    }
+    out.push(brackets[1]);
+    Ok(())
+}
+
+/// Writes a container, under the name of its class.
+fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) -> Res<()> {
+    let kind = container.type_index();
+    let name = match kind {
+        kTVMFFIArray => "anyfn.Array",
+        kTVMFFIList => "anyfn.List",
+        kTVMFFIMap => "anyfn.Map",
+        _ => "anyfn.Dict",
+    };
+    out.push_str(class.unwrap_or(name));
+    out.push('(');
+    let is_mapping = matches!(kind, kTVMFFIMap | kTVMFFIDict);
+    let pair = |out: &mut String, key: &Any, value: &Any| {
+        write_value(out, key)?;
+        out.push_str(": ");
+        write_value(out, value)
+    };
+    match Writing::begin(&container) {
+        None => out.push_str(if is_mapping { "{...}" } else { "[...]" }),
+        Some(_writing) => match kind {
+            kTVMFFIArray => {
+                if let Ok(array) = Array::<Any>::try_from_object(container) {
+                    write_all(out, ['[', ']'], array.as_slice(), write_value)?;
+                }
+            }
+            kTVMFFIList => {
+                if let Ok(list) = List::<Any>::try_from_object(container) {
+                    write_all(out, ['[', ']'], &native(list.try_snapshot())?, write_value)?;
+                }
+            }
+            kTVMFFIMap => {
+                if let Ok(map) = Map::<Any, Any>::try_from_object(container) {
+                    write_all(out, ['{', '}'], map.iter_any(), |out, (key, value)| pair(out, key, value))?;
+                }
+            }
+            _ => {
+                if let Ok(dict) = Dict::<Any, Any>::try_from_object(container) {
+                    let pairs = native(dict.try_snapshot())?;
+                    write_all(out, ['{', '}'], &pairs, |out, (key, value)| pair(out, key, value))?;
+                }
+            }
+        },
+    }
+    out.push(')');
+    Ok(())
+}
+
+/// `repr` of the pairs, keys or values that a view shows.
+pub(super) fn write_listed(name: &str, items: Obj<'_>) -> Res<Own> {
+    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    let text = py::new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;
+    let text = text.obj().to_text()?;
+    py::string_lossy(format!("{name}({text})").as_bytes())
+}
+
+slots! {
+    pub(super) fn repr(this: obj) -> Own {
+        let Some(container) = object::reference_of(this) else { return Ok(py::none()) };
+        let name = this.class_name();
+        let own = super::CLASSES.iter().any(|(_, class)| this.class().is(class.ptr()));
+        let mut text = String::new();
+        write_container(&mut text, container, (!own).then_some(name.as_str()))?;
+        py::string_lossy(text.as_bytes())
+    }
+}

@@ -1,0 +1,215 @@
+//! Views: the keys, values or pairs of a Map or Dict, as they are when the view is asked.
+
+use std::ffi::c_void;
+
+use pyo3_ffi as ffi;
+
+use super::compare;
+use super::iter::What;
+use super::mapping::{iterate_back, iterate_over, mapping_of};
+use super::slots::{methods, slots};
+use super::text;
+use crate::py::{self, Global, Obj, Own, PyObject, Res, raw};
+use crate::types::{self, Class};
+
+#[repr(C)]
+struct Layout {
+    base: PyObject,
+    /// Owned: the Map or Dict.
+    mapping: *mut PyObject,
+}
+
+/// The classes, by what they show.
+static CLASSES: [Global; 3] = [const { Global::new() }; 3];
+
+/// Names and classes, for the module.
+pub(crate) fn classes() -> [(&'static std::ffi::CStr, &'static Global); 3] {
+    [(c"KeysView", &CLASSES[0]), (c"ValuesView", &CLASSES[1]), (c"ItemsView", &CLASSES[2])]
+}
+
+pub(super) fn init() -> Res<()> {
+    for (at, name) in
+        [c"anyfn._core.KeysView", c"anyfn._core.ValuesView", c"anyfn._core.ItemsView"].iter().enumerate()
+    {
+        let mut slots = vec![
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_repr, repr as *mut c_void),
+            (ffi::Py_tp_iter, iterate as *mut c_void),
+            (ffi::Py_sq_length, len as *mut c_void),
+            (ffi::Py_sq_contains, contains as *mut c_void),
+            (ffi::Py_tp_methods, view_methods().leak().as_mut_ptr().cast()),
+        ];
+        if at != 1 {
+            slots.extend([
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_richcompare, compare_sets as *mut c_void),
+                (ffi::Py_nb_and, and as *mut c_void),
+                (ffi::Py_nb_or, or as *mut c_void),
+                (ffi::Py_nb_xor, xor as *mut c_void),
+                (ffi::Py_nb_subtract, subtract as *mut c_void),
+            ]);
+        }
+        let class = Class {
+            name,
+            size: size_of::<Layout>(),
+            base_for_others: false,
+            flags: 0,
+            base: None,
+            slots: &slots,
+        };
+        CLASSES[at].set(class.make()?);
+    }
+    Ok(())
+}
+
+/// Makes a view of an instance of Map or Dict.
+pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
+    let own = types::allocate(CLASSES[what as usize].ptr().cast())?;
+    // SAFETY: a new instance that nobody else knows.
+    unsafe { (*own.as_ptr().cast::<Layout>()).mapping = mapping.to_own().into_ptr() };
+    Ok(own)
+}
+
+/// The Map or Dict of a view.
+fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
+    // SAFETY: only called for instances.
+    let mapping = unsafe { (*view.as_ptr().cast::<Layout>()).mapping };
+    // SAFETY: the view owns a reference to it.
+    unsafe { Obj::from_ptr(mapping) }
+}
+
+fn what(view: Obj<'_>) -> What {
+    if view.class().is(CLASSES[0].ptr()) {
+        What::Keys
+    } else if view.class().is(CLASSES[1].ptr()) {
+        What::Values
+    } else {
+        What::Items
+    }
+}
+
+/// A new set of what an iterable gives.
+fn set_of(iterable: Obj<'_>) -> Res<Own> {
+    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    py::new_ref!(raw::PySet_New(iterable.as_ptr()))
+}
+
+/// Both sides of an operation as sets.
+fn sets(left: Obj<'_>, right: Obj<'_>) -> Res<(Own, Own)> {
+    Ok((set_of(left)?, set_of(right)?))
+}
+
+slots! {
+    fn iterate(view: obj) -> Own {
+        iterate_over(mapping(view), what(view))
+    }
+
+    fn len(view: obj) -> usize {
+        Ok(mapping_of(mapping(view))?.len())
+    }
+
+    fn contains(view: obj, value: obj) -> bool {
+        let mapping = mapping_of(mapping(view))?;
+        match what(view) {
+            What::Keys => Ok(mapping.find(value)?.is_some()),
+            What::Values => {
+                for (_, candidate) in mapping.pairs()? {
+                    if compare::item_equals(&candidate, value)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            What::Items => {
+                if value.type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 || value.tuple_len() != 2 {
+                    return Ok(false);
+                }
+                let (Some(key), Some(value)) = (py::tuple_get(value, 0), py::tuple_get(value, 1)) else {
+                    return Ok(false);
+                };
+                match mapping.find(key)? {
+                    Some(found) => compare::item_equals(&found, value),
+                    None => Ok(false),
+                }
+            }
+        }
+    }
+
+    fn repr(view: obj) -> Own {
+        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        let listed = py::new_ref!(raw::PySequence_List(view.as_ptr()))?;
+        text::write_listed(&view.class_name(), listed.obj())
+    }
+
+    fn and(left: obj, right: obj) -> Own {
+        let (left, right) = sets(left, right)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        py::new_ref!(raw::PyNumber_And(left.as_ptr(), right.as_ptr()))
+    }
+
+    fn or(left: obj, right: obj) -> Own {
+        let (left, right) = sets(left, right)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        py::new_ref!(raw::PyNumber_Or(left.as_ptr(), right.as_ptr()))
+    }
+
+    fn xor(left: obj, right: obj) -> Own {
+        let (left, right) = sets(left, right)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        py::new_ref!(raw::PyNumber_Xor(left.as_ptr(), right.as_ptr()))
+    }
+
+    fn subtract(left: obj, right: obj) -> Own {
+        let (left, right) = sets(left, right)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        py::new_ref!(raw::PyNumber_Subtract(left.as_ptr(), right.as_ptr()))
+    }
+
+    fn compare_sets(left: obj, right: obj, operation: int) -> Own {
+        if !is_set(right) {
+            return Ok(py::not_implemented());
+        }
+        let (left, right) = sets(left, right)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        py::new_ref!(raw::PyObject_RichCompare(left.as_ptr(), right.as_ptr(), operation))
+    }
+}
+
+/// Whether an object is a set or a view of keys or pairs, ours or a dict's.
+fn is_set(object: Obj<'_>) -> bool {
+    let class = object.type_ptr();
+    let is = |class: *mut ffi::PyTypeObject| object.is_instance_of(class.cast());
+    class.cast() == CLASSES[0].ptr()
+        || class.cast() == CLASSES[2].ptr()
+        || is(&raw mut ffi::PySet_Type)
+        || is(&raw mut ffi::PyFrozenSet_Type)
+        || is(&raw mut ffi::PyDictKeys_Type)
+        || is(&raw mut ffi::PyDictItems_Type)
+}
+
+methods! { view_methods;
+    c"__reversed__($self, /)\n--\n\nThe same from the newest pair on."
+    fn __reversed__(view, args) {
+        args.none()?;
+        iterate_back(mapping(view), what(view))
+    }
+
+    c"isdisjoint($self, other, /)\n--\n\nWhether nothing is in both."
+    fn isdisjoint(view, args) {
+        let own = set_of(view)?;
+        let other = set_of(args.one()?)?;
+        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        let both = py::new_ref!(raw::PyNumber_And(own.as_ptr(), other.as_ptr()))?;
+        Ok(py::boolean(!both.obj().is_true()?))
+    }
+}
+
+unsafe extern "C" fn dealloc(object: *mut PyObject) {
+    // SAFETY: an instance that nothing uses any more.
+    let mapping = unsafe { (*object.cast::<Layout>()).mapping };
+    // SAFETY: owned by the view, or NULL if its making has failed.
+    drop(unsafe { Own::from_nullable(mapping) });
+    // SAFETY: the end of the destructor.
+    unsafe { types::free(object) };
+}
