@@ -87,17 +87,24 @@ def anyfn(folder):
     import anyfn
     import anyfn.testing
 
-    nop = anyfn.get_global_func("testing.nop")
+    get = anyfn.get_global_func
+    nop, point_x = get("testing.nop"), get("testing.point_x")
+
+    @anyfn.register_object("testing.Point", constructor="testing.make_point")
+    class Point(anyfn.Object):
+        a = property(get("testing.point_x"))
+
+        def sum(self):
+            return point_x(self)
 
     def python_pair():
         raise NotImplementedError("types are not yet defined in Python")
 
     return dict(
         runtime(anyfn, folder, True),
-        add3_by_name=lambda: anyfn.get_global_func("testing.add3_i64"),
-        IntPair=lambda: anyfn.testing.IntPair,
-        pair=lambda: anyfn.testing.IntPair(1, 2),
-        mutable=lambda: anyfn.testing.IntPair(1, 2),
+        add3_by_name=lambda: get("testing.add3_i64"),
+        IntPair=lambda: Point,
+        pair=lambda: Point(1, 2),
         PythonPair=python_pair,
         async_calls=lambda: async_calls(lambda loop: nop.call_async(1)),
         import_time=lambda: import_time("anyfn"),
@@ -125,9 +132,6 @@ def peer(folder):
         add3_by_name=lambda: kwargs_wrapper.make_kwargs_wrapper(tvm_ffi.get_global_func("bench.add3"), ["a", "b", "c"]),
         IntPair=lambda: tvm_ffi.testing.TestIntPair,
         pair=lambda: tvm_ffi.testing.TestIntPair(1, 2),
-        # The fields of TestIntPair are read-only.
-        mutable=lambda: tvm_ffi.testing.create_object("testing.TestObjectBase", v_i64=1),
-        row_object_field_set=lambda: "mutable.v_i64 = 1",
         PythonPair=python_pair,
         async_calls=lambda: async_calls(lambda loop: loop.run_in_executor(None, nop, 1)),
         import_time=lambda: import_time("tvm_ffi"),
@@ -143,7 +147,6 @@ def extension(module, folder):
         names,
         add3_by_name=lambda: m.add3,
         pair=lambda: m.IntPair(1, 2),
-        mutable=lambda: m.IntPair(1, 2),
         import_time=lambda: import_time(module, folder),
     )
 
@@ -200,11 +203,9 @@ def import_time(module, folder=""):
 
 def measure(row, names):
     """Nanoseconds of a row."""
-    # A contender may have its own text for a row.
-    statement = names.get(f"row_{row.name}", row.statement)
-    if statement.startswith("="):
-        return direct(statement[1:], names)
-    timer = timeit.Timer(statement, row.setup, globals=names)
+    if row.statement.startswith("="):
+        return direct(row.statement[1:], names)
+    timer = timeit.Timer(row.statement, row.setup, globals=names)
     count = 1
     while timer.timeit(count) < SLICE_S:
         count *= 2

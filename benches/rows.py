@@ -141,14 +141,13 @@ SECTIONS = {
         Row("object_construct", "IntPair(1, 2)", 0.2, label="construct a native object"),
         Row("object_construct_python_defined", "PythonPair(1, 2)", 0.2),
         Row("object_field_get", "pair.a"),
-        Row("object_field_set", "mutable.a = 1"),
         Row("object_method", "pair.sum()"),
         Row("get_global_func", "get('testing.nop')"),
     ],
     "Threads, async, import": [
         Row("four_threads_per_call", "=four_threads(nop1, {n})"),
         Row("async_call", "=async_calls(2000)"),
-        Row("import_over_numpy", "=import_time()", limit_ns=15e6, label="import, over NumPy"),
+        Row("import_over_numpy", "=import_time()", limit_ns=15e6),
     ],
 }
 # Sections that `python_calls.py` measures; the others are programs.

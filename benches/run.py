@@ -52,6 +52,8 @@ class Bench:
         extensions.kernels(work)
         self.commands[C]["anyfn"] = [work / "abi", options.library]
         self.commands[RUST]["anyfn"] = [options.native]
+        # As an installer does; the packages of the others have been installed.
+        extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
         self.attempt("peer", options.peer_python, self.build_peer)
         for who in ("nanobind", "pyo3"):
