@@ -4,7 +4,7 @@ use anyfn::{Result, Shape, TensorView, register};
 
 /// Sum of a float32 tensor, as a float.
 #[register("testing.tensor_sum")]
-fn tensor_sum(x: TensorView<'_>) -> Result<f64> {
+fn tensor_sum(#[read_only] x: TensorView<'_>) -> Result<f64> {
     // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile.
     let x = unsafe { x.as_slice::<f32>()? };
     // A fold from 0: the sum of no floats is -0 in Rust.
@@ -13,7 +13,7 @@ fn tensor_sum(x: TensorView<'_>) -> Result<f64> {
 
 /// y = a * x + y, element by element, on float32 tensors of one shape.
 #[register("testing.saxpy")]
-fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
+fn saxpy(a: f32, #[read_only] x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
     if x.shape() != y.shape() {
         anyfn::bail!("ValueError", "x and y must have one shape, but got {:?} and {:?}", x.shape(), y.shape());
     }
@@ -32,12 +32,12 @@ fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
 
 /// Shape of a tensor.
 #[register("testing.tensor_shape")]
-fn tensor_shape(x: TensorView<'_>) -> Shape {
+fn tensor_shape(#[read_only] x: TensorView<'_>) -> Shape {
     Shape::from(x.shape())
 }
 
 /// What a tensor is, such as `float32[2, 3]@cpu:0`.
 #[register("testing.tensor_describe")]
-fn tensor_describe(x: TensorView<'_>) -> String {
+fn tensor_describe(#[read_only] x: TensorView<'_>) -> String {
     format!("{x:?}")
 }

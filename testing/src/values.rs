@@ -146,3 +146,15 @@ fn shape_size(shape: Shape) -> Result<i64> {
     product
         .ok_or_else(|| anyfn::error!("OverflowError", "the product of {:?} does not fit 64 bits", &shape[..]))
 }
+
+/// All its arguments as a text; `b` and those behind it may be left out.
+#[register("testing.defaults")]
+fn defaults(
+    a: i64,
+    #[default(2)] b: i64,
+    #[default("x")] s: &str,
+    #[default(None)] o: Option<f64>,
+    #[default([1, 2])] v: Vec<i64>,
+) -> std::string::String {
+    format!("{a} {b} {s} {o:?} {v:?}")
+}

@@ -48,6 +48,7 @@ pub static TYPES: [fn() -> i32];
 /// As for [`REGISTRATIONS`].
 #[cfg(test)]
 pub static TYPES: [fn() -> i32; 0] = [];
+pub use crate::signature::unsigned;
 
 /// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
 #[must_use]

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -9,7 +10,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     /// Name of the type, such as `int`, `ffi.Array`, `Optional` or `testing.Point`.
-    pub origin: &'static str,
+    pub origin: Cow<'static, str>,
     /// What it is made of.
     pub args: Vec<Schema>,
 }
@@ -17,18 +18,18 @@ pub struct Schema {
 impl Schema {
     /// A type without arguments.
     pub const fn plain(origin: &'static str) -> Schema {
-        Schema { origin, args: Vec::new() }
+        Schema { origin: Cow::Borrowed(origin), args: Vec::new() }
     }
 
     /// A type with arguments.
     pub const fn of(origin: &'static str, args: Vec<Schema>) -> Schema {
-        Schema { origin, args }
+        Schema { origin: Cow::Borrowed(origin), args }
     }
 
     /// Writes the type as JSON, in the form that metadata of functions and fields has.
     pub fn write_json(&self, out: &mut String) {
         out.push_str("{\"type\":\"");
-        out.push_str(self.origin);
+        out.push_str(&self.origin);
         out.push('"');
         if !self.args.is_empty() {
             out.push_str(",\"args\":[");
@@ -68,7 +69,7 @@ pub(crate) fn word(type_key: &str) -> &str {
 /// The short form that error texts use: `Array<int>`, `Map<str, int>`.
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word(self.origin))?;
+        f.write_str(word(&self.origin))?;
         for (i, arg) in self.args.iter().enumerate() {
             write!(f, "{}{arg}", if i == 0 { "<" } else { ", " })?;
         }

@@ -4,6 +4,7 @@ use core::ffi::{c_int, c_void};
 use core::fmt::Write;
 use core::marker::PhantomData;
 
+use alloc::format;
 use alloc::string::{String as StdString, ToString};
 use alloc::vec::Vec;
 
@@ -13,8 +14,9 @@ use crate::__private::{Detail, with_detail};
 use crate::args::IntoArg;
 use crate::convert::{FromArg, IntoAny};
 use crate::function::{Callable, FunctionContent};
+use crate::json::quote;
 use crate::object::ObjectBox;
-use crate::{Any, AnyView, Error, Mismatch, PackedFunc, Result, Schema, panics};
+use crate::{Any, AnyView, Error, Literal, Mismatch, PackedFunc, Result, Schema, panics};
 
 /// A [`PackedFunc`] with its Rust signature, such as `TypedPackedFunc<fn(i64, &str) -> f64>`.
 ///
@@ -58,6 +60,18 @@ pub struct Names {
     pub args: &'static [&'static str],
     /// Documentation; empty if there is none.
     pub doc: &'static str,
+    /// Values of the last arguments, which may be left out.
+    pub defaults: &'static [Literal],
+    /// Names of the tensor arguments that the function only reads.
+    pub read_only: &'static [&'static str],
+}
+
+impl Names {
+    /// The defaults, and the index of the first argument that has one.
+    fn optional(&self) -> (usize, &'static [Literal]) {
+        let count = self.defaults.len().min(self.args.len());
+        (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
+    }
 }
 
 /// A Rust function or closure that can become a [`PackedFunc`].
@@ -152,15 +166,23 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     schema.push('}');
     let mut json = StdString::from("{\"type_schema\":");
     quote(&schema, &mut json);
+    if !names.function.is_empty() {
+        json.push_str(",\"name\":");
+        quote(names.function, &mut json);
+    }
     if !names.args.is_empty() && !F::VARIADIC {
-        json.push_str(",\"arg_names\":[");
-        for (i, name) in names.args.iter().enumerate() {
-            if i > 0 {
-                json.push(',');
-            }
+        write_names("arg_names", names.args, &mut json);
+        let (first, defaults) = names.optional();
+        for (i, (name, value)) in names.args[first..].iter().zip(defaults).enumerate() {
+            json.push_str(if i == 0 { ",\"arg_defaults\":{" } else { "," });
             quote(name, &mut json);
+            json.push(':');
+            value.write_json(&mut json);
         }
-        json.push(']');
+        json.push_str(if defaults.is_empty() { "" } else { "}" });
+        if !names.read_only.is_empty() {
+            write_names("arg_const", names.read_only, &mut json);
+        }
     }
     if !names.doc.is_empty() {
         json.push_str(",\"doc\":");
@@ -170,22 +192,15 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     json
 }
 
-/// Writes a JSON string.
-fn quote(text: &str, out: &mut StdString) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c < ' ' => {
-                // Writing to a string cannot fail.
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
+/// Writes `,"key":["a","b"]`.
+fn write_names(key: &str, names: &[&str], out: &mut StdString) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, ",\"{key}\":");
+    for (i, name) in names.iter().enumerate() {
+        out.push(if i == 0 { '[' } else { ',' });
+        quote(name, out);
     }
-    out.push('"');
+    out.push_str(if names.is_empty() { "[]" } else { "]" });
 }
 
 /// The signature as error texts show it: `` `name(0: int, 1: str) -> int` ``.
@@ -204,14 +219,33 @@ fn shown<F: PackableFn<S>, S>(names: &Names) -> StdString {
     text
 }
 
+/// A call whose number of arguments is not the function's: adds the defaults of those that were left out.
+#[cold]
+fn call_with_defaults<F: PackableFn<S>, S>(
+    body: &F,
+    names: &Names,
+    args: &[AnyView<'_>],
+    expected: usize,
+) -> Result<Any> {
+    let (missing, defaults) = (expected.checked_sub(args.len()), names.defaults);
+    let Some(first) = missing.and_then(|missing| defaults.len().checked_sub(missing)) else {
+        return Err(wrong_count::<F, S>(names, expected, args.len()));
+    };
+    let added = defaults[first..].iter().map(Literal::to_any).collect::<Result<Vec<Any>>>()?;
+    let all: Vec<AnyView<'_>> = args.iter().copied().chain(added.iter().map(Any::as_view)).collect();
+    body.call_packed(names, &all)
+}
+
 #[cold]
 fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) -> Error {
+    let fewest = expected.saturating_sub(names.defaults.len());
+    let fewest = if fewest < expected { format!("{fewest} to ") } else { StdString::new() };
     let error = crate::error!(
         "TypeError",
-        "Mismatched number of arguments when calling: `{}`. Expected {expected} but got {got} arguments",
+        "Mismatched number of arguments when calling: `{}`. Expected {fewest}{expected} but got {got} arguments",
         shown::<F, S>(names)
     );
-    let (expected, got) = (alloc::format!("{expected} arguments"), alloc::format!("{got} arguments"));
+    let (expected, got) = (alloc::format!("{fewest}{expected} arguments"), alloc::format!("{got} arguments"));
     with_detail(
         error,
         &Detail { function: names.function, expected: &expected, got: &got, ..Detail::default() },
@@ -292,7 +326,7 @@ macro_rules! arities {
             fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
                 const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
                 let Ok(args) = <&[AnyView<'_>; N]>::try_from(args) else {
-                    return Err(wrong_count::<Func, fn($($name),*) -> Out>(names, N, args.len()));
+                    return call_with_defaults::<Func, fn($($name),*) -> Out>(self, names, args, N);
                 };
                 let fail = |index, mismatch: &Mismatch| {
                     wrong_arg::<Func, fn($($name),*) -> Out>(names, index, mismatch)

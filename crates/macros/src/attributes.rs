@@ -1,6 +1,13 @@
 //! What the macros read from functions and attributes.
 
-use syn::{Attribute, Expr, ExprLit, FnArg, ItemFn, Lit, Meta, Pat};
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
+use syn::punctuated::Punctuated;
+use syn::{
+    Attribute, Expr, ExprLit, ExprUnary, FnArg, GenericArgument, ItemFn, Lit, Meta, Pat, PatType,
+    PathArguments, Token, Type, UnOp,
+};
 
 /// The doc comment, one line per line.
 pub(crate) fn doc(attributes: &[Attribute]) -> String {
@@ -14,30 +21,262 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Names of the arguments; one that is a pattern is called by its position.
-pub(crate) fn arg_names(function: &ItemFn) -> syn::Result<Vec<String>> {
-    let name = |(i, arg): (usize, &FnArg)| match arg {
-        FnArg::Receiver(this) => Err(syn::Error::new_spanned(this, "a method cannot be registered by itself")),
-        FnArg::Typed(typed) => Ok(match &*typed.pat {
-            Pat::Ident(name) => name.ident.to_string(),
-            _ => format!("arg{i}"),
-        }),
+/// What a function tells of its arguments.
+pub(crate) struct Arguments {
+    names: Vec<String>,
+    /// `::anyfn::Literal` values of the last arguments.
+    defaults: Vec<TokenStream>,
+    read_only: Vec<String>,
+    /// Items that let the compiler check the defaults against the types.
+    checks: Vec<TokenStream>,
+}
+
+impl Arguments {
+    /// Reads the arguments of a function and removes the attributes that are ours.
+    pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
+        let mut taken = Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] };
+        for (index, arg) in function.sig.inputs.iter_mut().enumerate() {
+            match arg {
+                FnArg::Receiver(this) => {
+                    return Err(syn::Error::new_spanned(this, "a method cannot be registered by itself"));
+                }
+                FnArg::Typed(arg) => taken.add(index, arg)?,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn add(&mut self, index: usize, arg: &mut PatType) -> syn::Result<()> {
+        // An argument that is a pattern is called by its position.
+        let name = match &*arg.pat {
+            Pat::Ident(name) => name.ident.unraw().to_string(),
+            _ => format!("arg{index}"),
+        };
+        let mut default = None;
+        for attribute in &arg.attrs {
+            if attribute.path().is_ident("default") {
+                if default.replace(attribute.parse_args::<Expr>()?).is_some() {
+                    return Err(syn::Error::new_spanned(attribute, "an argument has one default"));
+                }
+            } else if attribute.path().is_ident("read_only") {
+                attribute.meta.require_path_only()?;
+                if !arg.ty.to_token_stream().to_string().contains("Tensor") {
+                    return Err(syn::Error::new_spanned(&arg.ty, "#[read_only] is for tensors"));
+                }
+                self.read_only.push(name.clone());
+            }
+        }
+        arg.attrs.retain(|attribute| {
+            !attribute.path().is_ident("default") && !attribute.path().is_ident("read_only")
+        });
+        match default {
+            Some(default) => {
+                self.defaults.push(literal(&default)?);
+                self.checks.extend(check(&arg.ty, &default)?);
+            }
+            None if !self.defaults.is_empty() => {
+                let text = format!("`{name}` needs a #[default(..)] too: the argument before it has one");
+                return Err(syn::Error::new_spanned(arg, text));
+            }
+            None => {}
+        }
+        self.names.push(name);
+        Ok(())
+    }
+
+    /// A constant `::anyfn::Names` of the function, and the checks that go beside it.
+    pub(crate) fn names(&self, function: &str, doc: &str) -> (TokenStream, TokenStream) {
+        let Arguments { names, defaults, read_only, checks } = self;
+        let names = quote! {
+            ::anyfn::__private::Names {
+                function: #function,
+                args: &[#(#names),*],
+                doc: #doc,
+                defaults: &[#(#defaults),*],
+                read_only: &[#(#read_only),*],
+            }
+        };
+        (names, quote!(#(#checks)*))
+    }
+
+    /// Those of a function of which only the path is known.
+    pub(crate) fn unknown() -> Arguments {
+        Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
+    }
+}
+
+/// A default as an `::anyfn::Literal`.
+fn literal(value: &Expr) -> syn::Result<TokenStream> {
+    let class = quote!(::anyfn::Literal);
+    let is_number = |value: &Expr| matches!(value, Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }));
+    match value {
+        Expr::Lit(ExprLit { lit, .. }) => match lit {
+            Lit::Int(_) => return Ok(quote!(#class::Int(#value as i64))),
+            Lit::Float(_) => return Ok(quote!(#class::Float(#value as f64))),
+            Lit::Bool(_) => return Ok(quote!(#class::Bool(#value))),
+            Lit::Str(_) => return Ok(quote!(#class::Str(#value))),
+            _ => {}
+        },
+        Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) if is_number(expr) => match &**expr {
+            Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) => return Ok(quote!(#class::Int(#value as i64))),
+            _ => return Ok(quote!(#class::Float(#value as f64))),
+        },
+        Expr::Path(path) if path.path.is_ident("None") => return Ok(quote!(#class::None)),
+        Expr::Array(array) => {
+            let items: Punctuated<TokenStream, Token![,]> =
+                array.elems.iter().map(literal).collect::<syn::Result<_>>()?;
+            return Ok(quote!(#class::Array(&[#items])));
+        }
+        _ => {}
+    }
+    Err(syn::Error::new_spanned(
+        value,
+        "a default is a number, a truth value, a text, None, or an array of those: callers of other languages read it",
+    ))
+}
+
+/// An item that compiles only if the default is of the argument's type; none for types that are not simple.
+fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
+    let is_none = matches!(default, Expr::Path(_));
+    let (ty, optional) = match optional(ty) {
+        Some(inner) => (inner, true),
+        None => (ty, false),
     };
-    function.sig.inputs.iter().enumerate().map(name).collect()
+    let text = ty.to_token_stream().to_string();
+    const SIMPLE: [&str; 14] =
+        ["i8", "i16", "i32", "i64", "isize", "u8", "u16", "u32", "u64", "usize", "f32", "f64", "bool", "& str"];
+    if !SIMPLE.contains(&text.as_str()) {
+        return Ok(None);
+    }
+    if is_none {
+        return match optional {
+            true => Ok(None),
+            false => Err(syn::Error::new_spanned(default, format!("None needs an Option<{text}>"))),
+        };
+    }
+    Ok(Some(quote!(const _: #ty = #default;)))
+}
+
+/// The `T` of an `Option<T>`.
+fn optional(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    match &last.arguments {
+        PathArguments::AngleBracketed(args) => match args.args.first() {
+            Some(GenericArgument::Type(inner)) => Some(inner),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syn::parse_quote;
+
+    fn names(function: &mut ItemFn) -> syn::Result<String> {
+        let arguments = Arguments::take(function)?;
+        let (names, checks) = arguments.names("f", "");
+        Ok(quote!(#names #checks).to_string())
+    }
 
     #[test]
     fn reads_docs_and_names() {
-        let function: ItemFn = syn::parse_quote! {
+        let mut function: ItemFn = parse_quote! {
             /// Adds.
             /// Twice.
-            fn add(a: i64, (b, c): (i64, i64)) -> i64 { a + b + c }
+            fn add(a: i64, (b, c): (i64, i64), r#type: i64) -> i64 { a + b + c }
         };
         assert_eq!(doc(&function.attrs), "Adds.\nTwice.");
-        assert_eq!(arg_names(&function).unwrap(), ["a", "arg1"]);
+        assert_eq!(Arguments::take(&mut function).unwrap().names, ["a", "arg1", "type"]);
+    }
+
+    #[test]
+    fn reads_defaults_and_removes_their_attributes() {
+        let mut function: ItemFn = parse_quote! {
+            fn f(
+                #[read_only] x: TensorView<'_>,
+                #[default(-2)] #[allow(unused)] b: i64,
+                #[default([1.5, -2.0])] c: Vec<f64>,
+                #[default("x")] s: &str,
+                #[default(None)] o: Option<i64>,
+                #[default(3)] p: Option<u8>,
+                #[default(true)] t: bool,
+            ) {}
+        };
+        let text = names(&mut function).unwrap();
+        for part in [
+            "Literal :: Int (- 2 as i64)",
+            "Literal :: Array (& [:: anyfn :: Literal :: Float (1.5 as f64) , :: anyfn :: Literal :: Float",
+            "Literal :: Str (\"x\")",
+            "Literal :: None",
+            "Literal :: Bool (true)",
+            "read_only : & [\"x\"]",
+            "const _ : i64 = - 2 ;",
+            "const _ : & str = \"x\" ;",
+            "const _ : u8 = 3 ;",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let left = function.to_token_stream().to_string();
+        assert!(!left.contains("default") && !left.contains("read_only") && left.contains("allow"), "{left}");
+    }
+
+    #[test]
+    fn explains_what_is_wrong_with_a_default() {
+        let cases: [(ItemFn, &str); 7] = [
+            (
+                parse_quote!(
+                    fn f(#[default(1)] a: i64, b: i64) {}
+                ),
+                "`b` needs a #[default(..)] too",
+            ),
+            (
+                parse_quote!(
+                    fn f(#[default(g())] a: i64) {}
+                ),
+                "a default is a number",
+            ),
+            (
+                parse_quote!(
+                    fn f(#[default(None)] a: i64) {}
+                ),
+                "None needs an Option<i64>",
+            ),
+            (
+                parse_quote!(
+                    fn f(
+                        #[default(1)]
+                        #[default(2)]
+                        a: i64,
+                    ) {
+                    }
+                ),
+                "one default",
+            ),
+            (
+                parse_quote!(
+                    fn f(#[read_only] a: i64) {}
+                ),
+                "is for tensors",
+            ),
+            (
+                parse_quote!(
+                    fn f(#[read_only(1)] a: TensorView<'_>) {}
+                ),
+                "unexpected token",
+            ),
+            (
+                parse_quote!(
+                    fn f(#[default] a: i64) {}
+                ),
+                "default(...)",
+            ),
+        ];
+        for (mut function, expected) in cases {
+            let error = names(&mut function).unwrap_err().to_string();
+            assert!(error.contains(expected), "{expected} in {error}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{ItemFn, LitStr, Path, Token};
 
-use crate::attributes::{arg_names, doc};
+use crate::attributes::{Arguments, doc};
 
 enum Entry {
     Function(Box<ItemFn>),
@@ -36,15 +36,15 @@ impl Parse for Entries {
 pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     let Entries(entries) = syn::parse2(items)?;
     let mut out = TokenStream::new();
-    for entry in entries {
-        let symbols = match &entry {
+    for mut entry in entries {
+        let symbols = match &mut entry {
             Entry::Function(function) => {
+                let arguments = Arguments::take(function)?;
                 let ident = &function.sig.ident;
-                let names = arg_names(function)?;
-                let symbols = symbols(&ident.to_string(), ident, &names, &doc(&function.attrs));
+                let symbols = symbols(&ident.to_string(), ident, &arguments, &doc(&function.attrs));
                 quote! { #function #symbols }
             }
-            Entry::Alias(name, path) => symbols(&name.value(), path, &[], ""),
+            Entry::Alias(name, path) => symbols(&name.value(), path, &Arguments::unknown(), ""),
         };
         out.extend(symbols);
     }
@@ -73,10 +73,11 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
 }
 
 /// The exported symbols of one function.
-fn symbols(name: &str, function: &impl quote::ToTokens, args: &[String], doc: &str) -> TokenStream {
+fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, doc: &str) -> TokenStream {
     let call = format!("__tvm_ffi_{name}");
     let metadata = format!("__tvm_ffi__metadata_{name}");
     let docs = format!("__tvm_ffi__doc_{name}");
+    let (names, checks) = arguments.names(name, doc);
     let safe_call = format_ident!("safe_call");
     let args_type = quote! {
         _handle: *mut ::core::ffi::c_void,
@@ -86,8 +87,8 @@ fn symbols(name: &str, function: &impl quote::ToTokens, args: &[String], doc: &s
     };
     quote! {
         const _: () = {
-            const NAMES: ::anyfn::__private::Names =
-                ::anyfn::__private::Names { function: #name, args: &[#(#args),*], doc: #doc };
+            #checks
+            const NAMES: ::anyfn::__private::Names = #names;
 
             #[unsafe(export_name = #call)]
             unsafe extern "C" fn #safe_call(#args_type) -> ::core::ffi::c_int {

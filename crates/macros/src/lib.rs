@@ -15,6 +15,8 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 ///
 /// In a program it is there from the first use of the registry on; in a plugin from the time it is loaded until its
 /// module is released. Argument names and doc comments are kept as the function's signature.
+/// An argument with `#[default(2)]` may be left out, by callers of any language; the arguments behind it need a default,
+/// too. `#[read_only]` says that the function only reads a tensor, so that arrays which must not change are accepted.
 /// `#[register("name", override)]` replaces a function of the same name. With `blocking` callers release locks of their
 /// language during the call; a function that waits for other threads needs that.
 ///
@@ -22,12 +24,13 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// # use anyfn_core as _;
 /// /// Adds two numbers.
 /// #[anyfn::register("doc.add")]
-/// fn add(a: i64, b: i64) -> i64 {
+/// fn add(a: i64, #[default(10)] b: i64) -> i64 {
 ///     a + b
 /// }
 ///
-/// let sum = anyfn::registry::get("doc.add")?.call((1, 2))?;
-/// assert_eq!(sum.get::<i64>()?, 3);
+/// let add = anyfn::registry::get("doc.add")?;
+/// assert_eq!(add.call((1, 2))?.get::<i64>()?, 3);
+/// assert_eq!(add.call((1,))?.get::<i64>()?, 11);
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 #[proc_macro_attribute]

@@ -5,7 +5,7 @@ use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{ItemFn, LitStr, Token};
 
-use crate::attributes::{arg_names, doc};
+use crate::attributes::{Arguments, doc};
 
 /// The words that may follow the name.
 mod kw {
@@ -37,24 +37,23 @@ impl Parse for Options {
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let Options { name, overrides, blocking } = syn::parse2(args)?;
-    let function: ItemFn = syn::parse2(item)?;
+    let mut function: ItemFn = syn::parse2(item)?;
+    let arguments = Arguments::take(&mut function)?;
     let ident = &function.sig.ident;
-    let names = arg_names(&function)?;
     let doc = doc(&function.attrs);
+    let (names, checks) = arguments.names(&name.value(), &doc);
     let body = if blocking { quote!(::anyfn::Blocking(#ident)) } else { quote!(#ident) };
     Ok(quote! {
         #function
         const _: () = {
+            #checks
             #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::REGISTRATIONS)]
             #[linkme(crate = ::anyfn::__private::linkme)]
             static ENTRY: ::anyfn::__private::Entry = ::anyfn::__private::Entry {
                 name: #name,
                 overrides: #overrides,
                 doc: #doc,
-                make: || {
-                    let names = ::anyfn::__private::Names { function: #name, args: &[#(#names),*], doc: #doc };
-                    ::anyfn::TypedPackedFunc::named(names, #body).into()
-                },
+                make: || ::anyfn::TypedPackedFunc::named(#names, #body).into(),
             };
         };
     })

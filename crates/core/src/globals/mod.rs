@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 
 use anyfn::abi::{TVMFFISafeCallType, kTVMFFIObject};
 use anyfn::{
-    Any, Args, Bytes, Names, ObjectRef, PackableFn, PackedFunc, Result, Shape, String, TypedPackedFunc, bail,
+    Any, Args, Bytes, Map, Names, ObjectRef, PackableFn, PackedFunc, Result, Shape, String, TypedPackedFunc,
+    bail,
 };
 
 use crate::sync::Slot;
@@ -25,7 +26,8 @@ pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
     args: &'static [&'static str],
     body: F,
 ) -> Result<()> {
-    let function: PackedFunc = TypedPackedFunc::named(Names { function: name, args, doc: "" }, body).into();
+    let function: PackedFunc =
+        TypedPackedFunc::named(Names { function: name, args, ..Names::default() }, body).into();
     set(name, function)
 }
 
@@ -45,6 +47,7 @@ pub(crate) fn register() -> Result<()> {
     typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
     typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| registry::remove(name.as_bytes()))?;
     typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], from_extern_c)?;
+    typed("ffi.FunctionCallNamed", &["f", "args", "kwargs"], call_named)?;
     typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| registry::metadata(name.as_bytes()))?;
     typed("ffi.String", &["value"], |value: String| value)?;
     typed("ffi.Bytes", &["value"], |value: Bytes| value)?;
@@ -70,6 +73,13 @@ fn list_names() -> PackedFunc {
         }
     })
     .into()
+}
+
+/// Calls a function with positional and named arguments, for languages that have no other way.
+fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result<Any> {
+    let named = kwargs.iter().collect::<Vec<(String, Any)>>();
+    let named: Vec<(&str, Any)> = named.iter().map(|(name, value)| (&**name, value.clone())).collect();
+    f.call_named(&args[..], &named)
 }
 
 fn from_extern_c(data: *mut c_void, safe_call: *mut c_void, deleter: *mut c_void) -> Result<PackedFunc> {

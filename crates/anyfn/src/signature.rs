@@ -1,0 +1,373 @@
+//! Signatures of functions: what they tell of themselves, and calls with named arguments.
+//!
+//! A signature travels as JSON (see `docs/signature.md`), so that functions of any language have one.
+
+use core::fmt::Write;
+
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+
+use crate::json::Json;
+use crate::{Any, AnyView, Array, Error, IntoArgs, Map, PackedFunc, Result, Schema};
+
+/// A constant that a signature can tell: the default of an argument.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Literal {
+    /// None.
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// An int.
+    Int(i64),
+    /// A float, which must be finite.
+    Float(f64),
+    /// A text.
+    Str(&'static str),
+    /// An Array.
+    Array(&'static [Literal]),
+    /// A Map with texts as keys.
+    Map(&'static [(&'static str, Literal)]),
+}
+
+impl Literal {
+    /// The value as an argument.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn to_any(&self) -> Result<Any> {
+        match *self {
+            Literal::None => Ok(Any::NONE),
+            Literal::Bool(value) => Any::new(value),
+            Literal::Int(value) => Any::new(value),
+            Literal::Float(value) => Any::new(value),
+            Literal::Str(text) => Any::new(text),
+            Literal::Array(items) => {
+                let items = items.iter().map(Literal::to_any).collect::<Result<Vec<Any>>>()?;
+                Any::new(Array::<Any>::try_from_iter(items)?)
+            }
+            Literal::Map(pairs) => {
+                let pairs = pairs.iter().map(|(key, value)| Ok((Any::new(*key)?, value.to_any()?)));
+                Any::new(Map::<Any, Any>::try_from_iter(pairs.collect::<Result<Vec<(Any, Any)>>>()?)?)
+            }
+        }
+    }
+
+    /// Writes the value as JSON.
+    pub fn write_json(&self, out: &mut StdString) {
+        let quote = crate::json::quote;
+        // Writing to a string cannot fail.
+        match *self {
+            Literal::None => out.push_str("null"),
+            Literal::Bool(value) => out.push_str(if value { "true" } else { "false" }),
+            Literal::Int(value) => drop(write!(out, "{value}")),
+            // With a fraction or an exponent, always.
+            Literal::Float(value) => drop(write!(out, "{value:?}")),
+            Literal::Str(text) => quote(text, out),
+            Literal::Array(items) => {
+                for (i, item) in items.iter().enumerate() {
+                    out.push(if i == 0 { '[' } else { ',' });
+                    item.write_json(out);
+                }
+                out.push_str(if items.is_empty() { "[]" } else { "]" });
+            }
+            Literal::Map(pairs) => {
+                for (i, (key, value)) in pairs.iter().enumerate() {
+                    out.push(if i == 0 { '{' } else { ',' });
+                    quote(key, out);
+                    out.push(':');
+                    value.write_json(out);
+                }
+                out.push_str(if pairs.is_empty() { "{}" } else { "}" });
+            }
+        }
+    }
+}
+
+/// A function's signature, read from its JSON.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Signature {
+    /// Name of the function; empty if it does not tell one.
+    pub name: StdString,
+    /// The positional arguments, or `None` if the function does not tell them.
+    pub params: Option<Vec<Param>>,
+    /// Whether the names of the arguments are known.
+    pub named: bool,
+    /// Whether the function takes further positional arguments.
+    pub variadic: bool,
+    /// Arguments that only callers in the function's own language can pass, by name.
+    pub keyword_only: Vec<StdString>,
+    /// Type of the result; `Any` if it is not known.
+    pub result: Schema,
+    /// Documentation; empty if there is none.
+    pub doc: StdString,
+}
+
+/// An argument of a function.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Param {
+    /// Name; `arg0`, `arg1`, .. if the function does not tell any.
+    pub name: StdString,
+    /// Type; `Any` if it is not known.
+    pub ty: Schema,
+    /// Whether the argument may be left out.
+    pub default: Fallback,
+    /// Whether the function only reads the tensor that is passed.
+    pub read_only: bool,
+}
+
+/// What stands for an argument that is left out.
+#[derive(Clone, Debug)]
+pub enum Fallback {
+    /// Nothing: the argument is required.
+    Required,
+    /// This value.
+    Value(Any),
+    /// A value that only the function knows: the argument may be left out at the end.
+    Unknown,
+}
+
+/// Where an argument of a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The positional argument of this index.
+    Positional(usize),
+    /// The named argument of this index.
+    Named(usize),
+    /// The parameter's default.
+    Default,
+}
+
+impl Signature {
+    /// Reads a signature.
+    ///
+    /// # Errors
+    /// `ValueError` if the text is not JSON.
+    pub fn parse(json: &str) -> Result<Signature> {
+        let Some(json) = Json::parse(json) else {
+            crate::bail!("ValueError", "the function's signature is not JSON, or nests too deep");
+        };
+        let text = |key: &str| json.get(key).and_then(Json::text).unwrap_or_default();
+        let texts = |key: &str| {
+            let items = json.get(key).map_or(&[][..], Json::items);
+            items.iter().filter_map(Json::text).map(StdString::from).collect::<Vec<StdString>>()
+        };
+        let types = Types::of(&Json::parse(text("type_schema")).unwrap_or(Json::Null));
+        let names = texts("arg_names");
+        let (read_only, optional) = (texts("arg_const"), texts("arg_optional"));
+        let defaults = json.get("arg_defaults");
+        // Types without names and names without types both tell how many arguments there are.
+        let count = match &types.params {
+            Some(params) => Some(params.len()),
+            None => json.get("arg_names").map(|_| names.len()),
+        };
+        let named = count.is_some_and(|count| names.len() == count);
+        let param = |index: usize| {
+            let name = if named { names[index].clone() } else { format!("arg{index}") };
+            let default = match defaults.and_then(|defaults| defaults.get(&name)) {
+                Some(value) => Fallback::Value(value.to_any()?),
+                None if optional.contains(&name) => Fallback::Unknown,
+                None => Fallback::Required,
+            };
+            let ty = types.params.as_ref().map_or_else(any, |params| params[index].clone());
+            Ok(Param { read_only: read_only.contains(&name), name, ty, default })
+        };
+        Ok(Signature {
+            name: text("name").into(),
+            params: count.map(|count| (0..count).map(param).collect::<Result<Vec<Param>>>()).transpose()?,
+            named,
+            variadic: count.is_none() || json.get("variadic") == Some(&Json::Bool(true)),
+            keyword_only: texts("keyword_only"),
+            result: types.result,
+            doc: text("doc").into(),
+        })
+    }
+
+    /// Says where each argument of a call with `positional` unnamed and some named arguments comes from.
+    ///
+    /// Trailing arguments that are left out are not in the result: the function itself fills them. `function` is for
+    /// messages.
+    ///
+    /// # Errors
+    /// `TypeError` for arguments that do not fit, with the name of the argument.
+    pub fn arrange(&self, function: &str, positional: usize, named: &[&str]) -> Result<Vec<Source>> {
+        let params = match &self.params {
+            Some(params) if self.named => params,
+            _ => {
+                crate::bail!(
+                    "TypeError",
+                    "{function}() takes no keyword arguments: its signature does not tell the names of its arguments"
+                );
+            }
+        };
+        if positional > params.len() && !self.variadic {
+            return Err(self.too_many(function, params, positional));
+        }
+        let mut sources: Vec<Option<Source>> = (0..params.len().max(positional)).map(|_| None).collect();
+        for (index, source) in sources.iter_mut().enumerate().take(positional) {
+            *source = Some(Source::Positional(index));
+        }
+        for (index, name) in named.iter().enumerate() {
+            let Some(place) = params.iter().position(|param| param.name == *name) else {
+                return Err(self.unexpected(function, params, name));
+            };
+            if sources[place].replace(Source::Named(index)).is_some() {
+                crate::bail!("TypeError", "{function}() got multiple values for argument '{name}'");
+            }
+        }
+        let end = sources.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        let is_missing = |(index, param): &(usize, &Param)| {
+            let filled = matches!(param.default, Fallback::Value(_));
+            let left_out = matches!(param.default, Fallback::Unknown) && *index >= end;
+            sources[*index].is_none() && !filled && !left_out
+        };
+        let missing: Vec<&Param> =
+            params.iter().enumerate().filter(is_missing).map(|(_, param)| param).collect();
+        if !missing.is_empty() {
+            return Err(missing_arguments(function, &missing));
+        }
+        Ok(sources[..end].iter().map(|source| source.unwrap_or(Source::Default)).collect())
+    }
+
+    #[cold]
+    fn too_many(&self, function: &str, params: &[Param], got: usize) -> Error {
+        let required = params.iter().filter(|param| matches!(param.default, Fallback::Required)).count();
+        let all = params.len();
+        let range = if required == all { format!("{all}") } else { format!("from {required} to {all}") };
+        let s = if all == 1 { "" } else { "s" };
+        let were = if got == 1 { "was" } else { "were" };
+        crate::error!("TypeError", "{function}() takes {range} positional argument{s} but {got} {were} given")
+    }
+
+    #[cold]
+    fn unexpected(&self, function: &str, params: &[Param], name: &str) -> Error {
+        if self.keyword_only.iter().any(|known| known == name) {
+            return crate::error!(
+                "TypeError",
+                "{function}() takes '{name}' by name only, which works in calls from its own language only"
+            );
+        }
+        let names = params.iter().map(|param| param.name.as_str());
+        let near = crate::__private::nearest(name, names);
+        let near = near.map_or_else(StdString::new, |near| format!("; did you mean '{near}'?"));
+        crate::error!("TypeError", "{function}() got an unexpected keyword argument '{name}'{near}")
+    }
+}
+
+#[cold]
+fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
+    if let Some(param) = missing.iter().find(|param| matches!(param.default, Fallback::Unknown)) {
+        return crate::error!(
+            "TypeError",
+            "{function}() needs argument '{}' where a later one is given: only the function knows its default",
+            param.name
+        );
+    }
+    let mut names = StdString::new();
+    for (i, param) in missing.iter().enumerate() {
+        let between = match (i, missing.len() - i) {
+            (0, _) => "",
+            (1, 1) => " and ",
+            (_, 1) => ", and ",
+            _ => ", ",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(names, "{between}'{}'", param.name);
+    }
+    let s = if missing.len() == 1 { "" } else { "s" };
+    crate::error!(
+        "TypeError",
+        "{function}() missing {} required positional argument{s}: {names}",
+        missing.len()
+    )
+}
+
+fn any() -> Schema {
+    Schema::plain("Any")
+}
+
+/// The types in a `type_schema`.
+struct Types {
+    params: Option<Vec<Schema>>,
+    result: Schema,
+}
+
+impl Types {
+    fn of(schema: &Json) -> Types {
+        let list = |items: &[Json]| items.iter().map(schema_of).collect::<Vec<Schema>>();
+        let named = schema.get("named_args");
+        let params = named.and_then(|named| named.get("params")).map(|params| list(params.items()));
+        let result = named.and_then(|named| named.get("return")).map_or(&[][..], Json::items).first();
+        if params.is_some() || result.is_some() {
+            return Types { params, result: result.map_or_else(any, schema_of) };
+        }
+        // The other form: the result, then the arguments.
+        match schema.get("args").map(Json::items) {
+            Some([result, params @ ..]) => Types { params: Some(list(params)), result: schema_of(result) },
+            _ => Types { params: None, result: any() },
+        }
+    }
+}
+
+fn schema_of(json: &Json) -> Schema {
+    let origin = json.get("type").and_then(Json::text).unwrap_or("Any");
+    let args = json.get("args").map_or(&[][..], Json::items);
+    Schema { origin: StdString::from(origin).into(), args: args.iter().map(schema_of).collect() }
+}
+
+impl PackedFunc {
+    /// Calls the function with named arguments behind the positional ones.
+    ///
+    /// The names are those of the function's signature. An argument that is left out gets its default.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// #[anyfn::register("doc.scale")]
+    /// fn scale(x: f64, #[default(2.0)] factor: f64, #[default(0.0)] offset: f64) -> f64 {
+    ///     factor * x + offset
+    /// }
+    ///
+    /// let scale = anyfn::registry::get("doc.scale")?;
+    /// assert_eq!(scale.call((3,))?.get::<f64>()?, 6.0);
+    /// assert_eq!(scale.call_named((3,), &[("offset", anyfn::Any::new(1.0)?)])?.get::<f64>()?, 7.0);
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TypeError` if the function does not tell its arguments' names, or they do not fit; what the function raises.
+    pub fn call_named(&self, args: impl IntoArgs, named: &[(&str, Any)]) -> Result<Any> {
+        args.with_views(|views| {
+            if named.is_empty() {
+                return self.call_views(views);
+            }
+            let Some(signature) = self.signature() else {
+                crate::bail!("TypeError", "{}", unsigned("function"));
+            };
+            let signature = Signature::parse(&signature)?;
+            let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
+            let name = if signature.name.is_empty() { "function" } else { &signature.name };
+            let sources = signature.arrange(name, views.len(), &names)?;
+            let params = signature.params.as_deref().unwrap_or_default();
+            let view = |(index, source): (usize, &Source)| match *source {
+                Source::Positional(from) => views[from],
+                Source::Named(from) => named[from].1.as_view(),
+                Source::Default => match &params[index].default {
+                    Fallback::Value(value) => value.as_view(),
+                    Fallback::Required | Fallback::Unknown => AnyView::NONE,
+                },
+            };
+            self.call_views(&sources.iter().enumerate().map(view).collect::<Vec<AnyView<'_>>>())
+        })
+    }
+}
+
+/// Why a function without a signature refuses named arguments.
+#[doc(hidden)]
+pub fn unsigned(function: &str) -> StdString {
+    format!(
+        "{function}() takes no keyword arguments: it was made without a signature, so the names of its arguments are \
+         not known"
+    )
+}
