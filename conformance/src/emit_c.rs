@@ -19,9 +19,10 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
         out.push_str("    conformance_release(&value);\n  }\n");
     }
     for case in &corpus.calls {
-        let args = case.args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
+        let (function, args) = case.without_names();
+        let args = args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
         let count = args.len();
-        let (name, function) = (quote(case.name.as_bytes()), quote(case.function.as_bytes()));
+        let (name, function) = (quote(case.name.as_bytes()), quote(function.as_bytes()));
         let _ = writeln!(
             out,
             "  {{\n    TVMFFIAny args[{}] = {{{}}};",

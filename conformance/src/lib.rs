@@ -29,8 +29,24 @@ pub struct CallCase {
     pub function: String,
     /// The arguments.
     pub args: Vec<Value>,
+    /// The named arguments.
+    pub named: Vec<(String, Value)>,
     /// What the call gives.
     pub outcome: Outcome,
+}
+
+impl CallCase {
+    /// The function and the arguments of the call for languages that have no named arguments: those go through the
+    /// global function `ffi.FunctionCallNamed`.
+    #[must_use]
+    pub fn without_names(&self) -> (&str, Vec<Value>) {
+        if self.named.is_empty() {
+            return (&self.function, self.args.clone());
+        }
+        let named = self.named.iter().map(|(name, value)| (Value::Str(name.clone()), value.clone())).collect();
+        let function = Value::Global(self.function.clone());
+        ("ffi.FunctionCallNamed", vec![function, Value::Array(self.args.clone()), Value::Map(named)])
+    }
 }
 
 /// What a call gives.
@@ -52,7 +68,7 @@ pub enum Outcome {
 pub struct Corpus {
     /// `values.json`
     pub values: Vec<ValueCase>,
-    /// `calls.json` and `errors.json`
+    /// `calls.json`, `errors.json` and `named.json`
     pub calls: Vec<CallCase>,
 }
 
@@ -77,6 +93,7 @@ pub fn load() -> Result<Corpus, String> {
         .collect::<Result<_, String>>()?;
     let mut calls = read_calls("calls.json")?;
     calls.extend(read_calls("errors.json")?);
+    calls.extend(read_calls("named.json")?);
     Ok(Corpus { values, calls })
 }
 
@@ -104,5 +121,8 @@ fn call_case(name: String, case: &Json) -> Result<CallCase, String> {
         None => Outcome::Value(Value::parse(case.get("result").ok_or(format!("{name}: no result"))?)?),
     };
     let args = args.iter().map(Value::parse).collect::<Result<_, _>>()?;
-    Ok(CallCase { function: text(case, "call")?, args, outcome, name })
+    let named = case["kwargs"].as_object().into_iter().flatten();
+    let named =
+        named.map(|(key, value)| Ok((key.clone(), Value::parse(value)?))).collect::<Result<_, String>>()?;
+    Ok(CallCase { function: text(case, "call")?, args, named, outcome, name })
 }

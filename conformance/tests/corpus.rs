@@ -102,7 +102,9 @@ fn every_call_gives_what_the_corpus_says() {
     for case in &corpus.calls {
         let function = registry::get(&case.function).unwrap();
         let args: Vec<Any> = case.args.iter().map(|value| make(value).unwrap()).collect();
-        let got = function.call(&args[..]);
+        let named: Vec<(&str, Any)> =
+            case.named.iter().map(|(name, value)| (name.as_str(), make(value).unwrap())).collect();
+        let got = function.call_named(&args[..], &named);
         let ok = match (&case.outcome, &got) {
             (Outcome::Value(expected), Ok(got)) => same(&make(expected).unwrap(), got),
             (Outcome::Error { kind, message }, Err(got)) => got.kind() == kind && got.message() == message,

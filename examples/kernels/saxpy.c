@@ -77,13 +77,9 @@ ANYFN_EXPORT(saxpy) {
 /* Documentation and signature, for frontends and stubs. */
 ANYFN_EXPORT(_doc_saxpy) { return anyfn_return_str(result, "y = a * x + y, in place, on float32 tensors."); }
 
-ANYFN_EXPORT(_metadata_saxpy) {
-  return anyfn_return_str(result,
-                          "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"named_args\\\":{\\\"return\\\":"
-                          "[{\\\"type\\\":\\\"None\\\"}],\\\"params\\\":[{\\\"type\\\":\\\"float\\\"},"
-                          "{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"}]}}\","
-                          "\"arg_names\":[\"a\",\"x\",\"y\"]}");
-}
+ANYFN_EXPORT_SIGNATURE(saxpy, ANYFN_TYPE("None"),
+                       ANYFN_TYPE("float") "," ANYFN_TYPE("DLTensor*") "," ANYFN_TYPE("DLTensor*"),
+                       "\"arg_names\":[\"a\",\"x\",\"y\"],\"arg_const\":[\"x\"]");
 
 /* call_back(f: Function, x) -> Any: f(x), whatever language f is written in. */
 ANYFN_EXPORT(call_back) {

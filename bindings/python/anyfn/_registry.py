@@ -60,9 +60,15 @@ def convert(value):
 def _init_api(prefix, module_name=None):
     """Makes the global functions ``<prefix>.<name>`` attributes of a module, by name.
 
-    ``module_name`` is usually the ``__name__`` of the calling module.
+    ``module_name`` is usually the ``__name__`` of the calling module. ``ValueError`` if no such module is imported.
     """
-    target = sys.modules[prefix if module_name is None else module_name]
+    target_name = prefix if module_name is None else module_name
+    target = sys.modules.get(target_name)
+    if target is None:
+        raise ValueError(
+            f"_init_api: no module {target_name!r} is imported, so nothing can be added to it; "
+            "pass the __name__ of the module that calls"
+        )
     start = prefix + "."
     for name in list_global_func_names():
         fname = name[len(start) :]

@@ -45,6 +45,15 @@ pub(crate) enum At<'a> {
 }
 
 impl At<'_> {
+    /// Whether the value is an argument that the function only reads, by its own word.
+    #[cold]
+    pub(crate) fn is_only_read(&self) -> bool {
+        match self {
+            At::Argument { function, index } => function::argument_is_read_only(*function, *index),
+            _ => false,
+        }
+    }
+
     /// Raises an exception whose message begins with the place.
     #[cold]
     pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {

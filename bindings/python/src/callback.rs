@@ -9,21 +9,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFunction,
-    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject,
+    TVMFFISafeCallType, kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 use anyfn::{Error, ObjectRef};
 
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
-use crate::{error, gil, lift, lower};
+use crate::{error, gil, lift, lower, signature};
 
 /// A native function that calls a Python object.
 #[repr(C)]
 struct PythonFunction {
     header: TVMFFIObject,
     cell: TVMFFIFunctionCell,
+    /// How to ask for the signature.
+    ext: &'static AnyfnFunctionExt,
     /// Owned.
     callable: *mut PyObject,
 }
@@ -45,10 +48,11 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
             type_index: kTVMFFIFunction,
-            flags: 0,
+            flags: OBJECT_FLAG_FUNCTION_EXT,
             deleter: Some(delete),
         },
         cell: TVMFFIFunctionCell { safe_call, cpp_call: ptr::null_mut() },
+        ext: &signature::PYTHON,
         callable: callable.to_own().into_ptr(),
     });
     // SAFETY: a valid object with one reference, which the result takes.

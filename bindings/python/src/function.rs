@@ -4,7 +4,7 @@
 //! directly, and the result of a common type becomes a Python object without a detour. Everything rarer is behind a
 //! function that is not inlined.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr;
 
@@ -13,8 +13,9 @@ use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFu
 use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
-use crate::lower::{At, Frame, lower};
+use crate::lower::{At, Frame, lower, lower_result};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
+use crate::signature::{self, Known};
 use crate::types::{self, Class};
 use crate::{callback, error, gil, lift, object};
 
@@ -23,10 +24,16 @@ use crate::{callback, error, gil, lift, object};
 struct Layout {
     object: object::Layout,
     vectorcall: ffi::vectorcallfunc,
-    /// Owned or NULL.
+    /// `__name__`. Owned or NULL.
     name: *mut PyObject,
-    /// Owned or NULL.
-    doc: *mut PyObject,
+    /// The global name by which the function was found or registered. Owned or NULL.
+    key: *mut PyObject,
+    /// What the signature tells, once somebody has asked. Owned (a box) or NULL.
+    known: *mut Known,
+    /// `__dict__`; Python's.
+    dict: *mut PyObject,
+    /// Weak references; Python's.
+    weak: *mut PyObject,
 }
 
 /// Arguments that a call holds on the stack; more go to the heap.
@@ -39,26 +46,36 @@ pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
         return Ok(());
     }
-    let member = |name: &'static std::ffi::CStr, offset: usize| ffi::PyMemberDef {
+    let member = |name: &'static CStr, offset: usize| ffi::PyMemberDef {
         name: name.as_ptr(),
         type_code: ffi::Py_T_PYSSIZET,
         offset: offset as isize,
         flags: ffi::Py_READONLY,
         doc: ptr::null(),
     };
-    let members =
-        vec![member(c"__vectorcalloffset__", offset_of!(Layout, vectorcall)), ffi::PyMemberDef::default()];
-    let getset = |name: &'static std::ffi::CStr, doc: &'static std::ffi::CStr, get, set| ffi::PyGetSetDef {
+    let members = vec![
+        member(c"__vectorcalloffset__", offset_of!(Layout, vectorcall)),
+        member(c"__dictoffset__", offset_of!(Layout, dict)),
+        member(c"__weaklistoffset__", offset_of!(Layout, weak)),
+        ffi::PyMemberDef::default(),
+    ];
+    let getset = |name: &'static CStr, doc: &'static CStr, get, set| ffi::PyGetSetDef {
         name: name.as_ptr(),
         get: Some(get),
         set,
         doc: doc.as_ptr(),
         closure: ptr::null_mut(),
     };
+    let lazy = |name: &'static CStr, doc: &'static CStr| ffi::PyGetSetDef {
+        closure: name.as_ptr().cast_mut().cast(),
+        ..getset(name, doc, get_lazy, Some(set_lazy))
+    };
     let getsets = vec![
+        lazy(c"__qualname__", c"Name of the function with its surroundings."),
+        lazy(c"__text_signature__", c"Names of the arguments, as text."),
+        lazy(c"__annotations__", c"Types of the arguments and of the result."),
         getset(c"__name__", c"Name of the function.", get_name, Some(set_name)),
-        getset(c"__qualname__", c"Name of the function.", get_name, None),
-        getset(c"__doc__", c"Documentation of the function.", get_doc, Some(set_doc)),
+        getset(c"__dict__", c"Attributes that were set.", raw::PyObject_GenericGetDict, Some(raw::PyObject_GenericSetDict)),
         getset(c"signature", c"Signature of the function as JSON, or None.", get_signature, None),
         getset(
             c"releases_gil",
@@ -69,7 +86,7 @@ pub(crate) fn init() -> Res<()> {
         ffi::PyGetSetDef::default(),
     ];
     let class = Class {
-        name: c"anyfn._core.PackedFunc",
+        name: c"anyfn.PackedFunc",
         size: size_of::<Layout>(),
         base_for_others: false,
         flags: raw::HAVE_VECTORCALL,
@@ -78,7 +95,7 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_call, raw::PyVectorcall_Call as *mut c_void),
-            (ffi::Py_tp_repr, repr as *mut c_void),
+            (ffi::Py_tp_descr_get, descr_get as *mut c_void),
             // The tables live as long as the class: for ever.
             (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
             (ffi::Py_tp_getset, getsets.leak().as_mut_ptr().cast()),
@@ -139,10 +156,16 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
     // SAFETY: as above; NULL if there are no named arguments.
     let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
-    if names.is_some_and(|names| names.tuple_len() > 0) {
-        return no_keywords(callable);
-    }
     let count = nargsf & !raw::ARGUMENTS_OFFSET;
+    if let Some(names) = names
+        && names.tuple_len() > 0
+    {
+        return error::catch(|| {
+            // SAFETY: Python passes the positional arguments and one more for each name; as below.
+            let args = unsafe { std::slice::from_raw_parts(args.cast(), count + names.tuple_len()) };
+            call_named::<RELEASE>(callable, args, names)
+        });
+    }
     let args: &[Obj<'_>] = if count == 0 {
         &[]
     } else {
@@ -227,11 +250,40 @@ fn call<const RELEASE: bool>(
     lift::lift_result(result, &frame)
 }
 
+/// A call with named arguments, which follow the positional ones in `args`.
+#[inline(never)]
+fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
+    if let Some(python) = callback::python_callable(object::handle_unchecked(callable)) {
+        return call_python(callable, python, args, names);
+    }
+    let known = known(callable)?;
+    let mut ordered = [None; signature::INLINE];
+    if let Some(count) = known.arrange(args, names, &mut ordered) {
+        // SAFETY: the first `count` are set, and a set one is just the object.
+        let args: &[Obj<'_>] = unsafe { std::slice::from_raw_parts(ordered.as_ptr().cast(), count) };
+        let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
+        return call::<RELEASE>(callable, args, &mut values);
+    }
+    call_many::<RELEASE>(callable, &known.arrange_any(callable, args, names)?)
+}
+
+/// A call with named arguments of a Python function: it sees the values that it would see in any other call, and itself
+/// says what names it takes.
 #[cold]
-fn no_keywords(callable: Obj<'_>) -> *mut PyObject {
-    let name = name_of(callable);
-    let _ = py::raise::<()>(py::exceptions::type_error(), &format!("{name} takes no keyword arguments"));
-    ptr::null_mut()
+fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
+    let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
+    let mut frame = Frame::new(args, &mut values);
+    for (index, arg) in args.iter().enumerate() {
+        lower(*arg, &mut frame, &At::Argument { function: callable, index })?;
+    }
+    let (data, count) = frame.enter();
+    // SAFETY: the frame's values, all set; there is at least one.
+    let views: &[TVMFFIAny] = unsafe { std::slice::from_raw_parts(data, count as usize) };
+    // Arrays come back as themselves, so nothing is borrowed.
+    let mut borrowed = false;
+    let lifted = views.iter().map(|view| lift::lift_view(view, &mut borrowed)).collect::<Res<Vec<Own>>>()?;
+    let result = python.call_with(lifted, names)?;
+    lift::lift_result(lower_result(result.obj(), python)?, &frame)
 }
 
 /// Calls a function object of native code once, with any arguments.
@@ -249,12 +301,16 @@ pub(crate) fn name_object(callable: Obj<'_>) -> Option<Obj<'_>> {
 /// Name of a function, for messages.
 #[cold]
 pub(crate) fn name_of(callable: Obj<'_>) -> String {
+    let is_packed = callable.is_instance_of(CLASS.ptr());
+    if let Some(Ok(key)) = is_packed.then(|| key(callable)).flatten().map(Obj::to_text) {
+        return shorten(&key).into_owned();
+    }
     let named = |name: Obj<'static>| {
         let name = callable.attr(name).ok()?;
         let is_str = name.obj().type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0;
         is_str.then(|| name.obj().to_text().ok()).flatten().filter(|name| !name.is_empty())
     };
-    let name = if callable.is_instance_of(CLASS.ptr()) {
+    let name = if is_packed {
         named(py::names::NAME.get())
     } else {
         let name = named(py::names::QUALNAME.get()).or_else(|| named(py::names::NAME.get()));
@@ -270,12 +326,64 @@ pub(crate) fn name_of(callable: Obj<'_>) -> String {
 /// Name of a function's argument, if its signature says.
 #[cold]
 pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
-    let signature = handle_as_packed(callable)?.signature()?;
-    let (_, names) = signature.split_once("\"arg_names\":[")?;
-    let (names, _) = names.split_once(']')?;
-    // Names are identifiers: nothing in them is escaped.
-    let name = names.split(',').nth(index)?.trim().trim_matches('"');
-    (!name.is_empty()).then(|| name.into())
+    if !callable.is_instance_of(CLASS.ptr()) {
+        return None;
+    }
+    match known(callable) {
+        Ok(known) => known.name(index).map(String::from),
+        Err(Raised) => {
+            py::clear_error();
+            None
+        }
+    }
+}
+
+/// Whether a function says that it only reads the tensor which it gets as an argument.
+#[cold]
+pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
+    if !callable.is_instance_of(CLASS.ptr()) {
+        return false;
+    }
+    known(callable).map(|known| known.is_read_only(index)).unwrap_or_else(|Raised| {
+        py::clear_error();
+        false
+    })
+}
+
+/// What a function's signature tells, read at the first call.
+#[inline]
+pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
+    // SAFETY: owned by the instance and never replaced once it is there.
+    match unsafe { layout(callable).known.as_ref() } {
+        Some(known) => Ok(known),
+        None => read_known(callable),
+    }
+}
+
+#[cold]
+fn read_known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
+    let known = Box::new(Known::read(callable)?);
+    let place = callable.as_ptr().cast::<Layout>();
+    // Reading may have run other code, which was first.
+    if layout(callable).known.is_null() {
+        // SAFETY: a field of the instance; the lock is held, and no reference to the instance is in use.
+        unsafe { (*place).known = Box::into_raw(known) };
+    }
+    // SAFETY: owned by the instance, not NULL by now, and never replaced.
+    Ok(unsafe { &*layout(callable).known })
+}
+
+/// The global name by which a function was found or registered.
+pub(crate) fn key<'a>(callable: Obj<'a>) -> Option<Obj<'a>> {
+    // SAFETY: owned by the instance, or NULL.
+    unsafe { Obj::from_nullable(layout(callable).key) }
+}
+
+/// Sets the global name; the first one stays.
+pub(crate) fn set_key(callable: Obj<'_>, name: Obj<'_>) {
+    if key(callable).is_none() {
+        replace(callable, offset_of!(Layout, key), name);
+    }
 }
 
 fn layout<'a>(object: Obj<'a>) -> &'a Layout {
@@ -292,7 +400,7 @@ unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *
     let name = callback::python_callable(object::handle_unchecked(object))
         .and_then(|callable| callable.attr_opt(py::names::NAME.get()).ok().flatten());
     py::clear_error();
-    match name {
+    match name.or_else(|| key(object).map(Obj::to_own)) {
         Some(name) => name.into_ptr(),
         None => object::to_c(py::string(b"PackedFunc")),
     }
@@ -311,23 +419,49 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
     replace(object, offset_of!(Layout, name), value)
 }
 
-unsafe extern "C" fn get_doc(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
+/// An attribute that was set, or else what the Python part computes.
+unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: owned by the instance, or NULL.
-    match unsafe { Obj::from_nullable(layout(object).doc) } {
-        Some(doc) => doc.to_own().into_ptr(),
-        None => py::none().into_ptr(),
+    error::catch(|| {
+        let name = lazy_name(name)?;
+        // SAFETY: Python's dictionary of the instance, or NULL.
+        let dict: Option<Obj<'_>> = unsafe { Obj::from_nullable(layout(object).dict) };
+        match (dict.and_then(|dict| py::dict_get(dict, name.obj())), signature::ATTRIBUTE.try_get()) {
+            (Some(value), _) => Ok(value.to_own()),
+            (None, Some(attribute)) => attribute.call(&[object, name.obj()]),
+            (None, None) => Ok(py::none()),
+        }
+    })
+}
+
+unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name: *mut c_void) -> c_int {
+    // SAFETY: Python passes an instance and holds the lock; a new reference or an exception.
+    let Ok(dict) = py::new_ref!(raw::PyObject_GenericGetDict(object, ptr::null_mut())) else { return -1 };
+    let Ok(name) = lazy_name(name) else { return -1 };
+    // SAFETY: a valid object, or NULL to delete.
+    match unsafe { Obj::from_nullable(value) } {
+        Some(value) => py::dict_set(dict.obj(), name.obj(), value).map_or(-1, |()| 0),
+        // SAFETY: a dictionary and a string; an exception if it is not there.
+        None => unsafe { ffi::PyDict_DelItem(dict.as_ptr(), name.as_ptr()) },
     }
 }
 
-unsafe extern "C" fn set_doc(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {
+/// The name in the closure of a lazy attribute.
+fn lazy_name(name: *mut c_void) -> Res<Own> {
+    // SAFETY: the table of attributes has names as closures, which live for ever.
+    py::intern(unsafe { CStr::from_ptr(name.cast()) })
+}
+
+/// A function found through a class or an instance is itself: it is not bound, as built-in functions are not.
+unsafe extern "C" fn descr_get(
+    object: *mut PyObject,
+    _instance: *mut PyObject,
+    _class: *mut PyObject,
+) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: a valid object, or NULL to delete.
-    let value = unsafe { Obj::from_nullable(value) };
-    let none = py::none();
-    replace(object, offset_of!(Layout, doc), value.unwrap_or(none.obj()))
+    object.to_own().into_ptr()
 }
 
 /// Puts `value` into the owned slot at an offset of the instance.
@@ -370,20 +504,22 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
     0
 }
 
-unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
-    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    object::to_c(py::string(format!("<anyfn.PackedFunc {}>", name_of(object)).as_bytes()))
-}
-
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
     let layout: *mut Layout = object.cast();
     // SAFETY: an instance that nothing uses any more.
-    let Layout { name, doc, .. } = unsafe { &*layout };
-    // SAFETY: owned by the instance, or NULL.
-    drop(unsafe { Own::from_nullable(*name) });
-    // SAFETY: as above.
-    drop(unsafe { Own::from_nullable(*doc) });
+    let Layout { name, key, known, dict, weak, .. } = unsafe { &*layout };
+    if !weak.is_null() {
+        // SAFETY: an instance whose class says where its weak references are.
+        unsafe { ffi::PyObject_ClearWeakRefs(object) };
+    }
+    for owned in [*name, *key, *dict] {
+        // SAFETY: owned by the instance, or NULL.
+        drop(unsafe { Own::from_nullable(owned) });
+    }
+    if !known.is_null() {
+        // SAFETY: made by `read_known`, owned by the instance.
+        drop(unsafe { Box::from_raw(*known) });
+    }
     // SAFETY: the rest is what the base class has.
     unsafe { object::dealloc(object) };
 }

@@ -6,7 +6,7 @@
 //! `register_func` to the classes of modules and containers, is Python in the package around it.
 //!
 //! Reading order: [`py`] (the layer over CPython), [`function`] (Python calls native code), [`lower`] and [`lift`]
-//! (values), [`callback`] (native code calls Python), [`error`], [`module`] (the module's functions).
+//! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`error`], [`module`] (the module's functions).
 //!
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
@@ -25,6 +25,7 @@ mod module;
 mod ndarray;
 mod object;
 mod py;
+mod signature;
 mod tensor;
 mod trace;
 mod types;

@@ -11,7 +11,9 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
-use crate::{callback, cancel, containers, error, function, gil, lift, object, tensor, trace, words};
+use crate::{
+    callback, cancel, containers, error, function, gil, lift, object, signature, tensor, trace, words,
+};
 
 /// What CPython calls to load the module.
 ///
@@ -224,18 +226,24 @@ functions! {
             None if allow_missing.is_true()? => return Ok(py::none()),
             None => native(registry::get(&key))?,
         };
-        function::wrap(found.into_object(), Some(name), false)
+        let wrapped = function::wrap(found.into_object(), None, false)?;
+        function::set_key(wrapped.obj(), name);
+        Ok(wrapped)
     }
 
     #[doc = "set_global_func(name, func, override)"]
     fn set_global_func[name, func, overrides] {
-        let name = text(name)?;
-        let func = function(func)?;
-        let name = TVMFFIByteArray::from_slice(name.as_bytes());
-        let handle = func.as_object().as_handle();
+        let key = text(name)?;
+        let native = function(func)?;
+        let bytes = TVMFFIByteArray::from_slice(key.as_bytes());
+        let handle = native.as_object().as_handle();
         // SAFETY: the name and the function are borrowed for the call.
-        let code = unsafe { TVMFFIFunctionSetGlobal(&name, handle, overrides.is_true()?.into()) };
-        if code == 0 { Ok(py::none()) } else { Err(error::raise_from_native(code)) }
+        let code = unsafe { TVMFFIFunctionSetGlobal(&bytes, handle, overrides.is_true()?.into()) };
+        if code != 0 {
+            return Err(error::raise_from_native(code));
+        }
+        function::set_key(func, name);
+        Ok(py::none())
     }
 
     #[doc = "list_global_func_names()"]
@@ -279,6 +287,32 @@ functions! {
             Some(found) => function::wrap(found.into_object(), Some(name), true),
             None => Ok(py::none()),
         }
+    }
+
+    #[doc = "function_key(function) -> str or None: the global name by which it was found or registered"]
+    fn function_key[func] {
+        function(func)?;
+        Ok(function::key(func).map_or_else(py::none, Obj::to_own))
+    }
+
+    #[doc = "function_signature(function): what its signature tells, or None"]
+    fn function_signature[func] {
+        function(func)?;
+        function::known(func)?.describe()
+    }
+
+    #[doc = "python_callable(function): the Python object that it calls, or None"]
+    fn python_callable[func] {
+        let native = function(func)?;
+        let callable = callback::python_callable(native.as_object().as_handle().cast());
+        Ok(callable.map_or_else(py::none, Obj::to_own))
+    }
+
+    #[doc = "set_describe(describe, attribute): what gives the signature of a Python callable, and attributes of functions"]
+    fn set_describe[describe, attribute] {
+        signature::DESCRIBE.set(describe.to_own());
+        signature::ATTRIBUTE.set(attribute.to_own());
+        Ok(py::none())
     }
 
     #[doc = "tensor_info(tensor) -> (shape, strides, dtype, device, address)"]

@@ -116,7 +116,7 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
     let dtype = dtype_of(object, array, at)?;
-    if array.flags & WRITEABLE == 0 {
+    if array.flags & WRITEABLE == 0 && !at.is_only_read() {
         return read_only(at);
     }
     let ndim = usize::try_from(array.ndim).unwrap_or(usize::MAX);
@@ -269,6 +269,11 @@ struct Managed {
 
 /// Makes a tensor that shows the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
+    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
+    if unsafe { &*object.as_ptr().cast::<Array>() }.flags & WRITEABLE == 0 {
+        // Whoever gets the tensor may write to it.
+        return read_only(at);
+    }
     let mut scratch = Scratch::new();
     let view = view(object, &mut scratch, at)?;
     // SAFETY: described just now, and `scratch` keeps it.

@@ -166,6 +166,19 @@ impl<'a> Obj<'a> {
         new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
     }
 
+    /// Calls the object; the last arguments are those that a tuple of strings names.
+    pub(crate) fn call_with(self, mut args: Vec<Own>, names: Obj<'_>) -> Res<Own> {
+        let named = args.split_off(args.len() - names.tuple_len());
+        let (args, kwargs) = (tuple(args)?, dict()?);
+        for (index, value) in named.iter().enumerate() {
+            if let Some(name) = tuple_get(names, index) {
+                dict_set(kwargs.obj(), name, value.obj())?;
+            }
+        }
+        // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
+        new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
+    }
+
     /// Calls the object with keyword arguments only.
     pub(crate) fn call_named(self, named: &[(&CStr, Obj<'_>)]) -> Res<Own> {
         let args = tuple(Vec::new())?;
@@ -592,6 +605,12 @@ pub(crate) fn hash(object: Obj<'_>) -> Res<ffi::Py_hash_t> {
         -1 => Err(Raised),
         hash => Ok(hash),
     }
+}
+
+/// Whether two strings have the same text.
+pub(crate) fn same_text(a: Obj<'_>, b: Obj<'_>) -> bool {
+    // SAFETY: two strings; for others the result is -1 with an exception, which the callers rule out.
+    unsafe { ffi::PyUnicode_Compare(a.as_ptr(), b.as_ptr()) == 0 }
 }
 
 /// A new, empty dictionary.

@@ -65,8 +65,8 @@ def make(value):
     raise AssertionError(f"unknown value {value}")
 
 
-def call(name, *args):
-    return anyfn.get_global_func(name)(*args)
+def call(name, *args, **kwargs):
+    return anyfn.get_global_func(name)(*args, **kwargs)
 
 
 def plain(value):
@@ -102,8 +102,13 @@ def pairs(value):
 
 
 VALUES = {case["name"]: case["value"] for case in cases("values")}
-CALLS = {case["name"]: case for case in cases("calls")}
-ERRORS = {case["name"]: case for case in cases("errors")}
+NAMED = cases("named")
+CALLS = {case["name"]: case for case in cases("calls") + [case for case in NAMED if "error" not in case]}
+ERRORS = {case["name"]: case for case in cases("errors") + [case for case in NAMED if "error" in case]}
+
+
+def kwargs(case):
+    return {name: make(value) for name, value in case.get("kwargs", {}).items()}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -121,7 +126,7 @@ def test_value_comes_in(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_call(name):
     case = CALLS[name]
-    result = call(case["call"], *(make(arg) for arg in case["args"]))
+    result = call(case["call"], *(make(arg) for arg in case["args"]), **kwargs(case))
     assert plain(result) == plain(make(case["result"]))
 
 
@@ -130,7 +135,7 @@ def test_error(name):
     case = ERRORS[name]
     kind, message = case["error"]["kind"], case["error"]["message"]
     with pytest.raises(Exception) as caught:
-        call(case["call"], *(make(arg) for arg in case["args"]))
+        call(case["call"], *(make(arg) for arg in case["args"]), **kwargs(case))
     assert type(caught.value).__name__ == kind
     # KeyError shows its argument, not its text.
     assert (caught.value.args[0] if isinstance(caught.value, KeyError) else str(caught.value)) == message

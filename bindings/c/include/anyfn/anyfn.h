@@ -70,6 +70,27 @@
       void* self ANYFN_UNUSED, const TVMFFIAny* args ANYFN_UNUSED, int32_t num_args ANYFN_UNUSED,              \
       TVMFFIAny* result ANYFN_UNUSED)
 
+/** A type in the signature of a function, such as `ANYFN_TYPE("int")`; docs/signature.md lists the names. */
+#define ANYFN_TYPE(name) "{\\\"type\\\":\\\"" name "\\\"}"
+
+/**
+ * Exports the signature of an exported function, for named arguments, documentation and stubs; a semicolon follows.
+ *
+ * `result_type` is an ANYFN_TYPE, `param_types` are some with `","` between them, `more` is JSON: names, defaults, and
+ * what else docs/signature.md lists. The function itself must accept calls that leave trailing arguments with defaults
+ * out.
+ *
+ *     ANYFN_EXPORT_SIGNATURE(scale, ANYFN_TYPE("float"), ANYFN_TYPE("float") "," ANYFN_TYPE("float"),
+ *                            "\"arg_names\":[\"x\",\"factor\"],\"arg_defaults\":{\"factor\":2.0}");
+ */
+#define ANYFN_EXPORT_SIGNATURE(name, result_type, param_types, more)                                           \
+  ANYFN_EXPORT(_metadata_##name) {                                                                             \
+    return anyfn_return_str(result,                                                                            \
+                            "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"named_args\\\":"            \
+                            "{\\\"return\\\":[" result_type "],\\\"params\\\":[" param_types "]}}\"," more "}");  \
+  }                                                                                                            \
+  ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi__metadata_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny*)
+
 /* ---- Making values ------------------------------------------------------------------------------------------- */
 
 /** The value None. */

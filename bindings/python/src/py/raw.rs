@@ -57,6 +57,14 @@ unsafe extern "C-unwind" {
 
 unsafe extern "C" {
     pub(crate) fn PyUnicode_AsUTF8AndSize(unicode: *mut PyObject, size: *mut Py_ssize_t) -> *const c_char;
+    // In the stable ABI since 3.10.
+    pub(crate) fn PyObject_GenericGetDict(object: *mut PyObject, closure: *mut c_void) -> *mut PyObject;
+    // In the stable ABI since 3.7, but not in the bindings.
+    pub(crate) fn PyObject_GenericSetDict(
+        object: *mut PyObject,
+        value: *mut PyObject,
+        closure: *mut c_void,
+    ) -> c_int;
     pub(crate) fn PyVectorcall_Call(
         callable: *mut PyObject,
         args: *mut PyObject,

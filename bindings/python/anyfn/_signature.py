@@ -1,0 +1,365 @@
+"""What functions tell of themselves: signatures for ``inspect`` and ``help``, and those of Python functions for others.
+
+Nothing is computed before somebody asks, and ``inspect`` and ``typing`` are imported no earlier.
+"""
+
+from . import _core
+
+_PackedFunc = _core.PackedFunc
+
+# Kinds of parameters as the native part tells them.
+_REQUIRED, _DEFAULT, _UNKNOWN = range(3)
+
+
+class _Unknown:
+    """Stands in a shown signature for a default that only the function knows."""
+
+    def __repr__(self):
+        return "..."
+
+
+_ELLIPSIS = _Unknown()
+
+# How types are shown; the others by the last part of their name.
+_SHOWN = {
+    "ffi.String": "str",
+    "ffi.Bytes": "bytes",
+    "DataType": "dtype",
+    "Device": "Device",
+    "void*": "c_void_p",
+    "DLTensor*": "Tensor",
+    "ffi.Function": "PackedFunc",
+}
+
+
+def _shown(schema):
+    """A type as text: ``Array[int]``."""
+    origin, args = schema
+    name = _SHOWN.get(origin) or (origin[4:] if origin.startswith("ffi.") else origin)
+    return f"{name}[{', '.join(map(_shown, args))}]" if args else name
+
+
+def _plain(value):
+    """A default with lists and dicts in place of containers."""
+    key = getattr(value, "type_key", None)
+    if key == "ffi.Array":
+        return [_plain(value[i]) for i in range(len(value))]
+    if key == "ffi.Map":
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _text(func):
+    """The signature as text, ``(a: int, b: int = 2) -> int``; None if there is none."""
+    told = _core.function_signature(func)
+    if told is None:
+        return None
+    params, variadic, result, _, named = told
+    texts = []
+    for name, schema, kind, default in params or ():
+        text = f"{name}: {_shown(schema)}"
+        if kind == _DEFAULT:
+            text += f" = {_plain(default)!r}"
+        elif kind == _UNKNOWN:
+            text += " = ..."
+        texts.append(text)
+    if params and not named:
+        texts.append("/")
+    if variadic:
+        texts.append("*args")
+    return f"({', '.join(texts)}) -> {_shown(result)}"
+
+
+def _annotation(schema):
+    """A type as Python has it: ``int``, ``anyfn.Array``, ``typing.Optional[str]``."""
+    import ctypes
+    import typing
+
+    import anyfn
+
+    origin, args = schema
+    plain = {
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "None": None,
+        "Any": typing.Any,
+        "ffi.String": str,
+        "ffi.Bytes": bytes,
+        "DataType": anyfn.dtype,
+        "Device": type(anyfn.cpu(0)),
+        "void*": ctypes.c_void_p,
+        "DLTensor*": anyfn.Tensor,
+        "ffi.Tensor": anyfn.Tensor,
+        "ffi.Array": anyfn.Array,
+        "ffi.List": anyfn.List,
+        "ffi.Map": anyfn.Map,
+        "ffi.Dict": anyfn.Dict,
+        "ffi.Shape": anyfn.Shape,
+        "ffi.Function": anyfn.PackedFunc,
+        "ffi.Module": anyfn.Module,
+        "ffi.Error": anyfn.ErrorObject,
+        "ffi.Object": anyfn.Object,
+    }
+    if origin == "Optional" and args:
+        return typing.Optional[_annotation(args[0])]
+    if origin in ("Union", "Variant") and args:
+        return typing.Union[tuple(_annotation(arg) for arg in args)]
+    if origin not in plain:
+        return anyfn.Object if "." in origin else typing.Any
+    made = plain[origin]
+    if args and hasattr(made, "__class_getitem__"):
+        return made[tuple(map(_annotation, args)) if len(args) > 1 else _annotation(args[0])]
+    return made
+
+
+def _signature(func):
+    """``inspect.Signature`` of a function; None if it tells none."""
+    import inspect
+
+    python = _core.python_callable(func)
+    if python is not None:
+        return inspect.signature(python)
+    told = _core.function_signature(func)
+    if told is None:
+        return None
+    params, variadic, result, _, named = told
+    positional = inspect.Parameter.POSITIONAL_OR_KEYWORD if named else inspect.Parameter.POSITIONAL_ONLY
+    made = []
+    for name, schema, kind, default in params or ():
+        value = {_REQUIRED: inspect.Parameter.empty, _DEFAULT: _plain(default), _UNKNOWN: _ELLIPSIS}[kind]
+        made.append(inspect.Parameter(name, positional, default=value, annotation=_annotation(schema)))
+    if variadic:
+        made.append(inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL))
+    return inspect.Signature(made, return_annotation=_annotation(result))
+
+
+def _annotations(func):
+    python = _core.python_callable(func)
+    if python is not None:
+        return getattr(python, "__annotations__", {})
+    told = _core.function_signature(func)
+    if told is None or told[0] is None:
+        return {}
+    made = {name: _annotation(schema) for name, schema, _, _ in told[0]}
+    made["return"] = _annotation(told[2])
+    return made
+
+
+def _doc(func):
+    python = _core.python_callable(func)
+    if python is not None:
+        return getattr(python, "__doc__", None)
+    told = _core.function_signature(func)
+    return told[3] or None if told else None
+
+
+def _signature_or_error(func):
+    signature = _signature(func)
+    if signature is None:
+        # As for built-in functions that tell nothing: `inspect.signature` raises ValueError.
+        raise AttributeError("__signature__")
+    return signature
+
+
+def _text_signature(func):
+    python = _core.python_callable(func)
+    return getattr(python, "__text_signature__", None) if python is not None else _text_without_types(func)
+
+
+def _text_without_types(func):
+    told = _core.function_signature(func)
+    if told is None:
+        return None
+    params, variadic, _, _, named = told
+    texts = [
+        name + {_REQUIRED: "", _DEFAULT: f"={_plain(default)!r}", _UNKNOWN: "=..."}[kind]
+        for name, _, kind, default in params or ()
+    ]
+    return f"({', '.join(texts + ['/'] * bool(params and not named) + ['*args'] * variadic)})"
+
+
+def _attribute(func, name):
+    """The attributes that the class has in its native part, as long as they are not set on a function."""
+    if name == "__qualname__":
+        python = _core.python_callable(func)
+        return getattr(python, name, func.__name__) if python is not None else func.__name__
+    return _annotations(func) if name == "__annotations__" else _text_signature(func)
+
+
+class _Lazy:
+    """An attribute that is computed when it is asked for, unless it has been set on the function."""
+
+    def __init__(self, compute, of_class=None):
+        self.compute = compute
+        self.of_class = of_class
+
+    def __get__(self, instance, owner=None):
+        return self.of_class if instance is None else self.compute(instance)
+
+
+def _repr(func):
+    name = _core.function_key(func) or func.__name__
+    return f"<anyfn.PackedFunc {name}{_text(func) or ''}>"
+
+
+def _reduce(func):
+    key = _core.function_key(func)
+    if key is None:
+        raise TypeError(
+            f"cannot pickle the function {func.__name__!r}: only functions that are registered under a global name can"
+        )
+    if _core.get_global_func(key, True) != func:
+        raise TypeError(f"cannot pickle the function {key!r}: the name stands for another function by now")
+    return _core.get_global_func, (key, False)
+
+
+_CLASS_DOC = """A function of any language: called like every other function.
+
+Arguments are converted as ``anyfn.convert`` does; named ones go by the function's signature. In a class it is not bound
+to instances, as built-in functions are not.
+"""
+
+
+def install():
+    """Gives the class PackedFunc its attributes that are written in Python."""
+    cls = _PackedFunc
+    cls.__doc__ = _Lazy(_doc, _CLASS_DOC)
+    cls.__signature__ = _Lazy(_signature_or_error)
+    cls.__repr__ = _repr
+    cls.__reduce__ = _reduce
+    cls.__copy__ = lambda self: self
+    cls.__deepcopy__ = lambda self, memo: self
+    _core.set_describe(describe, _attribute)
+
+
+# ---- Signatures of Python functions, for the other languages
+
+_SCHEMAS = {
+    int: "int",
+    float: "float",
+    bool: "bool",
+    None: "None",
+    type(None): "None",
+    str: "ffi.String",
+    bytes: "ffi.Bytes",
+    list: "ffi.Array",
+    tuple: "ffi.Array",
+    dict: "ffi.Map",
+}
+
+
+def _schema(annotation):
+    """The schema of an annotation; ``Any`` for what has none."""
+    import anyfn
+
+    known = {
+        **_SCHEMAS,
+        anyfn.PackedFunc: "ffi.Function",
+        anyfn.Tensor: "ffi.Tensor",
+        anyfn.Module: "ffi.Module",
+        anyfn.Shape: "ffi.Shape",
+        anyfn.Object: "ffi.Object",
+        anyfn.dtype: "DataType",
+        type(anyfn.cpu(0)): "Device",
+        anyfn.Array: "ffi.Array",
+        anyfn.List: "ffi.List",
+        anyfn.Map: "ffi.Map",
+        anyfn.Dict: "ffi.Dict",
+    }
+    try:
+        if annotation in known:
+            return {"type": known[annotation]}
+    except TypeError:
+        pass
+    origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+    if getattr(origin, "_name", "") == "Union" or type(annotation).__name__ in ("UnionType", "Union"):
+        rest = [_schema(arg) for arg in args if arg is not type(None)]
+        inner = rest[0] if len(rest) == 1 else {"type": "Union", "args": rest}
+        return {"type": "Optional", "args": [inner]} if len(rest) < len(args) else inner
+    if origin in known:
+        inner = [_schema(arg) for arg in args if arg is not Ellipsis]
+        # The elements of an Array are of one type.
+        if origin is tuple and any(arg != inner[0] for arg in inner):
+            inner = []
+        return {"type": known[origin], "args": inner} if inner else {"type": known[origin]}
+    if getattr(origin or annotation, "__name__", "") == "Callable":
+        return {"type": "ffi.Function"}
+    return {"type": "Any"}
+
+
+def _as_json(value, depth=8):
+    """Whether a default can be told as JSON, exactly."""
+    if value is None or type(value) in (bool, str):
+        return True
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return value - value == 0
+    if depth == 0:
+        return False
+    if type(value) in (list, tuple):
+        return all(_as_json(item, depth - 1) for item in value)
+    if type(value) is dict:
+        return all(type(key) is str and _as_json(item, depth - 1) for key, item in value.items())
+    return False
+
+
+def describe(function):
+    """The signature of a Python callable as JSON, in the form of docs/signature.md; None if it has none."""
+    import inspect
+    import json
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    hints = {}
+    texts = [param.annotation for param in signature.parameters.values()] + [signature.return_annotation]
+    if any(isinstance(text, str) for text in texts):
+        import typing
+
+        try:
+            hints = typing.get_type_hints(function)
+        except Exception:
+            # Names that cannot be resolved: then the types are not known.
+            hints = {}
+
+    def schema(name, annotation):
+        if isinstance(annotation, str):
+            annotation = hints.get(name, inspect.Parameter.empty)
+        return {"type": "Any"} if annotation is inspect.Parameter.empty else _schema(annotation)
+
+    names, params, defaults, optional, keyword_only = [], [], {}, [], []
+    variadic = False
+    for param in signature.parameters.values():
+        if param.kind is param.VAR_POSITIONAL:
+            variadic = True
+        elif param.kind is param.KEYWORD_ONLY:
+            keyword_only.append(param.name)
+        elif param.kind is not param.VAR_KEYWORD:
+            names.append(param.name)
+            params.append(schema(param.name, param.annotation))
+            if param.default is param.empty:
+                continue
+            if _as_json(param.default):
+                defaults[param.name] = param.default
+            else:
+                optional.append(param.name)
+    types = {"type": "ffi.Function"}
+    if names or not variadic:
+        types["named_args"] = {"return": [schema("return", signature.return_annotation)], "params": params}
+    told = {"type_schema": json.dumps(types, separators=(",", ":"))}
+    told["name"] = getattr(function, "__name__", "")
+    if names:
+        told["arg_names"] = names
+    for key, value in (
+        ("arg_defaults", defaults),
+        ("arg_optional", optional),
+        ("keyword_only", keyword_only),
+        ("variadic", variadic),
+        ("doc", inspect.getdoc(function) if getattr(function, "__doc__", None) else None),
+    ):
+        if value:
+            told[key] = value
+    return json.dumps({key: value for key, value in told.items() if value != ""}, ensure_ascii=False)

@@ -1,0 +1,217 @@
+//! Signatures of native functions, as Python needs them: named arguments, and what `inspect` and `help` show.
+//!
+//! A signature is read once for each `PackedFunc`, when something first asks for it, and kept with it. Python functions
+//! that became native ones tell theirs by way of the Python part (`_signature.describe`), again only when asked.
+
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyfn::abi::{AnyfnFunctionExt, TVMFFIAny};
+use anyfn::{Any, Fallback, Param, Schema, Signature, Source};
+
+use crate::py::{self, Global, Obj, Own, Raised, Res};
+use crate::{callback, error, function, gil, lift};
+
+/// Parameters that the fast way of [`Known::arrange`] handles.
+pub(crate) const INLINE: usize = 8;
+
+/// What is known of a function: its signature with Python's names and values.
+pub(crate) struct Known {
+    /// `None` if the function has none.
+    signature: Option<Signature>,
+    /// Interned name of each parameter; empty if the names are not known.
+    names: Vec<Own>,
+    /// Default of each parameter that has one.
+    defaults: Vec<Option<Own>>,
+    /// One more than the index of the last required parameter.
+    required: usize,
+}
+
+impl Known {
+    /// Reads the signature of a function.
+    pub(crate) fn read(callable: Obj<'_>) -> Res<Known> {
+        let text = function::handle_as_packed(callable).and_then(|function| function.signature());
+        let signature = match text {
+            None => None,
+            Some(text) => Some(Signature::parse(&text).map_err(error::raise)?),
+        };
+        let mut known = Known { signature, names: Vec::new(), defaults: Vec::new(), required: 0 };
+        let params = known.signature.as_ref().filter(|signature| signature.named);
+        for (index, param) in
+            params.and_then(|signature| signature.params.as_ref()).into_iter().flatten().enumerate()
+        {
+            let mut name = py::string(param.name.as_bytes())?.into_ptr();
+            // SAFETY: a new string, whose reference is exchanged for one to the interned string.
+            unsafe { pyo3_ffi::PyUnicode_InternInPlace(&mut name) };
+            // SAFETY: never NULL.
+            known.names.extend(unsafe { Own::from_nullable(name) });
+            known.defaults.push(match &param.default {
+                Fallback::Value(value) => Some(lift::lift_owned(value.clone().into_raw())?),
+                Fallback::Required => {
+                    known.required = index + 1;
+                    None
+                }
+                Fallback::Unknown => None,
+            });
+        }
+        Ok(known)
+    }
+
+    fn params(&self) -> &[Param] {
+        self.signature.as_ref().and_then(|signature| signature.params.as_deref()).unwrap_or_default()
+    }
+
+    /// Name of a parameter, if it is known.
+    pub(crate) fn name(&self, index: usize) -> Option<&str> {
+        let params = self.signature.as_ref().filter(|signature| signature.named)?.params.as_ref()?;
+        params.get(index).map(|param| param.name.as_str())
+    }
+
+    /// Whether the function only reads the tensor that it gets for a parameter.
+    pub(crate) fn is_read_only(&self, index: usize) -> bool {
+        self.params().get(index).is_some_and(|param| param.read_only)
+    }
+
+    /// Puts the arguments of a call with names into the order of the parameters: fills `out` and gives how many there
+    /// are. `None` if the arguments do not fit or are too many for this way; then [`Known::arrange_any`] says more.
+    #[inline]
+    pub(crate) fn arrange<'a>(
+        &'a self,
+        args: &[Obj<'a>],
+        names: Obj<'_>,
+        out: &mut [Option<Obj<'a>>; INLINE],
+    ) -> Option<usize> {
+        let count = self.names.len();
+        let positional = args.len() - names.tuple_len();
+        if count > INLINE || positional > count {
+            return None;
+        }
+        for (slot, arg) in out.iter_mut().zip(&args[..positional]) {
+            *slot = Some(*arg);
+        }
+        let mut end = positional;
+        for (index, arg) in args[positional..].iter().enumerate() {
+            let name = py::tuple_get(names, index)?;
+            let place = match self.names.iter().position(|known| name.is(known.as_ptr())) {
+                Some(place) => place,
+                // A name that is not interned: made at run time.
+                None => self.names.iter().position(|known| py::same_text(known.obj(), name))?,
+            };
+            if out[place].replace(*arg).is_some() {
+                return None;
+            }
+            end = end.max(place + 1);
+        }
+        if end < self.required {
+            return None;
+        }
+        for (index, slot) in out[..end].iter_mut().enumerate() {
+            if slot.is_none() {
+                *slot = Some(self.defaults[index].as_ref()?.obj());
+            }
+        }
+        Some(end)
+    }
+
+    /// As [`Known::arrange`], for any number of arguments and with an exception if they do not fit.
+    #[cold]
+    pub(crate) fn arrange_any<'a>(
+        &'a self,
+        callable: Obj<'_>,
+        args: &[Obj<'a>],
+        names: Obj<'_>,
+    ) -> Res<Vec<Obj<'a>>> {
+        let function = function::name_of(callable);
+        let Some(signature) = &self.signature else {
+            return py::raise(py::exceptions::type_error(), &anyfn::__private::unsigned(&function));
+        };
+        let texts = (0..names.tuple_len())
+            .filter_map(|index| py::tuple_get(names, index))
+            .map(Obj::to_text)
+            .collect::<Res<Vec<String>>>()?;
+        let positional = args.len() - texts.len();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let sources = match signature.arrange(&function, positional, &texts) {
+            Ok(sources) => sources,
+            // As Python's own error: where the check is in native code does not help.
+            Err(error) => return py::raise(py::exceptions::type_error(), error.message()),
+        };
+        let object = |(index, source): (usize, &Source)| match *source {
+            Source::Positional(from) => Ok(args[from]),
+            Source::Named(from) => Ok(args[positional + from]),
+            Source::Default => match self.defaults.get(index) {
+                Some(Some(value)) => Ok(value.obj()),
+                _ => py::raise(py::exceptions::system_error(), "a default has gone"),
+            },
+        };
+        sources.iter().enumerate().map(object).collect()
+    }
+
+    /// The signature for the Python part: `(params, variadic, result, doc, named)` or None; `params` are None or a list
+    /// of `(name, type, kind, default)` with the kind 0 (required), 1 (with a default) or 2 (its default is unknown).
+    pub(crate) fn describe(&self) -> Res<Own> {
+        let Some(signature) = &self.signature else { return Ok(py::none()) };
+        let param = |param: &Param| {
+            let (kind, value) = match &param.default {
+                Fallback::Required => (0, &Any::NONE),
+                Fallback::Value(value) => (1, value),
+                Fallback::Unknown => (2, &Any::NONE),
+            };
+            let value = lift::lift_owned(value.clone().into_raw())?;
+            py::tuple(vec![py::string(param.name.as_bytes())?, schema(&param.ty)?, py::int(kind)?, value])
+        };
+        let params = match &signature.params {
+            None => py::none(),
+            Some(params) => py::list(params.iter().map(param).collect::<Res<Vec<Own>>>()?)?,
+        };
+        py::tuple(vec![
+            params,
+            py::boolean(signature.variadic),
+            schema(&signature.result)?,
+            py::string(signature.doc.as_bytes())?,
+            py::boolean(signature.named),
+        ])
+    }
+}
+
+/// A type as `(origin, (arguments, ..))`.
+fn schema(schema_: &Schema) -> Res<Own> {
+    let args = schema_.args.iter().map(schema).collect::<Res<Vec<Own>>>()?;
+    py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
+}
+
+/// `_signature.describe` of the Python part.
+pub(crate) static DESCRIBE: Global = Global::new();
+
+/// `_signature._attribute` of the Python part.
+pub(crate) static ATTRIBUTE: Global = Global::new();
+
+/// What Python functions tell of themselves.
+pub(crate) static PYTHON: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe_python) };
+
+/// Gives the signature of a Python function as JSON; None if it has none, or the interpreter has ended.
+unsafe extern "C" fn describe_python(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    let Some(_held) = gil::enter() else { return 0 };
+    let described = catch_unwind(AssertUnwindSafe(|| {
+        let (Some(callable), Some(describe)) = (callback::python_callable(handle.cast()), DESCRIBE.try_get())
+        else {
+            return Ok(None);
+        };
+        let text = describe.call(&[callable])?;
+        if text.obj().is_none() {
+            return Ok(None);
+        }
+        text.obj().to_text().map(|text| Some(anyfn::String::from(text)))
+    }));
+    match described {
+        Ok(Ok(Some(text))) => {
+            // SAFETY: the caller passes a writable result that holds nothing.
+            unsafe { result.write(Any::from(text).into_raw()) };
+        }
+        Ok(Ok(None)) | Err(_) => {}
+        // A callable that cannot be described just has no signature.
+        Ok(Err(Raised)) => py::clear_error(),
+    }
+    0
+}
