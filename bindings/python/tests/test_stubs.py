@@ -66,7 +66,7 @@ def head(text):
 
 def test_a_module_lists_its_functions():
     module = anyfn.load_module(LIBRARY)
-    assert module.list_functions() == ["add_one", "echo_any"]
+    assert module.list_functions() == ["add_one", "echo_any", "scale"]
     assert {"add_one", "echo_any", "get_function", "__call__"} <= set(dir(module))
     assert all(module.implements_function(name) for name in module.list_functions())
     assert isinstance(anyfn.system_lib().list_functions(True), list)
