@@ -19,7 +19,7 @@ class Module(_core.BuiltinObject):
         """The function of a name; ``AttributeError`` if there is none."""
         function = _core.module_function(self, name, query_imports)
         if function is None:
-            raise AttributeError(f"module has no function {name!r}")
+            _core.module_missing(self, name)
         return function
 
     def implements_function(self, name, query_imports=False):

@@ -104,10 +104,10 @@ class device(_core.Word):
         if isinstance(kind, str):
             name, colon, number = kind.partition(":")
             if name not in _DEVICE_TYPES:
-                raise ValueError(f"unknown device {kind!r}; known are {', '.join(sorted(_DEVICE_TYPES))}")
+                raise ValueError(_core.unknown_name("device", name, sorted(_DEVICE_TYPES)))
             if colon:
-                if index is not None or not number.isdecimal():
-                    raise ValueError(f"expected a device such as 'cuda:1' but got {kind!r}")
+                if index is not None or not number.isdecimal() or len(number) > 10:
+                    raise ValueError(f"expected a device such as 'cuda:1' but got {kind[:200]!r}")
                 index = int(number)
             kind = _DEVICE_TYPES[name]
         index = 0 if index is None else index

@@ -51,10 +51,7 @@ pub(crate) fn set_class_of_kind(function: Obj<'_>) {
 
 /// Makes `class` stand for errors of a kind, in both directions.
 pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
-    let is_class = class.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0;
-    let base = py::exceptions::base_exception().cast();
-    // SAFETY: two classes.
-    let is_exception = is_class && unsafe { ffi::PyType_IsSubtype(class.as_ptr().cast(), base) } != 0;
+    let is_exception = class.is_subclass_of(py::exceptions::base_exception());
     if !is_exception || kind.type_ptr() != &raw mut ffi::PyUnicode_Type {
         return py::raise(py::exceptions::type_error(), "expected the name of a kind and an exception class");
     }

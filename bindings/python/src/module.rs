@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::ptr;
 
+use anyfn::__private::{nearest, shorten};
 use anyfn::abi::{TVMFFIByteArray, TVMFFIDataTypeFromString, TVMFFIFunctionSetGlobal};
 use anyfn::{DType, Module, PackedFunc, Shape, registry};
 use pyo3_ffi as ffi;
@@ -195,6 +196,10 @@ fn text(object: Obj<'_>) -> Res<String> {
         Ok(text) => Ok(text),
         Err(Raised) => {
             py::clear_error();
+            if object.type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0 {
+                let text = "the str holds lone surrogates and cannot be encoded as UTF-8";
+                return py::raise(py::exceptions::value_error(), text);
+            }
             py::raise(py::exceptions::type_error(), &format!("expected a str but got {}", object.class_name()))
         }
     }
@@ -315,6 +320,30 @@ functions! {
         Ok(py::none())
     }
 
+    #[doc = "module_missing(module, name): raises that the module has no such function"]
+    fn module_missing[module, name] {
+        let name = text(name)?;
+        match object::reference_of(module).map(Module::try_from_object) {
+            Some(Ok(module)) => Err(error::raise(module.missing(&name))),
+            _ => py::raise(py::exceptions::type_error(), "expected a Module"),
+        }
+    }
+
+    #[doc = "unknown_name(what, name, known) -> str: a message that names the nearest of the known names"]
+    fn unknown_name[what, name, known] {
+        let (what, name) = (text(what)?, text(name)?);
+        if known.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS == 0 {
+            return py::raise(py::exceptions::type_error(), "expected a list of names");
+        }
+        let mut names = Vec::new();
+        while let Some(known) = py::list_item(known, names.len()) {
+            names.push(text(known.obj())?);
+        }
+        let near = nearest(&name, names.iter().map(String::as_str));
+        let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean '{near}'?"));
+        py::string(format!("unknown {what} '{}'; {hint}", shorten(&name)).as_bytes())
+    }
+
     #[doc = "tensor_info(tensor) -> (shape, strides, dtype, device, address)"]
     fn tensor_info[tensor] {
         tensor::describe(tensor)
@@ -399,6 +428,11 @@ functions! {
 
     #[doc = "setup(dtype, device, tensor, class_of_kind, method_class): tells what the Python part defines"]
     fn setup[dtype, device, tensor, class_of_kind, method_class] {
+        let word = words::CLASS.ptr();
+        let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
+        if !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
+            return py::raise(py::exceptions::type_error(), "setup is for the package itself");
+        }
         words::DTYPE.set(dtype.to_own());
         words::DEVICE.set(device.to_own());
         tensor::CLASS.set(tensor.to_own());
@@ -427,6 +461,9 @@ functions! {
 
     #[doc = "make_word(class, bits): an instance of a class derived from Word"]
     fn make_word[class, bits] {
+        if !class.is_subclass_of(words::CLASS.ptr()) {
+            return py::raise(py::exceptions::type_error(), "expected a class derived from Word");
+        }
         words::make(class, int(bits)? as u64)
     }
 

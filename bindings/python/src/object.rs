@@ -162,8 +162,7 @@ pub(crate) fn wrap_as(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<O
 
 /// Makes `class` stand for the type with this index.
 pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
-    // SAFETY: both are valid types.
-    if unsafe { ffi::PyType_IsSubtype(class.as_ptr().cast(), CLASS.ptr().cast()) } == 0 {
+    if !class.is_subclass_of(CLASS.ptr()) {
         return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
     }
     let key = py::int(type_index)?;

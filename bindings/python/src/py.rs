@@ -135,6 +135,14 @@ impl<'a> Obj<'a> {
         unsafe { ffi::PyType_GetFlags(self.type_ptr()) }.into()
     }
 
+    /// Whether the object is a class derived from `base`, or `base` itself.
+    pub(crate) fn is_subclass_of(self, base: *mut PyObject) -> bool {
+        // SAFETY: both are valid types.
+        self.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0
+            && !base.is_null()
+            && unsafe { ffi::PyType_IsSubtype(self.as_ptr().cast(), base.cast()) } != 0
+    }
+
     /// Whether the object is of the class or of one derived from it.
     pub(crate) fn is_instance_of(self, class: *mut PyObject) -> bool {
         // SAFETY: both are valid types.

@@ -40,7 +40,8 @@ pub(crate) fn from_dlpack(producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // SAFETY: any object may be asked; NULL with an exception if it is no such capsule.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind.fresh.as_ptr()) };
     if tensor.is_null() {
-        return Err(Raised);
+        py::clear_error();
+        return no_capsule(capsule.obj(), at);
     }
     if versioned && is_read_only(tensor.cast()) {
         return at.raise(
@@ -68,6 +69,23 @@ pub(crate) fn from_dlpack(producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
         Some(tensor) => Ok(tensor),
         None => py::raise(py::exceptions::system_error(), "the runtime gave no tensor"),
     }
+}
+
+/// What `__dlpack__` gave is no capsule with a tensor.
+#[cold]
+fn no_capsule<T>(object: Obj<'_>, at: &At<'_>) -> Res<T> {
+    // SAFETY: any object may be asked.
+    let used = [&VERSIONED, &UNVERSIONED]
+        .iter()
+        .any(|kind| unsafe { ffi::PyCapsule_IsValid(object.as_ptr(), kind.used.as_ptr()) } != 0);
+    if used {
+        return at.raise(
+            py::exceptions::value_error(),
+            "`__dlpack__` gave a capsule whose tensor has been taken already; each capsule can be used once",
+        );
+    }
+    let message = format!("expected a DLPack capsule from `__dlpack__` but got {}", object.class_name());
+    at.raise(py::exceptions::type_error(), &message)
 }
 
 fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {

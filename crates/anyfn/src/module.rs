@@ -2,9 +2,13 @@
 
 use core::fmt;
 
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+
 use anyfn_abi::kTVMFFIModule;
 
-use crate::{Array, ObjectRef, PackedFunc, Result, is_instance};
+use crate::{Array, Error, ObjectRef, PackedFunc, Result, is_instance};
 
 /// Compiled code: functions by name, possibly of other modules that it imports.
 #[derive(Clone)]
@@ -43,7 +47,7 @@ impl Module {
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match self.find_function(name, false)? {
             Some(function) => Ok(function),
-            None => crate::bail!("AttributeError", "module has no function `{name}`"),
+            None => Err(self.missing(name)),
         }
     }
 
@@ -55,6 +59,36 @@ impl Module {
     /// What a foreign module raises.
     pub fn function_names(&self, query_imports: bool) -> Result<Array<crate::String>> {
         crate::global!("ffi.ModuleListFunctions")?.call((self, query_imports))?.get::<Array<crate::String>>()
+    }
+
+    /// The file that the module was loaded from; `None` for other modules.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn file(&self) -> Result<Option<crate::String>> {
+        crate::global!("ffi.ModuleGetFile")?.call((self,))?.get::<Option<crate::String>>()
+    }
+
+    /// The error that there is no function of a name: names the file and the nearest function.
+    #[doc(hidden)]
+    #[cold]
+    pub fn missing(&self, name: &str) -> Error {
+        let of = match self.file() {
+            Ok(Some(file)) => format!("module `{file}`"),
+            _ => StdString::from("module"),
+        };
+        let names: Vec<StdString> = self
+            .function_names(false)
+            .map(|names| names.iter().map(|name| StdString::from(&*name)).collect())
+            .unwrap_or_default();
+        let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
+        let name = crate::__private::shorten(name);
+        match near {
+            Some(near) => {
+                crate::error!("AttributeError", "{of} has no function `{name}`; did you mean `{near}`?")
+            }
+            None => crate::error!("AttributeError", "{of} has no function `{name}`"),
+        }
     }
 
     /// Kind of the module, such as `library`.

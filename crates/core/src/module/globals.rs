@@ -25,6 +25,8 @@ pub(crate) fn register_globals() -> Result<()> {
         Any::new(system_lib(prefix)?)
     })?;
     reg("ffi.ModuleGetKind").set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(kind(&of(&m)?)))?;
+    reg("ffi.ModuleGetFile")
+        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.file().map(String::from)))?;
     reg("ffi.ModuleGetPropertyMask")
         .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.property_mask()))?;
     reg("ffi.ModuleGetFunction").set_body_typed(move |m: Module, name: &str, query_imports: bool| {

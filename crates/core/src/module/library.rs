@@ -281,6 +281,13 @@ impl Implementation for LibraryModule {
         self.0.function_names()
     }
 
+    fn file(&self) -> Option<StdString> {
+        match &self.0 {
+            Code::File(mapped) => Some(format!("{}", mapped.path.display())),
+            Code::System(_) => None,
+        }
+    }
+
     fn function_doc(&self, name: &str) -> Result<Option<String>> {
         self.0.text(DOC, name)
     }

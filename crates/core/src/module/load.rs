@@ -178,8 +178,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
                 let ours = runtime().map(|ours| ours.path.display().to_string()).unwrap_or_default();
                 return Err(format!(
                     "it needs {} from the runtime and would get them from {} instead of {ours}: another runtime in \
-                     this process shows its functions to all libraries; load the library with that one, or in a \
-                     process without it",
+                     this process shows its functions to all libraries; load the library before that runtime is \
+                     loaded (in Python: before importing tvm_ffi), or with that one",
                     listed(&needed),
                     other.display(),
                 ));

@@ -42,6 +42,11 @@ pub(crate) trait Implementation: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The file that the module was loaded from.
+    fn file(&self) -> Option<StdString> {
+        None
+    }
+
     /// Documentation of a function.
     fn function_doc(&self, _name: &str) -> Result<Option<String>> {
         Ok(None)
@@ -194,6 +199,11 @@ impl OwnModule {
     /// Name of the kind.
     pub(crate) fn kind(&self) -> &'static CStr {
         self.implementation().kind()
+    }
+
+    /// The file that the module was loaded from.
+    pub(crate) fn file(&self) -> Option<StdString> {
+        self.implementation().file()
     }
 
     /// Property bits.
