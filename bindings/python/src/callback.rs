@@ -18,7 +18,7 @@ use anyfn::{Error, ObjectRef};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
-use crate::{error, gil, lift, lower, signature};
+use crate::{error, gil, lift, lower, signature, stack};
 
 /// A native function that calls a Python object.
 #[repr(C)]
@@ -109,6 +109,9 @@ unsafe extern "C" fn safe_call(
     num_args: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
+    if stack::is_short() {
+        return stack_is_short();
+    }
     let Some(_held) = gil::enter() else { return interpreter_ended() };
     let function: *const PythonFunction = handle.cast();
     // SAFETY: the function object itself, which the caller keeps alive, is passed as its own handle.
@@ -184,6 +187,12 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
         ptr::null_mut(),
     ));
     if borrowed { lift::end_borrows(args, &list.objects[1..=list.count], result) } else { result }
+}
+
+#[cold]
+fn stack_is_short() -> c_int {
+    Error::new("RecursionError", stack::SHORT).raise();
+    -1
 }
 
 #[cold]

@@ -26,6 +26,7 @@ mod ndarray;
 mod object;
 mod py;
 mod signature;
+mod stack;
 mod tensor;
 mod trace;
 mod types;

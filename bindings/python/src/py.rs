@@ -722,6 +722,9 @@ const NESTING_MAX: u32 = 1000;
 
 /// Runs `body`, which may call itself for nested objects; too deep a nesting raises `RecursionError`.
 pub(crate) fn nested<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
+    if crate::stack::is_short() {
+        return raise(exceptions::recursion_error(), crate::stack::SHORT);
+    }
     thread_local! {
         static DEPTH: Cell<u32> = const { Cell::new(0) };
     }

@@ -224,7 +224,7 @@ def test_broken_producers():
         def __dlpack__(self, **options):
             raise RuntimeError("no memory to show")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError, match="expected a DLPack capsule from `__dlpack__` but got int"):
         anyfn.from_dlpack(Broken())
     with pytest.raises(RuntimeError, match="no memory to show"):
         anyfn.testing.echo(Failing())

@@ -147,7 +147,22 @@ except Error as error:
     native: ErrorObject = error.__anyfn_error__
     text = native.kind + native.message + native.backtrace
     cause: Optional[BaseException] = native.cause
+    place: tuple[Optional[str], ...] = (native.function, native.argument, native.path, native.expected, native.got)
 assert text.startswith("MyErrorno")
+
+
+@anyfn.register_error
+class TourError(ValueError):
+    code = 7
+
+
+@anyfn.register_error("tour.Other")
+class OtherTourError(Exception):
+    pass
+
+
+same: type[TourError] = anyfn.register_error("tour.Third", TourError)
+code: int = TourError("x").code
 
 # --- Annotations of one's own ----------------------------------------------------------------------------------------
 
