@@ -336,8 +336,8 @@ functions! {
             return py::raise(py::exceptions::type_error(), "expected a list of names");
         }
         let mut names = Vec::new();
-        while let Some(known) = py::list_item(known, names.len()) {
-            names.push(text(known.obj())?);
+        while let Some(known) = py::list_get(known, names.len()) {
+            names.push(text(known)?);
         }
         let near = nearest(&name, names.iter().map(String::as_str));
         let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean '{near}'?"));

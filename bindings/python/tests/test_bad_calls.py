@@ -119,7 +119,7 @@ def with_file(name, content):
     return load
 
 
-def testing_module():
+def own_module():
     return anyfn.load_module(os.environ["ANYFN_TESTING_LIB"])
 
 
@@ -331,12 +331,12 @@ CALLS = [
     ("module_no_extension", with_file("library", b"x"), RuntimeError, r"no extension"),
     ("module_path_int", lambda: anyfn.load_module(1), TypeError, r""),
     ("module_path_nul", lambda: anyfn.load_module("a\0b.so"), (RuntimeError, ValueError), r""),
-    ("module_function", lambda: testing_module().get_function("no_such"), AttributeError, r"`.*testing.*` has no function `no_such`"),
-    ("module_attribute", lambda: testing_module().no_such, AttributeError, r"has no function `no_such`"),
-    ("module_item", lambda: testing_module()["no_such"], AttributeError, r"has no function `no_such`"),
-    ("module_item_int", lambda: testing_module()[1], TypeError, r"name of a function but got int"),
-    ("module_entry", lambda: testing_module()(1), AttributeError, r"has no function `main`"),
-    ("module_name_int", lambda: testing_module().get_function(1), TypeError, r"expected a str but got int"),
+    ("module_function", lambda: own_module().get_function("no_such"), AttributeError, r"`.*testing.*` has no function `no_such`"),
+    ("module_attribute", lambda: own_module().no_such, AttributeError, r"has no function `no_such`"),
+    ("module_item", lambda: own_module()["no_such"], AttributeError, r"has no function `no_such`"),
+    ("module_item_int", lambda: own_module()[1], TypeError, r"name of a function but got int"),
+    ("module_entry", lambda: own_module()(1), AttributeError, r"has no function `main`"),
+    ("module_name_int", lambda: own_module().get_function(1), TypeError, r"expected a str but got int"),
     # Errors as objects
     ("register_error_int", lambda: anyfn.register_error(1), TypeError, r"expected the name of a kind of error but got int"),
     ("register_error_class", lambda: anyfn.register_error("Kind", int), TypeError, r"expected an exception class but got int"),
