@@ -40,7 +40,7 @@ pub(crate) fn add_call(callable: Obj<'_>) {
     if callback::python_callable(object::handle_unchecked(callable)).is_some() {
         return;
     }
-    let name = function::name_object(callable);
+    let name = function::key(callable).or_else(|| function::name_object(callable));
     // Others would run code of their own when they are looked up.
     let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
     add(plain.unwrap_or_else(|| names::NATIVE.get()));

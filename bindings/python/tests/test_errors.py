@@ -77,7 +77,7 @@ def test_the_traceback_shows_all_frames():
         anyfn.testing.apply(callback)
     except ValueError as error:
         names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-        assert names == ["test_the_traceback_shows_all_frames", "apply", "callback", "innermost"]
+        assert names == ["test_the_traceback_shows_all_frames", "testing.apply", "callback", "innermost"]
 
 
 def test_what_native_code_sees_of_an_exception():
@@ -126,7 +126,7 @@ def test_native_errors_have_builtin_classes(kind):
     assert 'File "' in native.backtrace and "line" in native.backtrace
     assert repr(native) == f"<anyfn.ErrorObject {kind}: what happened>"
     native_frames = traceback.extract_tb(error.__traceback__)[1:]
-    assert [frame.name for frame in native_frames] == ["raise_error", "<rust>"]
+    assert [frame.name for frame in native_frames] == ["testing.raise_error", "<rust>"]
     assert native_frames[1].filename.endswith(".rs")
 
 

@@ -147,7 +147,7 @@ except Error as error:
     native: ErrorObject = error.__anyfn_error__
     text = native.kind + native.message + native.backtrace
     cause: Optional[BaseException] = native.cause
-    place: tuple[Optional[str], ...] = (native.function, native.argument, native.path, native.expected, native.got)
+    detail: tuple[Optional[str], ...] = (native.function, native.argument, native.path, native.expected, native.got)
 assert text.startswith("MyErrorno")
 
 
@@ -161,8 +161,8 @@ class OtherTourError(Exception):
     pass
 
 
-same: type[TourError] = anyfn.register_error("tour.Third", TourError)
-code: int = TourError("x").code
+third: type[TourError] = anyfn.register_error("tour.Third", TourError)
+number: int = third("x").code
 
 # --- Annotations of one's own ----------------------------------------------------------------------------------------
 
