@@ -302,7 +302,10 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
         frame.push_handle(handle);
         return Ok(());
     }
-    if ndarray::is_array(arg) {
+    const CONTAINERS: u64 =
+        ffi::Py_TPFLAGS_LIST_SUBCLASS | ffi::Py_TPFLAGS_TUPLE_SUBCLASS | ffi::Py_TPFLAGS_DICT_SUBCLASS;
+    // Asking whether something is an array is slow as long as NumPy is not imported.
+    if arg.type_flags() & CONTAINERS == 0 && ndarray::is_array(arg) {
         let view = ndarray::view(arg, &mut frame.views, at)?;
         frame.push_view(view);
         return Ok(());
@@ -350,14 +353,21 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if class == &raw mut ffi::PyFloat_Type {
         return Ok(plain(kTVMFFIFloat, arg.float()?.to_bits()));
     }
+    if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
+        return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));
+    }
+    let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
+    if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
+        return containers::lower_sequence(arg, is_list, at);
+    }
+    if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
+        return containers::lower_mapping(arg, at);
+    }
     if object::handle_of(arg).is_some() {
         return match object::reference_of(arg) {
             Some(object) => Ok(object.into()),
             None => construct::uninitialised(arg, Some(at)),
         };
-    }
-    if is(ffi::Py_TPFLAGS_UNICODE_SUBCLASS) {
-        return arg.str_bytes().map(string).or_else(|Raised| bad_text(at));
     }
     if is(ffi::Py_TPFLAGS_BYTES_SUBCLASS) {
         return Ok(anyfn::Bytes::from(arg.bytes()?).into());
@@ -376,13 +386,6 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     if ptr::eq(class.cast(), words::DEVICE.ptr()) {
         return Ok(plain(kTVMFFIDevice, words::bits(arg)));
-    }
-    let is_list = is(ffi::Py_TPFLAGS_LIST_SUBCLASS);
-    if is_list || is(ffi::Py_TPFLAGS_TUPLE_SUBCLASS) {
-        return containers::lower_sequence(arg, is_list, at);
-    }
-    if is(ffi::Py_TPFLAGS_DICT_SUBCLASS) {
-        return containers::lower_mapping(arg, at);
     }
     if is(ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS) {
         return Ok(error::of_exception(arg).into_object().into());

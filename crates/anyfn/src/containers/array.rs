@@ -414,14 +414,18 @@ impl ArrayBuilder {
     ///
     /// # Errors
     /// `MemoryError` when memory is short.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, value: Any) -> Result<()> {
         // SAFETY: nobody else knows the new object.
         let mut seq = unsafe { seq::seq_of(&self.array.object) };
-        if seq.len() < seq.capacity() {
-            seq.push(value);
-            return Ok(());
+        match seq.push_if_room(value) {
+            None => Ok(()),
+            Some(value) => self.grow(value),
         }
+    }
+
+    #[cold]
+    fn grow(&mut self, value: Any) -> Result<()> {
         self.array.push_any(value)
     }
 

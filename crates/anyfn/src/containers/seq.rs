@@ -208,6 +208,21 @@ impl Seq<'_> {
         self.set_len(len + 1);
     }
 
+    /// Adds an element if there is room; else gives it back.
+    #[inline(always)]
+    pub(super) fn push_if_room(&mut self, value: Any) -> Option<Any> {
+        let len = self.0.size;
+        if len >= self.0.capacity {
+            return Some(value);
+        }
+        // SAFETY: the cell has room for `capacity` elements at `data`.
+        let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
+        // SAFETY: as above; nothing is there yet.
+        unsafe { slot.write(value.into_raw()) };
+        self.0.size = len + 1;
+        None
+    }
+
     /// Removes the last element.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Any> {
@@ -354,8 +369,13 @@ impl Seq<'_> {
 
     /// Releases all elements and the buffer, from the last one on; for an object that nobody uses any more.
     fn release(&mut self) {
-        while let Some(value) = self.pop() {
-            drop(value);
+        let len = self.len();
+        self.set_len(0);
+        for slot in self.slots().iter().take(len).rev() {
+            // SAFETY: the first `len` places hold an element.
+            let raw = unsafe { slot.assume_init() };
+            // SAFETY: an element is an owned value, which nothing else uses any more.
+            drop(unsafe { Any::from_raw(raw) });
         }
         // SAFETY: nothing is left in it; an Array has no deleter.
         drop(unsafe { Buffer::from_raw(self.0.data, self.0.data_deleter) });
