@@ -14,7 +14,7 @@ mod values;
 
 pub use objects::{Counter, Point};
 
-use anyfn::{Any, Args, PackedFunc, Result, register};
+use anyfn::{Any, Args, Map, PackedFunc, Result, String, register};
 
 /// Takes any arguments and gives None.
 #[register("testing.nop")]
@@ -49,6 +49,13 @@ fn type_key(x: Any) -> &'static str {
 #[register("testing.live_objects")]
 fn live_objects() -> i64 {
     anyfn::live_objects() as i64
+}
+
+/// The same for each type.
+#[register("testing.live_objects_by_type")]
+fn live_objects_by_type() -> Map<String, i64> {
+    let counts = anyfn::live_objects_by_type();
+    counts.into_iter().map(|(key, count)| (String::from(key), count as i64)).collect()
 }
 
 anyfn::export! {

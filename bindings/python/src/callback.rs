@@ -44,6 +44,7 @@ const INLINE: usize = 8;
 
 /// Makes a native function that calls `callable`, which it keeps alive.
 pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
+    anyfn::__private::object_created(kTVMFFIFunction);
     let function = Box::new(PythonFunction {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -69,6 +70,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(callable) };
     }
     if flags & WEAK != 0 {
+        anyfn::__private::object_freed(kTVMFFIFunction);
         // SAFETY: made by `Box`; the content is plain data by now.
         drop(unsafe { Box::from_raw(function) });
     }

@@ -381,6 +381,15 @@ functions! {
         }
     }
 
+    #[doc = "live_objects() -> dict: objects that this extension has made and that are alive, by type"]
+    fn live_objects[] {
+        let counts = py::dict()?;
+        for (key, count) in anyfn::live_objects_by_type() {
+            py::dict_set(counts.obj(), py::string(key.as_bytes())?.obj(), py::int(count as i64)?.obj())?;
+        }
+        Ok(counts)
+    }
+
     #[doc = "address(object) -> int"]
     fn address[object] {
         match object::handle_of(object).filter(|handle| !handle.is_null()) {

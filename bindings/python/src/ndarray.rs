@@ -10,7 +10,7 @@ use std::ptr;
 use anyfn::Tensor;
 use anyfn::abi::{
     DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion,
-    DLTensor, kDLBool, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt,
+    DLTensor, kDLBool, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt, kTVMFFIDLTensorPtr,
 };
 
 use crate::lower::{At, Scratch};
@@ -302,6 +302,7 @@ pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     managed.tensor.dl_tensor.shape = managed.words.as_mut_ptr();
     managed.tensor.dl_tensor.strides = managed.words[ndim..].as_mut_ptr();
     // The tensor is the first field, so this is its address too.
+    anyfn::__private::object_created(kTVMFFIDLTensorPtr);
     let managed: *mut DLManagedTensorVersioned = Box::into_raw(managed).cast();
     // SAFETY: a valid tensor whose memory the array keeps; it passes over.
     unsafe { Tensor::from_dlpack(managed) }.map_err(|error| {
@@ -315,6 +316,7 @@ pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
     // SAFETY: the first field of a `Managed` made by `Box`, released once.
     let managed = unsafe { Box::from_raw(tensor.cast::<Managed>()) };
+    anyfn::__private::object_freed(kTVMFFIDLTensorPtr);
     // SAFETY: the tensor owned this reference.
     unsafe { gil::release(managed.array) };
 }

@@ -1,4 +1,4 @@
-"""The long runs: ten million calls and a million errors in flat memory."""
+"""The long runs: ten million calls of every argument type, and a million errors, in flat memory."""
 
 import sys
 from pathlib import Path

@@ -403,13 +403,13 @@ pub fn new_object_with_flags<T: Send + 'static>(type_index: i32, flags: u32, con
 }
 
 /// Counts an object that is not made by [`new_object`].
-pub fn object_created() {
-    crate::live::created();
+pub fn object_created(type_index: i32) {
+    crate::live::created(type_index);
 }
 
 /// Counts the end of an object that is not made by [`new_object`].
-pub fn object_freed() {
-    crate::live::freed();
+pub fn object_freed(type_index: i32) {
+    crate::live::freed(type_index);
 }
 
 /// A string value with a copy of `bytes`; `None` when memory is short.

@@ -53,7 +53,7 @@ impl BytesObject {
         let end = unsafe { data.add(bytes.len()) };
         // SAFETY: as above.
         unsafe { end.write(0) };
-        live::created();
+        live::created(type_index);
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
@@ -75,7 +75,8 @@ impl BytesObject {
         // SAFETY: the object is ours and its memory is released by this call only.
         let len = unsafe { (*this).content.size };
         if let Some(layout) = Self::layout(len) {
-            live::freed();
+            // SAFETY: the memory is still there.
+            live::freed(unsafe { (*this).header.type_index });
             // SAFETY: allocated with this very layout.
             unsafe { dealloc(this.cast(), layout) };
         }

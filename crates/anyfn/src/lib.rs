@@ -73,7 +73,7 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use function::{Args, PackedFunc};
-pub use live::live_objects;
+pub use live::{live_objects, live_objects_by_type};
 pub use module::Module;
 pub use object::{Object, ObjectRef, Ref, WeakRef};
 pub use schema::Schema;

@@ -7,6 +7,8 @@
 
 use core::sync::atomic::{AtomicIsize, Ordering};
 
+use alloc::vec::Vec;
+
 /// A count in a cache line of its own.
 #[repr(align(64))]
 struct Count(AtomicIsize);
@@ -69,14 +71,55 @@ mod imp {
     }
 }
 
-#[inline(always)]
-pub(crate) fn created() {
-    imp::add(1);
+/// A count for each type, in debug builds: says what is left when something is.
+#[cfg(debug_assertions)]
+mod ledger {
+    use core::sync::atomic::{AtomicIsize, Ordering};
+
+    use alloc::vec::Vec;
+
+    /// Types with larger indices share the last count.
+    const TYPES: usize = 1024;
+
+    static COUNTS: [AtomicIsize; TYPES] = [const { AtomicIsize::new(0) }; TYPES];
+
+    pub(super) fn add(type_index: i32, n: isize) {
+        let slot = usize::try_from(type_index).unwrap_or(TYPES).min(TYPES - 1);
+        COUNTS[slot].fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(super) fn read() -> Vec<(&'static str, isize)> {
+        let counts = COUNTS.iter().enumerate().map(|(index, count)| (index, count.load(Ordering::Relaxed)));
+        let name = |index: usize| match i32::try_from(index) {
+            Ok(index) if index as usize != TYPES - 1 => crate::type_key(index),
+            _ => "<other types>",
+        };
+        counts.filter(|(_, count)| *count != 0).map(|(index, count)| (name(index), count)).collect()
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod ledger {
+    use alloc::vec::Vec;
+
+    #[inline(always)]
+    pub(super) fn add(_type_index: i32, _n: isize) {}
+
+    pub(super) fn read() -> Vec<(&'static str, isize)> {
+        alloc::vec![("<all types>", super::live_objects())]
+    }
 }
 
 #[inline(always)]
-pub(crate) fn freed() {
+pub(crate) fn created(type_index: i32) {
+    imp::add(1);
+    ledger::add(type_index, 1);
+}
+
+#[inline(always)]
+pub(crate) fn freed(type_index: i32) {
     imp::add(-1);
+    ledger::add(type_index, -1);
 }
 
 /// Number of objects that this library has made and that are not freed yet.
@@ -93,4 +136,19 @@ pub(crate) fn freed() {
 /// ```
 pub fn live_objects() -> isize {
     imp::sum() + SHARED.0.load(Ordering::Relaxed)
+}
+
+/// As [`live_objects`], for each type that has objects: its key and their number. `DLTensor*` stands for the memory of
+/// tensors.
+///
+/// Only debug builds count types; others give one entry, `<all types>`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// let _text = anyfn::String::from("longer than seven bytes");
+/// let counts = anyfn::live_objects_by_type();
+/// assert!(counts.iter().any(|(key, count)| *count > 0 && ["ffi.String", "<all types>"].contains(key)));
+/// ```
+pub fn live_objects_by_type() -> Vec<(&'static str, isize)> {
+    ledger::read()
 }

@@ -236,7 +236,7 @@ impl<T: 'static> ObjectBox<T> {
             },
             content,
         });
-        live::created();
+        live::created(type_index);
         let raw: *mut ObjectBox<T> = alloc::boxed::Box::into_raw(boxed);
         // SAFETY: `Box` never gives NULL, and the header is the first field of `repr(C)`.
         ObjectRef(unsafe { NonNull::new_unchecked(raw.cast()) })
@@ -257,7 +257,8 @@ impl<T: 'static> ObjectBox<T> {
             nesting::leave();
         }
         if flags & WEAK != 0 {
-            live::freed();
+            // SAFETY: the memory is still there.
+            live::freed(unsafe { (*this).header.type_index });
             // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
             drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
         }

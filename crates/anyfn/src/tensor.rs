@@ -371,6 +371,7 @@ mod owned {
 
     use anyfn_abi::{
         DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
+        kTVMFFIDLTensorPtr,
     };
 
     use crate::{DType, Device, Result, live};
@@ -422,14 +423,14 @@ mod owned {
             flags: 0,
             dl_tensor,
         };
-        live::created();
+        live::created(kTVMFFIDLTensorPtr);
         Ok(Box::into_raw(Box::new(Owned { managed, shape, layout })).cast())
     }
 
     /// # Safety
     /// `managed` must come from `allocate` and not be used again.
     pub(super) unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-        live::freed();
+        live::freed(kTVMFFIDLTensorPtr);
         // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
         let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
         // SAFETY: allocated with this very layout.

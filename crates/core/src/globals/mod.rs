@@ -55,6 +55,7 @@ pub(crate) fn register() -> Result<()> {
     typed("ffi.GetInvalidObject", &[], || sentinel(&MISSING))?;
     typed("ffi.GetKwargsObject", &[], || sentinel(&KWARGS))?;
     typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
+    typed("anyfn.live_objects", &[], live_objects)?;
     construct::register()?;
     containers::register()?;
     modules::register()
@@ -80,6 +81,13 @@ fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result
     let named = kwargs.iter().collect::<Vec<(String, Any)>>();
     let named: Vec<(&str, Any)> = named.iter().map(|(name, value)| (&**name, value.clone())).collect();
     f.call_named(&args[..], &named)
+}
+
+/// Objects that this library has made and that are alive, by type; for tests.
+fn live_objects() -> Map<String, i64> {
+    // Counted before the map is made, which is such an object.
+    let counts = anyfn::live_objects_by_type();
+    counts.into_iter().map(|(key, count)| (String::from(key), count as i64)).collect()
 }
 
 fn from_extern_c(data: *mut c_void, safe_call: *mut c_void, deleter: *mut c_void) -> Result<PackedFunc> {
