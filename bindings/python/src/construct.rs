@@ -81,28 +81,36 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
     0
 }
 
-/// `__init_handle_by_constructor__(constructor, *args)`.
+/// `__init_handle_by_constructor__(constructor, *args, **kwargs)`.
 ///
 /// # Safety
-/// Called by Python with an instance and `count` arguments.
+/// Called by Python with an instance, `count` arguments, and one more for each name in a tuple or NULL.
 pub(crate) unsafe extern "C" fn init_handle(
     this: *mut PyObject,
     args: *const *mut PyObject,
     count: ffi::Py_ssize_t,
+    kwnames: *mut PyObject,
 ) -> *mut PyObject {
     // SAFETY: Python passes a valid object and holds the lock.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    let args: &[Obj<'_>] = if count == 0 {
-        &[]
-    } else {
-        // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
-        unsafe { std::slice::from_raw_parts(args.cast(), count as usize) }
-    };
     error::catch(|| {
-        let Some((constructor, args)) = args.split_first() else {
+        if count == 0 {
             return py::raise(py::exceptions::type_error(), "expected a function that makes the object");
+        }
+        // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
+        let positional: &[Obj<'_>] = unsafe { std::slice::from_raw_parts(args.cast(), count as usize) };
+        let constructor = positional[0];
+        let made = if kwnames.is_null() {
+            make(constructor, &positional[1..])?
+        } else {
+            // SAFETY: one past the constructor, which is there.
+            let args = unsafe { args.add(1) };
+            // SAFETY: the other positional arguments and one for each name; a new reference or an exception.
+            let result =
+                py::new_ref!(py::raw::vectorcall()(constructor.as_ptr(), args, count as usize - 1, kwnames))?;
+            native(result.obj(), constructor)?
         };
-        take(this, make(*constructor, args)?)?;
+        take(this, made)?;
         Ok(py::none())
     })
 }

@@ -100,7 +100,7 @@ fn methods() -> Vec<ffi::PyMethodDef> {
     let init_handle = ffi::PyMethodDef {
         ml_name: c"__init_handle_by_constructor__".as_ptr(),
         ml_meth: ffi::PyMethodDefPointer { PyCFunction: init_handle },
-        ml_flags: METH_FASTCALL,
+        ml_flags: METH_FASTCALL | ffi::METH_KEYWORDS,
         ml_doc: c"Calls a function that makes the native object of this instance; once, from `__init__`."
             .as_ptr(),
     };
@@ -113,7 +113,8 @@ fn methods() -> Vec<ffi::PyMethodDef> {
     vec![same_as, init_handle, reduce, ffi::PyMethodDef::zeroed()]
 }
 
-type Fastcall = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
+type Fastcall =
+    unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
 /// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
@@ -247,7 +248,9 @@ fn ancestor(info: &TVMFFITypeInfo, depth: usize) -> Option<&TVMFFITypeInfo> {
 
 fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     let key = py::int(type_index.into())?;
-    Ok(py::dict_get(REGISTERED.get(), key.obj()).map(|class| class.as_ptr().cast()))
+    let class = py::dict_get(REGISTERED.get(), key.obj());
+    // The plain class says that a class was given up.
+    Ok(class.filter(|class| !class.is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
 }
 
 /// Gives the handle back.

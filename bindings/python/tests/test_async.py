@@ -37,6 +37,10 @@ def test_a_result():
         assert await ECHO.call_async(5) == 5
         text = "a text that is long enough"
         assert await ECHO.call_async(text) == text
+        add = anyfn.get_global_func("testing.add_i64")
+        assert await add.call_async(1, b=2, timeout=5) == await add.call_async(b=1, a=2) == 3
+        with pytest.raises(TypeError, match="argument"):
+            await add.call_async(1, c=2)
         array = np.ones(4, np.float32)
         assert await anyfn.get_global_func("testing.tensor_sum").call_async(array) == 4.0
         assert (await ECHO.call_async(array)).data_ptr == array.ctypes.data

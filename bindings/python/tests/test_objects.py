@@ -60,6 +60,11 @@ def test_made_by_init(Point):
     assert point.type_key == "testing.Point" and core.use_count(point) == 1
     assert Point(3).x == 3.0
     assert "Point of type testing.Point at 0x" in repr(point)
+    named = Point.__new__(Point)
+    named.__init_handle_by_constructor__(MAKE, y=1.0, x=6.0)
+    assert named.x == 6.0
+    with pytest.raises(TypeError):
+        Point.__new__(Point).__init_handle_by_constructor__(MAKE, 1.0, z=6.0)
 
 
 def test_made_by_a_declared_constructor(Fast):
@@ -67,6 +72,7 @@ def test_made_by_a_declared_constructor(Fast):
     assert type(point) is Fast and X(point) == 1.0 and core.use_count(point) == 1
     with pytest.raises(TypeError, match="argument #0 .*testing.make_point"):
         Fast("a", 1.0)
+    assert X(Fast(y=3.0, x=4.0)) == 4.0 and X(Fast(5.0, y=3.0)) == 5.0
     with pytest.raises(TypeError, match="testing.make_point"):
         Fast(1.0)
     with pytest.raises(TypeError, match="testing.make_point"):

@@ -128,9 +128,12 @@ def rounds(of, count):
         calls += 7
         # Typed, refused, raised.
         add(1, 2)
-        point_x(point)
+        add(1, b=2)
+        add(b=1, a=2)
+        APPLY(own_function, point)
+        point_x(point=point)
         tensor_sum(strided)
-        calls += 3
+        calls += 7
         for bad in (lambda: add("x", 1), lambda: raise_error("ValueError", "a text that is long enough"), lambda: APPLY(fail)):
             try:
                 bad()
