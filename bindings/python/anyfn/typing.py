@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Optional, Protocol, SupportsIndex, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar, Union
 
 from . import ErrorObject, Shape, device, dtype
 
@@ -27,6 +27,7 @@ __all__ = [
     "DeviceLike",
     "ErrorLike",
     "FloatLike",
+    "FloatOfNumPy",
     "HandleLike",
     "IntLike",
     "ShapeLike",
@@ -44,11 +45,29 @@ class SupportsDLPack(Protocol):
     def __dlpack_device__(self) -> Any: ...
 
 
-IntLike = SupportsIndex
-"""An int, or what can be used as an index, such as an int of NumPy."""
+class IntLike(Protocol):
+    """An int, of Python or of NumPy."""
 
-FloatLike = Union[float, SupportsIndex]
-"""A float or an int."""
+    def __index__(self) -> int: ...
+
+    # Arrays, which can be indices too, have none.
+    @property
+    def numerator(self) -> Any: ...
+
+
+class FloatOfNumPy(Protocol):
+    """A float of NumPy, but no array."""
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def __float__(self) -> float: ...
+
+    def is_integer(self) -> bool: ...
+
+
+FloatLike = Union[float, IntLike, FloatOfNumPy]
+"""A float or an int, of Python or of NumPy."""
 
 BytesLike = bytes
 """Bytes."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import agreement
 import anyfn
 import anyfn.testing
 import anyfn.typing
@@ -80,12 +81,13 @@ def run_mypy(*args, cwd):
 
 
 @pytest.fixture(scope="session")
-def errors(generated, samples):
+def errors(generated):
     """What mypy finds: errors by file name and line."""
     folder = generated.parent
     for name in ("tour.py", "mistakes.py"):
         (folder / name).write_text((TYPED / name).read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "samples.py").write_text(samples, encoding="utf-8")
+    lines = [agreement.PRELUDE, *(call.text + "\n" for call in agreement.calls())]
+    (folder / "samples.py").write_text("".join(lines), encoding="utf-8")
     # A file of its own, so that no other settings are found.
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\nextra_checks = True\nwarn_unreachable = True\n")
     arguments = ["--output", "json", "--cache-dir", str(ROOT / "target" / "mypy")]
@@ -98,11 +100,6 @@ def errors(generated, samples):
             name = os.path.relpath(os.path.join(folder, entry["file"]), folder)
             found.setdefault(name, {}).setdefault(entry["line"], []).append(entry["message"])
     return found
-
-
-@pytest.fixture(scope="session")
-def samples():
-    return "x = 1\n"
 
 
 @needs_mypy
@@ -123,14 +120,60 @@ def test_mistakes_are_found(errors):
     assert not unexpected, unexpected
 
 
+# What mypy accepts and a call refuses: type, value, reason.
+STRICTER = [
+    (".*", "module", "a module has attributes of any name, so that it fits every protocol"),
+    ("(Sequence|ShapeLike).*", r"range.*|.*deque.*|b'x'|bytearray.*|memoryview.*|shape", "of the sequences, only lists, "
+     "tuples and containers are converted; Sequence is what the others of them can be told by"),
+    ("Mapping.*", r".*MappingProxyType.*", "of the mappings, only dicts and containers are converted"),
+    ("Object", ".*", "types of other languages have no classes of their own in stubs"),
+    ("TensorLike", r"np.array\(0\)", "the element type is not part of the type"),
+]
+# What mypy refuses and a call accepts.
+LAXER = [("bool", r"0|np.int64\(0\)", "the ABI takes ints for truth values, which is rarely meant")]
+
+
+@needs_mypy
+def test_calls_agree_with_their_stubs(errors):
+    """Each sample function is called with values of all kinds: the stub and the call say the same."""
+    found = errors["samples.py"]
+    first = agreement.PRELUDE.count("\n") + 1
+    assert not [line for line in found if line < first]
+    names = agreement.environment()
+    unused = {*STRICTER, *LAXER}
+    count = 0
+    for line, call in enumerate(agreement.calls(), first):
+        refused = accepted = None
+        try:
+            value = eval(call.text, names)
+            accepted = True
+        except TypeError as error:
+            refused = error
+        except Exception:
+            accepted = True
+        else:
+            result = agreement.of_signature(anyfn.get_global_func(call.function))[1]
+            assert agreement.is_of(value, result), f"{call.text} gave {value!r}, expected {result}"
+        count += 1
+        if bool(accepted) != (line in found):
+            continue
+        known = STRICTER if refused else LAXER
+        reason = [entry for entry in known if re.fullmatch(entry[0], call.type) and re.fullmatch(entry[1], call.value)]
+        assert reason, f"{call.text}: mypy says {found.get(line, 'yes')}, the call says {refused or 'yes'}"
+        unused -= {reason[0]}
+    assert count > 2000 and not unused
+    anyfn.testing.drop_kept()
+
+
 def test_the_tour_runs(monkeypatch):
     monkeypatch.setenv("ANYFN_TESTING_LIB", LIBRARY)
     runpy.run_path(str(TYPED / "tour.py"))
 
 
 def test_the_tour_is_complete():
-    words = set(re.findall(r"\w+", (TYPED / "tour.py").read_text(encoding="utf-8")))
-    assert not {*anyfn.__all__, *anyfn.typing.__all__} - words
+    words = set(re.findall(r"\b[A-Za-z]\w*", (TYPED / "tour.py").read_text(encoding="utf-8")))
+    missing = {*anyfn.__all__, *anyfn.typing.__all__} - words
+    assert not missing, missing
 
 
 # Where the stubs and what stubtest finds differ, with the reason.

@@ -147,29 +147,35 @@ except Error as error:
     native: ErrorObject = error.__anyfn_error__
     text = native.kind + native.message + native.backtrace
     cause: Optional[BaseException] = native.cause
-    detail: tuple[Optional[str], ...] = (native.function, native.argument, native.path, native.expected, native.got)
 assert text.startswith("MyErrorno")
 
 
 @anyfn.register_error
 class TourError(ValueError):
-    code = 7
+    place = 0
 
 
 @anyfn.register_error("tour.Other")
-class OtherTourError(Exception):
+class OtherError(ValueError):
     pass
 
 
-third: type[TourError] = anyfn.register_error("tour.Third", TourError)
-number: int = third("x").code
+kept: type[OtherError] = anyfn.register_error("tour.Third", OtherError)
+try:
+    anyfn.testing.raise_error("TourError", "no")
+except TourError as error:
+    index = error.place
+try:
+    anyfn.testing.add_i64(1, "x")
+except TypeError as error:
+    about = getattr(error, "__anyfn_error__").expected
 
 # --- Annotations of one's own ----------------------------------------------------------------------------------------
 
 
 def scaled(
     x: anyfn.typing.TensorLike,
-    by: anyfn.typing.FloatLike,
+    by: Union[anyfn.typing.FloatLike, anyfn.typing.FloatOfNumPy],
     times: anyfn.typing.IntLike = 1,
     to: anyfn.typing.DTypeLike = "float32",
     on: Optional[anyfn.typing.DeviceLike] = None,
@@ -182,7 +188,7 @@ def scaled(
 
 
 def shares(x: anyfn.typing.SupportsDLPack) -> Tensor:
-    return scaled(x, np.float64(2.0), np.int64(1))
+    return scaled(x, np.float32(2.0), np.int64(1))
 
 
 @anyfn.typing.packed

@@ -1,0 +1,130 @@
+"""Calls of every sample function with values of every kind, for mypy and for the run time: both must say the same."""
+
+import typing
+
+import anyfn
+import anyfn.testing
+import anyfn.typing
+from anyfn import _stubs
+
+# What the programs have in common.
+PRELUDE = """from __future__ import annotations
+
+import array
+import collections
+import ctypes
+import decimal
+import types
+
+import anyfn
+import numpy as np
+from generated import testing
+
+ints: list[int] = [0]
+some: anyfn.Array[int] = anyfn.convert([0])
+pairs: dict[str, int] = {"a": 0}
+mapping: anyfn.Map[str, int] = anyfn.convert(pairs)
+zeros = np.zeros(2, np.float32)
+tensor: anyfn.Tensor = anyfn.from_dlpack(zeros)
+shape = testing.echo_shape((1, 2))
+point = testing.make_point(1.0, 2.0)
+counter = testing.make_counter(0)
+module: anyfn.Module = anyfn.system_lib()
+
+
+def function(*args: object) -> int:
+    return 0
+"""
+
+VALUES = [
+    "None", "False", "0", "0.25", "'x'", "'int8'", "b'x'", "bytearray(b'x')", "memoryview(b'x')", "[]", "()", "[0]",
+    "(0,)", "['x']", "[0.5]", "[None]", "ints", "some", "range(2)", "{0}", "collections.deque([0])", "{}", "{'a': 0}",
+    "{0: 0}", "{'a': 'x'}", "pairs", "mapping", "types.MappingProxyType(pairs)", "np.int64(0)", "np.float32(0)",
+    "np.float64(0)", "zeros", "np.array(0)", "tensor", "array.array('f', [0])", "anyfn.dtype('int8')",
+    "np.dtype('int8')", "anyfn.cpu()", "shape", "function", "testing.nop", "int", "ctypes.c_void_p(0)",
+    "ValueError('x')", "module", "point", "counter", "decimal.Decimal(0)", "object()",
+]  # fmt: skip
+
+# A value for each type of an argument that is not the one in question.
+FILL = {
+    "IntLike": "0", "FloatLike": "0.5", "bool": "False", "str": "'x'", "BytesLike": "b'x'", "Any": "None",
+    "DTypeLike": "'int8'", "DeviceLike": "anyfn.cpu()", "HandleLike": "None", "ShapeLike": "(1,)",
+    "TensorLike": "zeros", "Callable[..., Any]": "function", "ErrorLike": "ValueError('x')",
+}  # fmt: skip
+
+# These wait, or are about what they are called with.
+LEFT_OUT = {"sleep"}
+
+
+class Call(typing.NamedTuple):
+    """A call of a function with a value as one of its arguments."""
+
+    function: str
+    type: str
+    value: str
+    text: str
+
+
+def of_signature(function):
+    """Types of arguments and of the result, as the stub has them; None if it tells none."""
+    signature = _stubs.Signature(function.signature)
+    if signature.params is None:
+        return None
+    imports = _stubs.Imports(())
+    types = [_stubs.type_text(schema, imports, True) for schema in signature.params]
+    return types, _stubs.type_text(signature.result, imports, False)
+
+
+def calls():
+    """All calls."""
+    for name in anyfn.list_global_func_names():
+        if not name.startswith("testing.") or name[8:] in LEFT_OUT:
+            continue
+        function = anyfn.get_global_func(name)
+        told = of_signature(function)
+        if told is None:
+            continue
+        for index, type in enumerate(told[0]):
+            for value in VALUES:
+                args = [FILL.get(type, "None") for type in told[0]]
+                args[index] = value
+                python = _stubs.python_name(name[8:], ())
+                yield Call(name, type, value, f"testing.{python}({', '.join(args)})")
+
+
+class _Functions:
+    def __getattr__(self, name):
+        return anyfn.get_global_func("testing." + name.rstrip("_"))
+
+
+def environment():
+    """The names that calls use."""
+    names = {"testing": _Functions()}
+    exec(PRELUDE.replace("from generated import testing", ""), names)
+    return names
+
+
+def is_of(value, text):
+    """Whether a value is of the type that a stub shows."""
+    names = {**vars(typing), **vars(anyfn), **vars(anyfn.typing), "NoneType": type(None)}
+    return _is_of(value, eval(text.replace("Array[", "List[").replace("Map[", "Dict["), {**names, **_GENERIC}))
+
+
+_GENERIC = {"List": typing.List, "Dict": typing.Dict}
+
+
+def _is_of(value, type_):
+    origin, args = typing.get_origin(type_), typing.get_args(type_)
+    if type_ is typing.Any:
+        return True
+    if type_ is None:
+        return value is None
+    if origin is typing.Union:
+        return any(_is_of(value, arg) for arg in args)
+    if origin is list:
+        return isinstance(value, (anyfn.Array, anyfn.List)) and all(_is_of(item, args[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, (anyfn.Map, anyfn.Dict)) and all(_is_of(item, args[1]) for _, item in value.items())
+    if type_ in (int, float):
+        return type(value) is type_
+    return isinstance(value, type_)
