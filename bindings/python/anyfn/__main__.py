@@ -41,11 +41,19 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="write nothing; exit code 1 if a file is missing or differs from what would be written",
     )
+    common.add_argument(
+        "--import",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        dest="imports",
+        help="import this module of Python before, for the functions and classes that it registers; several times",
+    )
     load = {
         "metavar": "LIB",
         "action": "append",
         "default": [],
-        "help": "load this library before; can be given several times",
+        "help": "load this library before; several times",
     }
 
     registry = kinds.add_parser(
@@ -95,6 +103,8 @@ def _stubs(options: argparse.Namespace) -> int:
 
     # Held until the stubs are made: a library's global functions go with its module.
     loaded = [_load(library) for library in options.load]
+    for name in options.imports:
+        _import(name)
     if options.kind == "registry":
         files = _stubs.registry_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:
@@ -139,6 +149,19 @@ def _load(library: str) -> Module:
         return load_module(library)
     except (RuntimeError, ValueError, OSError) as error:
         raise _Failed(str(error)) from error
+
+
+def _import(name: str) -> None:
+    import importlib
+
+    # As `python -m` has it.
+    sys.path.insert(0, os.getcwd())
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise _Failed(f"cannot import {name}: {error}") from error
+    finally:
+        sys.path.remove(os.getcwd())
 
 
 def _write(path: str, text: str) -> None:

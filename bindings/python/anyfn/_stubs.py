@@ -7,10 +7,11 @@ import json
 import keyword
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
-from . import Module, PackedFunc, get_global_func, list_global_func_names
+from . import Module, Object, PackedFunc, _core, get_global_func, list_global_func_names
 
 HEADER = '# Written by "anyfn stubs": run it again instead of editing.\n'
 
@@ -185,7 +186,17 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
             return imports.use("anyfn.PackedFunc")
         return f"{imports.use('collections.abc.Callable')}[..., {imports.use('typing.Any')}]"
     # The key of a type.
-    return imports.use("anyfn.Object") if "." in origin else imports.use("typing.Any")
+    return imports.use(_class_of(origin) if "." in origin else "typing.Any")
+
+
+def _class_of(key: str) -> str:
+    """Where the class that is registered for a type can be imported from; ``Object`` if there is none."""
+    index = _core.type_index(key)
+    cls = None if index is None else _core.registered_class(index)
+    module = sys.modules.get(cls.__module__) if cls is not None else None
+    if cls is not None and cls is not Object and getattr(module, cls.__name__, None) is cls:
+        return f"{cls.__module__}.{cls.__name__}"
+    return "anyfn.Object"
 
 
 # --- Signatures ------------------------------------------------------------------------------------------------------

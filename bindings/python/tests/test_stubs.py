@@ -201,6 +201,24 @@ def test_a_module_for_a_library(tmp_path, run_python):
     assert run_python(program) == "3\n"
 
 
+def test_what_python_registers(tmp_path, run_python):
+    (tmp_path / "shapes.py").write_text(
+        """
+import anyfn, anyfn.testing
+
+@anyfn.register_object("testing.Point")
+class Point(anyfn.Object): ...
+
+anyfn.register_func("shapes.area", lambda: 0)
+"""
+    )
+    begin = f"import os; from anyfn.__main__ import main; os.chdir({str(tmp_path)!r}); main("
+    assert "def area(" in run_python(begin + "['stubs', 'registry', '--import', 'shapes', '--prefix', 'shapes.'])")
+    out = run_python(begin + "['stubs', 'registry', '--import', 'shapes', '--prefix', 'testing.'])")
+    assert "from shapes import Point\n" in out and "def make_point(x: FloatLike, y: FloatLike) -> Point:" in out
+    assert "def point_x(point: Point) -> float:" in out and "def counter_value(counter: Object)" in out
+
+
 def test_check(stubs, tmp_path, register):
     register("check.f", lambda: None)
     args = ["registry", "--prefix", "check.", "-o", tmp_path, "--runtime"]
@@ -225,6 +243,7 @@ def test_refusals(stubs, tmp_path):
         (["registry", "--check"], "need an output"),
         (["registry", "--load", text, "-o", tmp_path], "a text file"),
         (["module", text], "a text file"),
+        (["registry", "--import", "no.such.module"], "cannot import no.such.module: No module named 'no'"),
         (["module", tmp_path / "none.so"], "there is no such file"),
         (["module", tmp_path], "it has no extension"),
         (["module", LIBRARY, "--runtime"], "need an output"),

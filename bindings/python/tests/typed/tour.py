@@ -116,6 +116,18 @@ shape: Shape = anyfn.testing.echo_shape((2, 3))
 extent: int = shape[0]
 extents: tuple[int, ...] = tuple(shape)
 
+
+@anyfn.register_object("testing.Point", constructor="testing.make_point")
+class Point(Object):
+    @property
+    def x(self) -> float:
+        result: float = anyfn.testing.point_x(self)
+        return result
+
+
+point: Point = Point(1.0, 2.0)
+real: float = point.x
+
 # --- Tensors ---------------------------------------------------------------------------------------------------------
 
 zeros: NDArray[np.float32] = np.zeros((2, 3), np.float32)
