@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "module",
         parents=[common],
         help="the functions of a library",
-        description="Stubs of the functions that a library exports, for a module that you import under the stub's name.",
+        description="Stubs of the functions that a library exports, for a module of the stub's name.",
         epilog="example: anyfn stubs module build/axpy.so -o axpy_api.pyi --runtime; python -c 'import axpy_api'",
     )
     module.add_argument("library", metavar="FILE.so", help="the library; loading it runs code of it")
@@ -108,7 +108,8 @@ def _stubs(options: argparse.Namespace) -> int:
     if options.kind == "registry":
         files = _stubs.registry_files(options.prefix, options.load, options.output or "", options.runtime)
         if not files:
-            raise _Failed(f"there is no global function whose name begins with {options.prefix!r}; load its library by --load")
+            what = f"there is no global function whose name begins with {options.prefix!r}"
+            raise _Failed(f"{what}; load its library by --load")
     else:
         files = _module_files(options, loaded)
     if options.output is None:
@@ -140,7 +141,8 @@ def _module_files(options: argparse.Namespace, loaded: list[Module]) -> dict[str
         if not _stubs.is_name(name):
             raise _Failed(f"Python cannot import a module of the name {name!r}; choose another name for {file}")
         if os.path.exists(os.path.splitext(file)[0] + ".so"):
-            raise _Failed(f"`import {name}` would take {name}.so itself for a module of Python; choose another name than {file}")
+            what = f"`import {name}` would take {name}.so itself for a module of Python"
+            raise _Failed(f"{what}; choose another name than {file}")
     return _stubs.module_files(module, options.library, file, options.runtime)
 
 

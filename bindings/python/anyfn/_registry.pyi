@@ -1,20 +1,16 @@
 from collections.abc import Callable
-from typing import Any, Literal, Optional, TypeVar, overload
+from typing import Any, Literal, Optional, overload
 
-from ._container import Array, Map
-from ._core import Object, PackedFunc
-from ._tensor import Tensor
-from .typing import SupportsDLPack
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_Object = TypeVar("_Object", bound=Object)
+from ._core import PackedFunc
 
 @overload
 def get_global_func(name: str, allow_missing: Literal[False] = False) -> PackedFunc: ...
 @overload
 def get_global_func(name: str, allow_missing: bool) -> Optional[PackedFunc]: ...
 @overload
-def register_func(func_name: str, f: None = None, override: bool = False) -> Callable[[Callable[..., Any]], PackedFunc]: ...
+def register_func(
+    func_name: str, f: None = None, override: bool = False
+) -> Callable[[Callable[..., Any]], PackedFunc]: ...
 @overload
 def register_func(func_name: str, f: Callable[..., Any], override: bool = False) -> PackedFunc: ...
 @overload

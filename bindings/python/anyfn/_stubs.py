@@ -193,10 +193,10 @@ def _class_of(key: str) -> str:
     """Where the class that is registered for a type can be imported from; ``Object`` if there is none."""
     index = _core.type_index(key)
     cls = None if index is None else _core.registered_class(index)
-    module = sys.modules.get(cls.__module__) if cls is not None else None
-    if cls is not None and cls is not Object and getattr(module, cls.__name__, None) is cls:
-        return f"{cls.__module__}.{cls.__name__}"
-    return "anyfn.Object"
+    if cls is None or cls is Object:
+        return "anyfn.Object"
+    importable: object = getattr(sys.modules.get(cls.__module__), cls.__name__, None)
+    return f"{cls.__module__}.{cls.__name__}" if importable is cls else "anyfn.Object"
 
 
 # --- Signatures ------------------------------------------------------------------------------------------------------

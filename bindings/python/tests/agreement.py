@@ -21,9 +21,11 @@ import numpy as np
 from generated import testing
 
 ints: list[int] = [0]
-some: anyfn.Array[int] = anyfn.convert([0])
+some = anyfn.Array([0])
+listed = anyfn.List([0])
 pairs: dict[str, int] = {"a": 0}
-mapping: anyfn.Map[str, int] = anyfn.convert(pairs)
+mapping = anyfn.Map(pairs)
+changing = anyfn.Dict(pairs)
 zeros = np.zeros(2, np.float32)
 tensor: anyfn.Tensor = anyfn.from_dlpack(zeros)
 shape = testing.echo_shape((1, 2))
@@ -38,11 +40,11 @@ def function(*args: object) -> int:
 
 VALUES = [
     "None", "False", "0", "0.25", "'x'", "'int8'", "b'x'", "bytearray(b'x')", "memoryview(b'x')", "[]", "()", "[0]",
-    "(0,)", "['x']", "[0.5]", "[None]", "ints", "some", "range(2)", "{0}", "collections.deque([0])", "{}", "{'a': 0}",
-    "{0: 0}", "{'a': 'x'}", "pairs", "mapping", "types.MappingProxyType(pairs)", "np.int64(0)", "np.float32(0)",
-    "np.float64(0)", "zeros", "np.array(0)", "tensor", "array.array('f', [0])", "anyfn.dtype('int8')",
-    "np.dtype('int8')", "anyfn.cpu()", "shape", "function", "testing.nop", "int", "ctypes.c_void_p(0)",
-    "ValueError('x')", "module", "point", "counter", "decimal.Decimal(0)", "object()",
+    "(0,)", "['x']", "[0.5]", "[None]", "ints", "some", "listed", "range(2)", "{0}", "collections.deque([0])", "{}",
+    "{'a': 0}", "{0: 0}", "{'a': 'x'}", "pairs", "mapping", "changing", "types.MappingProxyType(pairs)",
+    "np.int64(0)", "np.float32(0)", "np.float64(0)", "zeros", "np.array(0)", "tensor", "array.array('f', [0])",
+    "anyfn.dtype('int8')", "np.dtype('int8')", "anyfn.cpu()", "shape", "function", "testing.nop", "int",
+    "ctypes.c_void_p(0)", "ValueError('x')", "module", "point", "counter", "decimal.Decimal(0)", "object()",
 ]  # fmt: skip
 
 # A value for each type of an argument that is not the one in question.
@@ -82,14 +84,36 @@ def calls():
             continue
         function = anyfn.get_global_func(name)
         told = of_signature(function)
-        if told is None:
+        if told is None or "Object" in told[0]:
+            # Types of other languages have no classes of their own in stubs.
             continue
         for index, type in enumerate(told[0]):
             for value in VALUES:
                 args = [FILL.get(type, "None") for type in told[0]]
                 args[index] = value
-                python = _stubs.python_name(name[8:], ())
-                yield Call(name, type, value, f"testing.{python}({', '.join(args)})")
+                yield Call(name, type, value, f"{_python(name)}({', '.join(args)})")
+        for args in shapes_of_calls(function, told[0]):
+            yield Call(name, "arguments", args, f"{_python(name)}({args})")
+
+
+def _python(name):
+    return f"testing.{_stubs.python_name(name[8:], ())}"
+
+
+def shapes_of_calls(function, types):
+    """Arguments by position and by name; too few and too many."""
+    names = _stubs.Signature(function.signature).names
+    values = [FILL.get(type, "None") for type in types]
+    named = [f"{name}={value}" for name, value in zip(names, values)]
+    for count in range(len(values) + 1):
+        yield ", ".join(values[:count])
+        yield ", ".join(values[:count] + named[count:])
+        yield ", ".join(values[:count] + named[count + 1 :])
+    yield ", ".join([*values, "None"])
+    yield ", ".join([*values, "no_such_name=None"])
+    if named:
+        yield ", ".join([*values, named[0]])
+        yield ", ".join(named[::-1])
 
 
 class _Functions:
@@ -106,11 +130,7 @@ def environment():
 
 def is_of(value, text):
     """Whether a value is of the type that a stub shows."""
-    names = {**vars(typing), **vars(anyfn), **vars(anyfn.typing), "NoneType": type(None)}
-    return _is_of(value, eval(text.replace("Array[", "List[").replace("Map[", "Dict["), {**names, **_GENERIC}))
-
-
-_GENERIC = {"List": typing.List, "Dict": typing.Dict}
+    return _is_of(value, eval(text, {**vars(typing), **vars(anyfn), **vars(anyfn.typing)}))
 
 
 def _is_of(value, type_):
@@ -121,10 +141,10 @@ def _is_of(value, type_):
         return value is None
     if origin is typing.Union:
         return any(_is_of(value, arg) for arg in args)
-    if origin is list:
-        return isinstance(value, (anyfn.Array, anyfn.List)) and all(_is_of(item, args[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, (anyfn.Map, anyfn.Dict)) and all(_is_of(item, args[1]) for _, item in value.items())
+    if origin in (anyfn.Array, anyfn.List):
+        return isinstance(value, origin) and all(_is_of(item, args[0]) for item in value)
+    if origin in (anyfn.Map, anyfn.Dict):
+        return isinstance(value, origin) and all(_is_of(item, args[1]) for item in value.values())
     if type_ in (int, float):
         return type(value) is type_
     return isinstance(value, type_)

@@ -71,3 +71,14 @@ library_api.add_one(y=1)  # E: Unexpected keyword argument "y"
 library_api.add_two(1)  # E: Module has no attribute
 wrong: str = library_api.add_one(1)  # E: expression has type "int"
 anything: Any = library_api.echo_any(object())
+
+# --- Functions written in Python -------------------------------------------------------------------------------------
+
+python.repeat(1)  # E: incompatible type "int"
+python.repeat("x", times="y")  # E: incompatible type "str"
+python.repeat("x", 1, 2)  # E: Too many arguments
+python.repeat(times=2)  # E: Missing positional argument "text"
+python.lengths("x", "y")  # E: Too many arguments
+python.lengths(["x"])["x"].upper()  # E: "int" has no attribute "upper"
+python.lengths(["x"])[0]  # E: Invalid index type "int"
+python.halves("x")  # E: incompatible type "str"

@@ -112,6 +112,28 @@ plain: list[int] = anyfn.to_python(joined)
 assert plain == joined and Shape((2, 3))[1:] == (3,)
 
 
+items: List[int] = List([1, 2])
+changing: Dict[str, int] = Dict({"a": 1}, b=2)
+into(items, changing)
+items += [3]
+items.extend(array)
+three: Array[int] = Array(range(3))
+named = Map(a=1.5)
+number: float = named["a"]
+maybe_number: Optional[float] = named.get("b")
+number = named.get("b", 2.5)
+mixed: Array[Union[int, str]] = three + ["x"]
+merged: Dict[str, int] = changing | {"c": 3}
+for key, value in merged.items():
+    index = value
+match_all: list[int] = [*three[1:], *items]
+python: Any = anyfn.to_python(merged)
+
+
+def alias(values: "Array[int]", pairs: "Dict[str, List[int]]") -> None:
+    pairs["a"].extend(values)
+
+
 shape: Shape = anyfn.testing.echo_shape((2, 3))
 extent: int = shape[0]
 extents: tuple[int, ...] = tuple(shape)
