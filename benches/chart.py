@@ -11,7 +11,7 @@ LEFT, WIDTH, RIGHT, BAR, GAP, TOP = 220, 560, 90, 11, 12, 76
 STYLE = """text { font: 12px system-ui, sans-serif; fill: #24292f }
 .small { font-size: 10px; fill: #57606a } .title { font-size: 15px; font-weight: 600 }
 .own { font-weight: 600; fill: #24292f } .grid { stroke: #8c959f; stroke-opacity: 0.3 }
-@media (prefers-color-scheme: dark) { text, .own { fill: #e6edf3 } .small { fill: #9198a1 } }"""
+@media (prefers-color-scheme: dark) { text, .small.own { fill: #e6edf3 } .small { fill: #9198a1 } }"""
 
 
 def duration(ns):
@@ -56,7 +56,7 @@ def chart(data):
             out.append(f'<text class="{kind}" x="{LEFT + width + 4:.1f}" y="{y + BAR - 2}">{duration(ns)}</text>')
             y += BAR
         y += GAP
-    head = [f'<text class="title" x="10" y="22">What calls from and to Python cost (less is better)</text>']
+    head = ['<text class="title" x="10" y="22">What calls from and to Python cost (logarithmic scale, less is better)</text>']
     x = LEFT
     for who, name in CONTENDERS.items():
         if any(who in values for _, values in rows):
