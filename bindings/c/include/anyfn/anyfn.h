@@ -86,8 +86,9 @@
 #define ANYFN_EXPORT_SIGNATURE(name, result_type, param_types, more)                                           \
   ANYFN_EXPORT(_metadata_##name) {                                                                             \
     return anyfn_return_str(result,                                                                            \
-                            "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"named_args\\\":"            \
-                            "{\\\"return\\\":[" result_type "],\\\"params\\\":[" param_types "]}}\"," more "}");  \
+                            "{\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"named_args\\\":"        \
+                            "{\\\"return\\\":[" result_type "],\\\"params\\\":[" param_types "]}}\","          \
+                            "\"name\":\"" #name "\"," more "}");                                               \
   }                                                                                                            \
   ANYFN_EXTERN_C ANYFN_DLL_EXPORT int __tvm_ffi__metadata_##name(void*, const TVMFFIAny*, int32_t, TVMFFIAny*)
 
