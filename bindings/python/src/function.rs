@@ -160,11 +160,9 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     if let Some(names) = names
         && names.tuple_len() > 0
     {
-        return error::catch(|| {
-            // SAFETY: Python passes the positional arguments and one more for each name; as below.
-            let args = unsafe { std::slice::from_raw_parts(args.cast(), count + names.tuple_len()) };
-            call_named::<RELEASE>(callable, args, names)
-        });
+        // SAFETY: Python passes the positional arguments and one more for each name; as below.
+        let args = unsafe { std::slice::from_raw_parts(args.cast(), count + names.tuple_len()) };
+        return call_named::<RELEASE>(callable, args, names);
     }
     let args: &[Obj<'_>] = if count == 0 {
         &[]
@@ -252,7 +250,12 @@ fn call<const RELEASE: bool>(
 
 /// A call with named arguments, which follow the positional ones in `args`.
 #[inline(never)]
-fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
+fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> *mut PyObject {
+    error::catch(|| try_call_named::<RELEASE>(callable, args, names))
+}
+
+#[inline(always)]
+fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     if let Some(python) = callback::python_callable(object::handle_unchecked(callable)) {
         return call_python(callable, python, args, names);
     }

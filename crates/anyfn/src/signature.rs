@@ -250,7 +250,8 @@ impl Signature {
             );
         }
         let names = params.iter().map(|param| param.name.as_str());
-        let near = crate::__private::nearest(name, names);
+        // Of names of one letter none is near another.
+        let near = crate::__private::nearest(name, names).filter(|near| near.len() > 1 || name.len() > 1);
         let near = near.map_or_else(StdString::new, |near| format!("; did you mean '{near}'?"));
         crate::error!("TypeError", "{function}() got an unexpected keyword argument '{name}'{near}")
     }

@@ -45,7 +45,7 @@ fn named_arguments_find_their_place() {
         wrong(&[("a", one.clone()), ("a", one.clone())]),
         "test.f() got multiple values for argument 'a'"
     );
-    assert_eq!(wrong(&[("t", y)]), "test.f() got an unexpected keyword argument 't'; did you mean 'a'?");
+    assert_eq!(wrong(&[("t", y)]), "test.f() got an unexpected keyword argument 't'");
     let plain = PackedFunc::new(|args| Any::new(args.len()));
     assert_eq!(plain.call_named((1,), &[]).unwrap().get::<i64>().unwrap(), 1);
     let refused = plain.call_named((1,), &[("a", one)]).unwrap_err();
