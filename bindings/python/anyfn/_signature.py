@@ -214,6 +214,16 @@ def _reduce(func):
     return _core.get_global_func, (key, False)
 
 
+def _copy(self):
+    """The function itself."""
+    return self
+
+
+def _deepcopy(self, memo):
+    """The function itself."""
+    return self
+
+
 _CLASS_DOC = """A function of any language: called like every other function.
 
 Arguments are converted as ``anyfn.convert`` does; named ones go by the function's signature. In a class it is not bound
@@ -228,8 +238,8 @@ def install():
     cls.__signature__ = _Lazy(_signature_or_error)
     cls.__repr__ = _repr
     cls.__reduce__ = _reduce
-    cls.__copy__ = lambda self: self
-    cls.__deepcopy__ = lambda self, memo: self
+    cls.__copy__ = _copy
+    cls.__deepcopy__ = _deepcopy
     _core.set_describe(describe, _attribute)
 
 
