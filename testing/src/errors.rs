@@ -26,6 +26,24 @@ fn catch_error(f: anyfn::PackedFunc) -> Option<Error> {
     f.call(()).err()
 }
 
+/// Calls `f` and raises an error of its own that is caused by the one that `f` raises.
+#[register("testing.wrap_error")]
+fn wrap_error(f: anyfn::PackedFunc, kind: &str, message: &str) -> Result<anyfn::Any> {
+    f.call(()).map_err(|cause| Error::new(kind, message).with_cause(&cause))
+}
+
+/// The error, its cause, the cause of that and so on, each as `kind: message`.
+#[register("testing.describe_causes")]
+fn describe_causes(error: Error) -> Vec<String> {
+    std::iter::successors(Some(error), Error::cause).map(|error| error.to_string()).collect()
+}
+
+/// The trace of an error, the most recent call first.
+#[register("testing.trace_of_error")]
+fn trace_of_error(error: Error) -> String {
+    error.backtrace()
+}
+
 /// Kind and message of an error, as `kind: message`.
 #[register("testing.describe_error")]
 fn describe_error(error: Error) -> String {

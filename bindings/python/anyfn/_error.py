@@ -134,7 +134,7 @@ def register_error(kind, cls=None):
 
 
 def _of_kind(kind, *args):
-    return class_of_kind(kind)(*args)
+    return _core.error_class(kind)(*args)
 
 
 def _make(kind, message, backtrace, detail):

@@ -219,10 +219,7 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
 fn make_exception(error: Error, causes: usize) -> Res<Own> {
     let cell = cell(&error);
     let (kind, message) = (text(&cell.kind)?, text(&cell.message)?);
-    let class = match py::dict_get(CLASSES.get(), kind.obj()) {
-        Some(class) => class.to_own(),
-        None => new_class(kind.obj())?,
-    };
+    let class = class_of(kind.obj())?;
     let exception = match class.obj().call(&[message.obj()]) {
         Ok(exception) => exception,
         Err(Raised) => without_init(class.obj(), message.obj())?,
@@ -247,6 +244,14 @@ fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
         );
     }
     Ok(made)
+}
+
+/// The exception class of a kind, a string.
+pub(crate) fn class_of(kind: Obj<'_>) -> Res<Own> {
+    match py::dict_get(CLASSES.get(), kind) {
+        Some(class) => Ok(class.to_own()),
+        None => new_class(kind),
+    }
 }
 
 #[cold]

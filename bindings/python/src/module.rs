@@ -423,6 +423,11 @@ functions! {
         error::make(kind.as_bytes(), message.as_bytes(), backtrace.as_bytes(), context)
     }
 
+    #[doc = "error_class(kind): the exception class of a kind"]
+    fn error_class[kind] {
+        error::class_of(py::string(text(kind)?.as_bytes())?.obj())
+    }
+
     #[doc = "register_error_class(kind, class): errors of this kind become exceptions of the class"]
     fn register_error_class[kind, class] {
         error::register_class(kind, class)?;

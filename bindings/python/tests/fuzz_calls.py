@@ -58,6 +58,13 @@ class OddTensor:
         return (1, 0)
 
 
+class Empty(anyfn.Object):
+    """An instance of it has no native object."""
+
+    def __init__(self):
+        pass
+
+
 def raises(*args):
     raise KeyError("raised")
 
@@ -72,9 +79,9 @@ def junk():
         "a text that is longer than a short one", "nul \0", "\ud800", "x" * 10_000, b"", b"bytes", b"\xff" * 100,
         bytearray(b"x"), memoryview(b"abc"), [], [1, 2], [1, [2, ["x", None]]], ["\ud800"], endless, (), (1,), ("a", 2.5),
         {}, {"a": 1}, {1: {2: [3]}}, {"w": "\ud800"}, set(), frozenset([1]), range(3), slice(None), slice(1, None, -1),
-        object(), Odd(), OddTensor(None), OddTensor(ValueError("x")), OddTensor(1), int, type, anyfn, len, raises,
+        object(), Odd(), Empty(), Empty(), OddTensor(None), OddTensor(ValueError("x")), OddTensor(1), int, type, anyfn, len, raises,
         lambda *args: args, lambda *args: Odd(), ValueError("x"), KeyboardInterrupt(), types.SimpleNamespace(),
-        (i for i in range(3)), iter([1]), Ellipsis, NotImplemented, sys.stdin, print,
+        (i for i in range(3)), iter([1]), Ellipsis, NotImplemented, sys.stdout, print,
         anyfn.dtype("int8"), anyfn.device("cpu"), anyfn.convert([1, "x"]), anyfn.convert({"a": 1}),
         anyfn.convert(lambda *args: len(args)), anyfn.convert(raises),
         anyfn.get_global_func("ffi.Shape")(2, 3), anyfn.get_global_func("testing.echo"),
@@ -111,8 +118,10 @@ def targets():
     for sample in samples:
         for name in dir(sample):
             if name not in ("__init_subclass__", "__subclasshook__", "__class__"):
-                attribute = getattr(sample, name, None)
-                found[f"{type(sample).__name__}.{name}"] = attribute
+                try:
+                    found[f"{type(sample).__name__}.{name}"] = getattr(sample, name)
+                except (AttributeError, ValueError):  # of an instance without its native object
+                    found[f"{type(sample).__name__}.{name}"] = getattr(type(sample), name, None)
     return {
         name: target
         for name, target in found.items()
@@ -128,7 +137,7 @@ def run(seed, count, verbose=False):
     returned = 0
     for number in range(count):
         name, target = chance.choice(calls)
-        args = [chance.choice(values) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 9)))]
+        args = [chance.choice(values) for _ in range(chance.choice((0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 9)))]
         named = {chance.choice(NAMES): chance.choice(values)} if chance.random() < 0.1 else {}
         if verbose:
             print(number, name, [type(arg).__name__ for arg in args], named.keys(), flush=True)

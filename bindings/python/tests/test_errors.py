@@ -1,5 +1,6 @@
 """Errors in both directions."""
 
+import pickle
 import sys
 import traceback
 
@@ -175,6 +176,226 @@ def test_causes_of_native_errors():
         anyfn.testing.raise_error_with_cause("ValueError", "outer", "KeyError", "inner")
     cause = caught.value.__anyfn_error__.cause
     assert type(cause) is KeyError and cause.args == ("inner",)
+    assert type(caught.value.__cause__) is KeyError
+    assert caught.value.__suppress_context__
+
+
+def test_native_code_adds_a_cause():
+    inner = MyError(1)
+
+    def fail():
+        raise inner
+
+    with pytest.raises(ValueError, match="^outer$") as caught:
+        anyfn.testing.wrap_error(fail, "ValueError", "outer")
+    assert caught.value.__cause__ is inner
+    with pytest.raises(KeyError) as again:
+        anyfn.testing.apply(lambda: anyfn.testing.wrap_error(lambda: reraise(caught.value), "KeyError", "more"))
+    assert again.value.__cause__ is caught.value
+    assert again.value.__cause__.__cause__ is inner
+
+
+def reraise(error):
+    raise error
+
+
+def test_native_code_sees_the_causes_of_exceptions():
+    def fail():
+        try:
+            anyfn.testing.raise_error("MyOwnError", "first")
+        except anyfn.Error as error:
+            raise KeyError("second") from error
+
+    error = anyfn.testing.catch_error(fail)
+    assert list(anyfn.testing.describe_causes(error)) == ["KeyError: 'second'", "MyOwnError: first"]
+    assert type(error) is KeyError and error.__cause__.__anyfn_error__.kind == "MyOwnError"
+    # A cause that is its own cause ends somewhere.
+    error.__cause__ = error
+    assert 1 < len(anyfn.testing.describe_causes(error)) < 100
+
+
+def test_raise_from_through_many_layers():
+    def fail(depth):
+        if depth == 0:
+            try:
+                anyfn.testing.raise_error("ValueError", "native")
+            except ValueError as native:
+                raise MyError(3) from native
+        try:
+            anyfn.testing.apply(fail, depth - 1)
+        except MyError as error:
+            if depth % 2:
+                raise
+            raise error from error.__cause__
+
+    with pytest.raises(MyError) as caught:
+        anyfn.testing.apply(fail, 10)
+    assert type(caught.value.__cause__) is ValueError
+    assert caught.value.__suppress_context__ is True
+    shown = "".join(traceback.format_exception(MyError, caught.value, caught.value.__traceback__))
+    assert shown.count("direct cause") == 1 and "testing.raise_error" in shown and "testing.apply" in shown
+
+    def quiet():
+        try:
+            anyfn.testing.raise_error("ValueError", "native")
+        except ValueError:
+            raise MyError(4) from None
+
+    with pytest.raises(MyError) as caught:
+        anyfn.testing.apply(quiet)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert type(caught.value.__context__) is ValueError
+
+
+def names_of(error):
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+@pytest.fixture
+def recursion_limit():
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(5000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("kind", ["python", "native", "detail"])
+def test_a_traceback_grows_by_what_is_passed(kind, recursion_limit):
+    """50 frames of Python code through 20 native layers: each is shown once."""
+
+    def fail(frames, layers):
+        if frames > 0:
+            return fail(frames - 1, layers)
+        if layers > 0:
+            return anyfn.testing.apply(fail, 50, layers - 1)
+        if kind == "python":
+            raise MyError(1)
+        return anyfn.testing.raise_error("MyOwnError", "x") if kind == "native" else anyfn.testing.array_sum([1, "x"])
+
+    for _ in range(2):
+        with pytest.raises((MyError, anyfn.Error, TypeError)) as caught:
+            fail(50, 20)
+        names = names_of(caught.value)
+        assert names.count("fail") == 51 * 21
+        assert names.count("testing.apply") == 20
+        assert len(names) == 1 + 51 * 21 + 20 + (0 if kind == "python" else 2)
+        assert not getattr(caught.value, "__notes__", [])
+    # What native code keeps of it is bounded.
+    assert len(anyfn.testing.trace_of_error(caught.value).splitlines()) <= 64
+    if kind == "detail":
+        assert caught.value.__anyfn_error__.path == "[1]"
+
+
+def test_a_native_error_comes_back_as_the_same_exception():
+    def passes_on():
+        try:
+            anyfn.testing.array_sum([1, "x"])
+        except TypeError as error:
+            seen.append(error)
+            error.mark = "mine"
+            raise
+
+    seen = []
+    with pytest.raises(TypeError) as caught:
+        anyfn.testing.apply(passes_on)
+    assert caught.value is seen[0] and caught.value.mark == "mine"
+    assert names_of(caught.value)[1:] == ["testing.apply", "passes_on", "testing.array_sum", "<rust>"]
+    assert anyfn.testing.describe_error(caught.value).startswith("TypeError: Mismatched type")
+
+
+def test_frames_of_native_functions_stand_more_than_one_use():
+    for _ in range(3):
+        with pytest.raises(ValueError) as caught:
+            anyfn.testing.raise_error("ValueError", "x")
+        traceback.clear_frames(caught.value.__traceback__)
+        assert names_of(caught.value)[1:] == ["testing.raise_error", "<rust>"]
+        frame = caught.value.__traceback__.tb_next.tb_frame
+        assert frame.f_back is None and frame.f_code.co_filename == "<anyfn>" and not frame.f_locals
+
+
+def test_many_names_do_not_fill_the_memory():
+    fail = anyfn.get_global_func("testing.raise_error")
+    for i in range(6000):
+        fail.__name__ = f"name{i}"
+        with pytest.raises(ValueError):
+            fail("ValueError", "x")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups came with Python 3.11")
+def test_exception_groups():
+    group = ExceptionGroup("several", [ValueError(1), MyError(2)])  # noqa: F821
+    assert through_native(group) is group
+    assert anyfn.testing.describe_error(group).startswith("ExceptionGroup: several")
+
+
+def test_pickled():
+    for call in (
+        lambda: anyfn.testing.raise_error("ValueError", "x"),
+        lambda: anyfn.testing.raise_error("MyOwnError", "x"),
+        lambda: anyfn.testing.array_sum([1, "x"]),
+        lambda: anyfn.testing.apply(lambda: anyfn.testing.raise_error("IndexError", "x")),
+    ):
+        with pytest.raises(Exception) as caught:
+            call()
+        error = caught.value
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error) and again.args == error.args
+        old, new = error.__anyfn_error__, again.__anyfn_error__
+        for name in ("kind", "message", "backtrace", "function", "argument", "path", "expected", "got"):
+            assert getattr(old, name) == getattr(new, name)
+
+
+def test_what_is_known_of_a_bad_argument():
+    def known(call):
+        with pytest.raises(Exception) as caught:
+            call()
+        error = caught.value.__anyfn_error__
+        return error.function, error.argument, error.path, error.expected, error.got
+
+    assert known(lambda: anyfn.testing.add_i64("x", 1)) == ("testing.add_i64", "a", "", "int", "str")
+    assert known(lambda: anyfn.testing.map_sum({"a": 1, "b": []})) == (
+        "testing.map_sum", "map", '["b"]', "Map<str, int>", "Map[K, some value is Array]")  # fmt: skip
+    assert known(lambda: anyfn.testing.add_i64(1)) == ("testing.add_i64", "", "", "2 arguments", "1 arguments")
+    assert known(lambda: anyfn.testing.echo({"a": [1, "\ud800"]}))[:3] == ("testing.echo", "x", '["a"][1]')
+    assert known(lambda: anyfn.testing.raise_error("ValueError", "x")) == (None,) * 5
+    wrong = known(lambda: anyfn.testing.apply(lambda: [{"k": "\ud800"}]))
+    assert wrong[0].endswith("<lambda>'") and wrong[1:3] == ("result", '[0]["k"]')
+
+
+def test_classes_for_kinds():
+    @anyfn.register_error("test.Special")
+    class SpecialError(LookupError):
+        pass
+
+    @anyfn.register_error
+    class PlainKind(Exception):
+        pass
+
+    with pytest.raises(SpecialError, match="^told so$") as caught:
+        anyfn.testing.raise_error("test.Special", "told so")
+    assert caught.value.__anyfn_error__.kind == "test.Special"
+    assert anyfn.testing.describe_error(SpecialError("mine")) == "test.Special: mine"
+    with pytest.raises(PlainKind):
+        anyfn.testing.raise_error("PlainKind", "told so")
+    # One that cannot be made of a message alone still has it.
+    anyfn.register_error("test.Needy", Needy)
+    with pytest.raises(Needy) as caught:
+        anyfn.testing.raise_error("test.Needy", "told so")
+    assert caught.value.args == ("told so",)
+
+
+class Needy(Exception):
+    def __init__(self, code, *, detail):
+        super().__init__(code, detail)
+
+
+def test_errors_passed_between_threads():
+    def fail():
+        anyfn.testing.raise_error("ValueError", "x")
+
+    with pytest.raises(ValueError) as caught:
+        anyfn.testing.apply_on_thread(fail)
+    assert names_of(caught.value)[1:] == ["testing.apply_on_thread", "fail", "testing.raise_error", "<rust>"]
 
 
 def test_the_context_is_noted():
