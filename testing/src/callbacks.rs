@@ -47,6 +47,22 @@ fn call_kept(args: Args<'_>) -> Result<Any> {
     kept()?.call_views(args.as_slice())
 }
 
+/// Calls the kept function when the process ends, after everything that was registered later, and prints its error.
+#[register("testing.call_kept_at_exit")]
+fn call_kept_at_exit() -> bool {
+    unsafe extern "C" {
+        fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
+    }
+    extern "C" fn at_exit() {
+        match kept().and_then(|function| function.call(())) {
+            Ok(_) => println!("called"),
+            Err(error) => println!("{error}"),
+        }
+    }
+    // SAFETY: the function unwinds never, and this library stays loaded.
+    unsafe { atexit(at_exit) == 0 }
+}
+
 /// Calls the kept function on another thread and waits for it.
 #[register("testing.call_kept_on_thread", blocking)]
 fn call_kept_on_thread(args: Args<'_>) -> Result<Any> {

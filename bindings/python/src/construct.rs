@@ -154,7 +154,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     // SAFETY: a valid function, `count` valid views and a result that holds nothing.
     let code = unsafe { safe_call(handle.cast(), data, count, &mut result) };
     if code != 0 {
-        return Err(error::raise_from_call(code, constructor));
+        return Err(error::raise_from_call(code, constructor, args));
     }
     if result.type_index < kTVMFFIStaticObjectBegin {
         return no_object(constructor, anyfn::type_key(result.type_index));

@@ -21,7 +21,7 @@ use anyfn::{Any, Error, Map, ObjectRef};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
-use crate::{gil, object, trace};
+use crate::{function, gil, object, trace};
 
 /// Exception class of each kind that has been met: a dictionary.
 static CLASSES: Global = Global::new();
@@ -65,6 +65,24 @@ pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
 /// Turns a failed native call into a Python exception.
 #[cold]
 pub(crate) fn raise_from_native(code: c_int) -> Raised {
+    match take_native(code) {
+        Some(error) => raise(error),
+        None => Raised,
+    }
+}
+
+/// As [`raise_from_native`], for the call of a function, which is shown in the traceback.
+#[cold]
+pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) -> Raised {
+    if let Some(error) = take_native(code) {
+        raise(with_python_type(&error, callable, args).unwrap_or(error));
+    }
+    trace::add_call(callable);
+    Raised
+}
+
+/// The error that a failed call has raised; `None` if it has left an exception instead, or one was made here.
+fn take_native(code: c_int) -> Option<Error> {
     let mut handle: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: `handle` is writable.
     unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
@@ -72,23 +90,43 @@ pub(crate) fn raise_from_native(code: c_int) -> Raised {
     let error =
         unsafe { ObjectRef::from_owned_or_null(handle) }.and_then(|object| Error::try_from_object(object).ok());
     match error {
-        Some(error) if error.kind() == ALREADY_SET && py::error_occurred() => Raised,
-        Some(error) => raise(error),
-        None if py::error_occurred() => Raised,
+        Some(error) if error.kind() == ALREADY_SET && py::error_occurred() => None,
+        None if py::error_occurred() => None,
         None => {
             let text = format!("a native function failed with code {code} and raised no error");
             let _ = py::raise::<()>(py::exceptions::system_error(), &text);
-            Raised
+            None
         }
+        error => error,
     }
 }
 
-/// As [`raise_from_native`], for the call of a function, which is shown in the traceback.
-#[cold]
-pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>) -> Raised {
-    let raised = raise_from_native(code);
-    trace::add_call(callable);
-    raised
+/// The error of a wrong argument in the caller's terms: native code cannot tell one class of Python from another.
+fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
+    if error.kind() != "TypeError" {
+        return None;
+    }
+    let rest = error.message().strip_suffix('`')?;
+    let rest = rest.strip_suffix("Python object").or_else(|| rest.strip_suffix("DLTensor*"))?;
+    let (_, place) = rest.strip_suffix("but got `")?.split_once(" on argument #")?;
+    // The same words may come from a function that this one has called.
+    let of_callable = match place.split_once(" when calling: `") {
+        Some((_, shown)) => {
+            shown.strip_prefix(&*function::name_of(callable)).is_some_and(|rest| rest.starts_with('('))
+        }
+        None => place.contains(". Expected `"),
+    };
+    let digits = place.find(|c: char| !c.is_ascii_digit())?;
+    let arg = args.get(place[..digits].parse::<usize>().ok()?).filter(|_| of_callable)?;
+    let class = arg.class_name();
+    let mut context = error.context();
+    if let Some(Ok(mut detail)) = context.clone().map(Map::<Any, Any>::try_from_object) {
+        let got = Any::new("got").and_then(|key| detail.insert(key, Any::new(&*class)?));
+        context = got.ok().map(|()| detail.into_object());
+    }
+    let message = format!("{rest}{class}`");
+    let cause = error.cause().map(Error::into_object);
+    Error::try_from_texts(b"TypeError", message.as_bytes(), error.backtrace().as_bytes(), cause, context)
 }
 
 /// Raises an error as a Python exception.

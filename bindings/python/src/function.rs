@@ -243,7 +243,7 @@ fn call<const RELEASE: bool>(
         unsafe { safe_call(handle.cast(), data, count, &mut result) }
     };
     if code != 0 {
-        return Err(error::raise_from_call(code, callable));
+        return Err(error::raise_from_call(code, callable, args));
     }
     lift::lift_result(result, &frame)
 }

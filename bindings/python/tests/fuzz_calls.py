@@ -13,7 +13,8 @@ import anyfn._core
 import anyfn.testing
 
 # What tells the extension about the Python part, ends threads or the process, or waits.
-SKIPPED = {"setup", "set_native_frame", "register_class", "panic", "raise_n", "call_n", "call_n_with", "apply_on_threads"}
+SKIPPED = {"setup", "set_native_frame", "register_class", "panic", "raise_n", "call_n", "call_n_with", "apply_on_threads", "sleep",
+           "call_n_checked", "call_kept_at_exit", "call_async"}  # fmt: skip
 NAMES = ("x", "self", "name", "value", "index", "args", "override", "cls")
 
 

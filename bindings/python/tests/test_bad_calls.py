@@ -68,6 +68,10 @@ def returns(value):
     return lambda *args: value
 
 
+class Mine:
+    pass
+
+
 class Mute(Exception):
     def __str__(self):
         raise RuntimeError("no text")
@@ -148,7 +152,9 @@ CALLS = [
     ("type_function_for_int", lambda: t.add_i64(len, 1), TypeError, r"Expected `int` but got `Function`"),
     ("type_class_for_str", lambda: t.concat("x", int), TypeError, r"Expected `str` but got `Function`"),
     ("type_int_for_function", lambda: t.keep(1), TypeError, r"Expected `Function` but got `int`"),
-    ("type_object_for_int", lambda: t.add_i64(object(), 1), TypeError, r"Expected `int` but got `Python object`"),
+    ("type_object_for_int", lambda: t.add_i64(object(), 1), TypeError, r"Expected `int` but got `object`"),
+    ("type_instance_for_int", lambda: t.add_i64(1, Mine()), TypeError, r"argument #1 .*Expected `int` but got `Mine`"),
+    ("type_instance_inside", lambda: t.array_sum([1, Mine()]), TypeError, r"Array\[index 1: Python object\]`, at `values\[1\]`"),
     ("type_exception_for_int", lambda: t.add_i64(ValueError("x"), 1), TypeError, r"Expected `int` but got `Error`"),
     ("type_module_for_int", lambda: t.add_i64(anyfn.system_lib(), 1), TypeError, r"Expected `int` but got `Module`"),
     ("type_complex_for_float", lambda: t.add_f64(1j, 1), TypeError, r"Expected `float` but got"),
@@ -183,7 +189,7 @@ CALLS = [
     ("endless_dict", lambda: ECHO(endless_dict()), RecursionError, r"recursion|deep"),
     ("deep_list", lambda: ECHO(deep(100_000)), RecursionError, r"recursion|deep"),
     # Arrays
-    ("array_for_int", lambda: t.add_i64(F32, 1), TypeError, r"Expected `int` but got `DLTensor\*`"),
+    ("array_for_int", lambda: t.add_i64(F32, 1), TypeError, r"Expected `int` but got `ndarray`"),
     ("int_for_array", lambda: t.tensor_sum(1), TypeError, r"Expected `DLTensor\*` but got `int`"),
     ("none_for_array", lambda: t.tensor_sum(None), TypeError, r"Expected `DLTensor\*` but got `None`"),
     ("list_for_array", lambda: t.tensor_sum([1.0]), TypeError, r"Expected `DLTensor\*` but got `Array`"),
@@ -453,13 +459,14 @@ def test_recursion_on_the_main_thread(run_python):
 
 
 def test_a_callback_after_the_end_of_the_interpreter(run_python):
-    # The kept function is called by a destructor of the C library, when Python is gone.
-    run_python("""
+    out = run_python("""
 import anyfn, anyfn.testing
 anyfn.testing.keep(lambda: 1)
+assert anyfn.testing.call_kept_at_exit()
 import atexit
 atexit.register(print, "ended")
 """)
+    assert out == "ended\nRuntimeError: cannot call a Python function: the interpreter has ended\n"
 
 
 def test_copies_of_errors():
