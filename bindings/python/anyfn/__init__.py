@@ -25,7 +25,7 @@ from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
 from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
-from ._module import Module, load_module, system_lib
+from ._module import Module, inspect_library, load_module, mapped_libraries, reap, system_lib
 from ._registry import (
     _init_api,
     convert,
@@ -59,8 +59,11 @@ __all__ = [
     "dtype",
     "from_dlpack",
     "get_global_func",
+    "inspect_library",
     "list_global_func_names",
     "load_module",
+    "mapped_libraries",
+    "reap",
     "register_error",
     "register_func",
     "register_object",

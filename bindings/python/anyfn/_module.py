@@ -30,6 +30,15 @@ class Module(_core.BuiltinObject):
         """Names of the functions, sorted; empty if the module does not know them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
+    def leases(self):
+        """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out."""
+        return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
+
+    @property
+    def pinned(self):
+        """Why the module's library is never unmapped, or None."""
+        return _core.get_global_func("ffi.ModulePinned", False)(self)
+
     @property
     def entry_func(self):
         """The main function."""
@@ -69,3 +78,26 @@ def load_module(path):
 def system_lib(prefix=""):
     """The module of the functions that are statically linked into this process, with a common prefix."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
+
+
+def inspect_library(path):
+    """What a library file holds, needs and was built for, as a dict; none of its code runs.
+
+    ``RuntimeError`` with the reason if it is no shared library for this machine, or damaged.
+    """
+    return _core.to_python(_core.get_global_func("ffi.ModuleInspectFile", False)(os.fsdecode(path)))
+
+
+def mapped_libraries():
+    """Libraries that were loaded as modules and are still mapped: a list of dicts with ``file``, ``leases`` (what of it
+    is in use) and ``pinned`` (why it stays in any case, or None)."""
+    return _core.to_python(_core.get_global_func("ffi.ModuleMapped", False)())
+
+
+def reap():
+    """Unmaps the libraries of which nothing is in use any more; gives their paths.
+
+    Loading a library does this, too, for those that have been idle for longer. Nothing of such a library may be on its
+    way out on another thread at this moment.
+    """
+    return list(_core.get_global_func("ffi.ModuleReap", False)())

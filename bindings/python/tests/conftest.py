@@ -42,23 +42,34 @@ def run_python():
     return run
 
 
-@pytest.fixture(scope="session")
-def compile_c(tmp_path_factory):
-    """Compiles a C file of this folder to a shared library, each time to another file."""
+def compile_library(source, library):
+    """Compiles a C file to a shared library."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
+    include = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / "bindings/c/include"
+    command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-I", include]
+    subprocess.run([*command, source, "-o", library], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def compile_c(tmp_path_factory):
+    """Compiles a C file of this folder to a shared library, each time to another file."""
     here = Path(__file__).resolve().parent
-    root = Path(os.environ.get("ANYFN_ROOT", here.parents[2]))
+    return lambda name: compile_library(here / f"{name}.c", tmp_path_factory.mktemp(name) / f"{name}.so")
 
-    def compile_file(name):
-        library = tmp_path_factory.mktemp(name) / f"{name}.so"
-        include = root / "bindings/c/include"
-        command = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-I", include]
-        subprocess.run([*command, here / f"{name}.c", "-o", library], check=True)
-        return library
 
-    return compile_file
+@pytest.fixture
+def compile_source(tmp_path):
+    """Compiles a C text to a shared library of a given path."""
+
+    def compile_text(text, library):
+        source = tmp_path / "source.c"
+        source.write_text(text, encoding="utf-8")
+        return compile_library(source, library)
+
+    return compile_text
 
 
 def memory_kib():

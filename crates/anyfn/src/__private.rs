@@ -1,6 +1,7 @@
 //! What the macros of this crate expand to. Not part of the public interface: it may change at any time.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -303,46 +304,65 @@ unsafe fn write_text(result: *mut TVMFFIAny, text: &str) -> c_int {
     })
 }
 
-/// What a library tells its loader of `#[register]`: one entry per function, made at the first call. Its types are
-/// registered, so that others know them before there is an object of one.
+/// What [`registrations`] has made and the loader has not given back.
+struct Table {
+    infos: Vec<TVMFFIMethodInfo>,
+    /// What the entries borrow from.
+    _functions: Vec<(PackedFunc, Option<crate::String>)>,
+}
+
+static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicPtr::new(core::ptr::null_mut());
+
+/// What a library tells its loader of `#[register]`: one entry per function. Its types are registered, so that others
+/// know them before there is an object of one.
+///
+/// The entries stay until the function is called again; with NULL it only takes them back, so that no object of the
+/// library stays behind.
 ///
 /// # Safety
-/// `count` must be NULL or writable.
+/// `count` must be NULL or writable; of several callers at once none may use entries.
 pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
-    use core::sync::atomic::{AtomicPtr, Ordering};
-    static MADE: AtomicPtr<TVMFFIMethodInfo> = AtomicPtr::new(core::ptr::null_mut());
-    panics::remember_places();
+    use core::sync::atomic::Ordering;
+    let taken_back = |old: *mut Table| {
+        if !old.is_null() {
+            // SAFETY: made below by `Box`, and taken out of its place by one caller.
+            drop(unsafe { Box::from_raw(old) });
+        }
+    };
     // SAFETY: the caller guarantees it.
-    if let Some(count) = unsafe { count.as_mut() } {
-        *count = REGISTRATIONS.len() as i32;
-    }
-    let made = MADE.load(Ordering::Acquire);
-    if !made.is_null() {
-        return made;
-    }
+    let Some(count) = (unsafe { count.as_mut() }) else {
+        taken_back(TABLE.swap(core::ptr::null_mut(), Ordering::AcqRel));
+        return core::ptr::null();
+    };
+    panics::remember_places();
     for type_index in TYPES.iter() {
         // A key that is another type's is an error where the type is used.
         panics::swallow(|| {
             type_index();
         });
     }
-    let info = |entry: &Entry| {
+    let made = |entry: &Entry| {
         let function = (entry.make)();
-        let signature = function.signature().map(|text| &*Vec::leak(text.as_bytes().to_vec()));
+        let signature = function.signature();
+        (function, signature)
+    };
+    let functions: Vec<(PackedFunc, Option<crate::String>)> = REGISTRATIONS.iter().map(made).collect();
+    let info = |(entry, (function, signature)): (&Entry, &(PackedFunc, Option<crate::String>))| {
+        let signature = signature.as_ref().map(|text| TVMFFIByteArray::from_slice(text.as_bytes()));
         TVMFFIMethodInfo {
             name: TVMFFIByteArray::from_slice(entry.name.as_bytes()),
             doc: TVMFFIByteArray::from_slice(entry.doc.as_bytes()),
-            metadata: signature.map_or(TVMFFIByteArray::EMPTY, TVMFFIByteArray::from_slice),
+            metadata: signature.unwrap_or(TVMFFIByteArray::EMPTY),
             flags: i64::from(entry.overrides),
-            method: Any::from(function).into_raw(),
+            method: *AnyView::from(function.as_object()).as_raw(),
         }
     };
-    let table = Vec::leak(REGISTRATIONS.iter().map(info).collect::<Vec<_>>()).as_mut_ptr();
-    // Two loaders at once make two tables; the first one stays, the other is never used.
-    match MADE.compare_exchange(core::ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => table,
-        Err(first) => first,
-    }
+    let infos: Vec<TVMFFIMethodInfo> = REGISTRATIONS.iter().zip(&functions).map(info).collect();
+    *count = infos.len() as i32;
+    let table = Box::into_raw(Box::new(Table { infos, _functions: functions }));
+    taken_back(TABLE.swap(table, Ordering::AcqRel));
+    // SAFETY: made just now; the caller says that nobody takes it back meanwhile.
+    unsafe { (*table).infos.as_ptr() }
 }
 
 /// An ELF note: what a library was built for.

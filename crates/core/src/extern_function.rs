@@ -6,12 +6,21 @@ use core::ptr;
 use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFunction};
 use anyfn::{ObjectRef, PackedFunc, Result, bail};
 
+use crate::module::{Kind, Lease};
+
 type Deleter = unsafe extern "C" fn(*mut c_void);
 
 /// A function without data of its own: it gets the function object as its first argument.
 #[repr(C)]
 struct Plain {
     cell: TVMFFIFunctionCell,
+}
+
+/// The same, of a library that can be unmapped.
+#[repr(C)]
+struct Leased {
+    cell: TVMFFIFunctionCell,
+    _lease: Lease,
 }
 
 /// A function with data.
@@ -21,10 +30,14 @@ struct Closure {
     data: *mut c_void,
     call: TVMFFISafeCallType,
     deleter: Option<Deleter>,
+    /// Of the library that the code is in; given back after the deleter has run.
+    _lease: Lease,
 }
 
 // SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
 unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Send for Leased {}
 // SAFETY: as above.
 unsafe impl Send for Closure {}
 
@@ -65,12 +78,18 @@ pub(crate) unsafe fn create(
         bail!("ValueError", "TVMFFIFunctionCreate: argument `safe_call` is NULL")
     };
     let cpp_call = ptr::null_mut();
+    let last = deleter.map_or(ptr::null(), |deleter| deleter as *const c_void);
+    let lease = Lease::of(Kind::Function, [call as *const c_void, last]);
     if data.is_null() && deleter.is_none() {
+        if lease.is_held() {
+            let content = Leased { cell: TVMFFIFunctionCell { safe_call: call, cpp_call }, _lease: lease };
+            return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
+        }
         let content = Plain { cell: TVMFFIFunctionCell { safe_call: call, cpp_call } };
         return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
     }
     let cell = TVMFFIFunctionCell { safe_call: call_closure, cpp_call };
-    Ok(anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter }))
+    Ok(anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter, _lease: lease }))
 }
 
 /// Like [`create`], as a [`PackedFunc`].

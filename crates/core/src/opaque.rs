@@ -5,10 +5,14 @@ use core::ffi::c_void;
 use anyfn::abi::{TVMFFIOpaqueObjectCell, kTVMFFIOpaquePyObject};
 use anyfn::{ObjectRef, Result, bail};
 
+use crate::module::{Kind, Lease};
+
 #[repr(C)]
 struct Opaque {
     cell: TVMFFIOpaqueObjectCell,
     deleter: Option<unsafe extern "C" fn(*mut c_void)>,
+    /// Of the library that the deleter is in; given back after it has run.
+    _lease: Lease,
 }
 
 // SAFETY: the ABI asks for a deleter that can be called on any thread; nothing else uses the handle here.
@@ -32,6 +36,8 @@ pub(crate) fn create(
     if type_index != kTVMFFIOpaquePyObject {
         bail!("RuntimeError", "Only kTVMFFIOpaquePyObject is supported for now");
     }
-    let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter };
+    let address = deleter.map_or(core::ptr::null(), |deleter| deleter as *const c_void);
+    let lease = Lease::of(Kind::Opaque, [core::ptr::null(), address]);
+    let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
     Ok(anyfn::__private::new_object(type_index, content))
 }

@@ -15,6 +15,7 @@ use anyfn::abi::{
 use anyfn::{Error, ObjectRef, Result, bail};
 
 use crate::env;
+use crate::module::{Kind, Lease};
 use crate::value::out_of_memory;
 
 /// A tensor object; clients know the first field.
@@ -24,6 +25,8 @@ struct Content {
     owner: Owner,
     /// Shape or strides that the tensor points to and no one else keeps.
     _extents: Box<[i64]>,
+    /// Of the library that releases the memory; given back after it has.
+    _lease: Lease,
 }
 
 /// What keeps a tensor's memory.
@@ -111,7 +114,19 @@ pub(crate) unsafe fn from_versioned(
 
 fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bool) -> ObjectRef {
     let flags = if read_only { OBJECT_FLAG_TENSOR_READ_ONLY } else { 0 };
-    anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, Content { tensor, owner, _extents: extents })
+    let deleter = match owner {
+        // SAFETY: the tensor was handed over, so it is valid.
+        Owner::Managed(tensor) => unsafe { (*tensor).deleter }.map(|deleter| deleter as *const c_void),
+        // SAFETY: as above.
+        Owner::Versioned(tensor) => unsafe { (*tensor).deleter }.map(|deleter| deleter as *const c_void),
+        Owner::Object(_) => None,
+    };
+    let lease = Lease::of(Kind::Tensor, [ptr::null(), deleter.unwrap_or(ptr::null())]);
+    anyfn::__private::new_object_with_flags(
+        kTVMFFITensor,
+        flags,
+        Content { tensor, owner, _extents: extents, _lease: lease },
+    )
 }
 
 /// Checks a tensor's description and gives it strides where it has none.

@@ -172,6 +172,12 @@ module: Module = anyfn.load_module(os.environ["ANYFN_TESTING_LIB"])
 assert module.add_one(1) == module["add_one"](1) == module.get_function("add_one")(1) == 2
 assert module.implements_function("add_one") and "add_one" in module.list_functions() and module.kind == "library"
 linked: Module = anyfn.system_lib()
+in_use: dict[str, int] = module.leases()
+reason: Optional[str] = module.pinned
+assert in_use["modules"] == 1 and reason is None
+described = anyfn.inspect_library(os.environ["ANYFN_TESTING_LIB"])
+assert "add_one" in described["functions"] and len(anyfn.mapped_libraries()) >= 1
+unmapped: list[str] = anyfn.reap()
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 

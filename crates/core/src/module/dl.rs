@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::string::String;
 
-/// An open library. It is never closed: code of it may live in objects that nobody can count.
+/// An open library.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Library(NonNull<c_void>);
 
@@ -33,6 +33,17 @@ impl Library {
         // SAFETY: the path is NUL-terminated; the caller vouches for the library.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         NonNull::new(handle).map(Library).ok_or_else(error_text)
+    }
+
+    /// Closes it, which unmaps it if this was the last handle.
+    ///
+    /// # Safety
+    /// Nothing of the library may be in use, and this handle must not be used afterwards.
+    pub(super) unsafe fn close(self) {
+        // SAFETY: an open handle; the caller vouches for the rest.
+        if unsafe { libc::dlclose(self.0.as_ptr()) } != 0 {
+            drop(error_text());
+        }
     }
 
     /// The library of this name or path, if it is in the process already.
@@ -59,23 +70,24 @@ impl Library {
         (origin(address.as_ptr())?.base == anchor).then_some(address)
     }
 
+    /// What is added to the addresses in the file.
+    pub(super) fn difference(self) -> Option<usize> {
+        // SAFETY: on success the entry of the dynamic loader, which lives as long as the library.
+        Some(unsafe { self.map()?.as_ref() }.difference)
+    }
+
     /// Where the library is mapped.
     fn base(self) -> Option<usize> {
-        // SAFETY: an all-zero pointer is a valid value of the out parameter.
-        let mut map: *mut LinkMap = core::ptr::null_mut();
-        // SAFETY: the handle is valid; `RTLD_DI_LINKMAP` writes one pointer.
-        let code = unsafe { libc::dlinfo(self.0.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
-        if code != 0 {
-            return None;
-        }
         // SAFETY: on success the entry of the dynamic loader, which lives as long as the library.
-        let dynamic = unsafe { map.as_ref() }?.dynamic;
+        let dynamic = unsafe { self.map()?.as_ref() }.dynamic;
         origin(dynamic).map(|origin| origin.base)
     }
 
-    /// A number that identifies the library while it is open.
-    pub(super) fn id(self) -> usize {
-        self.0.as_ptr().addr()
+    fn map(self) -> Option<NonNull<LinkMap>> {
+        let mut map: *mut LinkMap = core::ptr::null_mut();
+        // SAFETY: the handle is valid; `RTLD_DI_LINKMAP` writes one pointer.
+        let code = unsafe { libc::dlinfo(self.0.as_ptr(), libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
+        if code == 0 { NonNull::new(map) } else { None }
     }
 }
 

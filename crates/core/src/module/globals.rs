@@ -1,10 +1,12 @@
 //! The `ffi.*` functions of modules.
 
+use std::string::ToString;
 use std::vec::Vec;
 
-use anyfn::{Any, Args, Array, Module, PackedFunc, Result, String, registry};
+use anyfn::{Any, Args, Array, Map, Module, PackedFunc, Result, String, registry};
 
 use super::inspect::inspect;
+use super::lease;
 use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
@@ -19,6 +21,12 @@ pub(crate) fn register_globals() -> Result<()> {
     let reg = registry::register;
     reg("ffi.ModuleLoadFromFile").set_body_typed(|path: &str| load_from_file(path)?.get::<Module>())?;
     reg("ffi.Module.load_from_file.so").set_body_typed(|path: &str, _format: &str| load_library(path))?;
+    reg("ffi.ModuleLeases").set_body_typed(move |m: Module| of(&m)?.leases())?;
+    reg("ffi.ModulePinned")
+        .set_body_typed(move |m: Module| Ok::<_, anyfn::Error>(of(&m)?.pinned().map(String::from)))?;
+    reg("ffi.ModuleMapped").set_body_typed(mapped)?;
+    reg("ffi.ModuleReap")
+        .set_body_typed(|| Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)))?;
     reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
     reg("ffi.SystemLib").set_body(|args: Args<'_>| {
         let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
@@ -72,6 +80,19 @@ pub(crate) fn register_globals() -> Result<()> {
         drop(removed);
     })?;
     Ok(())
+}
+
+/// What is in use of each library that is mapped, by path; pinned ones say why.
+fn mapped() -> Result<Array<Any>> {
+    let mut all = Array::<Any>::new();
+    for library in lease::all() {
+        let mut fields = Map::<String, Any>::new();
+        fields.insert("file".into(), Any::new(library.path.display().to_string())?)?;
+        fields.insert("leases".into(), Any::new(library.leases()?)?)?;
+        fields.insert("pinned".into(), Any::new(library.pinned.lock().clone().map(String::from))?)?;
+        all.push(Any::new(fields)?)?;
+    }
+    Ok(all)
 }
 
 fn kind(module: &OwnModule) -> String {

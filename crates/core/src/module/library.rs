@@ -2,23 +2,24 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use std::boxed::Box;
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::format;
 use std::path::{Path, PathBuf};
 use std::string::String as StdString;
+use std::sync::Arc;
 use std::vec::Vec;
 
 use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
-use anyfn::{Any, Error, PackedFunc, Result, String, WeakRef};
+use anyfn::{Any, Error, Map, PackedFunc, Result, String, WeakRef};
 
 use super::context::Lookups;
 use super::elf::Facts;
 use super::object::{Implementation, OwnModule};
 use super::registrations::Registered;
-use super::{dl, function, registrations, system};
+use super::{dl, function, lease, registrations, system};
 use crate::sys::Mutex;
 
 /// Name of the blob with the modules that a library imports.
@@ -36,9 +37,22 @@ const DATA: &str = "_library_";
 /// What tells one content of a file from another: device, inode, size and time of change.
 pub(super) type Identity = (u64, u64, u64, (i64, i64));
 
-/// A library file in the process. There is one per file and it stays for ever, as the mapping does.
+/// A library file in the process. There is one per file, alive as long as the library is mapped.
 pub(super) struct Mapped {
     pub(super) library: dl::Library,
+    /// What keeps it open.
+    pub(super) handles: Vec<dl::Library>,
+    /// The path that it was opened by.
+    pub(super) name: CString,
+    /// Its addresses.
+    pub(super) range: core::ops::Range<usize>,
+    /// Why it is never unmapped.
+    pub(super) pinned: Mutex<Option<StdString>>,
+    pub(super) counts: lease::Counts,
+    /// Number of modules.
+    pub(super) modules: AtomicUsize,
+    /// Whether nothing of it was in use when that was looked at last.
+    pub(super) idle: AtomicBool,
     /// The file.
     pub(super) path: PathBuf,
     /// Which content of the file it is.
@@ -50,7 +64,7 @@ pub(super) struct Mapped {
     /// Held while a module is made of the library.
     pub(super) loading: Mutex<()>,
     /// What the library's code has looked up; outlives its modules, as the code's own static data does.
-    pub(super) lookups: Lookups,
+    pub(super) lookups: Arc<Lookups>,
     pub(super) owner: Mutex<Owner>,
     /// Held while the library's global functions come or go.
     registering: Mutex<()>,
@@ -69,33 +83,38 @@ pub(super) struct Owner {
     pub(super) registered: (usize, Vec<Registered>),
 }
 
-static MAPPED: Mutex<Option<HashMap<usize, &'static Mapped>>> = Mutex::new(None);
-
 impl Mapped {
-    /// The one entry of a library.
+    /// The one entry of a library that `handles` keep open; the first of them is the library itself.
     pub(super) fn entry(
-        library: dl::Library,
+        handles: Vec<dl::Library>,
+        name: CString,
         path: &Path,
         identity: Identity,
         facts: &Facts,
-    ) -> &'static Mapped {
-        let new = || Mapped {
-            library,
-            path: path.to_path_buf(),
-            identity,
-            import_tree_size: facts.import_tree_size(),
-            functions: function_names(facts.functions(), ""),
-            loading: Mutex::new(()),
-            lookups: Lookups::default(),
-            owner: Mutex::new(Owner::default()),
-            registering: Mutex::new(()),
-        };
-        MAPPED.lock().get_or_insert_default().entry(library.id()).or_insert_with(|| Box::leak(Box::new(new())))
-    }
-
-    /// All libraries that were ever loaded.
-    pub(super) fn all() -> Vec<&'static Mapped> {
-        MAPPED.lock().iter().flat_map(HashMap::values).copied().collect()
+    ) -> Arc<Mapped> {
+        let library = handles[0];
+        lease::entry(library, || {
+            let difference = library.difference().unwrap_or(0);
+            Mapped {
+                library,
+                handles,
+                name,
+                range: difference.wrapping_add(facts.span.start as usize)
+                    ..difference.wrapping_add(facts.span.end as usize),
+                pinned: Mutex::new(lease::pinned(facts)),
+                counts: lease::Counts::default(),
+                modules: AtomicUsize::new(0),
+                idle: AtomicBool::new(false),
+                path: path.to_path_buf(),
+                identity,
+                import_tree_size: facts.import_tree_size(),
+                functions: function_names(facts.functions(), ""),
+                loading: Mutex::new(()),
+                lookups: Arc::default(),
+                owner: Mutex::new(Owner::default()),
+                registering: Mutex::new(()),
+            }
+        })
     }
 
     /// The library is nobody's any more, if it is that of `context`: its registrations go.
@@ -142,9 +161,10 @@ impl Mapped {
 }
 
 /// Where a library's symbols are.
+#[derive(Clone)]
 pub(super) enum Code {
     /// In a file.
-    File(&'static Mapped),
+    File(Arc<Mapped>),
     /// Linked into the process, under names with a prefix.
     System(StdString),
 }
@@ -234,17 +254,15 @@ impl LibraryModule {
     /// `code` must follow the library convention, and nothing of it may run meanwhile.
     pub(super) unsafe fn create(code: Code) -> Result<OwnModule> {
         let lookups = match &code {
-            Code::File(mapped) => &mapped.lookups,
-            Code::System(_) => Box::leak(Box::default()),
+            Code::File(mapped) => mapped.lookups.clone(),
+            Code::System(_) => Arc::default(),
         };
-        let slots = match &code {
-            Code::File(mapped) => Code::File(mapped),
-            Code::System(prefix) => Code::System(prefix.clone()),
-        };
+        let slots = code.clone();
         let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
         // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
         unsafe { super::context::fill(|name| slots.data(name)) };
         if let Code::File(mapped) = &slots {
+            mapped.modules.fetch_add(1, Ordering::Relaxed);
             let mut owner = mapped.owner.lock();
             owner.context = module.context().addr();
             owner.module = Some(module.as_object().downgrade());
@@ -299,6 +317,21 @@ impl Implementation for LibraryModule {
     fn released(&self, context: *const c_void) {
         if let Code::File(mapped) = &self.0 {
             mapped.disown(context);
+            mapped.modules.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn leases(&self) -> Result<Map<String, Any>> {
+        match &self.0 {
+            Code::File(mapped) => mapped.leases(),
+            Code::System(_) => Ok(Map::new()),
+        }
+    }
+
+    fn pinned(&self) -> Option<StdString> {
+        match &self.0 {
+            Code::File(mapped) => mapped.pinned.lock().clone(),
+            Code::System(_) => Some("it is part of the program".into()),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString};
+use std::sync::Arc;
 use std::vec::Vec;
 
 use anyfn::abi::TVMFFIFunctionCall;
@@ -19,7 +20,7 @@ use anyfn::{Any, Error, Module, Result, registry};
 use super::elf::Facts;
 use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped};
 use super::object::OwnModule;
-use super::{dl, elf, import_tree, scope};
+use super::{dl, elf, import_tree, lease, scope};
 
 /// Loads a file by the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
@@ -48,8 +49,10 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
     let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
     check_needed(&facts).map_err(|reason| fail(&path, reason))?;
-    let mapped = open(&path, &facts, &before).map_err(|reason| fail(&path, reason))?;
-    instantiate(mapped)
+    // Of those that nobody has used for a while.
+    lease::reap(true);
+    let mapped = lease::while_opening(|| open(&path, &facts, &before)).map_err(|reason| fail(&path, reason))?;
+    instantiate(&mapped)
 }
 
 /// The file of a path, opened, with its absolute path and what identifies it.
@@ -152,14 +155,14 @@ fn visibility() -> Visibility {
 }
 
 /// Opens the library so that it finds what it needs of the runtime.
-fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped, String> {
+fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let identity = |m: &Metadata| (m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()));
     let before = identity(before);
-    let known: Vec<_> = Mapped::all().into_iter().filter(|mapped| mapped.path == path).collect();
+    let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
     if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
-        return Ok(mapped);
+        return Ok(mapped.clone());
     }
-    let text = nth_name(path, known.len())?;
+    let text = unused_name(path, &known)?;
     let undefined = facts.undefined_names();
     let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
@@ -202,13 +205,14 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
             of_runtime => unknown(&of_runtime),
         },
     };
-    let library = match &scope {
+    let handles = match &scope {
         // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
-        None => unsafe { dl::Library::open(&text) },
+        None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
         // SAFETY: as above.
-        Some(runtime) => unsafe { scope::open(&text, runtime) },
+        Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
     };
-    let library = library.map_err(hint)?;
+    let handles = handles.map_err(hint)?;
+    let library = handles[0];
     let after = fs::metadata(path).map_err(|error| error.to_string())?;
     if identity(&after) != before {
         return Err("the file was replaced while it was loaded; load it again".to_owned());
@@ -217,7 +221,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
     if !missing.is_empty() {
         return Err(unknown(&missing));
     }
-    let mapped = Mapped::entry(library, path, before, facts);
+    let mapped = Mapped::entry(handles, text, path, before, facts);
     if mapped.identity != before {
         return Err("the file has changed in place since it was loaded, and with it perhaps the code that runs; write a new \
                     file and rename it to this name instead"
@@ -226,16 +230,26 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<&'static Mapped
     Ok(mapped)
 }
 
-/// The n-th way to spell a path.
+/// A way to spell a path that no library of the process was opened by.
 ///
 /// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now. A
-/// library that was built again is a new library, so it gets a name that was not used before.
-fn nth_name(path: &Path, n: usize) -> Result<CString, String> {
+/// library that was built again is a new library, so it gets a name that is not in use.
+fn unused_name(path: &Path, known: &[Arc<Mapped>]) -> Result<CString, String> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("the path has no file name".to_owned());
     };
-    let text = [dir.as_os_str().as_bytes(), &b"/.".repeat(n), b"/", name.as_bytes()].concat();
-    CString::new(text).map_err(|error| error.to_string())
+    for n in 0..=known.len() {
+        // The number in binary, in steps that lead nowhere.
+        let bits = usize::BITS - n.leading_zeros();
+        let digits =
+            (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
+        let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
+        let text = CString::new(text).map_err(|error| error.to_string())?;
+        if known.iter().all(|mapped| mapped.name != text) {
+            return Ok(text);
+        }
+    }
+    Err("there are too many versions of it in the process".to_owned())
 }
 
 /// The symbols that neither the process, nor the library with what it needs, nor the runtime has.
@@ -264,7 +278,7 @@ fn listed(names: &[&str]) -> String {
 }
 
 /// The module of a library: the one it has, or a new one.
-fn instantiate(mapped: &'static Mapped) -> Result<Module> {
+fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     let _one_at_a_time = mapped.loading.lock();
     let alive = |weak: &Option<anyfn::WeakRef>| {
         let object = weak.as_ref().and_then(anyfn::WeakRef::upgrade)?;
@@ -280,7 +294,7 @@ fn instantiate(mapped: &'static Mapped) -> Result<Module> {
     let library = match module {
         Some(module) => OwnModule::try_from(&module)?,
         // SAFETY: whoever asks for the library vouches that it follows the convention; nobody calls it yet.
-        None => unsafe { LibraryModule::create(Code::File(mapped)) }?,
+        None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
     let import_tree = mapped.library.own_symbol(IMPORT_TREE);
     // SAFETY: the symbol of this name is the blob, whose size the file says.

@@ -5,13 +5,12 @@
 //! is a shared library, loaded from a file or linked into the process ([`library`]). In reading order: [`object`],
 //! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`] and [`scope`] are what loading rests on.
 //!
-//! **A library is never unmapped.** Nothing counts yet what of its code is still in use, so dropping the last handle of
-//! a module takes its registrations and its imports away and leaves the code where it is. Loading the same file again
-//! gives the same module as long as it lives, and a new one on the same code and static data afterwards. A file that was
-//! built again is another library, loaded beside the old one; one that was overwritten in place is refused.
+//! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
+//! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
+//! again gives a new module on the same code and static data. A file that was built again is another library, loaded
+//! beside the old one; one that was overwritten in place is refused.
 //!
-//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error), saving, and telling when code
-//! of a library is still in use.
+//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error), and saving.
 
 #[cfg(feature = "std")]
 mod context;
@@ -32,6 +31,8 @@ mod imports;
 #[cfg(feature = "std")]
 mod inspect;
 #[cfg(feature = "std")]
+mod lease;
+#[cfg(feature = "std")]
 mod library;
 #[cfg(feature = "std")]
 mod load;
@@ -50,6 +51,7 @@ mod vtable;
 pub(crate) use {
     context::{lookup_from_imports, register_context_symbol},
     globals::register_globals,
+    lease::{Kind, Lease},
     system::register_system_lib_symbol,
 };
 

@@ -7,13 +7,14 @@ use core::ptr::NonNull;
 use std::boxed::Box;
 use std::collections::HashSet;
 use std::string::String as StdString;
+use std::sync::Arc;
 use std::vec::Vec;
 
 use anyfn::abi::{
     TVMFFIObject, TVMFFIObjectHandle, kTVMFFIModule, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
-use anyfn::{Module, ObjectRef, PackedFunc, Result, String};
+use anyfn::{Any, Map, Module, ObjectRef, PackedFunc, Result, String};
 
 use super::context::Lookups;
 use super::imports::Imports;
@@ -57,6 +58,16 @@ pub(crate) trait Implementation: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// What of the module's code is in use.
+    fn leases(&self) -> Result<Map<String, Any>> {
+        Ok(Map::new())
+    }
+
+    /// Why its code stays for ever, if it does.
+    fn pinned(&self) -> Option<StdString> {
+        None
+    }
+
     /// Called when the last handle is gone, before anything of the module is dropped.
     fn released(&self, _context: *const c_void) {}
 }
@@ -74,7 +85,7 @@ pub(super) struct ModuleBox {
 
 struct State {
     implementation: Box<dyn Implementation>,
-    lookups: &'static Lookups,
+    lookups: Arc<Lookups>,
 }
 
 const HEADER_OFFSET: usize = offset_of!(ModuleBox, header);
@@ -115,7 +126,7 @@ pub(crate) struct OwnModule(Module);
 
 impl OwnModule {
     /// Makes a module. `lookups` keeps what its code looks up.
-    pub(super) fn new(implementation: Box<dyn Implementation>, lookups: &'static Lookups) -> Result<OwnModule> {
+    pub(super) fn new(implementation: Box<dyn Implementation>, lookups: Arc<Lookups>) -> Result<OwnModule> {
         let raw = Box::into_raw(Box::new(ModuleBox {
             vptr: vtable::address(),
             header: TVMFFIObject {
@@ -182,8 +193,8 @@ impl OwnModule {
     }
 
     /// What this module's code has looked up.
-    pub(super) fn lookups(&self) -> &'static Lookups {
-        self.content().state.lookups
+    pub(super) fn lookups(&self) -> &Lookups {
+        &self.content().state.lookups
     }
 
     /// The module as a handle of any maker.
@@ -280,6 +291,16 @@ impl OwnModule {
     /// Description of a function, as JSON.
     pub(crate) fn function_metadata(&self, name: &str, query_imports: bool) -> Result<Option<String>> {
         self.search(query_imports, |m| m.implementation().function_metadata(name))
+    }
+
+    /// What of the module's code is in use: numbers by what they count.
+    pub(crate) fn leases(&self) -> Result<Map<String, Any>> {
+        self.implementation().leases()
+    }
+
+    /// Why its code stays for ever, if it does.
+    pub(crate) fn pinned(&self) -> Option<StdString> {
+        self.implementation().pinned()
     }
 
     /// The modules that this one imports.

@@ -28,9 +28,18 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let mut count = 0;
     // SAFETY: `count` is writable; the library is loaded and its constructors have run.
     let infos = unsafe { collected(&raw mut count) };
+    // However this ends, the library takes its entries back: no object of it must stay behind.
+    struct TakeBack(Collected);
+    impl Drop for TakeBack {
+        fn drop(&mut self) {
+            // SAFETY: NULL is allowed; the entries are not used any more.
+            unsafe { (self.0)(core::ptr::null_mut()) };
+        }
+    }
+    let _take_back = TakeBack(collected);
     let mut done = Vec::new();
     for i in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the function gives an array of `count` entries that lives as long as the library.
+        // SAFETY: the function gives an array of `count` entries that lives until it is called again.
         let info = unsafe { infos.add(i) };
         // SAFETY: as above.
         match register(mapped, unsafe { &*info }) {
@@ -69,7 +78,7 @@ fn register(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Registered> {
 
 /// Who has registered a name, as far as is known.
 fn maker_of(name: &str) -> String {
-    for mapped in Mapped::all() {
+    for mapped in super::lease::all() {
         if mapped.owner.lock().registered.1.iter().any(|r| r.name == name) {
             return format!("the library {}", mapped.path.display());
         }

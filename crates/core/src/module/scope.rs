@@ -19,11 +19,12 @@ use std::vec::Vec;
 use super::dl::Library;
 use super::elf::MACHINE;
 
-/// Opens `library` so that its undefined symbols are found in `runtime`.
+/// Opens `library` so that its undefined symbols are found in `runtime`; gives it and the generated library, which stay
+/// open together.
 ///
 /// # Safety
 /// As [`Library::open`].
-pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<Library, String> {
+pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2], String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let soname = format!("anyfn-scope-{}-{count}.so", std::process::id());
@@ -31,9 +32,9 @@ pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<Library, Str
         .map_err(|e| format!("cannot make a file in memory: {e}"))?;
     let path = unique_path(file.as_raw_fd(), count)?;
     // SAFETY: the generated library has no code; the caller vouches for `library`.
-    unsafe { Library::open(&path) }?;
+    let scope = unsafe { Library::open(&path) }?;
     match Library::find(library) {
-        Some(library) => Ok(library),
+        Some(library) => Ok([library, scope]),
         None => Err("the library is not where the dynamic loader has just put it".to_string()),
     }
 }

@@ -39,6 +39,7 @@ pub(super) struct Dynamic<'d> {
     pub(super) text_relocations: bool,
     pub(super) static_tls: bool,
     pub(super) bound_at_once: bool,
+    pub(super) is_kept: bool,
     pub(super) soname: Option<String>,
     pub(super) needed: Vec<String>,
     pub(super) search_path: Option<String>,
@@ -131,6 +132,7 @@ impl<'d> Dynamic<'d> {
             text_relocations: value(elf::DT_TEXTREL).is_some() || flags & u64::from(elf::DF_TEXTREL) != 0,
             static_tls: flags & u64::from(elf::DF_STATIC_TLS) != 0,
             bound_at_once: flags & u64::from(elf::DF_BIND_NOW) != 0 || flags_1 & u64::from(elf::DF_1_NOW) != 0,
+            is_kept: flags_1 & u64::from(elf::DF_1_NODELETE) != 0,
             ..Dynamic::default()
         };
         dynamic.code(image, value)?;

@@ -180,6 +180,12 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.bytes(address, size, what)
     }
 
+    /// From the first to behind the last address.
+    pub(super) fn span(&self) -> core::ops::Range<u64> {
+        let first = self.loads.first().map_or(0, |load| load.address);
+        first..self.loads.last().map_or(first, |load| load.address + load.memory)
+    }
+
     /// Whether all of these addresses are mapped.
     pub(super) fn is_in_memory(&self, address: u64, size: u64) -> bool {
         self.loads.iter().any(|load| load.holds(address, size, load.memory))

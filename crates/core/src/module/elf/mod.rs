@@ -53,6 +53,10 @@ pub(super) struct Facts {
     pub(super) executable_stack: bool,
     pub(super) static_tls: bool,
     pub(super) bound_at_once: bool,
+    /// Whether it was linked to stay for ever.
+    pub(super) is_kept: bool,
+    /// Addresses from the first to behind the last byte, from where it is mapped.
+    pub(super) span: core::ops::Range<u64>,
 }
 
 /// A constant of the library: its size by the symbol table and its bytes, if the file holds them.
@@ -153,6 +157,8 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64) -> Result<Facts, Str
         executable_stack: image.executable_stack,
         static_tls: dynamic.static_tls,
         bound_at_once: dynamic.bound_at_once,
+        is_kept: dynamic.is_kept,
+        span: image.span(),
     })
 }
 

@@ -1,0 +1,90 @@
+"""Library modules: what keeps a library mapped, and what a file tells."""
+
+import gc
+import os
+
+import anyfn
+import pytest
+
+LIBRARY = r"""
+#include <anyfn/anyfn.h>
+#include <stdlib.h>
+static int add(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+  int64_t x;
+  if (anyfn_arg_int(args, n, 0, &x)) return -1;
+  return anyfn_return_int(result, x + *(int64_t*)self);
+}
+ANYFN_EXPORT(adder) {
+  int64_t x;
+  if (anyfn_arg_int(args, num_args, 0, &x)) return -1;
+  int64_t* data = malloc(sizeof *data);
+  *data = x;
+  result->type_index = kTVMFFIFunction;
+  return TVMFFIFunctionCreate(data, add, free_it, (TVMFFIObjectHandle*)&result->v_obj);
+}
+"""
+
+
+def is_mapped(path):
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return os.path.realpath(path) in maps.read()
+
+
+@pytest.fixture
+def library(tmp_path, compile_source):
+    text = LIBRARY.replace("ANYFN_EXPORT(adder)", "static void free_it(void* p) { free(p); }\nANYFN_EXPORT(adder)")
+    return compile_source(text, tmp_path / "lease.so")
+
+
+def test_a_function_made_by_a_library_keeps_it(library):
+    module = anyfn.load_module(library)
+    assert module.pinned is None
+    adder = module["adder"](5)
+    assert module.leases() == {"functions": 1, "modules": 1}
+    del module
+    gc.collect()
+    assert library_leases(library) == {"functions": 1}
+    assert os.path.realpath(library) not in anyfn.reap()
+    assert adder(1) == 6
+    kept = [adder]
+    del adder
+    assert kept[0](2) == 7
+    kept.clear()
+    assert library_leases(library) == {}
+    assert is_mapped(library)
+    assert os.path.realpath(library) in anyfn.reap()
+    assert not is_mapped(library)
+    assert anyfn.load_module(library)["adder"](1)(1) == 2
+
+
+def library_leases(path):
+    (found,) = [entry["leases"] for entry in anyfn.mapped_libraries() if entry["file"] == os.path.realpath(path)]
+    return found
+
+
+def test_a_newer_build_is_loaded_beside_the_older_one(tmp_path, compile_source):
+    source = "#include <anyfn/anyfn.h>\nANYFN_EXPORT(version) { (void)args; (void)num_args; return anyfn_return_int(result, %d); }\n"
+    path = tmp_path / "reload.so"
+    versions = []
+    for version in range(5):
+        compile_source(source % version, tmp_path / "new.so")
+        os.replace(tmp_path / "new.so", path)
+        versions.append(anyfn.load_module(path)["version"])
+    assert [version() for version in versions] == [0, 1, 2, 3, 4]
+    del versions[1:4]
+    gc.collect()
+    assert anyfn.reap().count(os.path.realpath(path)) == 3
+    assert [version() for version in versions] == [0, 4]
+    assert anyfn.load_module(path)["version"]() == 4
+
+
+def test_a_file_is_described_without_being_loaded(library):
+    found = anyfn.inspect_library(library)
+    assert found["functions"] == ["adder"]
+    assert found["problem"] is None
+    assert "TVMFFIFunctionCreate" in found["runtime_symbols"]
+    assert not is_mapped(library)
+    with pytest.raises(RuntimeError, match="there is no such file"):
+        anyfn.inspect_library("absent.so")
+    with pytest.raises(RuntimeError, match="a text file"):
+        anyfn.inspect_library(__file__)
