@@ -141,7 +141,7 @@ pub(crate) fn raise(error: Error) -> Raised {
             let class = exception.obj().class().as_ptr();
             // Unlike `restore_error` this notes an exception that is being handled as the context.
             // SAFETY: a class and its instance; the lock is held.
-            unsafe { ffi::PyErr_SetObject(class, exception.as_ptr()) };
+            unsafe { py::raw::PyErr_SetObject(class, exception.as_ptr()) };
             // SAFETY: the error owns its texts; only the thread that handles an error changes one.
             trace::add_lines(unsafe { cell(&lines).backtrace.as_slice() });
             Raised

@@ -446,7 +446,7 @@ unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name:
     match unsafe { Obj::from_nullable(value) } {
         Some(value) => py::dict_set(dict.obj(), name.obj(), value).map_or(-1, |()| 0),
         // SAFETY: a dictionary and a string; an exception if it is not there.
-        None => unsafe { ffi::PyDict_DelItem(dict.as_ptr(), name.as_ptr()) },
+        None => unsafe { py::raw::PyDict_DelItem(dict.as_ptr(), name.as_ptr()) },
     }
 }
 
@@ -513,7 +513,7 @@ unsafe extern "C" fn dealloc(object: *mut PyObject) {
     let Layout { name, key, known, dict, weak, .. } = unsafe { &*layout };
     if !weak.is_null() {
         // SAFETY: an instance whose class says where its weak references are.
-        unsafe { ffi::PyObject_ClearWeakRefs(object) };
+        unsafe { py::raw::PyObject_ClearWeakRefs(object) };
     }
     for owned in [*name, *key, *dict] {
         // SAFETY: owned by the instance, or NULL.

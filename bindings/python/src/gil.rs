@@ -18,7 +18,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(state) = self.0 {
             // SAFETY: the state that `enter` got, given back on the same thread (`Held` does not leave it).
-            unsafe { ffi::PyGILState_Release(state) };
+            unsafe { raw::PyGILState_Release(state) };
         }
     }
 }
@@ -56,7 +56,7 @@ fn enter_slow() -> Option<Held> {
 pub(crate) unsafe fn release(object: *mut PyObject) {
     if let Some(_held) = enter() {
         // SAFETY: the lock is held, and the caller gives its reference.
-        unsafe { ffi::Py_DECREF(object) };
+        unsafe { raw::Py_DecRef(object) };
     }
 }
 
@@ -118,7 +118,7 @@ extern "C" fn unensure(state: c_int) {
         _ => return,
     };
     // SAFETY: the state that `ensure` got, given back on the same thread.
-    unsafe { ffi::PyGILState_Release(state) };
+    unsafe { raw::PyGILState_Release(state) };
 }
 
 extern "C" fn check_signals() -> c_int {
@@ -129,5 +129,5 @@ extern "C" fn check_signals() -> c_int {
         return 0;
     }
     // SAFETY: the lock is held.
-    unsafe { ffi::PyErr_CheckSignals() }
+    unsafe { raw::PyErr_CheckSignals() }
 }

@@ -191,7 +191,7 @@ impl<'a> Obj<'a> {
     pub(crate) fn call_named(self, named: &[(&CStr, Obj<'_>)]) -> Res<Own> {
         let args = tuple(Vec::new())?;
         // SAFETY: the lock is held; a new reference or an exception.
-        let kwargs = new_ref!(ffi::PyDict_New())?;
+        let kwargs = new_ref!(raw::PyDict_New())?;
         for (name, value) in named {
             // SAFETY: a dictionary, a valid name and object.
             check(unsafe { ffi::PyDict_SetItemString(kwargs.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
@@ -229,7 +229,7 @@ impl<'a> Obj<'a> {
     pub(crate) fn int(self) -> Result<i64, IntError> {
         let mut overflow: c_int = 0;
         // SAFETY: the object is valid and the lock is held.
-        let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(self.as_ptr(), &mut overflow) };
+        let value = unsafe { raw::PyLong_AsLongLongAndOverflow(self.as_ptr(), &mut overflow) };
         if value == -1 {
             if overflow != 0 {
                 return Err(IntError::Overflow);
@@ -251,7 +251,7 @@ impl<'a> Obj<'a> {
     #[inline]
     pub(crate) fn float(self) -> Res<f64> {
         // SAFETY: the object is valid and the lock is held.
-        let value = unsafe { ffi::PyFloat_AsDouble(self.as_ptr()) };
+        let value = unsafe { raw::PyFloat_AsDouble(self.as_ptr()) };
         if value == -1.0 && error_occurred() { Err(Raised) } else { Ok(value) }
     }
 
@@ -339,7 +339,7 @@ impl Drop for Own {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: this reference is counted, and the lock is held while an `Own` exists.
-        unsafe { ffi::Py_DECREF(self.0.as_ptr()) };
+        unsafe { raw::Py_DecRef(self.0.as_ptr()) };
     }
 }
 
@@ -512,7 +512,7 @@ pub(crate) fn intern(text: &CStr) -> Res<Own> {
 
 pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let tuple = new_ref!(ffi::PyTuple_New(items.len() as isize))?;
+    let tuple = new_ref!(raw::PyTuple_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new tuple that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -522,7 +522,7 @@ pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
 
 pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let list = new_ref!(ffi::PyList_New(items.len() as isize))?;
+    let list = new_ref!(raw::PyList_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new list that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyList_SetItem(list.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -567,7 +567,7 @@ pub(crate) fn tuple_item(tuple: Obj<'_>, index: usize) -> Option<Own> {
 #[inline]
 pub(crate) fn pair(first: Own, second: Own) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let tuple = new_ref!(ffi::PyTuple_New(2))?;
+    let tuple = new_ref!(raw::PyTuple_New(2))?;
     // SAFETY: a new tuple that nobody else knows; the reference passes to it.
     check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 0, first.into_ptr()) })?;
     // SAFETY: as above.
@@ -624,7 +624,7 @@ pub(crate) fn same_text(a: Obj<'_>, b: Obj<'_>) -> bool {
 /// A new, empty dictionary.
 pub(crate) fn dict() -> Res<Own> {
     // SAFETY: the lock is held.
-    new_ref!(ffi::PyDict_New())
+    new_ref!(raw::PyDict_New())
 }
 
 /// What a dictionary has under a key that can be hashed.
@@ -636,13 +636,13 @@ pub(crate) fn dict_get<'a>(dict: Obj<'a>, key: Obj<'_>) -> Option<Obj<'a>> {
 /// Puts a value under a key.
 pub(crate) fn dict_set(dict: Obj<'_>, key: Obj<'_>, value: Obj<'_>) -> Res<()> {
     // SAFETY: a dictionary and valid objects.
-    check(unsafe { ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) })
+    check(raw::run(|| unsafe { raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
 /// A module, imported if need be.
 pub(crate) fn import(name: &CStr) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    new_ref!(ffi::PyImport_ImportModule(name.as_ptr()))
+    new_ref!(raw::PyImport_ImportModule(name.as_ptr()))
 }
 
 /// A module that is imported already; nothing is imported.
@@ -668,7 +668,7 @@ pub(crate) fn error_occurred() -> bool {
 
 pub(crate) fn clear_error() {
     // SAFETY: the lock is held.
-    unsafe { ffi::PyErr_Clear() }
+    unsafe { raw::PyErr_Clear() }
 }
 
 /// Whether the exception that is set is of a class.
@@ -682,7 +682,7 @@ pub(crate) fn error_is(class: *mut PyObject) -> bool {
 pub(crate) fn raise<T>(class: *mut PyObject, message: &str) -> Res<T> {
     if let Ok(text) = string_lossy(message.as_bytes()) {
         // SAFETY: a class and a string, both valid; the lock is held.
-        unsafe { ffi::PyErr_SetObject(class, text.as_ptr()) };
+        unsafe { raw::PyErr_SetObject(class, text.as_ptr()) };
     }
     Err(Raised)
 }
@@ -693,7 +693,7 @@ pub(crate) fn take_error() -> Option<Own> {
     // SAFETY: the lock is held; three references or NULL.
     unsafe { ffi::PyErr_Fetch(&mut class, &mut value, &mut trace) };
     // SAFETY: as fetched.
-    unsafe { ffi::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
+    unsafe { raw::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
     // SAFETY: the reference passes over.
     drop(unsafe { Own::from_nullable(class) });
     // SAFETY: as above.
@@ -713,7 +713,7 @@ pub(crate) fn restore_error(exception: Own) -> Raised {
     let trace = unsafe { ffi::PyException_GetTraceback(exception.as_ptr()) };
     let class = exception.obj().class().to_own();
     // SAFETY: three references that pass over; the class is the exception's own.
-    unsafe { ffi::PyErr_Restore(class.into_ptr(), exception.into_ptr(), trace) };
+    unsafe { raw::PyErr_Restore(class.into_ptr(), exception.into_ptr(), trace) };
     Raised
 }
 

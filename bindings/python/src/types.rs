@@ -53,7 +53,7 @@ impl Class<'_> {
 #[inline]
 pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
     // SAFETY: a valid class; a new reference or an exception.
-    py::new_ref!(ffi::PyType_GenericAlloc(class, 0))
+    py::new_ref!(py::raw::PyType_GenericAlloc(class, 0))
 }
 
 /// Frees an instance's memory and gives its reference to its class back.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
     // SAFETY: the caller is the destructor.
     unsafe { free(object.cast()) };
     // SAFETY: instances of heap types hold a reference to their class.
-    unsafe { ffi::Py_DECREF(class.cast()) };
+    unsafe { py::raw::Py_DecRef(class.cast()) };
 }
 
 /// The constructor of classes whose instances only native code makes.

@@ -12,6 +12,12 @@ import sys
 
 import pytest
 
+@pytest.fixture(scope="session")
+def native(compile_c):
+    """Program text that loads `process.c` as `native`."""
+    return f"native = anyfn.load_module({str(compile_c('process'))!r})\n"
+
+
 START = "import anyfn, anyfn.testing, os, sys\n"
 
 ENDS = {
@@ -109,10 +115,69 @@ def work():
 }
 
 
-@pytest.fixture(scope="session")
-def native(compile_c):
-    """Program text that loads `process.c` as `native`."""
-    return f"native = anyfn.load_module({str(compile_c('process'))!r})\n"
+# Keeps the end going for a while, with the lock free. A global of the program would not do: threads hold those.
+SLOW_END = """
+class Slow:
+    def __del__(self, sleep=time.sleep): sleep(0.5)
+sys.slow = Slow()
+"""
+
+# Where a thread waits, under frames of native code, when the end begins: it comes back for the lock and must not.
+WAITS = {
+    "a callback": "anyfn.testing.apply(lambda: sleep(0.3))",
+    "a callback on another thread": "anyfn.testing.apply_on_thread(sleep, 0.3)",
+    "native code": "native.wait(300)",
+    "native code that calls": "native.wait_and_call(300, int)",
+    "a destructor that native code runs": "anyfn.testing.keep(Slow(0.3)); anyfn.testing.keep(Slow(0.3))",
+    "the destructor of an element": "anyfn.convert([Slow(0.3), Slow(0.3)]) and None",
+    "the destructor of a result": "anyfn.testing.call_n(lambda: Slow(0.3), 5)",
+    "the destructor of an exception": "anyfn.testing.echo(Without())",
+    "the text of an exception": "anyfn.testing.apply(lambda: (_ for _ in ()).throw(SlowError()))",
+    "a conversion of an argument": "anyfn.testing.echo(SlowIndex())",
+    "a hash": "anyfn.convert({SlowIndex(): 1, SlowIndex(): 2})",
+    "a comparison": "anyfn.convert([SlowIndex()]) == anyfn.convert([SlowIndex()])",
+    "a collection of garbage": "[anyfn.convert([Slow(0.3)]) for _ in cycles()]",
+}
+
+
+@pytest.mark.parametrize("where", WAITS.values(), ids=WAITS)
+def test_the_end_while_a_thread_waits(run_python, native, where):
+    out = run_python(
+        START
+        + native
+        + f"""
+import gc, threading, time
+from time import sleep
+class Slow:
+    def __init__(self, seconds): self.seconds = seconds
+    def __call__(self): pass
+    def __del__(self): print("waiting"); sleep(self.seconds)
+class Meta(type):
+    def __getattr__(self, name): raise AttributeError(Slow(0.3))
+class Without(metaclass=Meta):
+    pass
+class SlowError(Exception):
+    def __str__(self): print("waiting"); sleep(0.3); return "slow"
+class SlowIndex:
+    def __index__(self): print("waiting"); sleep(0.3); return 1
+    def __hash__(self): print("waiting"); sleep(0.3); return 1
+    def __eq__(self, other): print("waiting"); sleep(0.3); return True
+def cycles():
+    gc.set_threshold(1)
+    for i in range(100):
+        slow = Slow(0.3); slow.me = slow
+        yield i
+def work():
+    {where}
+    print("came back")
+threading.Thread(target=work, daemon=True).start()
+sleep(0.1)
+"""
+        + SLOW_END,
+        stderr="",
+    )
+    assert "came back" not in out
+    assert "waiting" in out or "Slow" not in where
 
 
 @pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
@@ -138,8 +203,7 @@ def test_the_end_with_threads_alive(run_python, native, program):
     # In the middle of whatever they do: more than once. The last one gives late threads time to meet the end.
     for end in ("", "raise SystemExit(0)", "import atexit; atexit.register(time.sleep, 0.05)"):
         run_python(threads + end, stderr="")
-    slow = "class Slow:\n def __del__(self, sleep=time.sleep): sleep(0.4)\nslow = Slow(); slow.me = slow"
-    run_python(threads + slow, stderr="")
+    run_python(threads + SLOW_END, stderr="")
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os; os._exit(5)"])

@@ -81,7 +81,7 @@ pub(super) fn missing<T>(key: Obj<'_>) -> Res<T> {
     // In a tuple, so that a key that is a tuple stays one argument.
     let argument = py::tuple(vec![key.to_own()])?;
     // SAFETY: a class and a tuple, both valid; the lock is held.
-    unsafe { ffi::PyErr_SetObject(py::exceptions::key_error(), argument.as_ptr()) };
+    unsafe { py::raw::PyErr_SetObject(py::exceptions::key_error(), argument.as_ptr()) };
     Err(py::Raised)
 }
 

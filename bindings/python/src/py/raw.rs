@@ -3,12 +3,12 @@
 //! Vectorcall entered the stable ABI in 3.12 without a change of its form. The functions that go by different names in
 //! different versions are looked up once, when the module starts.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_double, c_int, c_longlong, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyObject, PyThreadState};
+use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState, PyTypeObject};
 
 // What runs Python code may end the thread: see [`run`].
 unsafe extern "C-unwind" {
@@ -100,6 +100,50 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
     let result = code();
     std::mem::forget(ended);
     result
+}
+
+/// Declares functions that may run Python code although their names do not say so, each inside [`run`]: what they
+/// release may have a destructor, and before 3.12 what allocates collects garbage.
+macro_rules! guarded {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        mod unguarded {
+            use super::*;
+            unsafe extern "C-unwind" {
+                $( pub(super) fn $name($($arg: $type),*) $(-> $result)?; )*
+            }
+        }
+        $(
+            #[inline(always)]
+            #[expect(non_snake_case, reason = "CPython's name")]
+            pub(crate) unsafe fn $name($($arg: $type),*) $(-> $result)? {
+                // SAFETY: the caller does what CPython asks for.
+                run(|| unsafe { unguarded::$name($($arg),*) })
+            }
+        )*
+    };
+}
+
+guarded! {
+    fn Py_DecRef(object: *mut PyObject);
+    fn PyDict_DelItem(dict: *mut PyObject, key: *mut PyObject) -> c_int;
+    fn PyDict_New() -> *mut PyObject;
+    fn PyErr_CheckSignals() -> c_int;
+    fn PyErr_Clear();
+    fn PyErr_NormalizeException(
+        class: *mut *mut PyObject,
+        value: *mut *mut PyObject,
+        trace: *mut *mut PyObject
+    );
+    fn PyErr_Restore(class: *mut PyObject, value: *mut PyObject, trace: *mut PyObject);
+    fn PyErr_SetObject(class: *mut PyObject, value: *mut PyObject);
+    fn PyFloat_AsDouble(object: *mut PyObject) -> c_double;
+    fn PyGILState_Release(state: PyGILState_STATE);
+    fn PyImport_ImportModule(name: *const c_char) -> *mut PyObject;
+    fn PyList_New(len: Py_ssize_t) -> *mut PyObject;
+    fn PyLong_AsLongLongAndOverflow(object: *mut PyObject, overflow: *mut c_int) -> c_longlong;
+    fn PyObject_ClearWeakRefs(object: *mut PyObject);
+    fn PyTuple_New(len: Py_ssize_t) -> *mut PyObject;
+    fn PyType_GenericAlloc(class: *mut PyTypeObject, items: Py_ssize_t) -> *mut PyObject;
 }
 
 /// Type flag: instances are called by vectorcall.
