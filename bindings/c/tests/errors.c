@@ -21,11 +21,11 @@ static void wrong_pointers(void) {
   CHECK_ERROR(TVMFFIFunctionSetGlobal(&broken, f, 0), "ValueError", "not UTF-8");
   CHECK_ERROR(TVMFFIFunctionSetGlobal(&empty, f, 0), "ValueError", "needs a name");
   argument.type_index = kTVMFFIRawStr; /* and NULL */
-  CHECK_ERROR(anyfn_call(f, &argument, 1, &result), "TypeError", "const char*");
+  CHECK_ERROR(anyfn_call(f, &argument, 1, &result), "TypeError", "Expected `str` but got `str that is NULL`");
   CHECK(anyfn_get_global("ffi.GetGlobalFuncMetadata", &found) == 0 && found != NULL);
-  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "const char* that is NULL");
+  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "got `str that is NULL`");
   argument.type_index = kTVMFFIByteArrayPtr;
-  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "TVMFFIByteArray* that is NULL");
+  CHECK_ERROR(anyfn_call(found, &argument, 1, &result), "TypeError", "got `bytes that is NULL`");
   anyfn_release_object(found);
   anyfn_release_object(f);
 }

@@ -339,6 +339,8 @@ CALLS = [
     ("module_path_nul", lambda: anyfn.load_module("a\0b.so"), (RuntimeError, ValueError), r""),
     ("module_function", lambda: own_module().get_function("no_such"), AttributeError, r"`.*testing.*` has no function `no_such`"),
     ("module_attribute", lambda: own_module().no_such, AttributeError, r"has no function `no_such`"),
+    ("module_near", lambda: own_module().add_on, AttributeError, r"did you mean `add_one`\?"),
+    ("module_long_name", lambda: own_module()[LONG], AttributeError, r"\(1000000 bytes\)"),
     ("module_item", lambda: own_module()["no_such"], AttributeError, r"has no function `no_such`"),
     ("module_item_int", lambda: own_module()[1], TypeError, r"name of a function but got int"),
     ("module_entry", lambda: own_module()(1), AttributeError, r"has no function `main`"),
@@ -425,6 +427,15 @@ def test_junk_arguments(run_python, seed):
     out = run_python(f"import sys, warnings\nwarnings.simplefilter('ignore')\nsys.path.insert(0, {folder!r})\n"
                      f"import fuzz_calls\nprint(fuzz_calls.run({seed}, 8000))")  # fmt: skip
     assert int(out.split()[-1]) > 200
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_junk_arguments_for_long(run_python, seed):
+    folder = os.path.dirname(fuzz_calls.__file__)
+    out = run_python(f"import sys, warnings\nwarnings.simplefilter('ignore')\nsys.path.insert(0, {folder!r})\n"
+                     f"import fuzz_calls\nprint(fuzz_calls.run({seed}, 200_000))", timeout=600)  # fmt: skip
+    assert int(out.split()[-1]) > 2000
 
 
 RECURSION = """

@@ -297,6 +297,8 @@ static inline const char* anyfn_type_word(int32_t type_index) {
 /** The name of the type of a value, as error messages show it; lives as long as the process. */
 static inline TVMFFIByteArray anyfn_type_name(const TVMFFIAny* value) {
   const char* word = anyfn_type_word(value->type_index);
+  if (value->type_index == kTVMFFIRawStr && value->v_c_str == NULL) word = "str that is NULL";
+  if (value->type_index == kTVMFFIByteArrayPtr && value->v_ptr == NULL) word = "bytes that is NULL";
   static const char unknown[] = "unknown type";
   TVMFFIByteArray name;
   const TVMFFITypeInfo* info;
