@@ -89,6 +89,16 @@ pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>
     unsafe { Obj::from_nullable(callable) }
 }
 
+/// Takes the Python object away from a function that only the caller knows; calling it is an error then.
+pub(crate) fn break_up(function: *mut TVMFFIObject) -> Option<Own> {
+    let function = python_function(function)?;
+    let none = py::none().into_ptr();
+    // SAFETY: `python_function` has checked what it is; the lock is held, and no call of it is in progress.
+    let callable = unsafe { std::mem::replace(&mut (*function).callable, none) };
+    // SAFETY: the function owned this reference.
+    unsafe { Own::from_nullable(callable) }
+}
+
 fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
     // SAFETY: the caller has a valid object.
     if unsafe { (*function).type_index } != kTVMFFIFunction {

@@ -16,7 +16,7 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::lower::{Frame, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
-use crate::{error, function, object, types};
+use crate::{error, function, gil, object, types};
 
 /// Arguments of a constructor that is called directly; with more it is called as Python calls it.
 const INLINE: usize = 8;
@@ -152,7 +152,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
     // SAFETY: a valid function, `count` valid views and a result that holds nothing.
-    let code = unsafe { safe_call(handle.cast(), data, count, &mut result) };
+    let code = gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) });
     if code != 0 {
         return Err(error::raise_from_call(code, constructor, args));
     }

@@ -14,8 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIObject, TVMFFIObjectCreateOpaque,
-    TVMFFIObjectHandle, TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIMap, kTVMFFIOpaquePyObject,
+    TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIObject, TVMFFIObjectHandle,
+    TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIMap, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePyObject,
 };
 use anyfn::{Any, Error, Map, ObjectRef};
 use pyo3_ffi as ffi;
@@ -231,27 +232,58 @@ pub(crate) fn opaque_object<'a>(object: *const TVMFFIObject) -> Obj<'a> {
     unsafe { Obj::from_ptr(handle.cast()) }
 }
 
+/// A native object that keeps a Python object.
+#[repr(C)]
+struct OpaqueObject {
+    header: TVMFFIObject,
+    /// Owned.
+    cell: TVMFFIOpaqueObjectCell,
+}
+
 /// Makes a native object that keeps a Python object.
 pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
-    unsafe extern "C" fn delete(object: *mut c_void) {
-        // SAFETY: the opaque object owned this reference.
-        unsafe { gil::release(object.cast()) };
-    }
-    let mut out: TVMFFIObjectHandle = ptr::null_mut();
-    let owned = object.to_own().into_ptr();
-    // SAFETY: the reference passes to the new object, which gives it back through `delete`.
-    let code = unsafe { TVMFFIObjectCreateOpaque(owned.cast(), kTVMFFIOpaquePyObject, Some(delete), &mut out) };
-    if code != 0 {
-        // SAFETY: not taken over.
-        drop(unsafe { Own::from_nullable(owned) });
-        return Err(raise_from_native(code));
-    }
-    // SAFETY: a new reference.
-    match unsafe { ObjectRef::from_owned_or_null(out) } {
+    anyfn::__private::object_created(kTVMFFIOpaquePyObject);
+    let opaque = Box::new(OpaqueObject {
+        header: TVMFFIObject {
+            combined_ref_count: 0x1_0000_0001,
+            type_index: kTVMFFIOpaquePyObject,
+            flags: 0,
+            deleter: Some(delete_opaque),
+        },
+        cell: TVMFFIOpaqueObjectCell { handle: object.to_own().into_ptr().cast() },
+    });
+    // SAFETY: a valid object with one reference, which the result takes.
+    match unsafe { ObjectRef::from_owned_or_null(Box::into_raw(opaque).cast()) } {
         Some(object) => Ok(object),
-        None => Err(raise_from_native(code)),
+        None => py::raise(py::exceptions::memory_error(), "out of memory"),
     }
 }
+
+/// Releases the Python object, the memory, or both. Any thread may be the one.
+unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
+    let object: *mut OpaqueObject = object.cast();
+    if flags & STRONG != 0 {
+        // SAFETY: no strong reference is left, and the memory is still there.
+        let held = unsafe { (*object).cell.handle };
+        // SAFETY: the opaque object owned this reference.
+        unsafe { gil::release(held.cast()) };
+    }
+    if flags & WEAK != 0 {
+        anyfn::__private::object_freed(kTVMFFIOpaquePyObject);
+        // SAFETY: made by `Box`; the content is plain data by now.
+        drop(unsafe { Box::from_raw(object) });
+    }
+}
+
+/// The Python object in a native one that was made here, and which therefore owns a reference to it.
+pub(crate) fn own_opaque_object<'a>(object: *mut TVMFFIObject) -> Option<Obj<'a>> {
+    // SAFETY: the caller has a valid object.
+    let header = unsafe { &*object };
+    let ours = header.deleter.is_some_and(|deleter| ptr::fn_addr_eq(deleter, delete_opaque as Deleter));
+    (header.type_index == kTVMFFIOpaquePyObject && ours).then(|| opaque_object(object))
+}
+
+type Deleter = unsafe extern "C" fn(*mut c_void, c_int);
 
 /// Makes the Python exception of a native error.
 fn make_exception(error: Error, causes: usize) -> Res<Own> {

@@ -13,6 +13,7 @@ use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFu
 use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
+use crate::containers::collect;
 use crate::lower::{At, Frame, lower, lower_result};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::signature::{self, Known};
@@ -89,11 +90,13 @@ pub(crate) fn init() -> Res<()> {
         name: c"anyfn.PackedFunc",
         size: size_of::<Layout>(),
         base_for_others: false,
-        flags: raw::HAVE_VECTORCALL,
+        flags: raw::HAVE_VECTORCALL | ffi::Py_TPFLAGS_HAVE_GC,
         base: Some(object::CLASS.get()),
         slots: &[
             (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_traverse, traverse as *mut c_void),
+            (ffi::Py_tp_clear, clear as *mut c_void),
             (ffi::Py_tp_call, raw::PyVectorcall_Call as *mut c_void),
             (ffi::Py_tp_descr_get, descr_get as *mut c_void),
             // The tables live as long as the class: for ever.
@@ -237,10 +240,10 @@ fn call<const RELEASE: bool>(
     let code = if RELEASE {
         // SAFETY: a valid function, `count` valid views and a result that holds nothing. The caller's references keep
         // what the views borrow alive while the lock is released.
-        gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
+        gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) }))
     } else {
         // SAFETY: as above.
-        unsafe { safe_call(handle.cast(), data, count, &mut result) }
+        gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
     };
     if code != 0 {
         return Err(error::raise_from_call(code, callable, args));
@@ -507,8 +510,39 @@ unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _
     0
 }
 
+/// Shows the collector the attributes, and the Python function behind a native one.
+unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: Python passes an instance and holds the lock.
+    let dict = layout(unsafe { Obj::from_ptr(object) }).dict;
+    if !dict.is_null() {
+        // SAFETY: the collector's own function and argument, and an object that the instance owns.
+        match unsafe { visit(dict, arg) } {
+            0 => {}
+            stop => return stop,
+        }
+    }
+    // SAFETY: as Python called this function.
+    unsafe { collect::traverse(object, visit, arg) }
+}
+
+/// Breaks a cycle that nothing else uses.
+unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
+    // SAFETY: Python passes an instance and holds the lock.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    // SAFETY: a field of the instance; the lock is held.
+    let dict = unsafe { std::mem::replace(&mut (*object.cast::<Layout>()).dict, ptr::null_mut()) };
+    // SAFETY: the instance owned it.
+    drop(unsafe { Own::from_nullable(dict) });
+    if collect::owns_function(this) {
+        drop(callback::break_up(object::handle_unchecked(this)));
+    }
+    0
+}
+
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
     let layout: *mut Layout = object.cast();
+    // SAFETY: a valid object: the collector must not see it any more.
+    unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
     // SAFETY: an instance that nothing uses any more.
     let Layout { name, key, known, dict, weak, .. } = unsafe { &*layout };
     if !weak.is_null() {

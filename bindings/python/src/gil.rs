@@ -4,6 +4,7 @@
 //! compiled function runs without the lock, and after the interpreter has ended. [`enter`] finds out which it is.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
 
@@ -58,6 +59,29 @@ pub(crate) unsafe fn release(object: *mut PyObject) {
         // SAFETY: the lock is held, and the caller gives its reference.
         unsafe { raw::Py_DecRef(object) };
     }
+}
+
+/// Calls of native code that are in progress, on all threads. Changed only by threads that hold the lock.
+static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs native code that may use what Python's objects hold without counting it: see `containers/collect.rs`.
+#[inline(always)]
+pub(crate) fn counted<T>(call: impl FnOnce() -> T) -> T {
+    struct Done;
+    impl Drop for Done {
+        #[inline(always)]
+        fn drop(&mut self) {
+            IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+        }
+    }
+    IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let _done = Done;
+    call()
+}
+
+/// Whether a call of native code is in progress on any thread. The caller holds the lock.
+pub(crate) fn any_in_progress() -> bool {
+    IN_PROGRESS.load(Ordering::Relaxed) != 0
 }
 
 /// Runs native code without the lock.

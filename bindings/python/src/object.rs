@@ -253,6 +253,15 @@ fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     Ok(class.filter(|class| !class.is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
 }
 
+/// Puts another native object in place of an instance's; gives the old one.
+pub(crate) fn replace(object: Obj<'_>, by: ObjectRef) -> Option<ObjectRef> {
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
+    let old = std::mem::replace(handle, by.into_handle().cast());
+    // SAFETY: the instance owned this reference.
+    unsafe { ObjectRef::from_owned_or_null(old.cast()) }
+}
+
 /// Gives the handle back.
 ///
 /// # Safety

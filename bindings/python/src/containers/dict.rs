@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use anyfn::{Any, Dict};
 use pyo3_ffi as ffi;
 
+use super::collect;
 use super::iter::What;
-use super::keys::Mapping;
+use super::keys::{Mapping, with_hooks};
 use super::mapping::{self, missing};
 use super::slots::{methods, slots};
 use super::{borrow, lift_item, lower, native, views, wrap};
@@ -21,6 +22,9 @@ pub(super) fn make_class() -> Res<Own> {
     slots.extend([
         (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
         (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_traverse, collect::traverse as *mut c_void),
+        (ffi::Py_tp_clear, collect::clear as *mut c_void),
+        (ffi::Py_tp_dealloc, collect::dealloc as *mut c_void),
         (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
         (ffi::Py_mp_subscript, subscript as *mut c_void),
         (ffi::Py_mp_ass_subscript, set_subscript as *mut c_void),
@@ -31,7 +35,7 @@ pub(super) fn make_class() -> Res<Own> {
         name: c"anyfn.Dict",
         size: size_of::<object::Layout>(),
         base_for_others: true,
-        flags: 0,
+        flags: ffi::Py_TPFLAGS_HAVE_GC,
         base: Some(object::BUILTIN.get()),
         slots: &slots,
     }
@@ -47,12 +51,22 @@ fn dict_of(this: Obj<'_>) -> Res<Mapping<'_>> {
     borrow(this).map(Mapping::Dict)
 }
 
+fn insert(dict: &Dict, key: Any, value: Any) -> Res<()> {
+    let held = key.clone();
+    let old = native(with_hooks(&held, || dict.insert(key, value)))?;
+    drop(old);
+    Ok(())
+}
+
+fn remove(dict: &Dict, key: &Any) -> Res<Option<Any>> {
+    native(with_hooks(key, || dict.remove(key)))
+}
+
 fn set_all(this: Obj<'_>, pairs: Vec<(Any, Any)>) -> Res<()> {
     let mapping = dict_of(this)?;
     let dict = borrow::<Dict>(this)?;
     for (key, value) in pairs {
-        let old = native(dict.insert(mapping.key_like(key)?, value))?;
-        drop(old);
+        insert(&dict, mapping.key_like(key)?, value)?;
     }
     Ok(())
 }
@@ -76,11 +90,9 @@ slots! {
         match value {
             Some(value) => {
                 let value = lower::lower_item(value, &At::Entry { of: &At::Value, key })?;
-                let old = native(dict.insert(lowered, value))?;
-                drop(old);
-                Ok(())
+                insert(&dict, lowered, value)
             }
-            None => match native(dict.remove(&lowered))? {
+            None => match remove(&dict, &lowered)? {
                 Some(_) => Ok(()),
                 None => missing(key),
             },
@@ -127,14 +139,16 @@ methods! { dict_methods;
             Some(value) => lower::lower_item(*value, &At::Value)?,
             None => Any::NONE,
         };
-        lift_item(&native(borrow::<Dict>(this)?.get_or_set(key, value))?)
+        let dict = borrow::<Dict>(this)?;
+        let held = key.clone();
+        lift_item(&native(with_hooks(&held, || dict.get_or_set(key, value)))?)
     }
 
     c"pop($self, key, default=<no default>, /)\n--\n\nRemoves a pair and gives its value; else default or KeyError."
     fn pop(this, args) {
         let values = args.positional(1, 2)?;
         let key = dict_of(this)?.key_for(values[0])?;
-        match (native(borrow::<Dict>(this)?.remove(&key))?, values.get(1)) {
+        match (remove(&*borrow::<Dict>(this)?, &key)?, values.get(1)) {
             (Some(value), _) => lift_item(&value),
             (None, Some(default)) => Ok(default.to_own()),
             (None, None) => missing(values[0]),

@@ -11,9 +11,9 @@ use anyfn::{Any, Dict, Map};
 use pyo3_ffi as ffi;
 
 use super::{Ref, lift_item, lower, native, raw};
-use crate::callback;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res};
+use crate::{callback, gil};
 
 /// A Map or Dict.
 pub(super) enum Mapping<'a> {
@@ -27,6 +27,11 @@ impl Mapping<'_> {
     /// The value of a key, by the ABI's rule.
     #[inline(always)]
     pub(super) fn get(&self, key: &Any) -> Res<Option<Any>> {
+        with_hooks(key, || self.get_plain(key))
+    }
+
+    #[inline(always)]
+    fn get_plain(&self, key: &Any) -> Res<Option<Any>> {
         match self {
             Mapping::Map(map) => native(map.get_any(key)).map(|found| found.cloned()),
             Mapping::Dict(dict) => native(dict.get_any(key)),
@@ -102,6 +107,19 @@ impl Mapping<'_> {
         }
         Ok(None)
     }
+}
+
+/// Runs an operation for which a key's type may call hooks, which are native code.
+#[cold]
+#[inline(never)]
+pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {
+    gil::counted(operation)
+}
+
+/// Runs an operation on a key, hooks included.
+#[inline]
+pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
+    if is_object(key) { hooked(operation) } else { operation() }
 }
 
 /// A key as the Python object that it was made of.

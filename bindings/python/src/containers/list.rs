@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use anyfn::{Any, List};
 use pyo3_ffi as ffi;
 
+use super::collect;
 use super::iter::{self, State};
 use super::sequence::{self, Key, key_of, out_of_range, snapshot};
 use super::slots::{methods, slots};
@@ -21,6 +22,9 @@ pub(super) fn make_class() -> Res<Own> {
     slots.extend([
         (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
         (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_traverse, collect::traverse as *mut c_void),
+        (ffi::Py_tp_clear, collect::clear as *mut c_void),
+        (ffi::Py_tp_dealloc, collect::dealloc as *mut c_void),
         (ffi::Py_tp_iter, iterate as *mut c_void),
         (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
         (ffi::Py_sq_length, len as *mut c_void),
@@ -36,7 +40,7 @@ pub(super) fn make_class() -> Res<Own> {
         name: c"anyfn.List",
         size: size_of::<object::Layout>(),
         base_for_others: true,
-        flags: 0,
+        flags: ffi::Py_TPFLAGS_HAVE_GC,
         base: Some(object::BUILTIN.get()),
         slots: &slots,
     }

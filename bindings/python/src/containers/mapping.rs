@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use anyfn::{Any, Dict, Map, MapPlace};
 use pyo3_ffi as ffi;
 
+use super::collect;
 use super::compare::{self, native_mapping};
 use super::iter::{self, State, What};
 use super::keys::Mapping;
@@ -21,6 +22,9 @@ pub(super) fn make_map_class() -> Res<Own> {
     slots.extend([
         (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
         (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_traverse, collect::traverse as *mut c_void),
+        (ffi::Py_tp_clear, collect::clear as *mut c_void),
+        (ffi::Py_tp_dealloc, collect::dealloc as *mut c_void),
         (ffi::Py_tp_hash, compare::hash_map as *mut c_void),
         (ffi::Py_mp_subscript, subscript as *mut c_void),
         (ffi::Py_tp_methods, map_methods().leak().as_mut_ptr().cast()),
@@ -29,7 +33,7 @@ pub(super) fn make_map_class() -> Res<Own> {
         name: c"anyfn.Map",
         size: size_of::<object::Layout>(),
         base_for_others: true,
-        flags: 0,
+        flags: ffi::Py_TPFLAGS_HAVE_GC,
         base: Some(object::BUILTIN.get()),
         slots: &slots,
     }

@@ -6,11 +6,12 @@
 //!
 //! - [`slots`]: what CPython calls. - [`lower`]: Python's containers as ours. - [`sequence`], [`list`]: Array and
 //!   List. - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict. - [`iter`]: iterators. - [`compare`]: equality,
-//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's.
+//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's. - [`collect`]: garbage collection.
 //!
 //! Invariant: no lock of a container is held while Python code runs: the operations of the crate `anyfn` release what
 //! they remove after the lock is given back, and items are lowered before and lifted after it is held.
 
+pub(crate) mod collect;
 mod compare;
 mod deep;
 mod dict;

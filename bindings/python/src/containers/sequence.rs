@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use anyfn::{Any, Array, ArrayBuilder, List, Slice};
 use pyo3_ffi as ffi;
 
+use super::collect;
 use super::compare::{self, native_items};
 use super::iter::{self, State};
 use super::slots::{Args, methods, slots};
@@ -20,6 +21,9 @@ pub(super) fn make_array_class() -> Res<Own> {
     slots.extend([
         (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
         (ffi::Py_tp_new, new as *mut c_void),
+        (ffi::Py_tp_traverse, collect::traverse as *mut c_void),
+        (ffi::Py_tp_clear, collect::clear as *mut c_void),
+        (ffi::Py_tp_dealloc, collect::dealloc as *mut c_void),
         (ffi::Py_tp_iter, iterate as *mut c_void),
         (ffi::Py_tp_hash, compare::hash_array as *mut c_void),
         (ffi::Py_sq_length, len as *mut c_void),
@@ -32,7 +36,7 @@ pub(super) fn make_array_class() -> Res<Own> {
         name: c"anyfn.Array",
         size: size_of::<object::Layout>(),
         base_for_others: true,
-        flags: 0,
+        flags: ffi::Py_TPFLAGS_HAVE_GC,
         base: Some(object::BUILTIN.get()),
         slots: &slots,
     }

@@ -336,6 +336,15 @@ impl<K, V> Dict<K, V> {
         Some(mapping.remove(at))
     }
 
+    /// The pairs, read without the lock.
+    ///
+    /// # Safety
+    /// Nothing may change the Dict as long as the result lives.
+    pub unsafe fn iter_unlocked(&self) -> impl Iterator<Item = (&Any, &Any)> {
+        // SAFETY: a Dict, and the caller guarantees that it does not change.
+        unsafe { mapping::layout_of(&self.object) }.iter()
+    }
+
     /// As [`Dict::snapshot`], of a Dict of any size.
     ///
     /// # Errors

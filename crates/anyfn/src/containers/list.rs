@@ -127,6 +127,15 @@ impl<T> List<T> {
         self.lock().items().to_vec()
     }
 
+    /// The elements, read without the lock.
+    ///
+    /// # Safety
+    /// Nothing may change the List as long as the result lives.
+    pub unsafe fn as_slice_unlocked(&self) -> &[Any] {
+        // SAFETY: a List, and the caller guarantees that it does not change.
+        unsafe { seq::items_of(&self.object) }
+    }
+
     /// As [`List::snapshot`], of a List of any length.
     ///
     /// # Errors

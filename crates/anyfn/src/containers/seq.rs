@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use anyfn_abi::{
     TVMFFIAny, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIList,
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    kTVMFFIStaticObjectBegin,
 };
 
 use super::memory::{self, Buffer};
@@ -374,9 +375,12 @@ impl Seq<'_> {
         self.set_len(0);
         for slot in self.slots().iter().take(len).rev() {
             // SAFETY: the first `len` places hold an element.
-            let raw = unsafe { slot.assume_init() };
+            let raw = unsafe { slot.assume_init_ref() };
+            if raw.type_index < kTVMFFIStaticObjectBegin {
+                continue;
+            }
             // SAFETY: an element is an owned value, which nothing else uses any more.
-            drop(unsafe { Any::from_raw(raw) });
+            drop(unsafe { Any::from_raw(*raw) });
         }
         // SAFETY: nothing is left in it; an Array has no deleter.
         drop(unsafe { Buffer::from_raw(self.0.data, self.0.data_deleter) });
