@@ -63,8 +63,8 @@ class Module(_core.BuiltinObject):
     def __dir__(self):
         return sorted({*super().__dir__(), *filter(str.isidentifier, self.list_functions())})
 
-    def __call__(self, *args):
-        return self.get_function(_ENTRY)(*args)
+    def __call__(self, *args, **kwargs):
+        return self.get_function(_ENTRY)(*args, **kwargs)
 
     def __repr__(self):
         return f"<anyfn.Module of kind {self.kind}>"

@@ -155,10 +155,13 @@ def _doc(func):
 
 
 def _signature_or_error(func):
-    signature = _signature(func)
+    try:
+        signature = _signature(func)
+    except (TypeError, ValueError):
+        signature = None
     if signature is None:
         # As for built-in functions that tell nothing: `inspect.signature` raises ValueError.
-        raise AttributeError("__signature__")
+        raise AttributeError("the function has no signature")
     return signature
 
 
@@ -200,7 +203,12 @@ class _Lazy:
 
 def _repr(func):
     name = _core.function_key(func) or func.__name__
-    return f"<anyfn.PackedFunc {name}{_text(func) or ''}>"
+    try:
+        text = _text(func) or ""
+    except ValueError:
+        # What the function tells cannot be read.
+        text = ""
+    return f"<anyfn.PackedFunc {name}{text}>"
 
 
 def _reduce(func):

@@ -10,7 +10,7 @@ use anyfn::abi::{AnyfnFunctionExt, TVMFFIAny};
 use anyfn::{Any, Fallback, Param, Schema, Signature, Source};
 
 use crate::py::{self, Global, Obj, Own, Raised, Res};
-use crate::{callback, error, function, gil, lift};
+use crate::{callback, function, gil, lift};
 
 /// Parameters that the fast way of [`Known::arrange`] handles.
 pub(crate) const INLINE: usize = 8;
@@ -33,7 +33,13 @@ impl Known {
         let text = function::handle_as_packed(callable).and_then(|function| function.signature());
         let signature = match text {
             None => None,
-            Some(text) => Some(Signature::parse(&text).map_err(error::raise)?),
+            Some(text) => match Signature::parse(&text) {
+                Ok(signature) => Some(signature),
+                Err(error) => {
+                    let message = format!("{}: {}", function::name_of(callable), error.message());
+                    return py::raise(py::exceptions::value_error(), &message);
+                }
+            },
         };
         let mut known = Known { signature, names: Vec::new(), defaults: Vec::new(), required: 0 };
         let params = known.signature.as_ref().filter(|signature| signature.named);

@@ -132,6 +132,37 @@ def test_functions_without_a_signature(register):
     pydoc.render_doc(f)
 
 
+class Any16(ctypes.Structure):
+    _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("text", ctypes.c_char * 8)]
+
+
+def test_a_signature_that_cannot_be_read():
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(Any16))
+    small_text = 11
+
+    @kind
+    def metadata(_self, _args, _count, result):
+        result[0].type_index, result[0].len, result[0].text = small_text, 5, b"{oops"
+        return 0
+
+    call = kind(lambda *_: 0)
+    runtime = ctypes.CDLL(anyfn._core.LIBRARY)
+    for name, function in ((b"__tvm_ffi_odd_signature", call), (b"__tvm_ffi__metadata_odd_signature", metadata)):
+        assert runtime.TVMFFIEnvModRegisterSystemLibSymbol(name, ctypes.cast(function, ctypes.c_void_p)) == 0
+    odd = anyfn.system_lib("")["odd_signature"]
+    # The process keeps these symbols.
+    test_a_signature_that_cannot_be_read.kept = call, metadata
+    assert odd.signature == "{oops"
+    assert odd(1) is None
+    with pytest.raises(ValueError, match="odd_signature: the function's signature is not JSON"):
+        odd(a=1)
+    assert repr(odd) == "<anyfn.PackedFunc odd_signature>"
+    with pytest.raises(ValueError):
+        inspect.signature(odd)
+    with pytest.raises(ValueError, match="argument #0 of odd_signature"):
+        odd("\ud800")
+
+
 def test_functions_of_a_library():
     scale = anyfn.testing._module["scale"]
     assert scale(3) == 6 and scale(3, offset=1) == 7 and scale(offset=1, x=2, factor=3.0) == 7
