@@ -16,6 +16,9 @@ def register_object(type_key=None, constructor=None):
     ``__constructor__`` of the class. ``Point(1.0, 2.0)`` then calls it. A class may define ``__init__`` instead, which
     calls ``self.__init_handle_by_constructor__(function, *args)``.
 
+    Fields of which the type tells become attributes of the class, unless it has some of the same name. A type that
+    tells of a constructor (``__ffi_init__``) needs no other.
+
     ``ValueError`` if no library has registered the type.
 
     >>> import anyfn.testing
@@ -38,6 +41,9 @@ def register_object(type_key=None, constructor=None):
             raise ValueError(f"no native type {key!r} is registered{_nearest(key)}")
         _check_builtin(key, index, cls)
         made_by = cls.__dict__.get("__constructor__") if constructor is None else constructor
+        if made_by is None and not hasattr(cls, "__constructor__"):
+            # What the type itself names as its constructor.
+            made_by = _core.type_attribute("__ffi_init__", index)
         if isinstance(made_by, str):
             made_by = _core.get_global_func(made_by, False)
         if made_by is not None:
@@ -46,6 +52,7 @@ def register_object(type_key=None, constructor=None):
             if not isinstance(made_by, _core.PackedFunc):
                 made_by = staticmethod(made_by)
             cls.__constructor__ = made_by
+        _core.add_fields(index, cls)
         _core.register_class(index, cls)
         return cls
 

@@ -94,21 +94,24 @@ pub(crate) unsafe extern "C" fn init_handle(
     // SAFETY: Python passes a valid object and holds the lock.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
     error::catch(|| {
-        if count == 0 {
-            return py::raise(py::exceptions::type_error(), "expected a function that makes the object");
-        }
-        // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
-        let positional: &[Obj<'_>] = unsafe { std::slice::from_raw_parts(args.cast(), count as usize) };
-        let constructor = positional[0];
-        let made = if kwnames.is_null() {
-            make(constructor, &positional[1..])?
+        // SAFETY: NULL, or a tuple of names, which Python holds.
+        let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
+        let all = count as usize + names.map_or(0, Obj::tuple_len);
+        let args: &[Obj<'_>] = if all == 0 {
+            &[]
         } else {
-            // SAFETY: one past the constructor, which is there.
-            let args = unsafe { args.add(1) };
-            // SAFETY: the other positional arguments and one for each name; a new reference or an exception.
-            let result =
-                py::new_ref!(py::raw::vectorcall()(constructor.as_ptr(), args, count as usize - 1, kwnames))?;
-            native(result.obj(), constructor)?
+            // SAFETY: Python passes this many valid objects; `Obj` is transparent over the pointer.
+            unsafe { std::slice::from_raw_parts(args.cast(), all) }
+        };
+        let Some((constructor, args)) = args.split_first().filter(|_| count > 0) else {
+            return py::raise(py::exceptions::type_error(), "expected a function that makes the object");
+        };
+        let made = match names {
+            None => make(*constructor, args)?,
+            Some(names) => {
+                let args = args.iter().map(|arg| arg.to_own()).collect();
+                native(constructor.call_with(args, names)?.obj(), *constructor)?
+            }
         };
         take(this, made)?;
         Ok(py::none())

@@ -17,6 +17,7 @@ mod cancel;
 mod construct;
 mod containers;
 mod error;
+mod fields;
 mod function;
 mod gil;
 mod lift;

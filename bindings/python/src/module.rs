@@ -406,6 +406,22 @@ functions! {
         }
     }
 
+    #[doc = "add_fields(type_index, class): an attribute of the class for each field of the type"]
+    fn add_fields[index, class] {
+        object::add_fields(int(index)?, class)?;
+        Ok(py::none())
+    }
+
+    #[doc = "type_attribute(name, type_index): what a type has registered under a name, or None"]
+    fn type_attribute[name, index] {
+        let name = text(name)?;
+        let index = i32::try_from(int(index)?).unwrap_or(-1);
+        match anyfn::__private::type_attribute(&name, index) {
+            Some(value) => lift::lift_owned(value.into_raw()),
+            None => Ok(py::none()),
+        }
+    }
+
     #[doc = "registered_class(type_index): the class that objects of this type are instances of"]
     fn registered_class[index] {
         object::class_of_type(int(index)?)

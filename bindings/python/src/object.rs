@@ -11,9 +11,9 @@ use anyfn::ObjectRef;
 use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject};
 use pyo3_ffi as ffi;
 
-use crate::construct;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
+use crate::{construct, fields};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -224,16 +224,49 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     if info.is_none() {
         drop(anyfn::Error::take_raised());
     }
-    for depth in (0..info.map_or(0, |info| info.type_depth)).rev() {
-        if class.is_some() {
-            break;
-        }
-        class = match info.and_then(|info| ancestor(info, depth as usize)) {
-            Some(ancestor) if ancestor.type_index != kTVMFFIObject => registered(ancestor.type_index)?,
-            _ => None,
-        };
+    if class.is_none()
+        && let Some(info) = info
+    {
+        class = Some(inherited_class(info)?);
     }
     Ok(class.unwrap_or(CLASS.ptr().cast()))
+}
+
+/// The class for a type that has none of its own: its nearest ancestor's, or a new one if the type tells of fields.
+fn inherited_class(info: &TVMFFITypeInfo) -> Res<*mut ffi::PyTypeObject> {
+    let mut class: *mut ffi::PyTypeObject = CLASS.ptr().cast();
+    let parent = usize::try_from(info.type_depth).ok().and_then(|depth| depth.checked_sub(1));
+    if let Some(parent) = parent.and_then(|depth| ancestor(info, depth))
+        && parent.type_index != kTVMFFIObject
+    {
+        class = class_for(parent.type_index)?;
+    }
+    if fields::has_any(info) {
+        // SAFETY: a class that the table of classes or the module keeps.
+        let base: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+        let made = fields::make_class(info, base)?;
+        class = made.as_ptr().cast();
+        register(info.type_index.into(), made.obj())?;
+    }
+    Ok(class)
+}
+
+/// Gives a class an attribute for each field of a type and of the type's ancestors.
+pub(crate) fn add_fields(type_index: i64, class: Obj<'_>) -> Res<()> {
+    // SAFETY: may be called at any time.
+    let info = unsafe { TVMFFIGetTypeInfo(i32::try_from(type_index).unwrap_or(-1)) };
+    // SAFETY: NULL or an entry, which lives for ever.
+    let Some(info) = (unsafe { info.as_ref() }) else {
+        drop(anyfn::Error::take_raised());
+        return Ok(());
+    };
+    fields::add(class, info)?;
+    for depth in (0..info.type_depth.max(0)).rev() {
+        if let Some(ancestor) = ancestor(info, depth as usize) {
+            fields::add(class, ancestor)?;
+        }
+    }
+    Ok(())
 }
 
 /// The ancestor of a type at a depth, which must be less than its own.

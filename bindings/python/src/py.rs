@@ -432,6 +432,7 @@ pub(crate) mod exceptions {
     }
 
     exceptions! {
+        attribute_error = PyExc_AttributeError;
         base_exception = PyExc_BaseException;
         index_error = PyExc_IndexError;
         import_error = PyExc_ImportError;

@@ -408,3 +408,101 @@ def test_memory_of_objects(Point, Fast, flat_memory):
             Point.__new__(Point)
 
     flat_memory(body, 20_000)
+
+
+REFLECTED = anyfn.get_global_func("testing.make_reflected")
+
+
+@pytest.fixture
+def reflected():
+    """An object whose type tells of its fields; without a class of its own afterwards."""
+    box = REFLECTED(7, "a text that is long enough")
+    yield box
+    core.register_class(core.type_index("testing.Reflected"), anyfn.Object)
+
+
+def test_fields_without_a_class(reflected):
+    assert type(reflected).__name__ == "Reflected" and isinstance(reflected, anyfn.Object)
+    assert (reflected.number, reflected.text) == (7, "a text that is long enough")
+    assert {"number", "text", "type_key"} <= set(dir(reflected))
+    assert type(reflected).number.__doc__ == "A number."
+    reflected.number = 2**40
+    assert reflected.number == 2**40 and ECHO(reflected).number == 2**40
+    assert type(ECHO(reflected)) is type(reflected)
+    for value in ("text", None, 2.5, [1]):
+        with pytest.raises(TypeError):
+            reflected.number = value
+    with pytest.raises(AttributeError):
+        reflected.text = "fields that are not writable stay"
+    with pytest.raises(AttributeError):
+        del reflected.number
+    with pytest.raises(AttributeError):
+        reflected.other = 1
+    assert reflected.number == 2**40
+
+
+def test_fields_of_a_registered_class(reflected):
+    @anyfn.register_object("testing.Reflected", constructor=REFLECTED)
+    class Box(anyfn.Object):
+        __slots__ = ()
+
+        @property
+        def text(self):
+            return "the class's own"
+
+    box = Box(1, "x")
+    box.number += 4
+    assert (box.number, box.text) == (5, "the class's own")
+    assert type(ECHO(reflected)) is Box and ECHO(reflected).number == 7
+    with pytest.raises(ValueError, match="not initialised"):
+        Box.__new__(Box).number
+    with pytest.raises(ValueError, match="not initialised"):
+        Box.__new__(Box).number = 1
+
+    # A class that stands for two types has no field of the one on objects of the other.
+    anyfn.register_object("testing.Point")(Box)
+    point = MAKE(1.0, 2.0)
+    assert type(point) is Box
+    with pytest.raises(AttributeError, match="testing.Point"):
+        point.number
+    with pytest.raises(AttributeError, match="testing.Point"):
+        point.number = 3
+
+
+def test_memory_of_fields(reflected, flat_memory):
+    def body(count):
+        for i in range(count):
+            reflected.number = i
+            assert reflected.number == i and len(reflected.text) == 26
+
+    flat_memory(body, 50_000)
+    assert core.use_count(reflected) == 1
+
+
+def test_a_constructor_that_the_type_names(run_python):
+    run_python("""
+import anyfn, anyfn._core as core, anyfn.testing
+# The runtime's own constructor from fields is of this kind; here a type names its own.
+import ctypes
+anyfn.testing.make_reflected(1, "x")
+index = core.type_index("testing.Reflected")
+assert core.type_attribute("__ffi_init__", index) is None
+assert core.type_attribute("no such attribute", index) is None and core.type_attribute("x", -5) is None
+
+class Value(ctypes.Structure):
+    _fields_ = [("type_index", ctypes.c_int32), ("small", ctypes.c_uint32), ("bits", ctypes.c_uint64)]
+class Text(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
+library = ctypes.CDLL(core.LIBRARY)
+make = anyfn.get_global_func("testing.make_reflected")
+view = Value(make.type_index, 0, core.address(make))
+name = b"__ffi_init__"
+assert library.TVMFFITypeRegisterAttr(index, ctypes.byref(Text(name, len(name))), ctypes.byref(view)) == 0
+
+@anyfn.register_object("testing.Reflected")
+class Box(anyfn.Object):
+    pass
+
+box = Box(5, "a text")
+assert (box.number, box.text) == (5, "a text") and type(box) is Box
+""")

@@ -422,6 +422,14 @@ pub fn new_object_with_flags<T: Send + 'static>(type_index: i32, flags: u32, con
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
+/// What a type has registered under the name of an attribute.
+#[must_use]
+pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
+    // SAFETY: an entry that is set holds its value for ever.
+    crate::types::attribute(name, type_index)
+        .map(|value| unsafe { crate::AnyView::from_raw(*value) }.to_owned())
+}
+
 /// Counts an object that is not made by [`new_object`].
 pub fn object_created(type_index: i32) {
     crate::live::created(type_index);

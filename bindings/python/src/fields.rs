@@ -1,0 +1,193 @@
+//! Fields of native objects as attributes: `point.x`.
+//!
+//! A type may tell of its fields: their names, where they lie in an object, and the functions that read and set them.
+//! A class that stands for the type gets a descriptor for each, which goes straight to that function.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIObject,
+    TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskWritable, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
+};
+use anyfn::{AnyView, ObjectRef, PackedFunc};
+use pyo3_ffi as ffi;
+
+use crate::lower::{At, lower_owned};
+use crate::py::{self, Obj, PyObject, Raised, Res};
+use crate::{construct, error, lift, object};
+
+/// A field of a type. Lives as long as the process, like the descriptors that point to it.
+struct Field {
+    type_index: i32,
+    offset: usize,
+    getter: TVMFFIFieldGetter,
+    setter: Setter,
+}
+
+enum Setter {
+    None,
+    C(TVMFFIFieldSetter),
+    Function(PackedFunc),
+}
+
+/// Whether a type tells of fields of its own.
+pub(crate) fn has_any(info: &TVMFFITypeInfo) -> bool {
+    info.num_fields > 0 && !info.fields.is_null()
+}
+
+/// Gives a class an attribute for each field of a type, unless it has an attribute of that name.
+pub(crate) fn add(class: Obj<'_>, info: &TVMFFITypeInfo) -> Res<()> {
+    if !has_any(info) {
+        return Ok(());
+    }
+    // SAFETY: the type has this many fields. Others register fields while their library is loaded, which is before it
+    // makes objects; the lock is held.
+    let fields = unsafe { std::slice::from_raw_parts(info.fields, info.num_fields as usize) };
+    for field in fields {
+        let Some((name, descriptor)) = describe(info.type_index, field) else { continue };
+        let key = py::intern(&name)?;
+        if class.attr_opt(key.obj())?.is_some() {
+            continue;
+        }
+        // SAFETY: a class and a definition that lives for ever; a new reference or an exception.
+        let descriptor = py::new_ref!(ffi::PyDescr_NewGetSet(class.as_ptr().cast(), Box::leak(descriptor)))?;
+        class.set_attr(key.obj(), descriptor.obj())?;
+    }
+    Ok(())
+}
+
+/// What Python needs of a field; `None` for one that cannot be read.
+fn describe(type_index: i32, info: &TVMFFIFieldInfo) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
+    let setter = if info.flags & kTVMFFIFieldFlagBitMaskWritable == 0 || info.setter.is_null() {
+        Setter::None
+    } else if info.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj != 0 {
+        // SAFETY: the flag says that the setter is a function object, which the type keeps.
+        let setter = unsafe { ObjectRef::from_borrowed_or_null(info.setter) };
+        Setter::Function(PackedFunc::try_from_object(setter?).ok()?)
+    } else {
+        // SAFETY: without the flag the setter is a C function of this type.
+        Setter::C(unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(info.setter) })
+    };
+    let settable = !matches!(setter, Setter::None);
+    let field = Field { type_index, offset: usize::try_from(info.offset).ok()?, getter: info.getter?, setter };
+    let name = text(&info.name)?;
+    let doc = text(&info.doc).unwrap_or_default();
+    let definition = ffi::PyGetSetDef {
+        name: name.clone().into_raw(),
+        get: Some(get),
+        set: settable.then_some(set as ffi::setter),
+        doc: if doc.is_empty() { ptr::null() } else { doc.into_raw() },
+        closure: ptr::from_ref(Box::leak(Box::new(field))).cast_mut().cast(),
+    };
+    Some((name, Box::new(definition)))
+}
+
+fn text(array: &TVMFFIByteArray) -> Option<CString> {
+    // SAFETY: texts of a type live as long as the process.
+    CString::new(unsafe { array.as_slice() }).ok()
+}
+
+/// Address of a field in an instance.
+#[inline]
+fn place(this: Obj<'_>, field: &Field) -> Res<*mut c_void> {
+    let handle: *mut TVMFFIObject = object::handle_unchecked(this);
+    if handle.is_null() {
+        return construct::uninitialised(this, None);
+    }
+    // SAFETY: the instance keeps its object alive.
+    let type_index = unsafe { (*handle).type_index };
+    // A class may stand for more than one type, and then has fields of each.
+    if type_index != field.type_index && !anyfn::is_instance(type_index, field.type_index) {
+        return py::raise(
+            py::exceptions::attribute_error(),
+            &format!("an object of type {} has no such field", anyfn::type_key(type_index)),
+        );
+    }
+    // SAFETY: the field lies at its offset in each object of its type.
+    Ok(unsafe { handle.byte_add(field.offset) }.cast())
+}
+
+unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObject {
+    // SAFETY: Python passes an instance and holds the lock.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
+    // SAFETY: the closure of a descriptor made by `describe`.
+    let field: &Field = unsafe { &*field.cast() };
+    error::catch(|| {
+        let place = place(this, field)?;
+        let mut value = TVMFFIAny::NONE;
+        // SAFETY: the type's own function, called with the place of its field and a result that holds nothing.
+        let code = unsafe { (field.getter)(place, &mut value) };
+        if code != 0 {
+            return Err(error::raise_from_native(code));
+        }
+        lift::lift_owned(value)
+    })
+}
+
+unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut c_void) -> c_int {
+    // SAFETY: Python passes an instance and holds the lock.
+    let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
+    // SAFETY: as above; NULL to delete.
+    let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
+    // SAFETY: the closure of a descriptor made by `describe`.
+    let field: &Field = unsafe { &*field.cast() };
+    let done = error::catch(|| {
+        let Some(value) = value else {
+            return py::raise(
+                py::exceptions::attribute_error(),
+                "a field of a native object cannot be deleted",
+            );
+        };
+        let place = place(this, field)?;
+        let value = lower_owned(value, &At::Value)?;
+        match &field.setter {
+            Setter::C(setter) => {
+                // SAFETY: the type's own function, called with the place of its field and a valid view.
+                let code = unsafe { setter(place, value.as_view().as_raw()) };
+                if code != 0 {
+                    return Err(error::raise_from_native(code));
+                }
+            }
+            Setter::Function(setter) => {
+                let address = TVMFFIAny::from_bits(kTVMFFIOpaquePtr, place.addr() as u64);
+                // SAFETY: an opaque pointer owns nothing.
+                let address = unsafe { anyfn::Any::from_raw(address) };
+                let views: [AnyView<'_>; 2] = [address.as_view(), value.as_view()];
+                setter.call_views(&views).map_err(error::raise)?;
+            }
+            Setter::None => {}
+        }
+        Ok(py::none())
+    });
+    if done.is_null() {
+        return -1;
+    }
+    // SAFETY: a reference to None.
+    drop(unsafe { py::Own::from_nullable(done) });
+    0
+}
+
+/// Makes a class for a type that tells of fields and for which none is registered.
+#[cold]
+pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
+    let key = text(&info.type_key).unwrap_or_default();
+    let key = key.to_string_lossy();
+    let name = key.rsplit('.').next().unwrap_or(&key);
+    let members = py::dict()?;
+    let slots = py::tuple(Vec::new())?;
+    for (member, value) in [
+        (c"__slots__", &slots),
+        (c"__module__", &py::string(b"anyfn")?),
+        (c"__doc__", &py::string(format!("An object of type {key}.").as_bytes())?),
+    ] {
+        let member = py::intern(member)?;
+        py::dict_set(members.obj(), member.obj(), value.obj())?;
+    }
+    let bases = py::tuple(vec![base.to_own()])?;
+    let name = py::string(name.as_bytes())?;
+    // The class of classes: `type`, or what the base's author has chosen.
+    let class = base.class().call(&[name.obj(), bases.obj(), members.obj()])?;
+    add(class.obj(), info).map_err(|Raised| Raised)?;
+    Ok(class)
+}
