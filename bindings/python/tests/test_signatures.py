@@ -426,6 +426,19 @@ def test_weak_references():
     assert ref() is None and dead == [ref]
 
 
+def test_attributes_in_a_cycle_are_collected():
+    def model():
+        """Knows the function that stands for it."""
+        return packed
+
+    packed = functools.update_wrapper(anyfn.get_global_func("testing.echo"), model)
+    packed.own = packed
+    ref = weakref.ref(packed)
+    del packed, model
+    gc.collect()
+    assert ref() is None
+
+
 def test_pickle(register):
     register("test.sig_pickled", lambda x: x + 1)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):

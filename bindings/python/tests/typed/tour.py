@@ -175,8 +175,8 @@ linked: Module = anyfn.system_lib()
 in_use: dict[str, int] = module.leases()
 reason: Optional[str] = module.pinned
 assert in_use["modules"] == 1 and reason is None
-described = anyfn.inspect_library(os.environ["ANYFN_TESTING_LIB"])
-assert "add_one" in described["functions"] and len(anyfn.mapped_libraries()) >= 1
+library_facts = anyfn.inspect_library(os.environ["ANYFN_TESTING_LIB"])
+assert "add_one" in library_facts["functions"] and len(anyfn.mapped_libraries()) >= 1
 unmapped: list[str] = anyfn.reap()
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
