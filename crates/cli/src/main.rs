@@ -1,8 +1,11 @@
 //! The `anyfn` command.
 //!
-//! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code.
+//! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
+//! call` calls a function of a library; `anyfn new` makes a folder with a plugin.
 
+mod call;
 mod inspect;
+mod new;
 
 use std::process::ExitCode;
 
@@ -12,10 +15,12 @@ const USAGE: &str = "\
 usage: anyfn COMMAND [OPTIONS]
 
   inspect [--json] FILE...   what libraries hold, need and were built for; none of their code runs
+  call FILE NAME [ARG...]    the result of a function of a library; arguments are JSON, or text as it stands
+  new --rust|--c|--cpp DIR   a folder with a plugin that builds, tests and loads
   version                    version of this command and of its ABI
   help                       print this
 
-The status is 0 if all went well, 1 if a file cannot be inspected or would not load, 2 if the command line is wrong.
+The status is 0 if all went well, 1 if not (a file would not load, a call fails, ...), 2 if the command line is wrong.
 ";
 
 fn main() -> ExitCode {
@@ -33,6 +38,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["inspect", rest @ ..] => inspect::run(rest),
+        ["call", rest @ ..] => call::run(rest),
+        ["new", rest @ ..] => new::run(rest),
         [] => wrong("there is no command"),
         [command, ..] => wrong(&format!("there is no command `{command}`")),
     }

@@ -45,6 +45,70 @@ fn a_plugin_is_shown_as_text_and_as_json() {
 }
 
 #[test]
+fn functions_are_called() {
+    let plugin = plugin();
+    let path = plugin.to_str().expect("the path is text");
+    let says = |words: &[&str], expected: &str| {
+        let output = anyfn(&[&["call", path], words].concat());
+        assert_eq!(text(&output.stdout).trim_end(), expected, "{words:?}: {}", text(&output.stderr));
+    };
+    says(&["add_one", "41"], "42");
+    says(&["testing.concat", "a", "b"], "'ab'");
+    says(&["testing.echo", "[1, [2.5, null], true]"], "[1, [2.5, None], True]");
+    says(&["testing.map_sum", "{\"a\": 1, \"b\": 2}"], "3");
+    let output = anyfn(&["call", path, "add_one", "x"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("TypeError"), "{}", text(&output.stderr));
+}
+
+/// Makes a plugin, builds it and runs its own test; says so if a tool is missing.
+fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
+    let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
+    if let Some(tool) = missing {
+        eprintln!("skipped: there is no {tool}");
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("plugin{option}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    let path = folder.to_str().expect("the path is text");
+    let output = anyfn(&["new", option, path]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let again = anyfn(&["new", option, path]);
+    assert!(text(&again.stderr).contains("is there already"));
+    // Without what cargo tells its tests, which would reach the plugin's own build.
+    let mut make = Command::new("make");
+    make.arg("test")
+        .current_dir(&folder)
+        .env_remove("RUSTFLAGS")
+        .env("CARGO_TARGET_DIR", folder.join("target"));
+    let output = make.envs(env.iter().copied()).output().expect("make runs");
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success() && said.contains("passed"), "{said}");
+}
+
+#[test]
+fn a_c_plugin_is_made_of_a_template() {
+    template("--c", &["make", "cc"], &[]);
+}
+
+#[test]
+fn a_rust_plugin_is_made_of_a_template() {
+    template("--rust", &["make", "cargo"], &[]);
+}
+
+/// Needs the headers of the package apache-tvm-ffi.
+#[test]
+fn a_cpp_plugin_is_made_of_a_template() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join(".x/venv-peer/bin/python");
+    if !python.exists() {
+        eprintln!("skipped: there is no apache-tvm-ffi; `./x setup --peer`");
+        return;
+    }
+    template("--cpp", &["make", "c++"], &[("PYTHON", python.to_str().expect("the path is text"))]);
+}
+
+#[test]
 fn what_cannot_be_inspected_is_an_error() {
     let refused = |words: &[&str], status: i32, part: &str| {
         let output = anyfn(words);
@@ -54,6 +118,12 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["inspect", "absent.so"], 1, "there is no such file");
     refused(&["inspect", env!("CARGO_MANIFEST_PATH")], 1, "a text file");
     refused(&["inspect", "/"], 1, "it is a directory");
+    refused(&["new", "--c"], 2, "and a folder");
+    refused(&["new", "--cobol", "x"], 2, "no option `--cobol`");
+    refused(&["new", "--c", "/"], 1, "is no name for a plugin");
+    refused(&["new", "--c", "Upper"], 1, "is no name for a plugin");
+    refused(&["call", "x.so"], 2, "needs a file and the name");
+    refused(&["call", "absent.so", "f"], 1, "there is no such file");
     refused(&["inspect"], 2, "needs a file");
     refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
     refused(&["frobnicate"], 2, "there is no command `frobnicate`");

@@ -1,0 +1,87 @@
+//! `anyfn call`: calls a function of a library.
+
+use std::process::ExitCode;
+
+use anyfn::{Any, AnyView, Array, Map, Module, PackedFunc, Result, String as Text, registry};
+use serde_json::Value;
+
+/// Runs the command with the words behind its name.
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let [file, name, args @ ..] = words else {
+        return crate::wrong("`call` needs a file and the name of a function");
+    };
+    match call(file, name, args) {
+        Ok(result) => {
+            println!("{result}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("anyfn: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
+    let module = Module::load(file)?;
+    let function: PackedFunc = match module.find_function(name, true)? {
+        Some(function) => function,
+        // A name with a dot is that of a global function, perhaps of this library.
+        None if name.contains('.') => registry::get(name)?,
+        None => module.get_function(name)?,
+    };
+    let args = args.iter().map(|word| argument(word)).collect::<Result<Vec<Any>>>()?;
+    let views: Vec<AnyView<'_>> = args.iter().map(AnyView::from).collect();
+    shown(&function.call_views(&views)?)
+}
+
+/// A word as a value: JSON if it is that, else the text as it stands.
+fn argument(word: &str) -> Result<Any> {
+    match serde_json::from_str::<Value>(word) {
+        Ok(value) => value_of(&value),
+        Err(_) => Any::new(word),
+    }
+}
+
+fn value_of(value: &Value) -> Result<Any> {
+    match value {
+        Value::Null => Ok(Any::NONE),
+        Value::Bool(truth) => Any::new(*truth),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => Any::new(number),
+            None => Any::new(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => Any::new(text.as_str()),
+        Value::Array(items) => {
+            let items = items.iter().map(value_of).collect::<Result<Vec<Any>>>()?;
+            Any::new(Array::<Any>::try_from_iter(items)?)
+        }
+        Value::Object(pairs) => {
+            let mut map = Map::<Text, Any>::new();
+            for (key, value) in pairs {
+                map.insert(Text::from(key.as_str()), value_of(value)?)?;
+            }
+            Any::new(map)
+        }
+    }
+}
+
+/// The result as text.
+fn shown(value: &Any) -> Result<String> {
+    if value.is_none() {
+        return Ok("None".into());
+    }
+    if let Ok(text) = value.get::<&str>() {
+        return Ok(format!("'{}'", text.escape_debug()));
+    }
+    if let Ok(items) = value.get::<Array<Any>>() {
+        let items = items.iter().map(|item| shown(&item)).collect::<Result<Vec<_>>>()?;
+        return Ok(format!("[{}]", items.join(", ")));
+    }
+    match value.type_index() {
+        anyfn::abi::kTVMFFIBool => Ok(if value.get::<bool>()? { "True" } else { "False" }.into()),
+        anyfn::abi::kTVMFFIInt => Ok(value.get::<i64>()?.to_string()),
+        anyfn::abi::kTVMFFIFloat => Ok(format!("{:?}", value.get::<f64>()?)),
+        index => Ok(format!("<{}>", anyfn::type_key(index))),
+    }
+}

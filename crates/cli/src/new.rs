@@ -1,0 +1,114 @@
+//! `anyfn new`: a folder with a plugin that builds, tests and loads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Name and content of each file, by kind; `@..@` stands for what is filled in.
+struct Template {
+    option: &'static str,
+    /// The library that it builds.
+    library: &'static str,
+    files: &'static [(&'static str, &'static str)],
+}
+
+const README: (&str, &str) = ("README.md", include_str!("../templates/README.md.in"));
+
+const TEMPLATES: &[Template] = &[
+    Template {
+        option: "--rust",
+        library: "target/debug/lib@LIBRARY@.so",
+        files: &[
+            README,
+            ("Cargo.toml", include_str!("../templates/rust/Cargo.toml.in")),
+            ("src/lib.rs", include_str!("../templates/rust/src/lib.rs.in")),
+            ("Makefile", include_str!("../templates/rust/Makefile.in")),
+            (".gitignore", "/target/\n"),
+        ],
+    },
+    Template {
+        option: "--c",
+        library: "./@NAME@.so",
+        files: &[
+            README,
+            ("@NAME@.c", include_str!("../templates/c/@NAME@.c.in")),
+            ("Makefile", include_str!("../templates/c/Makefile.in")),
+            (".gitignore", "*.so\n"),
+        ],
+    },
+    Template {
+        option: "--cpp",
+        library: "./@NAME@.so",
+        files: &[
+            README,
+            ("@NAME@.cc", include_str!("../templates/cpp/@NAME@.cc.in")),
+            ("Makefile", include_str!("../templates/cpp/Makefile.in")),
+            (".gitignore", "*.so\n"),
+        ],
+    },
+];
+
+/// Runs the command with the words behind its name.
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
+    let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {
+        return crate::wrong("`new` needs one of --rust, --c, --cpp and a folder");
+    };
+    let Some(template) = TEMPLATES.iter().find(|template| template.option == *option) else {
+        return crate::wrong(&format!("`new` has no option `{option}`"));
+    };
+    match make(template, Path::new(folder)) {
+        Ok(()) => {
+            println!("made {folder}; `make test` in it builds and calls it");
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            eprintln!("anyfn: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(template: &Template, folder: &Path) -> Result<(), String> {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(is_name) {
+        return Err(format!("`{name}` is no name for a plugin: use lower case letters, digits, `_` and `-`"));
+    }
+    if folder.exists() {
+        return Err(format!("{} is there already", folder.display()));
+    }
+    let command = std::env::current_exe().and_then(fs::canonicalize).map_err(|error| error.to_string())?;
+    let root = root(&command)?;
+    let library_name = name.replace('-', "_");
+    let fill = |text: &str| {
+        text.replace("@FILE@", template.library)
+            .replace("@NAME@", name)
+            .replace("@LIBRARY@", &library_name)
+            .replace("@ANYFN@", &root.display().to_string())
+            .replace("@COMMAND@", &command.display().to_string())
+    };
+    for (file, content) in template.files {
+        let path = folder.join(fill(file));
+        let write = || {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            fs::write(&path, fill(content))
+        };
+        write().map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the one that this command lies in.
+fn root(command: &Path) -> Result<PathBuf, String> {
+    let is_root = |folder: &Path| folder.join("crates/anyfn/Cargo.toml").exists();
+    match std::env::var_os("ANYFN_ROOT").map(PathBuf::from) {
+        Some(root) if is_root(&root) => Ok(root),
+        Some(root) => Err(format!("ANYFN_ROOT is {}, which is not the source tree of anyfn", root.display())),
+        None => command.ancestors().find(|folder| is_root(folder)).map(Path::to_path_buf).ok_or_else(|| {
+            "cannot find the source tree of anyfn, which plugins are built against; set ANYFN_ROOT".to_owned()
+        }),
+    }
+}
