@@ -20,7 +20,7 @@ if _sys.version_info < (3, 9) or _sys.implementation.name != "cpython" or "t" in
 
 from . import _core
 from ._core import Object, PackedFunc
-from ._values import cpu, cuda, device, dtype
+from ._values import as_map, cpu, cuda, device, dtype
 from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
 from ._container import Array, Dict, List, Map, Shape, to_python
@@ -51,6 +51,7 @@ __all__ = [
     "PackedFunc",
     "Shape",
     "Tensor",
+    "as_map",
     "check_signals",
     "convert",
     "cpu",

@@ -2,14 +2,23 @@
 
 from . import _core
 
+# Kinds of devices whose memory the processor can read: main memory, and what is pinned for CUDA or ROCm.
+_HOST = (1, 3, 11)
+# Codes of the element types that NumPy takes by DLPack: int, uint, float, complex, bool.
+_NUMPY_CODES = (0, 1, 2, 5, 6)
+
 
 class Tensor(_core.BuiltinObject):
     """Memory with a shape and an element type, shared with other array libraries by DLPack.
 
-    NumPy, PyTorch and others take it as it is: ``numpy.from_dlpack(tensor)``.
+    NumPy, PyTorch and others take it as it is, without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``.
+    It keeps the memory alive, and so does what they make of it.
     """
 
     __slots__ = ()
+
+    # Libraries that know the table of C functions take tensors by it, without a capsule.
+    __dlpack_c_exchange_api__ = _core.exchange_api()
 
     @property
     def shape(self):
@@ -41,23 +50,65 @@ class Tensor(_core.BuiltinObject):
         """Number of dimensions."""
         return len(self.shape)
 
+    @property
+    def size(self):
+        """Number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def nbytes(self):
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def read_only(self):
+        """Whether the memory must not be written."""
+        return _core.tensor_info(self)[5]
+
     def numpy(self):
-        """A NumPy array of the same memory, not a copy."""
+        """A NumPy array of the same memory, not a copy.
+
+        ``BufferError`` if the memory is on a device. Elements that NumPy does not know itself, such as ``bfloat16``, need
+        the package ml_dtypes.
+        """
         import numpy
 
-        array = numpy.from_dlpack(self)
-        if not array.flags.writeable:
+        if self.device.device_type not in _HOST:
+            raise BufferError(f"the tensor is on {self.device}: NumPy only knows main memory")
+        dtype = self.dtype
+        tensor, known = self, dtype.lanes == 1 and dtype.code in _NUMPY_CODES
+        if not known:
+            element = dtype.numpy()
+            if element.shape:
+                raise TypeError(f"NumPy has no elements of type {dtype}")
+            tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
+        array = numpy.from_dlpack(tensor)
+        if not array.flags.writeable and not self.read_only:
             # Versions of NumPy that know only the old form of DLPack cannot be told that writing is allowed.
-            array = numpy.asarray(_Interface(self, array.__array_interface__))
-        return array
+            array = numpy.asarray(_Interface(tensor, array.__array_interface__))
+        return array if known else array.view(element)
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"a tensor of {self.dtype} cannot be an array of {dtype} without a copy")
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if copy:
-            raise BufferError("a tensor is exported as it is, not copied")
         here = self.__dlpack_device__()
         if dl_device is not None and tuple(dl_device) != here:
             raise BufferError(f"the tensor is on device {here}, not on {tuple(dl_device)}")
-        return _core.tensor_capsule(self, max_version is not None and max_version[0] >= 1)
+        versioned = max_version is not None and max_version[0] >= 1
+        if copy:
+            return _core.tensor_capsule(from_dlpack(self.numpy().copy()), versioned)
+        if self.read_only and not versioned:
+            raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
+        return _core.tensor_capsule(self, versioned)
 
     def __dlpack_device__(self):
         device = self.device
@@ -76,5 +127,10 @@ class _Interface:
 
 
 def from_dlpack(array):
-    """A Tensor that shares the memory of an array of any library that knows DLPack."""
+    """A Tensor that shares the memory of an array.
+
+    ``array`` is a NumPy array, an object of any library with ``__dlpack__``, a DLPack capsule, or a buffer such as
+    ``memoryview`` or ``array.array``. ``TypeError`` for other objects and for elements that have no counterpart,
+    ``ValueError`` for read-only memory. Errors of ``__dlpack__`` come through as they are.
+    """
     return _core.from_dlpack(array)

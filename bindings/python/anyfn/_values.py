@@ -38,7 +38,10 @@ class dtype(_core.Word):
     def __new__(cls, spec):
         if type(spec) is cls:
             return spec
-        return _core.make_word(cls, _core.dtype_parse(_dtype_name(spec)))
+        name = _dtype_name(spec)
+        if name.startswith("complex") and name[7:].isdecimal() and int(name[7:]) in (32, 64, 128):
+            return _core.make_word(cls, 5 | int(name[7:]) << 8 | 1 << 16)
+        return _core.make_word(cls, _core.dtype_parse(name))
 
     @property
     def code(self):
@@ -59,6 +62,26 @@ class dtype(_core.Word):
     def itemsize(self):
         """Bytes of an element."""
         return (self.bits * self.lanes + 7) // 8
+
+    def numpy(self):
+        """The data type of NumPy with this name; several lanes are a field of so many elements.
+
+        Types that NumPy does not know itself, such as ``bfloat16``, come from the package ml_dtypes. ``TypeError`` if
+        there is none.
+        """
+        import numpy
+
+        name = str(self)
+        if self.lanes != 1:
+            name = name.rpartition("x")[0]
+        try:
+            element = numpy.dtype(name)
+        except TypeError:
+            element = _ml_dtype(name)
+        return element if self.lanes == 1 else numpy.dtype((element, (self.lanes,)))
+
+    # `numpy.dtype(x)` asks for this attribute.
+    dtype = property(numpy, doc="As ``numpy()``.")
 
     def __str__(self):
         return _core.dtype_text(_core.word_bits(self))
@@ -86,11 +109,29 @@ def _dtype_name(spec):
         return spec
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        if isinstance(spec, numpy.dtype):
-            return spec.name
         if isinstance(spec, type) and issubclass(spec, numpy.generic):
-            return numpy.dtype(spec).name
-    raise TypeError(f"expected the name of a data type but got {type(spec).__name__}")
+            spec = numpy.dtype(spec)
+        if isinstance(spec, numpy.dtype):
+            if not spec.isnative:
+                raise TypeError(f"cannot use the data type {spec.str}: its bytes are in the other order")
+            if spec.subdtype is not None and len(spec.shape) == 1:
+                return f"{spec.base.name}x{spec.shape[0]}"
+            if spec.kind in "SUOMm" or spec.names is not None or spec.char in "gG":
+                raise TypeError(f"the data type {spec} of NumPy has no counterpart")
+            return spec.name
+    if type(spec).__module__ == "torch" and type(spec).__name__ == "dtype":
+        return str(spec)[len("torch.") :]
+    raise TypeError(f"expected a data type or its name but got {type(spec).__name__}")
+
+
+def _ml_dtype(name):
+    try:
+        import ml_dtypes
+        import numpy
+
+        return numpy.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError):
+        raise TypeError(f"NumPy has no data type {name}; the package ml_dtypes has some more") from None
 
 
 class device(_core.Word):
@@ -134,6 +175,17 @@ class device(_core.Word):
         """Name of the kind."""
         return _DEVICE_NAMES.get(self.device_type, f"device_type_{self.device_type}")
 
+    def __eq__(self, other):
+        if type(other) is device:
+            return _core.word_bits(self) == _core.word_bits(other)
+        if isinstance(other, str):
+            return str(self) == other
+        return NotImplemented
+
+    def __hash__(self):
+        # Equal to its name, so it hashes like it.
+        return hash(str(self))
+
     def __str__(self):
         return f"{self.type}:{self.index}"
 
@@ -142,6 +194,29 @@ class device(_core.Word):
 
     def __reduce__(self):
         return device, (self.device_type, self.index)
+
+
+def as_map(instance):
+    """A Map of the fields of a dataclass instance, by name; dataclasses inside its values become Maps too.
+
+    Native code gets a dataclass instance as it is, as an object that only Python can look into. This is for functions
+    that want a mapping.
+    """
+    import dataclasses
+
+    if not dataclasses.is_dataclass(instance) or isinstance(instance, type):
+        raise TypeError(f"expected an instance of a dataclass but got {type(instance).__name__}")
+
+    def plain(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, dict):
+            return {plain(key): plain(item) for key, item in value.items()}
+        return value
+
+    return _core.convert(plain(instance))
 
 
 def cpu(index=0):

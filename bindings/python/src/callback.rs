@@ -13,7 +13,7 @@ use anyfn::abi::{
     TVMFFISafeCallType, kTVMFFIFunction, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
-use anyfn::{Error, ObjectRef};
+use anyfn::{Any, Error, ObjectRef};
 
 use pyo3_ffi as ffi;
 
@@ -58,6 +58,14 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
     });
     // SAFETY: a valid object with one reference, which the result takes.
     unsafe { ObjectRef::from_owned_or_null(Box::into_raw(function).cast()) }
+}
+
+/// The native function for a callable, as a value.
+pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
+    match make(callable) {
+        Some(function) => Ok(function.into()),
+        None => py::raise(py::exceptions::memory_error(), "out of memory"),
+    }
 }
 
 /// Releases the callable, the memory, or both. Any thread may be the one.

@@ -10,16 +10,20 @@
 //!
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
+mod ability;
 mod at;
 mod bigint;
+mod buffer;
 mod callback;
 mod cancel;
 mod construct;
 mod containers;
+mod dlpack;
 mod error;
 mod fields;
 mod function;
 mod gil;
+mod kept;
 mod lift;
 mod lower;
 mod module;

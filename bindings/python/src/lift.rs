@@ -28,8 +28,20 @@ pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
                 None => lift_owned(result),
             }
         }
+        kTVMFFITensor if frame.has_arrays() => lift_tensor(result, frame),
         _ => lift_owned(result),
     }
+}
+
+/// Lifts a tensor that a function has given back: one that shows an argument is that argument again.
+#[cold]
+fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
+    // SAFETY: tensor objects have their value in `v_obj`.
+    let handle = unsafe { result.value.v_obj };
+    let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
+    // SAFETY: an owned value; the argument takes its place.
+    drop(unsafe { Any::from_raw(result) });
+    Ok(argument.to_own())
 }
 
 fn view_pointer(value: &TVMFFIAny) -> *const DLTensor {
@@ -169,7 +181,8 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
         kTVMFFIDevice => words::make(words::DEVICE.get(), value.bits()),
         kTVMFFIOpaquePtr => words::void_pointer(value.bits()),
         kTVMFFIBigInt => bigint::lift(value),
-        kTVMFFIRawStr | kTVMFFIByteArrayPtr => lift_copied(value),
+        kTVMFFIByteArrayPtr => borrowed_bytes(value),
+        kTVMFFIRawStr => lift_copied(value),
         index => py::raise(
             py::exceptions::type_error(),
             &format!("a value of type {} has no counterpart in Python", anyfn::type_key(index)),
@@ -196,7 +209,18 @@ fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
     unsafe { content.as_slice() }
 }
 
-/// Lifts borrowed strings and bytes by way of an owned value.
+fn borrowed_bytes(value: &TVMFFIAny) -> Res<Own> {
+    // SAFETY: a byte array view has its value in `v_ptr`.
+    let content = unsafe { value.value.v_ptr }.cast::<TVMFFIByteArray>();
+    // SAFETY: the address of a byte array, or NULL against the rules.
+    match unsafe { content.as_ref() } {
+        // SAFETY: the view is valid, so the bytes are.
+        Some(content) => py::bytes(unsafe { content.as_slice() }),
+        None => Ok(py::none()),
+    }
+}
+
+/// Lifts borrowed strings by way of an owned value.
 #[cold]
 fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     let mut owned = TVMFFIAny::NONE;

@@ -10,17 +10,20 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use anyfn::Any;
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIBool, kTVMFFIDLTensorPtr,
-    kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
+    DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIBool,
+    kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt,
+    kTVMFFIStaticObjectBegin, kTVMFFITensor,
 };
+use anyfn::{Any, Tensor};
 use pyo3_ffi as ffi;
 
 pub(crate) use crate::at::At;
-use crate::py::{self, IntError, Obj, Own, Raised, Res, names};
+use crate::dlpack::{Environment, Exchange};
+use crate::py::{self, IntError, Obj, Own, Raised, Res};
 use crate::{
-    bigint, callback, cancel, construct, containers, error, function, gil, ndarray, object, tensor, words,
+    ability, bigint, callback, construct, containers, dlpack, error, function, gil, kept, ndarray, object,
+    tensor, words,
 };
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
@@ -36,6 +39,8 @@ pub(crate) struct Frame<'a> {
     /// Owned values beyond the first 64.
     owned_more: Vec<Any>,
     views: Scratch,
+    /// What an argument's library has set up for the call.
+    environment: Option<Environment>,
     /// The frame of the call that this one is nested in; set while this one is on the thread's list.
     outer: *const Frame<'static>,
     listed: bool,
@@ -45,6 +50,9 @@ thread_local! {
     /// The innermost call of this thread that has array views among its arguments.
     static INNERMOST: Cell<*const Frame<'static>> = const { Cell::new(ptr::null()) };
 }
+
+/// Bytes that a value holds in itself.
+const SMALL_MAX: usize = 7;
 
 /// Words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 80;
@@ -86,6 +94,7 @@ impl<'a> Frame<'a> {
             owned: 0,
             owned_more: Vec::new(),
             views: Scratch::new(),
+            environment: None,
             outer: ptr::null(),
             listed: false,
         }
@@ -153,6 +162,27 @@ impl<'a> Frame<'a> {
         INNERMOST.set(ptr::from_ref(self).cast());
     }
 
+    /// Whether an argument is an array, or anything else that is given back at the end.
+    #[inline(always)]
+    pub(crate) fn has_arrays(&self) -> bool {
+        self.busy
+    }
+
+    /// The argument that a tensor shows: one that was passed as this very tensor, or whose memory the tensor keeps.
+    #[cold]
+    pub(crate) fn argument_shown_by(&self, tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
+        let passed = self.values[..self.count].iter().position(|value| {
+            // SAFETY: the first `count` values are set.
+            let value = unsafe { value.assume_init_ref() };
+            value.type_index == kTVMFFITensor && value.bits() == tensor.addr() as u64
+        });
+        if let Some(index) = passed {
+            return self.args.get(index).copied();
+        }
+        let kept = kept::object_of(tensor)?;
+        self.args.iter().find(|arg| arg.is(kept.as_ptr())).copied()
+    }
+
     /// The argument whose array view is at `view`.
     pub(crate) fn argument_of(&self, view: *const DLTensor) -> Option<Obj<'a>> {
         let set = self.values[..self.count].iter();
@@ -179,6 +209,7 @@ impl<'a> Frame<'a> {
             // SAFETY: the bit says that this value is owned; it is released once, here.
             drop(unsafe { Any::from_raw(value) });
         }
+        self.environment = None;
     }
 }
 
@@ -212,7 +243,7 @@ pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIOb
     let Some(_held) = gil::enter() else { return 0 };
     let made = catch_unwind(AssertUnwindSafe(|| match array_of_view(view) {
         None => Ok(None),
-        Some(array) => ndarray::tensor(array.obj(), &At::Value).map(Some),
+        Some(array) => tensor::from_any(array.obj(), &At::Value).map(Some),
     }));
     match made {
         Ok(Ok(tensor)) => {
@@ -255,7 +286,14 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
     } else if class == &raw mut ffi::PyBool_Type {
         frame.push_bits(kTVMFFIBool, u64::from(arg.is(true_ptr())));
         return Ok(());
-    } else if ptr::eq(class.cast(), function::CLASS.ptr()) || ptr::eq(class.cast(), tensor::CLASS.ptr()) {
+    } else if ptr::eq(class.cast(), tensor::CLASS.ptr()) {
+        let handle = object::handle_unchecked(arg);
+        if kept::is_read_only(handle) {
+            ndarray::check_only_read(at)?;
+        }
+        frame.push_handle(handle);
+        return Ok(());
+    } else if ptr::eq(class.cast(), function::CLASS.ptr()) {
         frame.push_handle(object::handle_unchecked(arg));
         return Ok(());
     }
@@ -302,6 +340,10 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
         frame.push_handle(handle);
         return Ok(());
     }
+    let class = arg.type_ptr();
+    if class == &raw mut ffi::PyBytes_Type {
+        return frame.push_bytes(arg);
+    }
     const CONTAINERS: u64 =
         ffi::Py_TPFLAGS_LIST_SUBCLASS | ffi::Py_TPFLAGS_TUPLE_SUBCLASS | ffi::Py_TPFLAGS_DICT_SUBCLASS;
     // Asking whether something is an array is slow as long as NumPy is not imported.
@@ -310,8 +352,50 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
         frame.push_view(view);
         return Ok(());
     }
-    frame.push_owned(lower_owned(arg, at)?);
+    if let Some(table) = dlpack::known(class)
+        && let Some(view) = dlpack::view(arg, table, &mut frame.views)?
+    {
+        frame.push_view(view);
+        return frame.enter_environment(table, view);
+    }
+    let value = lower_owned(arg, at)?;
+    if value.type_index() == kTVMFFITensor
+        && let Some(table) = dlpack::known(class)
+        && let Ok(tensor) = value.get::<Tensor>()
+    {
+        // The first argument of a class that has just become known.
+        frame.enter_environment(table, tensor.view().as_dl())?;
+    }
+    frame.push_owned(value);
     Ok(())
+}
+
+impl Frame<'_> {
+    /// Appends a bytes object, whose content native code reads where it is.
+    fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {
+        const WORDS: usize = size_of::<TVMFFIByteArray>() / size_of::<u64>();
+        let bytes = arg.bytes()?;
+        if bytes.len() <= SMALL_MAX {
+            self.push_owned(anyfn::Bytes::from(bytes).into());
+            return Ok(());
+        }
+        let place: *mut TVMFFIByteArray = self.views.take(WORDS).cast();
+        // SAFETY: `take` gives room for it.
+        unsafe { place.write(TVMFFIByteArray::from_slice(bytes)) };
+        let value = TVMFFIAnyValue { v_ptr: place.cast() };
+        self.push(TVMFFIAny { type_index: kTVMFFIByteArrayPtr, small_str_len: 0, value });
+        Ok(())
+    }
+
+    /// Lets native code allocate as the library of the first such argument does, and on its stream.
+    fn enter_environment(&mut self, table: &Exchange, tensor: *const DLTensor) -> Res<()> {
+        if self.environment.is_none() {
+            // SAFETY: described for this call.
+            self.environment = Some(Environment::of(table, unsafe { &*tensor })?);
+            self.busy = true;
+        }
+        Ok(())
+    }
 }
 
 /// Lowers a value that outlives the call.
@@ -328,7 +412,7 @@ pub(crate) fn lower_owned(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
 }
 
 #[inline]
-fn int(arg: Obj<'_>) -> Res<Any> {
+pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
     match arg.int() {
         Ok(value) => Ok(plain(kTVMFFIInt, value as u64)),
         Err(IntError::Raised) => Err(Raised),
@@ -337,7 +421,7 @@ fn int(arg: Obj<'_>) -> Res<Any> {
 }
 
 #[inline]
-fn plain(type_index: i32, bits: u64) -> Any {
+pub(crate) fn plain(type_index: i32, bits: u64) -> Any {
     // SAFETY: only called with types that own nothing, and with the bits that they have.
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
 }
@@ -391,48 +475,9 @@ fn lower_owned_rest(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
         return Ok(error::of_exception(arg).into_object().into());
     }
     if callback::is_plain_function(class) {
-        return function_object(arg);
+        return callback::function_object(arg);
     }
-    lower_by_ability(arg, at)
-}
-
-/// Lowers an object by what it can do.
-fn lower_by_ability(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    if let Some(scalar) = ndarray::scalar(arg)? {
-        return match scalar {
-            ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),
-            ndarray::Scalar::Float(value) => Ok(plain(kTVMFFIFloat, value.to_bits())),
-            ndarray::Scalar::Int(value) => int(value.obj()),
-        };
-    }
-    let class = arg.class();
-    if class.attr_opt(names::DLPACK.get())?.is_some() {
-        return tensor::from_dlpack(arg, at).map(Any::from);
-    }
-    if class.attr_opt(names::INDEX.get())?.is_some() {
-        // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-        let value = py::new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
-        return int(value.obj());
-    }
-    if words::is_void_pointer(arg) {
-        let value = arg.attr(names::VALUE.get())?;
-        let address = if value.obj().is_none() { 0 } else { value.obj().address()? };
-        return Ok(plain(kTVMFFIOpaquePtr, address));
-    }
-    if arg.is_callable() {
-        return function_object(arg);
-    }
-    if let (At::Result { .. }, Some(result)) = (at, cancel::finish(arg)?) {
-        return lower_owned(result.obj(), at);
-    }
-    error::make_opaque(arg).map(Any::from)
-}
-
-fn function_object(arg: Obj<'_>) -> Res<Any> {
-    match callback::make(arg) {
-        Some(function) => Ok(function.into()),
-        None => py::raise(py::exceptions::memory_error(), "out of memory"),
-    }
+    ability::lower(arg, at)
 }
 
 /// Lowers the result of a Python function that native code called.

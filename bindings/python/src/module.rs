@@ -13,7 +13,7 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, error, function, gil, lift, object, signature, tensor, trace, words,
+    callback, cancel, containers, dlpack, error, function, gil, lift, object, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -275,7 +275,17 @@ functions! {
 
     #[doc = "from_dlpack(array): a Tensor that shares the array's memory"]
     fn from_dlpack[array] {
-        lift::lift_object(tensor::from_dlpack(array, &At::Value)?.into_object())
+        lift::lift_object(tensor::from_any(array, &At::Value)?.into_object())
+    }
+
+    #[doc = "tensor_with_dtype(tensor, bits): a Tensor of the same memory with elements of another type"]
+    fn tensor_with_dtype[tensor, bits] {
+        tensor::with_dtype(tensor, int(bits)?)
+    }
+
+    #[doc = "exchange_api(): the table of C functions by which other libraries take a Tensor"]
+    fn exchange_api[] {
+        dlpack::own_exchange()
     }
 
     #[doc = "module_function(module, name, query_imports) -> PackedFunc or None"]
@@ -344,7 +354,7 @@ functions! {
         py::string(format!("unknown {what} '{}'; {hint}", shorten(&name)).as_bytes())
     }
 
-    #[doc = "tensor_info(tensor) -> (shape, strides, dtype, device, address)"]
+    #[doc = "tensor_info(tensor) -> (shape, strides, dtype, device, address, read_only)"]
     fn tensor_info[tensor] {
         tensor::describe(tensor)
     }
@@ -359,7 +369,7 @@ functions! {
 
     #[doc = "tensor_capsule(tensor, versioned)"]
     fn tensor_capsule[tensor, versioned] {
-        tensor::to_capsule(tensor, versioned.is_true()?)
+        dlpack::to_capsule(tensor, versioned.is_true()?)
     }
 
     #[doc = "error_texts(error) -> (kind, message, backtrace)"]

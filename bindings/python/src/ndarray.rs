@@ -8,14 +8,13 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use anyfn::Tensor;
-use anyfn::abi::{
-    DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion,
-    DLTensor, kDLBool, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt, kTVMFFIDLTensorPtr,
-};
+use anyfn::abi::{DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU, kDLComplex, kDLFloat, kDLInt, kDLUInt};
 
+use pyo3_ffi as ffi;
+
+use crate::kept::{self, Lender};
 use crate::lower::{At, Scratch};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
-use crate::{error, gil};
 
 /// What an array object begins with.
 #[repr(C)]
@@ -42,6 +41,8 @@ struct Descr {
     number: c_int,
 }
 
+/// Words that the description of a tensor takes.
+pub(crate) const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
 const WRITEABLE: c_int = 0x400;
 /// Most dimensions that an array can have; more means that the object is not what it seems.
 const NDIM_MAX: usize = 64;
@@ -52,6 +53,12 @@ pub(crate) static CLASS: Global = Global::new();
 static SCALAR: Global = Global::new();
 static BOOL_SCALAR: Global = Global::new();
 static FLOAT_SCALAR: Global = Global::new();
+/// `numpy.complexfloating`, `numpy.datetime64`, `numpy.timedelta64`, `numpy.void`.
+static REFUSED_SCALARS: [Global; 4] = [const { Global::new() }; 4];
+/// `numpy.dtype`.
+static DTYPE: Global = Global::new();
+/// `numpy.ma.MaskedArray`, once it has been met.
+static MASKED: Global = Global::new();
 
 /// Looks NumPy's classes up if the process has loaded it.
 fn find_classes() {
@@ -67,6 +74,11 @@ fn find_classes() {
     let found = find(&SCALAR, c"generic")
         .and_then(|()| find(&BOOL_SCALAR, c"bool_"))
         .and_then(|()| find(&FLOAT_SCALAR, c"floating"))
+        .and_then(|()| find(&REFUSED_SCALARS[0], c"complexfloating"))
+        .and_then(|()| find(&REFUSED_SCALARS[1], c"datetime64"))
+        .and_then(|()| find(&REFUSED_SCALARS[2], c"timedelta64"))
+        .and_then(|()| find(&REFUSED_SCALARS[3], c"void"))
+        .and_then(|()| find(&DTYPE, c"dtype"))
         .and_then(|()| find(&CLASS, c"ndarray"));
     if found.is_err() {
         // NumPy is being imported at this moment; the next value looks again.
@@ -91,8 +103,8 @@ pub(crate) enum Scalar {
     Int(Own),
 }
 
-/// Reads a scalar of NumPy; `None` if the object is none of those that have a counterpart.
-pub(crate) fn scalar(object: Obj<'_>) -> Res<Option<Scalar>> {
+/// Reads a scalar of NumPy; `None` if the object is none. Those without a counterpart are refused by name.
+pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
     if !object.is_instance_of(SCALAR.ptr()) {
         return Ok(None);
     }
@@ -102,12 +114,29 @@ pub(crate) fn scalar(object: Obj<'_>) -> Res<Option<Scalar>> {
     if object.is_instance_of(FLOAT_SCALAR.ptr()) {
         return Ok(Some(Scalar::Float(object.float()?)));
     }
+    if REFUSED_SCALARS.iter().any(|class| object.is_instance_of(class.ptr())) {
+        let message = format!("cannot pass a numpy.{}: it has no counterpart", object.class_name());
+        return at.raise(py::exceptions::type_error(), &message);
+    }
     if object.class().attr_opt(names::INDEX.get())?.is_none() {
-        return Ok(None);
+        // Small floats of other packages, such as bfloat16.
+        return Ok(Some(Scalar::Float(object.float()?)));
     }
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
     let value = py::new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     Ok(Some(Scalar::Int(value)))
+}
+
+/// Whether an object is a data type of NumPy, or a class of its scalars that stands for one.
+pub(crate) fn is_dtype(object: Obj<'_>) -> bool {
+    if object.is_instance_of(DTYPE.ptr()) {
+        return true;
+    }
+    let is_class = object.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0;
+    // SAFETY: both are valid types.
+    is_class
+        && !SCALAR.ptr().is_null()
+        && unsafe { ffi::PyType_IsSubtype(object.as_ptr().cast(), SCALAR.ptr().cast()) } != 0
 }
 
 /// Describes an array as a `DLTensor` in `scratch`, for the duration of a call.
@@ -115,6 +144,9 @@ pub(crate) fn scalar(object: Obj<'_>) -> Res<Option<Scalar>> {
 pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTensor> {
     // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
+    if !ptr::eq(object.type_ptr().cast(), CLASS.ptr()) {
+        check_mask(object, at)?;
+    }
     let dtype = dtype_of(object, array, at)?;
     if array.flags & WRITEABLE == 0 && !at.is_only_read() {
         return read_only(at);
@@ -126,7 +158,6 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
             &format!("cannot use an array of {} dimensions", array.ndim),
         );
     }
-    const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
     let place = scratch.take(HEAD + ndim);
     // SAFETY: `take` gives room for the head and `ndim` words.
     let strides: *mut i64 = unsafe { place.add(HEAD) }.cast();
@@ -158,6 +189,32 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     Ok(tensor)
 }
 
+/// Refuses a masked array that has masked elements: native code would not see the mask.
+#[cold]
+fn check_mask(object: Obj<'_>, at: &At<'_>) -> Res<()> {
+    if MASKED.try_get().is_none() {
+        let Some(module) = py::imported(c"numpy.ma") else { return Ok(()) };
+        let name = py::intern(c"MaskedArray")?;
+        match module.obj().attr_opt(name.obj())? {
+            Some(class) => MASKED.set(class),
+            None => return Ok(()),
+        }
+    }
+    if !object.is_instance_of(MASKED.ptr()) {
+        return Ok(());
+    }
+    let name = py::intern(c"mask")?;
+    let any = py::intern(c"any")?;
+    let mask = object.attr(name.obj())?;
+    if mask.obj().attr(any.obj())?.obj().call(&[])?.obj().is_true()? {
+        return at.raise(
+            py::exceptions::value_error(),
+            "the array has masked elements, which native code cannot tell; pass `x.filled(value)`",
+        );
+    }
+    Ok(())
+}
+
 /// Extents and strides of an array.
 #[inline]
 fn extents(array: &Array, ndim: usize) -> (&[i64], &[i64]) {
@@ -177,15 +234,21 @@ fn is_unused(shape: &[i64], dimension: usize) -> bool {
 }
 
 #[cold]
-fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
+pub(crate) fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
     let text = format!(
         "cannot use an array with a stride of {stride} bytes over elements of {item} bytes; pass a copy"
     );
     at.raise(py::exceptions::value_error(), &text)
 }
 
+/// Refuses read-only memory where the function may write to it.
 #[cold]
-fn read_only<T>(at: &At<'_>) -> Res<T> {
+pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
+    if at.is_only_read() { Ok(()) } else { read_only(at) }
+}
+
+#[cold]
+pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
     at.raise(
         py::exceptions::value_error(),
         "the array is read-only, and the function may write to it; pass a copy",
@@ -257,16 +320,6 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// An array as a DLPack tensor that keeps it alive.
-#[repr(C)]
-struct Managed {
-    tensor: DLManagedTensorVersioned,
-    /// Extents and strides.
-    words: Box<[i64]>,
-    /// Owned.
-    array: *mut PyObject,
-}
-
 /// Makes a tensor that shows the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
@@ -277,46 +330,5 @@ pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     let mut scratch = Scratch::new();
     let view = view(object, &mut scratch, at)?;
     // SAFETY: described just now, and `scratch` keeps it.
-    let described = unsafe { *view };
-    let ndim = described.ndim as usize;
-    let words = if ndim == 0 {
-        Box::default()
-    } else {
-        // SAFETY: `ndim` extents, which the array keeps.
-        let shape = unsafe { std::slice::from_raw_parts(described.shape, ndim) };
-        // SAFETY: `ndim` strides in `scratch`.
-        let strides = unsafe { std::slice::from_raw_parts(described.strides, ndim) };
-        [shape, strides].concat().into_boxed_slice()
-    };
-    let mut managed = Box::new(Managed {
-        tensor: DLManagedTensorVersioned {
-            version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
-            manager_ctx: ptr::null_mut(),
-            deleter: Some(delete),
-            flags: 0,
-            dl_tensor: described,
-        },
-        words,
-        array: object.to_own().into_ptr(),
-    });
-    managed.tensor.dl_tensor.shape = managed.words.as_mut_ptr();
-    managed.tensor.dl_tensor.strides = managed.words[ndim..].as_mut_ptr();
-    // The tensor is the first field, so this is its address too.
-    anyfn::__private::object_created(kTVMFFIDLTensorPtr);
-    let managed: *mut DLManagedTensorVersioned = Box::into_raw(managed).cast();
-    // SAFETY: a valid tensor whose memory the array keeps; it passes over.
-    unsafe { Tensor::from_dlpack(managed) }.map_err(|error| {
-        // SAFETY: not taken over.
-        unsafe { delete(managed) };
-        error::raise(error)
-    })
-}
-
-/// Releases a tensor made of an array. Any thread may be the one.
-unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the first field of a `Managed` made by `Box`, released once.
-    let managed = unsafe { Box::from_raw(tensor.cast::<Managed>()) };
-    anyfn::__private::object_freed(kTVMFFIDLTensorPtr);
-    // SAFETY: the tensor owned this reference.
-    unsafe { gil::release(managed.array) };
+    kept::make(unsafe { &*view }, object, Lender::Object, false)
 }

@@ -401,6 +401,9 @@ pub(crate) mod names {
         INDEX = c"__index__";
         FLOAT = c"__float__";
         DLPACK = c"__dlpack__";
+        DLPACK_DEVICE = c"__dlpack_device__";
+        EXCHANGE = c"__dlpack_c_exchange_api__";
+        FSPATH = c"__fspath__";
         VALUE = c"value";
         TB_FRAME = c"tb_frame";
         TB_LINENO = c"tb_lineno";

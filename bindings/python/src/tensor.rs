@@ -1,187 +1,62 @@
 //! Tensors: native objects with a shape, exchanged with Python's array libraries by DLPack.
 
-use std::ffi::{CStr, c_void};
-
 use std::ptr;
 
+use anyfn::Tensor;
 use anyfn::abi::{
-    DLDataType, DLDevice, DLManagedTensor, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, TVMFFIObjectHandle, TVMFFITensorFromDLPack,
-    TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPack, TVMFFITensorToDLPackVersioned, kTVMFFIDLTensorPtr,
+    DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion,
+    DLTensor, kTVMFFIDLTensorPtr,
 };
-use anyfn::{ObjectRef, Tensor};
 use pyo3_ffi as ffi;
 
+use crate::kept::{self, compact_strides};
 use crate::lower::At;
-use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
-use crate::{error, ndarray, object, words};
+use crate::py::{self, Global, Obj, Own, Res};
+use crate::{buffer, dlpack, error, ndarray, object, words};
 
 /// The class `Tensor`, of Python code.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Name of a capsule that holds a tensor, and the name that it gets when the tensor has been taken.
-struct Capsule {
-    fresh: &'static CStr,
-    used: &'static CStr,
-}
-
-const VERSIONED: Capsule = Capsule { fresh: c"dltensor_versioned", used: c"used_dltensor_versioned" };
-const UNVERSIONED: Capsule = Capsule { fresh: c"dltensor", used: c"used_dltensor" };
-
-/// Makes a tensor of any object that exports its memory by DLPack.
-pub(crate) fn from_dlpack(producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    if ndarray::is_array(producer) {
-        return ndarray::tensor(producer, at);
+/// Makes a tensor of any object that shows its memory: by NumPy's layout, by DLPack or as a buffer.
+pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
+    if let Some(Ok(tensor)) = object::reference_of(array).map(Tensor::try_from_object) {
+        return Ok(tensor);
     }
-    let capsule = export(producer)?;
-    // SAFETY: any object may be asked.
-    let versioned = unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), VERSIONED.fresh.as_ptr()) != 0 };
-    let kind = if versioned { &VERSIONED } else { &UNVERSIONED };
-    // SAFETY: any object may be asked; NULL with an exception if it is no such capsule.
-    let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind.fresh.as_ptr()) };
-    if tensor.is_null() {
-        py::clear_error();
-        return no_capsule(capsule.obj(), at);
+    if ndarray::is_array(array) {
+        return ndarray::tensor(array, at);
     }
-    if versioned && is_read_only(tensor.cast()) {
-        return at.raise(
-            py::exceptions::value_error(),
-            "the array is read-only, and the function may write to it; pass a copy",
-        );
+    if dlpack::is_capsule(array) {
+        return dlpack::take(array, at);
     }
-    let mut out: TVMFFIObjectHandle = ptr::null_mut();
-    let code = if versioned {
-        // SAFETY: the capsule says what it is; `out` is writable.
-        unsafe { TVMFFITensorFromDLPackVersioned(tensor.cast(), 0, 0, &mut out) }
-    } else {
-        // SAFETY: as above.
-        unsafe { TVMFFITensorFromDLPack(tensor.cast(), 0, 0, &mut out) }
-    };
-    if code != 0 {
-        return Err(error::raise_from_native(code));
+    if let Some(tensor) = dlpack::tensor(array, at)? {
+        return Ok(tensor);
     }
-    // The tensor has passed over; the name tells the capsule so.
-    // SAFETY: a capsule and a name that lives for ever.
-    py::check(unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), kind.used.as_ptr()) })?;
-    // SAFETY: a new reference.
-    match unsafe { ObjectRef::from_owned_or_null(out) }.and_then(|object| Tensor::try_from_object(object).ok())
-    {
-        Some(tensor) => Ok(tensor),
-        None => py::raise(py::exceptions::system_error(), "the runtime gave no tensor"),
+    match buffer::export(array)? {
+        Some(export) => buffer::tensor(array, export, at),
+        None => at.raise(
+            py::exceptions::type_error(),
+            &format!(
+                "expected an array of NumPy, an object with `__dlpack__` or a buffer, but got {}",
+                array.class_name()
+            ),
+        ),
     }
 }
 
-/// What `__dlpack__` gave is no capsule with a tensor.
-#[cold]
-fn no_capsule<T>(object: Obj<'_>, at: &At<'_>) -> Res<T> {
-    // SAFETY: any object may be asked.
-    let used = [&VERSIONED, &UNVERSIONED]
-        .iter()
-        .any(|kind| unsafe { ffi::PyCapsule_IsValid(object.as_ptr(), kind.used.as_ptr()) } != 0);
-    if used {
-        return at.raise(
-            py::exceptions::value_error(),
-            "`__dlpack__` gave a capsule whose tensor has been taken already; each capsule can be used once",
-        );
-    }
-    let message = format!("expected a DLPack capsule from `__dlpack__` but got {}", object.class_name());
-    at.raise(py::exceptions::type_error(), &message)
-}
-
-fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {
-    // SAFETY: a tensor of a capsule; the flags exist in all versions that have this form.
-    unsafe { (*tensor).flags & anyfn::abi::DLPACK_FLAG_BITMASK_READ_ONLY != 0 }
-}
-
-/// Asks an object for its capsule, in the newest form that it knows.
-fn export(producer: Obj<'_>) -> Res<Own> {
-    let method = producer.attr(names::DLPACK.get())?;
-    let version =
-        py::tuple(vec![py::int(DLPACK_MAJOR_VERSION.into())?, py::int(DLPACK_MINOR_VERSION.into())?])?;
-    match method.obj().call_named(&[(c"max_version", version.obj())]) {
-        Err(Raised) if py::error_is(py::exceptions::type_error()) => {
-            // A producer from before DLPack 1.0 does not know the argument.
-            py::clear_error();
-            method.obj().call(&[])
-        }
-        result => result,
-    }
-}
-
-fn tensor_argument(object: Obj<'_>) -> Res<Tensor> {
+/// The tensor that an argument of a function of the module is.
+pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     match object::reference_of(object).and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),
-        None => py::raise(py::exceptions::type_error(), "expected a tensor"),
+        None => py::raise(
+            py::exceptions::type_error(),
+            &format!("expected a Tensor but got {}", object.class_name()),
+        ),
     }
 }
 
-/// Exports a tensor as a capsule.
-pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool) -> Res<Own> {
-    let tensor = tensor_argument(object)?;
-    let handle = tensor.as_object().as_handle();
-    if versioned {
-        let mut out = ptr::null_mut();
-        // SAFETY: a tensor; `out` is writable.
-        let code = unsafe { TVMFFITensorToDLPackVersioned(handle, &mut out) };
-        make_capsule(code, out.cast(), &VERSIONED, drop_versioned)
-    } else {
-        let mut out = ptr::null_mut();
-        // SAFETY: a tensor; `out` is writable.
-        let code = unsafe { TVMFFITensorToDLPack(handle, &mut out) };
-        make_capsule(code, out.cast(), &UNVERSIONED, drop_unversioned)
-    }
-}
-
-fn make_capsule(
-    code: i32,
-    tensor: *mut c_void,
-    kind: &'static Capsule,
-    destructor: unsafe extern "C" fn(*mut PyObject),
-) -> Res<Own> {
-    if code != 0 {
-        return Err(error::raise_from_native(code));
-    }
-    // SAFETY: a pointer that is not NULL and a name that lives for ever; a new reference or an exception.
-    py::new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
-}
-
-/// Releases the tensor of a capsule that nobody took.
-unsafe extern "C" fn drop_versioned(capsule: *mut PyObject) {
-    if let Some(tensor) = untaken(capsule, &VERSIONED) {
-        let tensor: *mut DLManagedTensorVersioned = tensor.cast();
-        // SAFETY: a valid tensor that the capsule owns.
-        if let Some(deleter) = unsafe { (*tensor).deleter } {
-            // SAFETY: its own deleter, called once.
-            unsafe { deleter(tensor) };
-        }
-    }
-}
-
-/// As [`drop_versioned`].
-unsafe extern "C" fn drop_unversioned(capsule: *mut PyObject) {
-    if let Some(tensor) = untaken(capsule, &UNVERSIONED) {
-        let tensor: *mut DLManagedTensor = tensor.cast();
-        // SAFETY: a valid tensor that the capsule owns.
-        if let Some(deleter) = unsafe { (*tensor).deleter } {
-            // SAFETY: its own deleter, called once.
-            unsafe { deleter(tensor) };
-        }
-    }
-}
-
-fn untaken(capsule: *mut PyObject, kind: &Capsule) -> Option<*mut c_void> {
-    // SAFETY: any object may be asked.
-    if unsafe { ffi::PyCapsule_IsValid(capsule, kind.fresh.as_ptr()) } == 0 {
-        return None;
-    }
-    // SAFETY: valid by the check above.
-    let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule, kind.fresh.as_ptr()) };
-    (!tensor.is_null()).then_some(tensor)
-}
-
-/// Shape, strides, data type, device and address of a tensor, for the Python part.
+/// Shape, strides, data type, device, address of a tensor and whether it is read-only, for the Python part.
 pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
-    let tensor = tensor_argument(object)?;
+    let tensor = argument(object)?;
     let view = tensor.view();
     let ints =
         |values: &[i64]| py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?);
@@ -196,15 +71,23 @@ pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
         words::make(words::DTYPE.get(), dtype_bits(dl.dtype))?,
         words::make(words::DEVICE.get(), device_bits(dl.device))?,
         py::int(view.data().addr() as i64)?,
+        py::boolean(kept::is_read_only(tensor.as_object().as_handle().cast())),
     ])
 }
 
-fn compact_strides(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1; shape.len()];
-    for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i].max(1);
+/// A tensor of the same memory whose elements are taken for another type of the same size.
+pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
+    let tensor = argument(object)?;
+    let mut described = *tensor.view().as_dl();
+    let dtype = DLDataType { code: bits as u8, bits: (bits >> 8) as u8, lanes: (bits >> 16) as u16 };
+    let size = |dtype: DLDataType| u32::from(dtype.bits) * u32::from(dtype.lanes);
+    if size(dtype) != size(described.dtype) {
+        return py::raise(py::exceptions::value_error(), "expected a data type of the same size");
     }
-    strides
+    described.dtype = dtype;
+    let read_only = kept::is_read_only(tensor.as_object().as_handle().cast());
+    let shown = kept::make(&described, object, kept::Lender::Object, read_only)?;
+    object::wrap_as(CLASS.ptr().cast(), shown.into_object())
 }
 
 /// The bits that a data type has in a value.

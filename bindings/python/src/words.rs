@@ -6,7 +6,7 @@ use std::ffi::{c_int, c_void};
 
 use pyo3_ffi as ffi;
 
-use crate::py::{self, Global, Obj, Own, PyObject, Res};
+use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::types::{self, Class};
 
 #[repr(C)]
@@ -23,6 +23,10 @@ pub(crate) static DTYPE: Global = Global::new();
 pub(crate) static DEVICE: Global = Global::new();
 /// `ctypes.c_void_p`, once it has been met.
 static VOID_POINTER: Global = Global::new();
+/// The base class of `ctypes`' pointers to types.
+static TYPED_POINTER: Global = Global::new();
+/// `ctypes.cast`.
+static CAST: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
@@ -60,16 +64,26 @@ pub(crate) fn bits(object: Obj<'_>) -> u64 {
     unsafe { (*object.as_ptr().cast::<Layout>()).bits }
 }
 
-/// Whether an object is a `ctypes.c_void_p`. Does not import `ctypes`.
-pub(crate) fn is_void_pointer(object: Obj<'_>) -> bool {
+/// The address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Does not import `ctypes`.
+pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if VOID_POINTER.try_get().is_none() {
-        let Some(ctypes) = py::imported(c"ctypes") else { return false };
-        if find_void_pointer(ctypes.obj()).is_err() {
+        let Some(ctypes) = py::imported(c"ctypes") else { return Ok(None) };
+        if find_pointers(ctypes.obj()).is_err() {
             py::clear_error();
-            return false;
+            return Ok(None);
         }
     }
-    object.is_instance_of(VOID_POINTER.ptr())
+    let pointer;
+    let object = if object.is_instance_of(VOID_POINTER.ptr()) {
+        object
+    } else if object.is_instance_of(TYPED_POINTER.ptr()) {
+        pointer = CAST.get().call(&[object, VOID_POINTER.get()])?;
+        pointer.obj()
+    } else {
+        return Ok(None);
+    };
+    let value = object.attr(names::VALUE.get())?;
+    if value.obj().is_none() { Ok(Some(0)) } else { value.obj().address().map(Some) }
 }
 
 /// A pointer as `ctypes.c_void_p`; None for NULL.
@@ -78,17 +92,22 @@ pub(crate) fn void_pointer(address: u64) -> Res<Own> {
         return Ok(py::none());
     }
     if VOID_POINTER.try_get().is_none() {
-        find_void_pointer(py::import(c"ctypes")?.obj())?;
+        find_pointers(py::import(c"ctypes")?.obj())?;
     }
     // SAFETY: the lock is held; a new reference or an exception.
     let address = py::new_ref!(ffi::PyLong_FromUnsignedLongLong(address))?;
     VOID_POINTER.get().call(&[address.obj()])
 }
 
-fn find_void_pointer(ctypes: Obj<'_>) -> Res<()> {
-    let name = py::intern(c"c_void_p")?;
-    VOID_POINTER.set(ctypes.attr(name.obj())?);
-    Ok(())
+fn find_pointers(ctypes: Obj<'_>) -> Res<()> {
+    let find = |slot: &Global, name| {
+        let name = py::intern(name)?;
+        slot.set(ctypes.attr(name.obj())?);
+        Ok::<(), Raised>(())
+    };
+    find(&TYPED_POINTER, c"_Pointer")?;
+    find(&CAST, c"cast")?;
+    find(&VOID_POINTER, c"c_void_p")
 }
 
 unsafe extern "C" fn dealloc(object: *mut PyObject) {

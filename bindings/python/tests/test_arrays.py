@@ -106,21 +106,106 @@ def test_read_only():
         anyfn.get_global_func("testing.echo")(array)
 
 
+def test_masked_arrays():
+    array = np.ma.array([1.0, 2.0], np.float32, mask=[False, True])
+    with pytest.raises(ValueError, match="masked elements.*filled"):
+        anyfn.testing.tensor_sum(array)
+    assert anyfn.testing.tensor_sum(array.filled(0)) == 1.0
+    assert anyfn.testing.tensor_sum(np.ma.array([1.0, 2.0], np.float32)) == 3.0
+
+
+def test_matrix_and_memmap(tmp_path):
+    assert shape_of(np.matrix([[1, 2], [3, 4]])) == (2, 2)
+    path = tmp_path / "data"
+    path.write_bytes(bytes(16))
+    mapped = np.memmap(path, np.float32, "r+")
+    assert anyfn.testing.tensor_sum(mapped) == 0.0
+    anyfn.testing.saxpy(1.0, np.ones(4, np.float32), mapped)
+    assert mapped.tolist() == [1.0] * 4
+    with pytest.raises(ValueError, match="read-only"):
+        anyfn.testing.echo(np.memmap(path, np.float32, "r"))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz"])
+def test_small_floats(name):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    array = np.arange(6).astype(getattr(ml_dtypes, name)).reshape(2, 3)
+    assert describe(array) == f"{name}[2, 3]@cpu:0"
+    tensor = anyfn.from_dlpack(array)
+    assert tensor.dtype == anyfn.dtype(array.dtype) == name
+    assert tensor.dtype.numpy() == np.dtype(tensor.dtype) == array.dtype
+    back = tensor.numpy()
+    assert back.dtype == array.dtype
+    assert np.shares_memory(back, array)
+    assert back.tolist() == array.tolist()
+    assert anyfn.testing.echo(array[1, 2]) == 5.0
+
+
+def test_data_types_of_other_packages_are_named():
+    tensor = anyfn.from_dlpack(np.zeros(2, np.uint16))
+    made = anyfn._core.tensor_with_dtype(tensor, 4 | 16 << 8 | 1 << 16)
+    assert made.dtype == "bfloat16"
+    try:
+        import ml_dtypes  # noqa: F401
+    except ImportError:
+        with pytest.raises(TypeError, match="NumPy has no data type bfloat16; the package ml_dtypes has some more"):
+            made.numpy()
+    with pytest.raises(ValueError, match="same size"):
+        anyfn._core.tensor_with_dtype(tensor, 4 | 8 << 8 | 1 << 16)
+
+
+def test_tensors_as_arrays():
+    tensor = anyfn.from_dlpack(np.arange(6, dtype=np.int32).reshape(2, 3))
+    assert np.asarray(tensor).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert np.shares_memory(np.asarray(tensor), tensor.numpy())
+    assert np.asarray(tensor, np.float64).dtype == np.float64
+    assert not np.shares_memory(np.array(tensor, copy=True), tensor.numpy())
+    assert np.add(tensor, 1)[1, 2] == 6
+    assert (tensor.size, tensor.nbytes, tensor.read_only) == (6, 24, False)
+    assert anyfn.from_dlpack(tensor) == tensor
+    scalar = anyfn.from_dlpack(np.array(7))
+    assert (scalar.shape, scalar.strides, scalar.size, scalar.numpy()[()]) == ((), (), 1, 7)
+
+
 def test_uneven_strides_that_are_never_taken():
     one = np.zeros(3, [("a", "i4"), ("b", "i1")])["a"][:1]
     assert shape_of(one) == (1,)
     assert shape_of(one[:0]) == (0,)
 
 
-def test_an_array_that_native_code_gives_back_is_a_tensor_of_its_memory():
+def test_an_array_that_native_code_gives_back_is_the_same_array():
     array = np.zeros(3)
-    # What native code keeps or gives back is a tensor that shows the array's memory and keeps the array.
-    back = anyfn.testing.echo(array)
+    before = sys.getrefcount(array)
+    assert anyfn.testing.echo(array) is array
+    assert anyfn.testing.apply(lambda x: x, array) is array
+    assert anyfn.testing.echo(np.float32(0)) is not array
+    assert sys.getrefcount(array) == before
+    # Where it was not an argument itself, it is a tensor that shows the array's memory and keeps the array.
+    back = anyfn.testing.echo([array])[0]
     assert isinstance(back, anyfn.Tensor)
     assert np.shares_memory(back.numpy(), array)
-    before = sys.getrefcount(array)
+    assert sys.getrefcount(array) == before + 1
+    # Its memory is the same as that of the argument, but it is a tensor of its own.
+    assert anyfn.testing.apply(lambda x, y: y, array, back) is back
     del back
-    assert sys.getrefcount(array) == before - 1
+    gc.collect()
+    assert sys.getrefcount(array) == before
+
+
+def test_an_array_whose_owner_dies_during_the_call():
+    arrays = [np.arange(4.0, dtype=np.float32)]
+    gone = weakref.ref(arrays[0])
+
+    def callback(array):
+        arrays.clear()
+        gc.collect()
+        return float(array.sum())
+
+    assert anyfn.testing.apply(callback, arrays[0]) == 6.0
+    gc.collect()
+    assert gone() is None
+    # A view of memory that the array owns.
+    assert anyfn.testing.tensor_sum(np.arange(8.0, dtype=np.float32)[4:]) == 22.0
 
 
 def test_a_callback_gets_the_array_itself():
@@ -178,8 +263,9 @@ def test_dlpack_protocol():
     old = tensor.__dlpack__()
     assert '"dltensor"' in repr(old)
     del old
-    with pytest.raises(BufferError):
-        tensor.__dlpack__(copy=True)
+    copied = np.from_dlpack(anyfn.from_dlpack(tensor.__dlpack__(max_version=(1, 0), copy=True)))
+    np.testing.assert_array_equal(copied, np.arange(3.0))
+    assert not np.shares_memory(copied, tensor.numpy())
     with pytest.raises(BufferError):
         tensor.__dlpack__(dl_device=(2, 0))
 
@@ -228,7 +314,7 @@ def test_broken_producers():
         anyfn.from_dlpack(Broken())
     with pytest.raises(RuntimeError, match="no memory to show"):
         anyfn.testing.echo(Failing())
-    with pytest.raises(AttributeError, match="__dlpack__"):
+    with pytest.raises(TypeError, match="value: expected an array of NumPy, .* but got int"):
         anyfn.from_dlpack(3)
 
 

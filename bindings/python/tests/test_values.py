@@ -1,8 +1,21 @@
 """Values in both directions: as argument and result, and as argument and result of a callback."""
 
+import collections
 import ctypes
+import dataclasses
+import datetime
+import decimal
 import enum
+import fractions
+import functools
+import gc
 import math
+import pathlib
+import pickle
+import re
+import threading
+import types
+import weakref
 
 import anyfn
 import anyfn.testing
@@ -42,6 +55,23 @@ class Color(enum.IntEnum):
     RED = 1
 
 
+class Plain(enum.Enum):
+    TEXT = "text"
+    NUMBER = 2.5
+    NESTED = Color.RED
+    LIST = [1, 2]
+
+
+class Bits(enum.Flag):
+    A = 1
+    B = 2
+
+
+class IntBits(enum.IntFlag):
+    A = 1
+    B = 2
+
+
 class Text(str):
     pass
 
@@ -59,17 +89,18 @@ class Index:
     ("value", "expected"),
     [
         (Color.RED, 1), (Text("text"), "text"), (Text("a longer text"), "a longer text"), (Number(2.5), 2.5),
-        (Index(), 41), (bytearray(b"abc"), None),
+        (Index(), 41),
         (np.int8(-3), -3), (np.uint64(7), 7), (np.int64(2**62), 2**62), (np.float16(0.5), 0.5),
         (np.float32(0.25), 0.25), (np.float64(1.25), 1.25), (np.bool_(True), True), (np.bool_(False), False),
+        (np.longdouble(0.5), 0.5), (np.intc(5), 5), (np.uint64(2**64 - 1), 2**64 - 1), (np.str_("text"), "text"),
+        (np.bytes_(b"abc"), b"abc"), (bytearray(b"abc"), b"abc"), (memoryview(b"abcdefghi"), b"abcdefghi"),
+        (memoryview(bytearray(b"x" * 100))[10:20], b"x" * 10), (memoryview(b""), b""),
+        (pathlib.PurePosixPath("/a/b"), "/a/b"), (Plain.TEXT, "text"), (Plain.NUMBER, 2.5), (Plain.NESTED, 1),
+        (Bits.A | Bits.B, 3), (IntBits.A | IntBits.B, 3),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_values_of_other_classes(value, expected):
-    if expected is None:
-        # No counterpart: passed as it is.
-        assert anyfn.testing.echo(value) is value
-        return
     back = anyfn.testing.echo(value)
     assert type(back) is type(expected)
     assert back == expected
@@ -152,6 +183,107 @@ def test_opaque_pointers():
     assert anyfn.testing.echo_handle(ctypes.c_void_p(2**63 + 1)).value == 2**63 + 1
 
 
+def test_typed_pointers():
+    number = ctypes.c_int(7)
+    pointer = ctypes.pointer(number)
+    back = anyfn.testing.echo(pointer)
+    assert back.value == ctypes.addressof(number)
+    assert anyfn.testing.echo(ctypes.POINTER(ctypes.c_int)()) is None
+    assert anyfn.testing.type_key(pointer) == "void*"
+    # Other objects of ctypes are not pointers.
+    assert anyfn.testing.echo(number) is number
+
+
+def test_enumerations_of_containers():
+    assert list(anyfn.testing.echo(Plain.LIST)) == [1, 2]
+    assert anyfn.testing.map_get({Color.RED: Plain.TEXT}, 1) == "text"
+
+
+@pytest.mark.parametrize("value", [range(0), range(5), range(10, 0, -3)])
+def test_ranges_are_arrays(value):
+    assert list(anyfn.testing.echo(value)) == list(value)
+    assert anyfn.testing.array_sum(value) == sum(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1j, {1, 2}, frozenset([1]), collections.deque([1]), (x for x in "ab"), iter([1]), decimal.Decimal("1.5"),
+     fractions.Fraction(1, 3), datetime.date(2020, 1, 1), Ellipsis, NotImplemented, slice(1, 2), {}.keys(),
+     types.MappingProxyType({}), object(), threading.Lock(), re.compile("x"), types],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_objects_without_a_counterpart_pass_through(value):
+    for back in both_ways(value):
+        assert back is value
+    assert anyfn.testing.type_key(value) == "ffi.OpaquePyObject"
+    assert list(anyfn.convert([value]))[0] is value
+
+
+@pytest.mark.parametrize("value", [np.complex64(1), np.datetime64("2020"), np.timedelta64(3), np.void(b"ab")])
+def test_scalars_without_a_counterpart_are_refused(value):
+    with pytest.raises(TypeError, match=rf"cannot pass a numpy.{type(value).__name__}"):
+        anyfn.get_global_func("testing.nop")(value)
+
+
+def test_named_tuples_are_arrays():
+    Pair = collections.namedtuple("Pair", "a b")
+    assert list(anyfn.testing.echo(Pair(1, "x"))) == [1, "x"]
+
+
+def test_mappings_derived_from_dict_are_maps():
+    for value in (collections.OrderedDict(a=1), collections.defaultdict(int, a=1), collections.Counter("a")):
+        assert dict(anyfn.testing.echo(value).items()) == {"a": 1}
+
+
+@dataclasses.dataclass
+class Inner:
+    x: int
+
+
+@dataclasses.dataclass
+class Outer:
+    name: str
+    inner: Inner
+    many: list
+
+
+def test_dataclasses_are_maps_on_request():
+    instance = Outer("n", Inner(1), [Inner(2), {"k": Inner(3)}])
+    assert anyfn.testing.echo(instance) is instance
+    made = anyfn.as_map(instance)
+    assert isinstance(made, anyfn.Map)
+    assert list(made) == ["name", "inner", "many"]
+    assert (made["name"], made["inner"]["x"], made["many"][0]["x"], made["many"][1]["k"]["x"]) == ("n", 1, 2, 3)
+    for bad in (3, Outer):
+        with pytest.raises(TypeError, match="expected an instance of a dataclass"):
+            anyfn.as_map(bad)
+
+
+def test_bytes_are_kept_as_copies():
+    for source in (b"0123456789", bytearray(b"0123456789"), memoryview(b"0123456789")):
+        assert anyfn.testing.bytes_len(source) == 10
+        assert anyfn.testing.bytes_reverse(source) == b"9876543210"
+        kept = anyfn.convert([source])
+        if isinstance(source, bytearray):
+            source[:] = b"xxxxxxxxxx"
+            source.append(1)
+        assert kept[0] == b"0123456789"
+        assert anyfn.testing.map_get({b"0123456789": 5}, b"0123456789") == 5
+    with pytest.raises(TypeError, match="Expected `str` but got `bytes`"):
+        anyfn.testing.str_len(b"0123456789")
+
+
+def test_a_bytearray_can_change_its_size_after_and_during_a_call():
+    data = bytearray(b"0123456789")
+
+    def callback(seen):
+        data.extend(b"x" * 100000)
+        return seen
+
+    assert anyfn.testing.apply(callback, data) == b"0123456789"
+    data.clear()
+
+
 def test_dtype():
     for name in ("float32", "int8", "uint64", "bool", "float16", "bfloat16", "int8x4", "float8_e4m3fn", "handle"):
         dtype = anyfn.dtype(name)
@@ -166,6 +298,22 @@ def test_dtype():
     assert anyfn.dtype(np.float32) == anyfn.dtype(np.dtype("float32")) == "float32"
     assert repr(anyfn.dtype("float32")) == "dtype('float32')"
     assert anyfn.testing.echo_dtype("float16") == "float16"
+    assert anyfn.testing.echo(np.dtype("int8")) == "int8"
+    assert anyfn.testing.echo(np.float32) == anyfn.testing.echo_dtype(np.dtype("float32")) == "float32"
+    assert anyfn.testing.echo_dtype(np.bool_) == "bool"
+    for name in ("float32", "int8x4", "bfloat16", "complex64", "complex128", "bool", "float8_e4m3fn"):
+        same = pickle.loads(pickle.dumps(anyfn.dtype(name)))
+        assert same == anyfn.dtype(name) and str(same) == name and len({same, anyfn.dtype(name), name}) == 1
+    for name in ("float32", "int8", "uint64", "bool", "complex64"):
+        assert np.dtype(anyfn.dtype(name)) == anyfn.dtype(name).numpy() == np.dtype(name)
+        assert np.zeros(2, anyfn.dtype(name)).dtype == name
+    assert anyfn.dtype("float32x4").numpy() == np.dtype((np.float32, (4,)))
+    assert anyfn.dtype(np.dtype((np.float32, (4,)))) == "float32x4"
+    for bad in (">f4", "U4", "datetime64[s]", [("a", "i4")], object, np.longdouble):
+        with pytest.raises(TypeError, match="no counterpart|other order"):
+            anyfn.dtype(np.dtype(bad))
+    with pytest.raises(ValueError, match="did you mean `float32`"):
+        anyfn.dtype("flaot32")
     with pytest.raises(ValueError, match="nonsense"):
         anyfn.dtype("nonsense")
     with pytest.raises(TypeError):
@@ -186,6 +334,14 @@ def test_device():
     assert anyfn.cpu() == anyfn.device("cpu") != anyfn.cpu(1)
     assert len({anyfn.cpu(0), anyfn.device("cpu:0"), anyfn.cpu(1)}) == 2
     assert anyfn.testing.echo_device(anyfn.device(1000, 1)).device_type == 1000
+    assert pickle.loads(pickle.dumps(device)) == device == "cuda:3"
+    assert len({device, "cuda:3", anyfn.device(2, 3)}) == 1
+    with pytest.raises(ValueError, match="unknown device .cuba.*; did you mean .cuda"):
+        anyfn.device("cuba:1")
+    with pytest.raises(TypeError):
+        anyfn.device(1.5)
+    with pytest.raises(ValueError, match="31 bits"):
+        anyfn.device("cuda", -1)
     with pytest.raises(ValueError, match="unknown device 'nowhere'"):
         anyfn.device("nowhere")
     with pytest.raises(ValueError, match="cuda:x"):
@@ -289,6 +445,83 @@ def test_callables_returning_callables():
 
     counter = anyfn.testing.apply(make_counter)
     assert [counter(), counter(), counter()] == [1, 2, 3]
+
+
+class Callable:
+    def __call__(self, x):
+        return ("called", x)
+
+    def method(self, x):
+        return ("method", x)
+
+    @classmethod
+    def of_class(cls, x):
+        return ("class", x)
+
+    @staticmethod
+    def static(x):
+        return ("static", x)
+
+
+CALLABLES = {
+    "function": lambda: lambda x: ("function", x),
+    "bound method": lambda: Callable().method,
+    "class method": lambda: Callable.of_class,
+    "static method": lambda: Callable.static,
+    "object": Callable,
+    "partial": lambda: functools.partial(lambda a, x: (a, x), "partial"),
+    "built-in": lambda: "x".join,
+    "class": lambda: type("Made", (list,), {}),
+    "cached": lambda: functools.lru_cache(lambda x: ("cached", x)),
+    "closure": lambda: (lambda kept: lambda x: (kept, x))("closure"),
+    "packed": lambda: anyfn.convert(lambda x: ("packed", x)),
+    "ufunc": lambda: np.negative,
+}
+
+
+@pytest.mark.parametrize("kind", CALLABLES)
+def test_callables_are_called_later_from_any_thread_and_freed_once(kind):
+    f = CALLABLES[kind]()
+    argument = {"built-in": ["a", "b"], "class": "ab", "ufunc": 3}.get(kind, 1)
+    plain = lambda value: list(value) if isinstance(value, (list, tuple, anyfn.Array)) else value  # noqa: E731
+    expected = plain(f(anyfn.convert(argument)))
+    try:
+        gone = weakref.ref(f)
+    except TypeError:
+        gone = lambda: None  # noqa: E731
+    if kind == "bound method":
+        gone = weakref.ref(f.__self__)
+    anyfn.testing.keep(f)
+    del f
+    gc.collect()
+    assert kind == "packed" or kind in ("built-in", "class method", "static method", "ufunc") or gone() is not None
+    assert plain(anyfn.testing.call_kept(argument)) == expected
+    assert plain(anyfn.testing.call_kept_on_thread(argument)) == expected
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(anyfn.testing.call_kept(argument))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [plain(result) for result in results] == [expected] * 4
+    del results, threads, thread
+    assert anyfn.testing.drop_kept()
+    gc.collect()
+    if kind not in ("class method", "static method", "ufunc"):
+        assert gone() is None
+    assert not anyfn.testing.drop_kept()
+
+
+def test_callables_released_on_another_thread():
+    f = Callable()
+    gone = weakref.ref(f)
+    anyfn.testing.keep(f)
+    del f
+    thread = threading.Thread(target=anyfn.testing.drop_kept)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert gone() is None
 
 
 def test_convert():

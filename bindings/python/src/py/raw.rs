@@ -22,6 +22,7 @@ unsafe extern "C-unwind" {
         args: *mut PyObject,
         kwargs: *mut PyObject,
     ) -> *mut PyObject;
+    pub(crate) fn PySequence_List(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyNumber_Index(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyNumber_AsSsize_t(object: *mut PyObject, overflow: *mut PyObject) -> Py_ssize_t;
     pub(crate) fn PyObject_RichCompare(
@@ -45,7 +46,6 @@ unsafe extern "C-unwind" {
         step: *mut Py_ssize_t,
     ) -> c_int;
     pub(crate) fn PyDict_SetItem(dict: *mut PyObject, key: *mut PyObject, value: *mut PyObject) -> c_int;
-    pub(crate) fn PySequence_List(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PySequence_Tuple(object: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PySet_New(iterable: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyFrozenSet_New(iterable: *mut PyObject) -> *mut PyObject;
@@ -53,9 +53,32 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyNumber_Or(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyNumber_Xor(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyNumber_Subtract(left: *mut PyObject, right: *mut PyObject) -> *mut PyObject;
+    pub(crate) fn PyObject_GetBuffer(object: *mut PyObject, view: *mut Py_buffer, flags: c_int) -> c_int;
+    pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
+/// Memory that an object exports. In the stable ABI since 3.11, unchanged since 3.3.
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub(crate) struct Py_buffer {
+    pub(crate) buf: *mut c_void,
+    pub(crate) obj: *mut PyObject,
+    pub(crate) len: Py_ssize_t,
+    pub(crate) itemsize: Py_ssize_t,
+    pub(crate) readonly: c_int,
+    pub(crate) ndim: c_int,
+    pub(crate) format: *mut c_char,
+    pub(crate) shape: *mut Py_ssize_t,
+    pub(crate) strides: *mut Py_ssize_t,
+    pub(crate) suboffsets: *mut Py_ssize_t,
+    pub(crate) internal: *mut c_void,
+}
+
+/// Asks for format, extents and strides, and takes memory that must not be written.
+pub(crate) const BUFFER_FLAGS: c_int = 0x1c;
+
 unsafe extern "C" {
+    pub(crate) fn PyObject_CheckBuffer(object: *mut PyObject) -> c_int;
     pub(crate) fn PyUnicode_AsUTF8AndSize(unicode: *mut PyObject, size: *mut Py_ssize_t) -> *const c_char;
     // In the stable ABI since 3.10.
     pub(crate) fn PyObject_GenericGetDict(object: *mut PyObject, closure: *mut c_void) -> *mut PyObject;

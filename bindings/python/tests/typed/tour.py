@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from typing import Any, Optional, Union
 
@@ -42,6 +43,14 @@ def tour_plain(x: int) -> int:
 def twice(x: float) -> float:
     return 2 * x
 
+
+@dataclasses.dataclass
+class Settings:
+    rate: float
+
+
+fields: Map[str, Any] = anyfn.as_map(Settings(0.5))
+assert fields["rate"] == 0.5
 
 registered: PackedFunc = anyfn.register_func("tour.twice", twice, override=True)
 registered = anyfn.register_func("tour.twice", override=True)(twice)

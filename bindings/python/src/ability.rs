@@ -1,0 +1,121 @@
+//! Objects that are passed by what they can do, once their class alone does not decide.
+
+use anyfn::Any;
+use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
+use pyo3_ffi as ffi;
+
+use crate::buffer::{self, Content};
+use crate::lower::{At, int, lower_owned, plain};
+use crate::py::{self, Global, Obj, Own, Raised, Res, names};
+use crate::{callback, cancel, containers, dlpack, error, ndarray, words};
+
+/// `enum.Enum`, once the process has it loaded.
+static ENUM: Global = Global::new();
+
+/// Lowers an object by what it can do.
+pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    if let Some(scalar) = ndarray::scalar(arg, at)? {
+        return match scalar {
+            ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),
+            ndarray::Scalar::Float(value) => Ok(plain(kTVMFFIFloat, value.to_bits())),
+            ndarray::Scalar::Int(value) => int(value.obj()),
+        };
+    }
+    if is_enum_member(arg) {
+        let value = arg.attr(names::VALUE.get())?;
+        return py::nested(|| lower_owned(value.obj(), at));
+    }
+    if ndarray::is_dtype(arg) {
+        return word(words::DTYPE.get(), arg, kTVMFFIDataType);
+    }
+    if let Some(tensor) = dlpack::tensor(arg, at)? {
+        return Ok(tensor.into());
+    }
+    if let Some(address) = words::address_of(arg)? {
+        return Ok(plain(kTVMFFIOpaquePtr, address));
+    }
+    match buffer::content(arg)? {
+        Some(Content::Bytes(bytes)) => return Ok(bytes),
+        Some(Content::Elements(export)) => return buffer::tensor(arg, export, at).map(Any::from),
+        None => {}
+    }
+    let class = arg.class();
+    if class.attr_opt(names::INDEX.get())?.is_some() {
+        // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+        let value = py::new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
+        return int(value.obj());
+    }
+    if class.attr_opt(names::FSPATH.get())?.is_some() {
+        return path(arg, at);
+    }
+    if class.is((&raw mut ffi::PyRange_Type).cast()) {
+        let items = list_of(arg)?;
+        return containers::lower_sequence(items.obj(), true, at);
+    }
+    if arg.is_callable() {
+        return callback::function_object(arg);
+    }
+    if let (At::Result { .. }, Some(result)) = (at, cancel::finish(arg)?) {
+        return lower_owned(result.obj(), at);
+    }
+    match foreign_class(arg)? {
+        Some((b"torch", b"dtype")) => word(words::DTYPE.get(), arg, kTVMFFIDataType),
+        Some((b"torch", b"device")) => {
+            let text = arg.str()?;
+            word(words::DEVICE.get(), text.obj(), kTVMFFIDevice)
+        }
+        _ => error::make_opaque(arg).map(Any::from),
+    }
+}
+
+/// Whether an object is a member of an enumeration; its value is passed.
+fn is_enum_member(object: Obj<'_>) -> bool {
+    if ENUM.try_get().is_none() {
+        let Some(module) = py::imported(c"enum") else { return false };
+        let found = py::intern(c"Enum").and_then(|name| module.obj().attr(name.obj()));
+        match found {
+            Ok(class) => ENUM.set(class),
+            // The module is being imported at this moment.
+            Err(Raised) => {
+                py::clear_error();
+                return false;
+            }
+        }
+    }
+    object.is_instance_of(ENUM.ptr())
+}
+
+/// The word that a class of words (`dtype` or `device`) makes of a specification.
+fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
+    let made = class.call(&[spec])?;
+    Ok(plain(type_index, words::bits(made.obj())))
+}
+
+/// A path as text: what `os.fspath` gives, decoded as file names are if it is bytes.
+fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    let os = py::import(c"os")?;
+    let decode = py::intern(c"fsdecode")?;
+    let text = os.obj().attr(decode.obj())?.obj().call(&[object])?;
+    lower_owned(text.obj(), at)
+}
+
+fn list_of(object: Obj<'_>) -> Res<Own> {
+    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    py::new_ref!(py::raw::PySequence_List(object.as_ptr()))
+}
+
+/// Module and name of an object's class, for classes whose library is never imported here.
+fn foreign_class(object: Obj<'_>) -> Res<Option<(&'static [u8], &'static [u8])>> {
+    if py::imported(c"torch").is_none() {
+        return Ok(None);
+    }
+    let module_name = py::intern(c"__module__")?;
+    let Some(module) = object.class().attr_opt(module_name.obj())? else { return Ok(None) };
+    let is_torch =
+        module.obj().type_ptr() == &raw mut ffi::PyUnicode_Type && module.obj().str_bytes()? == b"torch";
+    Ok(match object.class_name().as_str() {
+        "dtype" if is_torch => Some((b"torch", b"dtype")),
+        "device" if is_torch => Some((b"torch", b"device")),
+        _ => None,
+    })
+}

@@ -1,0 +1,497 @@
+//! Arrays of other libraries by DLPack: the Python protocol with its capsules, and the faster table of C functions.
+//!
+//! A class may carry the table in `__dlpack_c_exchange_api__`; then an argument is described on the stack of the call,
+//! without a capsule and without counting. `Tensor` carries one too, so other libraries take ours the same way.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use anyfn::abi::{
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION, DLPackManagedTensorAllocator, DLPackVersion, DLTensor, TVMFFIEnvGetStream,
+    TVMFFIEnvSetDLPackManagedTensorAllocator, TVMFFIEnvSetStream, TVMFFIObjectHandle, TVMFFITensorFromDLPack,
+    TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPack, TVMFFITensorToDLPackVersioned, kDLCPU, kDLCUDA,
+    kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost,
+};
+use anyfn::{ObjectRef, Tensor};
+use pyo3_ffi as ffi;
+
+use crate::kept::{self, Lender};
+use crate::lower::{At, Scratch};
+use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
+use crate::{error, ndarray, tensor};
+
+/// Name of a capsule that holds a tensor, and the name that it gets when the tensor has been taken.
+struct Capsule {
+    fresh: &'static CStr,
+    used: &'static CStr,
+}
+
+const VERSIONED: Capsule = Capsule { fresh: c"dltensor_versioned", used: c"used_dltensor_versioned" };
+const UNVERSIONED: Capsule = Capsule { fresh: c"dltensor", used: c"used_dltensor" };
+
+// ---- The table of C functions -------------------------------------------------------------------------------------
+
+/// What a library offers for exchanging its arrays. None of the functions synchronises streams.
+#[repr(C)]
+pub(crate) struct Exchange {
+    version: DLPackVersion,
+    /// A table of an older major version, or NULL.
+    previous: *const Exchange,
+    allocate: Option<DLPackManagedTensorAllocator>,
+    export: Option<unsafe extern "C" fn(*mut PyObject, *mut *mut DLManagedTensorVersioned) -> c_int>,
+    import: Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut PyObject) -> c_int>,
+    describe: Option<unsafe extern "C" fn(*mut PyObject, *mut DLTensor) -> c_int>,
+    current_stream: Option<unsafe extern "C" fn(c_int, i32, *mut *mut c_void) -> c_int>,
+}
+
+// SAFETY: tables do not change.
+unsafe impl Sync for Exchange {}
+
+const EXCHANGE: &CStr = c"dlpack_exchange_api";
+
+/// Classes that have a table, and their tables; kept for ever. Read and written under the interpreter's lock.
+static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
+    [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
+
+/// The table of a class that has been met before.
+#[inline]
+pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> {
+    for (known, table) in &KNOWN {
+        let known = known.load(Ordering::Relaxed);
+        if ptr::eq(known, class) {
+            // SAFETY: tables live as long as the process.
+            return unsafe { table.load(Ordering::Relaxed).as_ref() };
+        }
+        if known.is_null() {
+            return None;
+        }
+    }
+    None
+}
+
+/// The table of an object's class, if it has one that can be used.
+fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
+    if let Some(table) = known(object.type_ptr()) {
+        return Ok(Some(table));
+    }
+    let Some(capsule) = object.class().attr_opt(names::EXCHANGE.get())? else { return Ok(None) };
+    // SAFETY: any object may be asked.
+    if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE.as_ptr()) } == 0 {
+        return Ok(None);
+    }
+    // SAFETY: valid by the check above.
+    let mut table: *const Exchange =
+        unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE.as_ptr()) }.cast();
+    // SAFETY: NULL or a table, whose version comes first in every version.
+    while let Some(found) = unsafe { table.as_ref() } {
+        if found.version.major == DLPACK_MAJOR_VERSION {
+            remember(object, found);
+            return Ok(Some(found));
+        }
+        table = found.previous;
+    }
+    Ok(None)
+}
+
+fn remember(object: Obj<'_>, table: &'static Exchange) {
+    if let Some((class, slot)) = KNOWN.iter().find(|(class, _)| class.load(Ordering::Relaxed).is_null()) {
+        slot.store(ptr::from_ref(table).cast_mut(), Ordering::Relaxed);
+        // The class is kept, so that its address cannot become that of another one.
+        class.store(object.class().to_own().into_ptr().cast(), Ordering::Relaxed);
+    }
+}
+
+/// Describes an object whose class has a table as a `DLTensor` in `scratch`; `None` if the table cannot do that.
+#[inline]
+pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> Res<Option<*mut DLTensor>> {
+    let Some(describe) = table.describe else { return Ok(None) };
+    let place: *mut DLTensor = scratch.take(ndarray::HEAD).cast();
+    // SAFETY: the object's class has the table, the place is writable, the lock is held.
+    py::check(unsafe { describe(object.as_ptr(), place) })?;
+    Ok(Some(place))
+}
+
+/// What a call changes in the environment of its thread; put back at its end.
+pub(crate) struct Environment {
+    allocator: Option<DLPackManagedTensorAllocator>,
+    has_allocator: bool,
+    /// Device, and the stream that it had.
+    stream: Option<(i32, i32, *mut c_void)>,
+}
+
+impl Environment {
+    /// Lets native code allocate tensors as the library of an argument does, and work on the library's stream.
+    pub(crate) fn of(table: &Exchange, tensor: &DLTensor) -> Res<Environment> {
+        let mut environment = Environment { allocator: None, has_allocator: false, stream: None };
+        if table.allocate.is_some() {
+            // SAFETY: a function that lives as long as the process; the place is writable.
+            let code = unsafe {
+                TVMFFIEnvSetDLPackManagedTensorAllocator(table.allocate, 0, &mut environment.allocator)
+            };
+            environment.has_allocator = code == 0;
+        }
+        let (kind, number) = (tensor.device.device_type, tensor.device.device_id);
+        if !is_host(kind)
+            && let Some(current_stream) = table.current_stream
+        {
+            let (mut stream, mut before) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: the place is writable, the lock is held.
+            py::check(unsafe { current_stream(kind, number, &mut stream) })?;
+            // SAFETY: the place is writable.
+            if unsafe { TVMFFIEnvSetStream(kind, number, stream, &mut before) } == 0 {
+                environment.stream = Some((kind, number, before));
+            }
+        }
+        Ok(environment)
+    }
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if self.has_allocator {
+            // SAFETY: what was there before.
+            unsafe { TVMFFIEnvSetDLPackManagedTensorAllocator(self.allocator, 0, ptr::null_mut()) };
+        }
+        if let Some((kind, number, stream)) = self.stream {
+            // SAFETY: what was there before.
+            unsafe { TVMFFIEnvSetStream(kind, number, stream, ptr::null_mut()) };
+        }
+    }
+}
+
+fn is_host(device_type: i32) -> bool {
+    matches!(device_type, kDLCPU | kDLCUDAHost | kDLROCMHost)
+}
+
+// ---- Taking arrays ------------------------------------------------------------------------------------------------
+
+/// Makes a tensor of an object that exports its memory by DLPack; `None` if it does not.
+pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
+    if let Some(table) = find(producer)?
+        && let Some(export) = table.export
+    {
+        let mut managed = ptr::null_mut();
+        // SAFETY: the object's class has the table, the place is writable, the lock is held.
+        py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
+        return keep(managed, producer, at).map(Some);
+    }
+    if producer.class().attr_opt(names::DLPACK.get())?.is_none() {
+        return Ok(None);
+    }
+    let capsule = ask(producer)?;
+    take(capsule.obj(), at).map(Some)
+}
+
+/// Makes a tensor of what an object has exported by its table.
+fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
+    // SAFETY: NULL or a valid tensor, handed over.
+    let Some(content) = (unsafe { managed.as_ref() }) else {
+        return py::raise(py::exceptions::system_error(), "the exporter of the array gave none");
+    };
+    let read_only = content.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    let usable = if content.version.major != DLPACK_MAJOR_VERSION {
+        wrong_version(content.version, at)
+    } else if read_only && !at.is_only_read() {
+        ndarray::read_only(at)
+    } else {
+        Ok(())
+    };
+    if let Err(Raised) = usable {
+        // SAFETY: not used any more.
+        unsafe { kept::release_managed(managed) };
+        return Err(Raised);
+    }
+    kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
+}
+
+fn wrong_version<T>(version: DLPackVersion, at: &At<'_>) -> Res<T> {
+    let DLPackVersion { major, minor } = version;
+    at.raise(
+        py::exceptions::type_error(),
+        &format!("DLPack version {major}.{minor} cannot be read: expected {DLPACK_MAJOR_VERSION}.x"),
+    )
+}
+
+/// Asks an object for its capsule, in the newest form that it knows.
+fn ask(producer: Obj<'_>) -> Res<Own> {
+    let method = producer.attr(names::DLPACK.get())?;
+    let stream = stream_for(producer)?;
+    let version =
+        py::tuple(vec![py::int(DLPACK_MAJOR_VERSION.into())?, py::int(DLPACK_MINOR_VERSION.into())?])?;
+    let mut named = vec![(c"max_version", version.obj())];
+    named.extend(stream.as_ref().map(|stream| (c"stream", stream.obj())));
+    match method.obj().call_named(&named) {
+        Err(Raised) if py::error_is(py::exceptions::type_error()) => {
+            // A producer from before DLPack 1.0 does not know the argument.
+            py::clear_error();
+            method.obj().call_named(&named[1..])
+        }
+        result => result,
+    }
+}
+
+/// The stream on which native code will work with an object's memory; `None` where there are no streams.
+fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
+    let Some(method) = producer.attr_opt(names::DLPACK_DEVICE.get())? else { return Ok(None) };
+    let device = method.obj().call(&[])?;
+    let part = |index| match py::tuple_item(device.obj(), index) {
+        Some(part) => as_int(part.obj()),
+        None => py::raise(py::exceptions::type_error(), "expected a pair of ints as `__dlpack_device__()`"),
+    };
+    let (kind, number) = (part(0)? as i32, part(1)? as i32);
+    // SAFETY: may be called at any time.
+    let stream = || unsafe { TVMFFIEnvGetStream(kind, number) }.addr();
+    match kind {
+        // 1 stands for the default stream, 0 is not allowed.
+        kDLCUDA | kDLCUDAManaged => py::int(stream().max(1) as i64).map(Some),
+        kDLROCM => py::int(stream() as i64).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// An int, or what stands for one (members of enumerations do).
+fn as_int(object: Obj<'_>) -> Res<i64> {
+    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    let int = py::new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
+    int.obj().int().or_else(|_| {
+        py::clear_error();
+        py::raise(py::exceptions::value_error(), "expected a device of two small ints")
+    })
+}
+
+/// Makes a tensor of what a capsule holds.
+pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
+    // SAFETY: any object may be asked.
+    let is = |name: &CStr| unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0 };
+    let (kind, versioned) = match (is(VERSIONED.fresh), is(UNVERSIONED.fresh)) {
+        (true, _) => (VERSIONED, true),
+        (_, true) => (UNVERSIONED, false),
+        _ if is(VERSIONED.used) || is(UNVERSIONED.used) => {
+            return at.raise(
+                py::exceptions::value_error(),
+                "the tensor of the DLPack capsule has been taken already; each capsule can be used once",
+            );
+        }
+        _ => {
+            return at.raise(
+                py::exceptions::type_error(),
+                &format!("expected a DLPack capsule from `__dlpack__` but got {}", capsule.class_name()),
+            );
+        }
+    };
+    // SAFETY: valid by the check above.
+    let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind.fresh.as_ptr()) };
+    if tensor.is_null() {
+        return Err(Raised);
+    }
+    if versioned && is_read_only(tensor.cast()) && !at.is_only_read() {
+        return ndarray::read_only(at);
+    }
+    let mut out: TVMFFIObjectHandle = ptr::null_mut();
+    let code = if versioned {
+        // SAFETY: the capsule says what it is; `out` is writable.
+        unsafe { TVMFFITensorFromDLPackVersioned(tensor.cast(), 0, 0, &mut out) }
+    } else {
+        // SAFETY: as above.
+        unsafe { TVMFFITensorFromDLPack(tensor.cast(), 0, 0, &mut out) }
+    };
+    if code != 0 {
+        return Err(error::raise_from_native(code));
+    }
+    // The tensor has passed over; the name tells the capsule so.
+    // SAFETY: a capsule and a name that lives for ever.
+    py::check(unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), kind.used.as_ptr()) })?;
+    // SAFETY: a new reference.
+    match unsafe { ObjectRef::from_owned_or_null(out) }.and_then(|object| Tensor::try_from_object(object).ok())
+    {
+        Some(tensor) => Ok(tensor),
+        None => py::raise(py::exceptions::system_error(), "the runtime gave no tensor"),
+    }
+}
+
+/// Whether an object is a capsule of whatever kind.
+pub(crate) fn is_capsule(object: Obj<'_>) -> bool {
+    // SAFETY: the object is valid.
+    unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) != 0 }
+}
+
+fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {
+    // SAFETY: a tensor of a capsule; the flags exist in all versions that have this form.
+    unsafe { (*tensor).flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 }
+}
+
+// ---- Giving tensors -----------------------------------------------------------------------------------------------
+
+/// Exports a tensor as a capsule.
+pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool) -> Res<Own> {
+    let tensor = tensor::argument(object)?;
+    let handle = tensor.as_object().as_handle();
+    if versioned {
+        let mut out = ptr::null_mut();
+        // SAFETY: a tensor; `out` is writable.
+        let code = unsafe { TVMFFITensorToDLPackVersioned(handle, &mut out) };
+        make_capsule(code, out.cast(), &VERSIONED, drop_versioned)
+    } else {
+        let mut out = ptr::null_mut();
+        // SAFETY: a tensor; `out` is writable.
+        let code = unsafe { TVMFFITensorToDLPack(handle, &mut out) };
+        make_capsule(code, out.cast(), &UNVERSIONED, drop_unversioned)
+    }
+}
+
+fn make_capsule(
+    code: i32,
+    tensor: *mut c_void,
+    kind: &'static Capsule,
+    destructor: unsafe extern "C" fn(*mut PyObject),
+) -> Res<Own> {
+    if code != 0 {
+        return Err(error::raise_from_native(code));
+    }
+    // SAFETY: a pointer that is not NULL and a name that lives for ever; a new reference or an exception.
+    py::new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
+}
+
+/// Releases the tensor of a capsule that nobody took.
+unsafe extern "C" fn drop_versioned(capsule: *mut PyObject) {
+    if let Some(tensor) = untaken(capsule, &VERSIONED) {
+        // SAFETY: a valid tensor that the capsule owns.
+        unsafe { kept::release_managed(tensor.cast()) };
+    }
+}
+
+/// As [`drop_versioned`].
+unsafe extern "C" fn drop_unversioned(capsule: *mut PyObject) {
+    if let Some(tensor) = untaken(capsule, &UNVERSIONED) {
+        let tensor: *mut DLManagedTensor = tensor.cast();
+        // SAFETY: a valid tensor that the capsule owns.
+        if let Some(deleter) = unsafe { (*tensor).deleter } {
+            // SAFETY: its own deleter, called once.
+            unsafe { deleter(tensor) };
+        }
+    }
+}
+
+fn untaken(capsule: *mut PyObject, kind: &Capsule) -> Option<*mut c_void> {
+    // SAFETY: any object may be asked.
+    if unsafe { ffi::PyCapsule_IsValid(capsule, kind.fresh.as_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: valid by the check above.
+    let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule, kind.fresh.as_ptr()) };
+    (!tensor.is_null()).then_some(tensor)
+}
+
+/// The table of `Tensor`, in its capsule.
+pub(crate) fn own_exchange() -> Res<Own> {
+    static OWN: Exchange = Exchange {
+        version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
+        previous: ptr::null(),
+        allocate: Some(allocate),
+        export: Some(export_own),
+        import: Some(import_own),
+        describe: Some(describe_own),
+        current_stream: Some(current_stream),
+    };
+    let table: *const Exchange = &raw const OWN;
+    // SAFETY: a static and a name that lives for ever; a new reference or an exception.
+    py::new_ref!(ffi::PyCapsule_New(table.cast_mut().cast(), EXCHANGE.as_ptr(), None))
+}
+
+/// Runs the body of a function of the table: 0 for success, -1 with an exception set.
+fn guarded(body: impl FnOnce() -> Res<()>) -> c_int {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    match result {
+        Ok(Ok(())) => 0,
+        Ok(Err(Raised)) => -1,
+        Err(payload) => {
+            error::raise_panic(&*payload);
+            -1
+        }
+    }
+}
+
+/// # Safety
+/// `object` must be a `Tensor`, `out` writable, and the lock held; so it is for the functions below.
+unsafe extern "C" fn export_own(object: *mut PyObject, out: *mut *mut DLManagedTensorVersioned) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller passes a valid object and holds the lock.
+        let tensor = tensor::argument(unsafe { Obj::from_ptr(object) })?;
+        // SAFETY: a tensor, and the caller passes a writable place.
+        match unsafe { TVMFFITensorToDLPackVersioned(tensor.as_object().as_handle(), out) } {
+            0 => Ok(()),
+            code => Err(error::raise_from_native(code)),
+        }
+    })
+}
+
+unsafe extern "C" fn import_own(managed: *mut DLManagedTensorVersioned, out: *mut *mut PyObject) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller hands a valid tensor over.
+        let tensor = unsafe { Tensor::from_dlpack(managed) }.map_err(|error| {
+            // SAFETY: not taken over, but handed over.
+            unsafe { kept::release_managed(managed) };
+            error::raise(error)
+        })?;
+        let object = crate::lift::lift_object(tensor.into_object())?;
+        // SAFETY: the caller passes a writable place.
+        unsafe { out.write(object.into_ptr()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn describe_own(object: *mut PyObject, out: *mut DLTensor) -> c_int {
+    guarded(|| {
+        // SAFETY: the caller passes a valid object and holds the lock.
+        let tensor = tensor::argument(unsafe { Obj::from_ptr(object) })?;
+        // SAFETY: the caller passes a writable place; the object keeps what is described.
+        unsafe { out.write(*tensor.view().as_dl()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_void) -> c_int {
+    // SAFETY: may be called at any time.
+    let stream = unsafe { TVMFFIEnvGetStream(kind, number) };
+    // SAFETY: the caller passes a writable place.
+    unsafe { out.write(stream) };
+    0
+}
+
+unsafe extern "C" fn allocate(
+    prototype: *mut DLTensor,
+    out: *mut *mut DLManagedTensorVersioned,
+    context: *mut c_void,
+    set_error: Option<anyfn::abi::DLPackSetError>,
+) -> c_int {
+    // SAFETY: the caller passes a valid prototype.
+    let prototype = unsafe { &*prototype };
+    // SAFETY: as above.
+    let view = unsafe { anyfn::TensorView::from_dl(prototype) };
+    let made = if view.device() == anyfn::Device::CPU {
+        anyfn::Tensor::zeros(view.dtype(), view.shape()).and_then(|tensor| tensor.to_dlpack())
+    } else {
+        Err(anyfn::Error::new(
+            "RuntimeError",
+            &format!("there is no allocator of tensors on {}", view.device()),
+        ))
+    };
+    match made {
+        Ok(tensor) => {
+            // SAFETY: the caller passes a writable place.
+            unsafe { out.write(tensor) };
+            0
+        }
+        Err(error) => {
+            let text = |text: &str| std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
+            let (kind, message) = (text(error.kind()), text(error.message()));
+            if let Some(set_error) = set_error {
+                // SAFETY: C strings, and the context that belongs to the function.
+                unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
+            }
+            -1
+        }
+    }
+}
