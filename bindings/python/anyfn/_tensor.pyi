@@ -6,7 +6,7 @@ from ._container import Shape
 from ._core import Object
 from ._values import device as _device
 from ._values import dtype as _dtype
-from .typing import SupportsDLPack
+from .typing import TensorLike
 
 class Tensor(Object):
     @property
@@ -40,4 +40,4 @@ class Tensor(Object):
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
-def from_dlpack(array: SupportsDLPack) -> Tensor: ...
+def from_dlpack(array: TensorLike) -> Tensor: ...

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Optional, Protocol, TypeVar, Union
 from . import ErrorObject, Shape, device, dtype
 
 if TYPE_CHECKING:
+    import array
+
+    import numpy as np
     from typing_extensions import ParamSpec
 
     from . import PackedFunc
@@ -69,17 +72,17 @@ class FloatOfNumPy(Protocol):
 FloatLike = Union[float, IntLike, FloatOfNumPy]
 """A float or an int, of Python or of NumPy."""
 
-BytesLike = bytes
+BytesLike = Union[bytes, bytearray, memoryview]
 """Bytes."""
 
-TensorLike = SupportsDLPack
-"""A Tensor or an array of another library, whose memory the function gets."""
+TensorLike = Union[SupportsDLPack, memoryview, "array.array[Any]", "ctypes.Array[Any]"]
+"""A Tensor, an array of another library or a buffer with elements, whose memory the function gets."""
 
 ShapeLike = Union[Shape, Sequence[int]]
 """A Shape, or a list or tuple of ints."""
 
-DTypeLike = Union[dtype, str]
-"""A dtype or its name."""
+DTypeLike = Union[dtype, str, "np.dtype[Any]", "type[np.generic]"]
+"""A dtype, of anyfn or of NumPy, or its name."""
 
 DeviceLike = device
 """A device."""

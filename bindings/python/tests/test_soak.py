@@ -206,7 +206,6 @@ def test_the_ledger_sees_each_kind():
         "ffi.Map": lambda: anyfn.convert({1: 2}),
         "ffi.Function": lambda: anyfn.convert(own_function),
         "ffi.Tensor": lambda: anyfn.from_dlpack(array),
-        "DLTensor*": lambda: anyfn.from_dlpack(array),
         "ffi.OpaquePyObject": lambda: anyfn.convert([Opaque()]),
         "ffi.Error": lambda: anyfn.convert([ValueError("held")]),
         "testing.Point": lambda: anyfn.testing.make_point(1.0, 2.0),

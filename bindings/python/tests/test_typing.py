@@ -126,6 +126,7 @@ STRICTER = [
     ("(Sequence|ShapeLike).*", r"range.*|.*deque.*|'x'|'int8'|b'x'|bytearray.*|memoryview.*|array.array.*|shape",
      "of the sequences, only lists, tuples and containers are converted; Sequence is what these have in common"),
     ("Mapping.*", r".*MappingProxyType.*", "of the mappings, only dicts and containers are converted"),
+    ("TensorLike", r"memoryview.*", "a memoryview of plain bytes is passed as bytes"),
     ("TensorLike", r"np.array\(0\)", "the element type is not part of the type"),
 ]
 # What mypy refuses and a call accepts.
