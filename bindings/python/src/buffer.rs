@@ -3,6 +3,7 @@
 //! A plain sequence of bytes becomes bytes; everything else is shown as a tensor. The buffer stays exported as long as
 //! native code may use it, so the object cannot move its memory meanwhile.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
@@ -50,16 +51,23 @@ impl Export {
     }
 
     /// Extents and strides in bytes.
-    fn extents(&self) -> (&[isize], &[isize]) {
+    fn extents(&self) -> (&[isize], Cow<'_, [isize]>) {
         let ndim = self.ndim();
-        if ndim == 0 || self.0.shape.is_null() || self.0.strides.is_null() {
-            return (&[], &[]);
+        if ndim == 0 || self.0.shape.is_null() {
+            return (&[], Cow::Borrowed(&[]));
         }
         // SAFETY: asked for, so there are `ndim` of them.
         let shape = unsafe { std::slice::from_raw_parts(self.0.shape, ndim) };
-        // SAFETY: as above.
-        let strides = unsafe { std::slice::from_raw_parts(self.0.strides, ndim) };
-        (shape, strides)
+        if self.0.strides.is_null() {
+            // Objects of ctypes leave them out: then the elements are compact.
+            let mut strides = vec![self.0.itemsize; ndim];
+            for i in (1..ndim).rev() {
+                strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
+            }
+            return (shape, Cow::Owned(strides));
+        }
+        // SAFETY: there are as many strides.
+        (shape, Cow::Borrowed(unsafe { std::slice::from_raw_parts(self.0.strides, ndim) }))
     }
 
     /// The content of a contiguous sequence of bytes; `None` for everything else.

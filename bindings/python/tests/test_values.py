@@ -1,5 +1,6 @@
 """Values in both directions: as argument and result, and as argument and result of a callback."""
 
+import array
 import collections
 import ctypes
 import dataclasses
@@ -10,12 +11,14 @@ import fractions
 import functools
 import gc
 import math
+import os
 import pathlib
 import pickle
 import re
 import threading
 import types
 import weakref
+from pathlib import Path
 
 import anyfn
 import anyfn.testing
@@ -604,3 +607,39 @@ def test_modules_are_loaded_by_any_kind_of_path(tmp_path):
     for given in (path, str(path), bytes(path)):
         with pytest.raises(RuntimeError, match="text.so"):
             anyfn.load_module(given)
+
+
+class IntColor(enum.IntEnum):
+    RED = 1
+
+
+class WordColor(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+DOCUMENT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / "docs/python-values.md"
+ROWS = re.findall(r"^\| `(.+?)`(?: \(.*\))? \| `(.+?)` \| `(.+?)` \|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_document_has_rows():
+    lines = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert len(ROWS) == len(lines) > 25
+
+
+@pytest.mark.parametrize(("text", "native", "back"), ROWS)
+def test_the_document_is_true(text, native, back):
+    names = {
+        "anyfn": anyfn, "np": np, "ctypes": ctypes, "array": array, "collections": collections, "decimal": decimal,
+        "pathlib": pathlib, "IntColor": IntColor, "Color": WordColor, "Bits": Bits, "Point": Point,
+        "Pair": collections.namedtuple("Pair", "a b"),
+    }  # fmt: skip
+    value = eval(text.replace("\\|", "|"), names)
+    assert anyfn.testing.type_key(value) == native
+    shown = repr(anyfn.convert(value))
+    assert shown.startswith(back[:-1]) if back.startswith("<anyfn.PackedFunc") else shown == back
