@@ -61,7 +61,12 @@ class Module(_core.BuiltinObject):
         return self.get_function(_ENTRY if name == "entry_func" else name)
 
     def __dir__(self):
-        return sorted({*super().__dir__(), *filter(str.isidentifier, self.list_functions())})
+        try:
+            functions = self.list_functions()
+        except RuntimeError:
+            # A module of a C++ class of another library.
+            functions = []
+        return sorted({*super().__dir__(), *filter(str.isidentifier, functions)})
 
     def __call__(self, *args, **kwargs):
         return self.get_function(_ENTRY)(*args, **kwargs)

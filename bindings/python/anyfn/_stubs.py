@@ -94,7 +94,10 @@ def is_name(text: str) -> bool:
 def python_name(text: str, taken: Iterable[str]) -> str:
     """The text as a name of Python that is not taken: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
     name = re.sub(r"\W", "_", text) or "_"
-    if name[0].isdigit():
+    if not ("_" + name).isidentifier():
+        # Digits and letters of a kind that names cannot have.
+        name = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    if not name.isidentifier():
         name = "_" + name
     if keyword.iskeyword(name):
         name += "_"
@@ -304,20 +307,24 @@ def stub(space: Namespace, title: str) -> str:
 
 def _docstring(text: str, indent: str = "    ") -> str:
     """A text as a docstring."""
-    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    text = text.replace("\\", "\\\\")
+    if '"""' in text or text.endswith('"'):
+        text = text.replace('"', '\\"')
     text = "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    if text.endswith('"'):
-        text = text[:-1] + '\\"'
     lines = [indent + line.rstrip() if line.strip() else "" for line in text.split("\n")]
     end = f"\n{indent}" if len(lines) > 1 else ""
     return f'{indent}"""{lines[0][len(indent):]}' + "".join("\n" + line for line in lines[1:]) + f'{end}"""'
+
+
+def _title(path: str) -> str:
+    return f"Global functions: {path}." if path else "Global functions without a prefix."
 
 
 def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
     """The module that a stub of the registry describes: it looks the functions up when it is imported."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
-    lines = [HEADER, f'"""Global functions: {path or "without a prefix"}."""\n']
+    lines = [HEADER, _docstring(_title(path), "") + "\n"]
     lines += _loads_of(libraries)
     lines += [f"from . import {name}" for name in spaces.values()]
     start = f"{path}." if path else ""
@@ -353,7 +360,7 @@ def registry_files(
     def add(space: Namespace, path: str, file: str) -> None:
         if space.spaces:
             file = os.path.join(file, "__init__")
-        files[file + ".pyi"] = stub(space, f"Global functions: {path or 'without a prefix'}.")
+        files[file + ".pyi"] = stub(space, _title(path))
         if runtime:
             start = os.path.dirname(file)
             loads = [os.path.relpath(library, start) for library in libraries]

@@ -160,6 +160,27 @@ def test_docs_are_what_the_functions_tell():
         assert told["not_" if name == "not" else name].endswith(doc)
 
 
+def test_strange_names_and_texts(register, tmp_path):
+    """Whatever functions are called and tell, what is written is Python."""
+    strange = [
+        '"""', "\\", "a\nb", "x\u00b2", "\u00b2", "1", "", " ", "\u4e2d\u6587",
+        "None", "print", "def", "a\0b", "\U0001f600",
+    ]  # fmt: skip
+    for name in strange:
+        register(f"strange.{name}.{name}")
+        register(f"strange.{name}", lambda x=name: x)
+    files = _stubs.registry_files("strange.", [], str(tmp_path), True)
+    for path, text in files.items():
+        tree = ast.parse(text)
+        if path.endswith("strange/__init__.pyi"):
+            functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+            assert len(set(functions)) == len(strange) and "\u4e2d\u6587" in functions and "def_" in functions
+    for name in strange:
+        text = signature([name, {"type": name}], name, arg_names=[name, "x"], arg_defaults={"x": name}, doc=name)
+        ast.parse(f"def f{head(text)}: ...")
+        ast.parse(_stubs._docstring(name, ""))
+
+
 @pytest.mark.parametrize("runtime", [False, True])
 def test_files_of_nested_names(stubs, register, tmp_path, runtime, monkeypatch):
     for name in ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain"):
