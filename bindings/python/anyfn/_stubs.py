@@ -13,6 +13,8 @@ from typing import Any, Optional
 
 from . import Module, Object, PackedFunc, _core, get_global_func, list_global_func_names
 
+# What stubs import: modules of these names would hide it.
+_MODULES = ("anyfn", "builtins", "collections", "typing")
 HEADER = '# Written by "anyfn stubs": run it again instead of editing.\n'
 
 # Types of arguments and of results. A name with a dot has to be imported; others are built in.
@@ -370,12 +372,12 @@ def registry_files(
             add(below, f"{path}.{name}" if path else name, os.path.join(os.path.dirname(file), inner[name]))
 
     root = of_registry(prefix)
-    for name, file in python_names(root.spaces).items():
+    for name, file in python_names(root.spaces, _MODULES).items():
         add(root.spaces[name], name, os.path.join(folder, file))
     if root.functions:
         plain = Namespace()
         plain.functions = root.functions
-        add(plain, "", os.path.join(folder, python_name("globals", python_names(root.spaces).values())))
+        add(plain, "", os.path.join(folder, python_name("globals", python_names(root.spaces, _MODULES).values())))
     return files
 
 

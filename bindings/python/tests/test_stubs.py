@@ -183,9 +183,12 @@ def test_strange_names_and_texts(register, tmp_path):
 
 @pytest.mark.parametrize("runtime", [False, True])
 def test_files_of_nested_names(stubs, register, tmp_path, runtime, monkeypatch):
-    for name in ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain"):
+    for name in ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain", "anyfn.nest"):
         register(name, lambda name=name: name)
     more = ["--runtime"] if runtime else []
+    code, out, err = stubs("registry", "--prefix", "anyfn.nest", "-o", tmp_path / "hidden")
+    assert code == 0 and out == f"{tmp_path / 'hidden' / 'anyfn_.pyi'}\n"
+    shutil.rmtree(tmp_path / "hidden")
     code, out, err = stubs("registry", "--prefix", "nest", "-o", tmp_path, *more)
     assert code == 0 and not err
     expected = {"nest/__init__", "nest/deep_/__init__", "nest/deep_/er", "globals"}

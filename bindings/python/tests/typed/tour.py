@@ -241,7 +241,7 @@ def shares(x: anyfn.typing.SupportsDLPack) -> Tensor:
 
 
 @anyfn.typing.packed
-def described(x: int) -> str:
+def told(x: int) -> str:
     return str(x)
 
 
