@@ -167,8 +167,10 @@ def test_calls_agree_with_their_stubs(errors):
 
 def test_the_tour_runs(monkeypatch):
     monkeypatch.setenv("ANYFN_TESTING_LIB", LIBRARY)
-    runpy.run_path(str(TYPED / "tour.py"))
-    anyfn._core.register_class(anyfn._core.type_index("testing.Point"), anyfn.Object)
+    try:
+        runpy.run_path(str(TYPED / "tour.py"))
+    finally:
+        anyfn._core.register_class(anyfn._core.type_index("testing.Point"), anyfn.Object)
 
 
 def test_the_tour_is_complete():
