@@ -410,99 +410,140 @@ def test_memory_of_objects(Point, Fast, flat_memory):
     flat_memory(body, 20_000)
 
 
-REFLECTED = anyfn.get_global_func("testing.make_reflected")
+
+# Makes `testing.Counter` tell of a field, as the types of C++ libraries do, and of one that cannot be set.
+FIELDS = """
+import ctypes
+import anyfn, anyfn._core as core, anyfn.testing
+import pytest
+
+class Text(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
+    def __init__(self, text):
+        super().__init__(text, len(text))
+
+class Value(ctypes.Structure):
+    _fields_ = [("type_index", ctypes.c_int32), ("small", ctypes.c_uint32), ("bits", ctypes.c_int64)]
+
+Function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(Value))
+
+class Field(ctypes.Structure):
+    _fields_ = [
+        ("name", Text), ("doc", Text), ("metadata", Text), ("flags", ctypes.c_int64), ("size", ctypes.c_int64),
+        ("alignment", ctypes.c_int64), ("offset", ctypes.c_int64), ("getter", Function), ("setter", ctypes.c_void_p),
+        ("default", Value), ("static_type", ctypes.c_int32),
+    ]
+
+@Function
+def getter(field, result):
+    result[0] = Value(1, 0, field[0])
+    return 0
+
+@Function
+def setter(field, value):
+    if value[0].type_index != 1:
+        library.TVMFFIErrorSetRaisedFromCStr(b"TypeError", b"expected an int")
+        return -1
+    field[0] = value[0].bits
+    return 0
+
+def check_setter(address, value):
+    ctypes.c_int64.from_address(address.value).value = value
+
+library = ctypes.CDLL(core.LIBRARY)
+index = core.type_index("testing.Counter")
+by_function = anyfn.convert(check_setter)
+address = ctypes.cast(setter, ctypes.c_void_p).value
+for name, flags, setter_address in [
+    (b"value", 1, address), (b"fixed", 0, None), (b"by_function", 1 | 1 << 11, core.address(by_function)),
+]:
+    # The number lies right behind the header.
+    field = Field(Text(name), Text(b"A number."), Text(b""), flags, 8, 8, 24, getter, setter_address, Value(), -1)
+    assert library.TVMFFITypeRegisterField(index, ctypes.byref(field)) == 0
+make = anyfn.get_global_func("testing.make_counter")
+echo = anyfn.get_global_func("testing.echo")
+"""
 
 
-@pytest.fixture
-def reflected():
-    """An object whose type tells of its fields; without a class of its own afterwards."""
-    box = REFLECTED(7, "a text that is long enough")
-    yield box
-    core.register_class(core.type_index("testing.Reflected"), anyfn.Object)
-
-
-def test_fields_without_a_class(reflected):
-    assert type(reflected).__name__ == "Reflected" and isinstance(reflected, anyfn.Object)
-    assert (reflected.number, reflected.text) == (7, "a text that is long enough")
-    assert {"number", "text", "type_key"} <= set(dir(reflected))
-    assert type(reflected).number.__doc__ == "A number."
-    reflected.number = 2**40
-    assert reflected.number == 2**40 and ECHO(reflected).number == 2**40
-    assert type(ECHO(reflected)) is type(reflected)
-    for value in ("text", None, 2.5, [1]):
-        with pytest.raises(TypeError):
-            reflected.number = value
+def test_fields_without_a_class(run_python):
+    run_python(
+        FIELDS
+        + """
+counter = make(7)
+assert type(counter).__name__ == "Counter" and isinstance(counter, anyfn.Object)
+assert counter.value == counter.fixed == counter.by_function == 7
+assert {"value", "fixed", "type_key"} <= set(dir(counter)) and type(counter).value.__doc__ == "A number."
+counter.value = 2**40
+assert counter.value == anyfn.testing.counter_value(counter) == echo(counter).value == 2**40
+assert type(echo(counter)) is type(counter)
+counter.by_function = 5
+assert counter.value == 5
+for value in ("text", None, 2.5, [1]):
+    with pytest.raises(TypeError, match="int"):
+        counter.value = value
+for refused in ("counter.fixed = 1", "del counter.value", "counter.other = 1"):
     with pytest.raises(AttributeError):
-        reflected.text = "fields that are not writable stay"
-    with pytest.raises(AttributeError):
-        del reflected.number
-    with pytest.raises(AttributeError):
-        reflected.other = 1
-    assert reflected.number == 2**40
+        exec(refused)
+assert counter.value == 5
+before = anyfn.testing.live_objects()
+for i in range(10_000):
+    counter.value = counter.by_function = i
+    assert counter.value == i
+assert anyfn.testing.live_objects() == before and core.use_count(counter) == 1
+"""
+    )
 
 
-def test_fields_of_a_registered_class(reflected):
-    @anyfn.register_object("testing.Reflected", constructor=REFLECTED)
-    class Box(anyfn.Object):
-        __slots__ = ()
+def test_fields_of_a_registered_class(run_python):
+    run_python(
+        FIELDS
+        + """
+old = make(7)
 
-        @property
-        def text(self):
-            return "the class's own"
+@anyfn.register_object("testing.Counter", constructor=make)
+class Box(anyfn.Object):
+    __slots__ = ()
 
-    box = Box(1, "x")
-    box.number += 4
-    assert (box.number, box.text) == (5, "the class's own")
-    assert type(ECHO(reflected)) is Box and ECHO(reflected).number == 7
-    with pytest.raises(ValueError, match="not initialised"):
-        Box.__new__(Box).number
-    with pytest.raises(ValueError, match="not initialised"):
-        Box.__new__(Box).number = 1
+    @property
+    def fixed(self):
+        return "the class's own"
 
-    # A class that stands for two types has no field of the one on objects of the other.
-    anyfn.register_object("testing.Point")(Box)
-    point = MAKE(1.0, 2.0)
-    assert type(point) is Box
-    with pytest.raises(AttributeError, match="testing.Point"):
-        point.number
-    with pytest.raises(AttributeError, match="testing.Point"):
-        point.number = 3
+box = Box(1)
+box.value += 4
+assert (box.value, box.fixed) == (5, "the class's own")
+assert type(echo(old)) is Box and echo(old).value == 7
+empty = Box.__new__(Box)
+with pytest.raises(ValueError, match="not initialised"):
+    empty.value
+with pytest.raises(ValueError, match="not initialised"):
+    empty.value = 1
 
-
-def test_memory_of_fields(reflected, flat_memory):
-    def body(count):
-        for i in range(count):
-            reflected.number = i
-            assert reflected.number == i and len(reflected.text) == 26
-
-    flat_memory(body, 50_000)
-    assert core.use_count(reflected) == 1
+# A class that stands for two types has no field of the one on objects of the other.
+anyfn.register_object("testing.Point")(Box)
+point = anyfn.testing.make_point(1.0, 2.0)
+assert type(point) is Box
+with pytest.raises(AttributeError, match="testing.Point"):
+    point.value
+with pytest.raises(AttributeError, match="testing.Point"):
+    point.value = 3
+"""
+    )
 
 
 def test_a_constructor_that_the_type_names(run_python):
-    run_python("""
-import anyfn, anyfn._core as core, anyfn.testing
-# The runtime's own constructor from fields is of this kind; here a type names its own.
-import ctypes
-anyfn.testing.make_reflected(1, "x")
-index = core.type_index("testing.Reflected")
+    run_python(
+        FIELDS
+        + """
 assert core.type_attribute("__ffi_init__", index) is None
 assert core.type_attribute("no such attribute", index) is None and core.type_attribute("x", -5) is None
-
-class Value(ctypes.Structure):
-    _fields_ = [("type_index", ctypes.c_int32), ("small", ctypes.c_uint32), ("bits", ctypes.c_uint64)]
-class Text(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_char_p), ("size", ctypes.c_size_t)]
-library = ctypes.CDLL(core.LIBRARY)
-make = anyfn.get_global_func("testing.make_reflected")
 view = Value(make.type_index, 0, core.address(make))
-name = b"__ffi_init__"
-assert library.TVMFFITypeRegisterAttr(index, ctypes.byref(Text(name, len(name))), ctypes.byref(view)) == 0
+assert library.TVMFFITypeRegisterAttr(index, ctypes.byref(Text(b"__ffi_init__")), ctypes.byref(view)) == 0
 
-@anyfn.register_object("testing.Reflected")
-class Box(anyfn.Object):
+@anyfn.register_object("testing.Counter")
+class Counter(anyfn.Object):
     pass
 
-box = Box(5, "a text")
-assert (box.number, box.text) == (5, "a text") and type(box) is Box
-""")
+counter = Counter(5)
+assert counter.value == 5 and type(counter) is Counter
+"""
+    )
