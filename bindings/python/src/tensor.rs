@@ -176,7 +176,12 @@ pub(crate) fn end_borrow(object: Obj<'_>) -> bool {
 unsafe fn empty(tensor: *mut DLTensor) {
     // SAFETY: the caller guarantees it.
     let tensor = unsafe { &mut *tensor };
+    // No element at all: a tensor without dimensions would still have one.
+    static NONE: [i64; 1] = [0];
+    static STEP: [i64; 1] = [1];
     tensor.data = ptr::null_mut();
-    tensor.ndim = 0;
+    tensor.ndim = 1;
+    tensor.shape = NONE.as_ptr().cast_mut();
+    tensor.strides = STEP.as_ptr().cast_mut();
     tensor.byte_offset = 0;
 }

@@ -113,6 +113,44 @@ def again(*args):
     return t.apply(again)
 
 
+class Value(ctypes.Structure):
+    """A value of the ABI."""
+
+    _fields_ = [("type_index", ctypes.c_int32), ("len", ctypes.c_uint32), ("value", ctypes.c_void_p)]
+
+
+class View(ctypes.Structure):
+    """A ``DLTensor``."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+def lend(callback):
+    """Calls back as C code does: with a tensor that is there for the call only."""
+    library = ctypes.CDLL(_core.LIBRARY)
+    shape = (ctypes.c_int64 * 1)(3)
+    view = View(F32.ctypes.data, (1, 0), 1, 2, 32, 1, shape, None, 0)
+    argument, result = Value(7, 0, ctypes.addressof(view)), Value()
+    function = anyfn.convert(callback)
+    handle = ctypes.c_void_p(_core.address(function))
+    if library.TVMFFIFunctionCall(handle, ctypes.byref(argument), 1, ctypes.byref(result)) == 0:
+        return
+    error = ctypes.c_void_p()
+    library.TVMFFIErrorMoveFromRaised(ctypes.byref(error))
+    # Behind the header of 24 bytes: address and size of the kind, then of the message.
+    texts = (ctypes.c_uint64 * 4).from_address(error.value + 24)
+    kind, message = (ctypes.string_at(texts[i], texts[i + 1]).decode() for i in (0, 2))
+    library.TVMFFIObjectDecRef(error)
+    raise {"RuntimeError": RuntimeError}[kind](message)
+
+
+kept = []
+
+
 def with_file(name, content):
     def load(tmp):
         path = os.path.join(tmp, name)
@@ -238,6 +276,8 @@ CALLS = [
     ("callback_returns_big_endian", lambda: t.apply(returns(np.zeros(1, ">f8"))), TypeError, r"result of function.*>f8"),
     ("callback_returns_wrong_type", lambda: t.apply_on_threads(returns("x"), 2), TypeError, r"[Ee]xpected `int` but got `str`"),
     ("callback_not_callable", lambda: t.apply(1), TypeError, r"Function.*int"),
+    ("callback_keeps_lent_tensor", lambda: lend(kept.append), RuntimeError, r"kept its argument #0.*copy"),
+    ("callback_returns_lent_tensor", lambda: lend(lambda x: x), RuntimeError, r"returned its argument #0"),
     ("callback_recurses", lambda: t.apply(again), RecursionError, r"recursion"),
     ("callback_dies_in_native_error", lambda: t.apply(t.raise_error, "KeyError", "deep"), KeyError, r"deep"),
     ("kept_none", lambda: (t.drop_kept(), t.call_kept()), RuntimeError, r""),
@@ -477,6 +517,15 @@ import atexit
 atexit.register(print, "ended")
 """)
     assert out == "ended\nRuntimeError: cannot call a Python function: the interpreter has ended\n"
+
+
+def test_a_lent_tensor_is_empty_afterwards():
+    seen = []
+    with pytest.raises(RuntimeError, match="kept"):
+        lend(lambda x: seen.append((x, x.shape, x.numpy().tolist())))
+    tensor, shape, content = seen[0]
+    assert shape == (3,) and content == [1, 1, 1]
+    assert tensor.shape == (0,) and tensor.strides == (1,) and tensor.numpy().tolist() == []
 
 
 def test_copies_of_errors():
