@@ -1,5 +1,7 @@
 """NumPy arrays and tensors: memory is shared, not copied."""
 
+import array as array_module
+import ctypes
 import gc
 import sys
 import weakref
@@ -333,3 +335,88 @@ def test_memory_of_arrays(flat_memory):
     flat_memory(body, 30_000)
     gc.collect()
     assert sys.getrefcount(array) == references
+
+
+BUFFERS = {
+    "array": lambda: array_module.array("f", [0, 1, 2, 3]),
+    "memoryview": lambda: memoryview(bytearray(np.arange(4, dtype=np.float32).tobytes())).cast("f"),
+    "ctypes": lambda: (ctypes.c_float * 4)(0, 1, 2, 3),
+    "strided": lambda: memoryview(np.arange(8, dtype=np.float32))[::2],
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_buffers_are_tensors(kind):
+    buffer = BUFFERS[kind]()
+    before = sys.getrefcount(buffer)
+    assert shape_of(buffer) == (4,)
+    assert anyfn.testing.echo(buffer) is buffer
+    if kind != "strided":
+        assert anyfn.testing.tensor_sum(buffer) == 6.0
+        anyfn.testing.saxpy(1.0, np.ones(4, np.float32), buffer)
+        assert list(buffer) == [1.0, 2.0, 3.0, 4.0]
+    tensor = anyfn.from_dlpack(buffer)
+    assert tensor.numpy().tolist() == list(buffer)
+    tensor.numpy()[0] = 9
+    assert buffer[0] == 9.0
+    del tensor
+    gc.collect()
+    assert sys.getrefcount(buffer) == before
+
+
+def test_buffers_stay_exported_during_the_call_and_no_longer():
+    buffer = array_module.array("d", [1, 2])
+
+    def callback(x):
+        with pytest.raises(BufferError):
+            buffer.append(3)
+        return 5
+
+    assert anyfn.testing.apply(callback, buffer) == 5
+    buffer.append(3)
+    tensor = anyfn.from_dlpack(buffer)
+    with pytest.raises(BufferError):
+        buffer.append(4)
+    del tensor
+    buffer.append(4)
+    with pytest.raises(TypeError):
+        anyfn.testing.tensor_sum(buffer)
+    buffer.append(5)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "kind", "text"),
+    [
+        (array_module.array("u", "ab"), TypeError, "format '[uw]': it has no counterpart"),
+        (memoryview(np.zeros(3, ">f4")), TypeError, "format '>f': its bytes are in the other order"),
+        (memoryview(np.zeros(3, [("a", "i4")])), TypeError, "no counterpart"),
+        (memoryview(bytes(8)).cast("i"), ValueError, "read-only"),
+        (memoryview(np.zeros(3, [("a", "i4"), ("b", "i1")])["a"]), ValueError, "stride of 5 bytes"),
+    ],
+)  # fmt: skip
+def test_refused_buffers(buffer, kind, text):
+    for use in (anyfn.get_global_func("testing.nop"), anyfn.from_dlpack, lambda x: anyfn.testing.echo([x])):
+        with pytest.raises(kind, match=text):
+            use(buffer)
+
+
+def test_read_only_buffers_where_the_function_only_reads():
+    assert anyfn.testing.tensor_sum(memoryview(np.arange(4, dtype=np.float32).tobytes()).cast("f")) == 6.0
+    assert shape_of(np.frombuffer(b"12345678", np.uint8)) == (8,)
+
+
+def test_memory_of_buffers(flat_memory):
+    buffer = array_module.array("f", [1, 2])
+    data, text = bytearray(b"0123456789"), b"x" * 100
+    nop, echo = anyfn.get_global_func("testing.nop"), anyfn.get_global_func("testing.echo")
+
+    def body(count):
+        for _ in range(count):
+            nop(buffer, data, text, [buffer, data, text], 2**100)
+            echo(buffer), echo(data), echo(text), echo(2**70)
+
+    references = sys.getrefcount(buffer)
+    flat_memory(body, 30_000)
+    gc.collect()
+    assert sys.getrefcount(buffer) == references
+    buffer.append(1)
