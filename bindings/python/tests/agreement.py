@@ -39,12 +39,13 @@ def function(*args: object) -> int:
 """
 
 VALUES = [
-    "None", "False", "0", "0.25", "'x'", "'int8'", "b'x'", "bytearray(b'x')", "memoryview(b'x')", "[]", "()", "[0]",
-    "(0,)", "['x']", "[0.5]", "[None]", "ints", "some", "listed", "range(2)", "{0}", "collections.deque([0])", "{}",
-    "{'a': 0}", "{0: 0}", "{'a': 'x'}", "pairs", "mapping", "changing", "types.MappingProxyType(pairs)",
-    "np.int64(0)", "np.float32(0)", "np.float64(0)", "zeros", "np.array(0)", "tensor", "array.array('f', [0])",
-    "anyfn.dtype('int8')", "np.dtype('int8')", "anyfn.cpu()", "shape", "function", "testing.nop", "int",
-    "ctypes.c_void_p(0)", "ValueError('x')", "module", "point", "counter", "decimal.Decimal(0)", "object()",
+    "None", "False", "0", "0.25", "'x'", "'int8'", "'cpu'", "b'x'", "bytearray(b'x')", "memoryview(b'x')", "[]", "()",
+    "[0]", "(0,)", "['x']", "[0.5]", "[None]", "ints", "some", "listed", "range(2)", "{0}", "collections.deque([0])",
+    "{}", "{'a': 0}", "{0: 0}", "{'a': 'x'}", "pairs", "mapping", "changing", "types.MappingProxyType(pairs)",
+    "np.int64(0)", "np.float32(0)", "np.float64(0)", "np.bool_(False)", "zeros", "np.array(0)", "tensor",
+    "array.array('f', [0])", "anyfn.dtype('int8')", "np.dtype('int8')", "anyfn.cpu()", "shape", "function",
+    "testing.nop", "int", "ctypes.c_void_p(0)", "ValueError('x')", "module", "point", "counter", "decimal.Decimal(0)",
+    "object()",
 ]  # fmt: skip
 
 # A value for each type of an argument that is not the one in question.

@@ -183,7 +183,8 @@ def test_strange_names_and_texts(register, tmp_path):
 
 @pytest.mark.parametrize("runtime", [False, True])
 def test_files_of_nested_names(stubs, register, tmp_path, runtime, monkeypatch):
-    for name in ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain", "anyfn.nest"):
+    plain = ("nest.f", "nest.deep.er.g", "nest.deep", "nest.a-b", "nest.a_b", "nest.class", "nest_plain")
+    for name in (*plain, "anyfn.nest"):
         register(name, lambda name=name: name)
     more = ["--runtime"] if runtime else []
     code, out, err = stubs("registry", "--prefix", "anyfn.nest", "-o", tmp_path / "hidden")
