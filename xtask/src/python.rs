@@ -12,6 +12,10 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
+/// The tests of the installation and the corpus.
+pub(crate) const WHEEL_TESTS: &[&str] =
+    &["bindings/python/tests/test_install.py", "bindings/python/tests/test_conformance.py"];
+
 /// The versions of Python that are supported, and the names of the steps that run with each.
 pub(crate) const VERSIONS: [(&str, &str); 5] = [
     ("3.9", "python 3.9 with the wheel"),
@@ -99,6 +103,13 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     missing.then(|| {
         format!("no CPython {version} was found, or its packages could not be installed, by `./x setup`")
     })
+}
+
+/// The tests that a version of Python runs with the wheel. The one that runs all of them with the sources anyway runs
+/// only those of the installation and the corpus.
+pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
+    let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
+    if settings.contains(&format!("version = {version}.")) { WHEEL_TESTS } else { &["bindings/python/tests"] }
 }
 
 /// Packs what lies in the package into `folder`, which is emptied first; the wheel.

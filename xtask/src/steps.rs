@@ -137,7 +137,7 @@ pub(crate) fn test() -> Vec<Step> {
     steps.extend(python::VERSIONS.map(|(version, name)| {
         Step::new(name, move |run| {
             let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
-            python::test_wheel(run, version, &wheel, &paths::build_dir(), &["bindings/python/tests"])
+            python::test_wheel(run, version, &wheel, &paths::build_dir(), python::tests_of_wheel(version))
         })
         .skip_if(move || python::version_unavailable(version))
         .inputs(ALL_PYTHON)
