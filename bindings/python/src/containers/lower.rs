@@ -23,12 +23,15 @@ pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
 /// The value of an int of the class itself that fits.
 #[inline(always)]
 pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
-    if value.type_ptr() != &raw mut ffi::PyLong_Type {
-        return None;
-    }
-    let value = value.int().ok()?;
+    let value = exact_i64(value)?;
     // SAFETY: an int owns nothing.
     Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
+}
+
+/// As [`exact_int`].
+#[inline(always)]
+fn exact_i64(value: Obj<'_>) -> Option<i64> {
+    if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
 }
 
 #[inline(never)]
@@ -61,9 +64,9 @@ pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<
 pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array> {
     let len = if is_list { py::list_len(items) } else { items.tuple_len() };
     let mut array = native(ArrayBuilder::with_capacity(len))?;
-    each_item(items, is_list, |index, item| {
-        let value = lower_item(item, &At::Item { of: at, index })?;
-        native(array.push(value))
+    each_item(items, is_list, |index, item| match exact_i64(item) {
+        Some(value) => native(array.push_int(value)),
+        None => native(array.push(lower_held(item, &At::Item { of: at, index })?)),
     })?;
     Ok(array.finish())
 }

@@ -424,6 +424,17 @@ impl ArrayBuilder {
         }
     }
 
+    /// Adds an int.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    #[inline(always)]
+    pub fn push_int(&mut self, value: i64) -> Result<()> {
+        // SAFETY: nobody else knows the new object.
+        let mut seq = unsafe { seq::seq_of(&self.array.object) };
+        if seq.push_int_if_room(value) { Ok(()) } else { self.grow(Any::new(value)?) }
+    }
+
     #[cold]
     fn grow(&mut self, value: Any) -> Result<()> {
         self.array.push_any(value)

@@ -11,7 +11,7 @@ use core::ptr;
 use alloc::vec::Vec;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIList,
+    TVMFFIAny, TVMFFIObject, TVMFFISeqCell, kTVMFFIArray, kTVMFFIInt, kTVMFFIList,
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
     kTVMFFIStaticObjectBegin,
 };
@@ -223,6 +223,22 @@ impl Seq<'_> {
         unsafe { slot.write(value.into_raw()) };
         self.0.size = len + 1;
         None
+    }
+
+    /// Adds an int if there is room. From registers: a value that is made elsewhere and copied whole waits until its
+    /// halves are in memory.
+    #[inline(always)]
+    pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
+        let len = self.0.size;
+        if len >= self.0.capacity {
+            return false;
+        }
+        // SAFETY: the cell has room for `capacity` elements at `data`.
+        let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
+        // SAFETY: as above; nothing is there yet.
+        unsafe { slot.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
+        self.0.size = len + 1;
+        true
     }
 
     /// Removes the last element.
