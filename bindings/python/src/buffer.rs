@@ -11,7 +11,7 @@ use anyfn::abi::{DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU, kDLComplex, kD
 use anyfn::{Any, Tensor};
 
 use crate::kept::{self, Lender};
-use crate::lower::{At, Scratch};
+use crate::lower::{At, Scratch, WORDS};
 use crate::py::raw::{self, Py_buffer};
 use crate::py::{self, Obj, Raised, Res};
 use crate::{gil, ndarray};
@@ -172,7 +172,8 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
 
 /// Makes a tensor that keeps an export.
 pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor> {
-    let mut scratch = Scratch::new();
+    let mut words = WORDS;
+    let mut scratch = Scratch::new(&mut words);
     match view(&export, &mut scratch, at) {
         Ok(view) => {
             let read_only = export.0.readonly != 0;

@@ -14,7 +14,7 @@ use anyfn::abi::{TVMFFIAny, TVMFFIFunctionCell, kTVMFFIStaticObjectBegin};
 use pyo3_ffi as ffi;
 
 use crate::at::At;
-use crate::lower::{Frame, lower};
+use crate::lower::{Frame, WORDS, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
 use crate::{error, function, gil, object, types};
 
@@ -144,7 +144,8 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     }
     let handle = object::handle_unchecked(constructor);
     let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
-    let mut frame = Frame::new(args, &mut values);
+    let mut words = WORDS;
+    let mut frame = Frame::new(args, &mut values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         lower(*arg, &mut frame, &At::Argument { function: constructor, index })?;
     }

@@ -14,7 +14,7 @@ use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
 use crate::containers::collect;
-use crate::lower::{At, Frame, lower, lower_result};
+use crate::lower::{At, Frame, WORDS, lower, lower_result};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::signature::{self, Known};
 use crate::types::{self, Class};
@@ -226,7 +226,8 @@ fn call<const RELEASE: bool>(
     values: &mut [MaybeUninit<TVMFFIAny>],
 ) -> Res<Own> {
     let handle = object::handle_unchecked(callable);
-    let mut frame = Frame::new(args, values);
+    let mut words = WORDS;
+    let mut frame = Frame::new(args, values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         let at = At::Argument { function: callable, index };
         lower(*arg, &mut frame, &at)?;
@@ -278,7 +279,8 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
 #[cold]
 fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
-    let mut frame = Frame::new(args, &mut values);
+    let mut words = WORDS;
+    let mut frame = Frame::new(args, &mut values, &mut words);
     for (index, arg) in args.iter().enumerate() {
         lower(*arg, &mut frame, &At::Argument { function: callable, index })?;
     }

@@ -38,7 +38,7 @@ pub(crate) struct Frame<'a> {
     owned: u64,
     /// Owned values beyond the first 64.
     owned_more: Vec<Any>,
-    views: Scratch,
+    views: Scratch<'a>,
     /// What an argument's library has set up for the call.
     environment: Option<Environment>,
     /// The frame of the call that this one is nested in; set while this one is on the thread's list.
@@ -57,17 +57,24 @@ const SMALL_MAX: usize = 7;
 /// Words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 80;
 
+/// Memory on the stack for array views. A variable of its own in the function that calls: as a field, beside constants,
+/// the compiler would clear it in each call.
+pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
+
+/// Words that are not set.
+pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
+
 /// Room for array views that stays in place.
-pub(crate) struct Scratch {
-    words: [MaybeUninit<u64>; SCRATCH],
+pub(crate) struct Scratch<'a> {
+    words: &'a mut Words,
     used: usize,
     more: Vec<Box<[u64]>>,
 }
 
-impl Scratch {
+impl<'a> Scratch<'a> {
     #[inline(always)]
-    pub(crate) fn new() -> Scratch {
-        Scratch { words: [MaybeUninit::uninit(); SCRATCH], used: 0, more: Vec::new() }
+    pub(crate) fn new(words: &'a mut Words) -> Scratch<'a> {
+        Scratch { words, used: 0, more: Vec::new() }
     }
 
     /// Room for `count` words, which stays valid as long as `self`. The caller writes before it reads.
@@ -85,7 +92,11 @@ impl Scratch {
 
 impl<'a> Frame<'a> {
     #[inline(always)]
-    pub(crate) fn new(args: &'a [Obj<'a>], values: &'a mut [MaybeUninit<TVMFFIAny>]) -> Frame<'a> {
+    pub(crate) fn new(
+        args: &'a [Obj<'a>],
+        values: &'a mut [MaybeUninit<TVMFFIAny>],
+        words: &'a mut Words,
+    ) -> Frame<'a> {
         Frame {
             args,
             values,
@@ -93,7 +104,7 @@ impl<'a> Frame<'a> {
             busy: false,
             owned: 0,
             owned_more: Vec::new(),
-            views: Scratch::new(),
+            views: Scratch::new(words),
             environment: None,
             outer: ptr::null(),
             listed: false,

@@ -13,7 +13,7 @@ use anyfn::abi::{DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU, kDLComplex, kD
 use pyo3_ffi as ffi;
 
 use crate::kept::{self, Lender};
-use crate::lower::{At, Scratch};
+use crate::lower::{At, Scratch, WORDS};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 
 /// What an array object begins with.
@@ -327,7 +327,8 @@ pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
         // Whoever gets the tensor may write to it.
         return read_only(at);
     }
-    let mut scratch = Scratch::new();
+    let mut words = WORDS;
+    let mut scratch = Scratch::new(&mut words);
     let view = view(object, &mut scratch, at)?;
     // SAFETY: described just now, and `scratch` keeps it.
     kept::make(unsafe { &*view }, object, Lender::Object, false)
