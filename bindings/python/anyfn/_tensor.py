@@ -20,10 +20,7 @@ class Tensor(_core.BuiltinObject):
     # Libraries that know the table of C functions take tensors by it, without a capsule.
     __dlpack_c_exchange_api__ = _core.exchange_api()
 
-    @property
-    def shape(self):
-        """The extents."""
-        return _core.tensor_info(self)[0]
+    shape = property(_core.tensor_shape, doc="The extents.")
 
     @property
     def strides(self):
@@ -100,19 +97,17 @@ class Tensor(_core.BuiltinObject):
         return array.copy() if copy else array
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        here = self.__dlpack_device__()
-        if dl_device is not None and tuple(dl_device) != here:
-            raise BufferError(f"the tensor is on device {here}, not on {tuple(dl_device)}")
+        if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
+            raise BufferError(f"the tensor is on device {_core.tensor_device(self)}, not on {tuple(dl_device)}")
         versioned = max_version is not None and max_version[0] >= 1
         if copy:
             return _core.tensor_capsule(from_dlpack(self.numpy().copy()), versioned)
-        if self.read_only and not versioned:
+        if not versioned and self.read_only:
             raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
         return _core.tensor_capsule(self, versioned)
 
     def __dlpack_device__(self):
-        device = self.device
-        return device.device_type, device.index
+        return _core.tensor_device(self)
 
     def __repr__(self):
         return f"<anyfn.Tensor {self.dtype}{list(self.shape)}@{self.device}>"

@@ -359,6 +359,16 @@ functions! {
         tensor::describe(tensor)
     }
 
+    #[doc = "tensor_shape(tensor) -> tuple"]
+    fn tensor_shape[tensor] {
+        tensor::shape(tensor)
+    }
+
+    #[doc = "tensor_device(tensor) -> (device_type, index)"]
+    fn tensor_device[tensor] {
+        tensor::device(tensor)
+    }
+
     #[doc = "shape_values(shape) -> tuple"]
     fn shape_values[shape] {
         match object::reference_of(shape).and_then(|object| Shape::try_from_object(object).ok()) {

@@ -58,8 +58,6 @@ pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
 pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
     let tensor = argument(object)?;
     let view = tensor.view();
-    let ints =
-        |values: &[i64]| py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?);
     let dl = view.as_dl();
     let strides = match view.strides() {
         Some(strides) => ints(strides)?,
@@ -73,6 +71,21 @@ pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
         py::int(view.data().addr() as i64)?,
         py::boolean(kept::is_read_only(tensor.as_object().as_handle().cast())),
     ])
+}
+
+/// The extents of a tensor, as a tuple.
+pub(crate) fn shape(object: Obj<'_>) -> Res<Own> {
+    ints(argument(object)?.view().shape())
+}
+
+/// Kind and number of a tensor's device, as DLPack has them.
+pub(crate) fn device(object: Obj<'_>) -> Res<Own> {
+    let device = argument(object)?.view().as_dl().device;
+    ints(&[i64::from(device.device_type as u32), i64::from(device.device_id as u32)])
+}
+
+fn ints(values: &[i64]) -> Res<Own> {
+    py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?)
 }
 
 /// A tensor of the same memory whose elements are taken for another type of the same size.
