@@ -73,9 +73,9 @@ pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
     run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").args(ignored).arg(tests))
 }
 
-/// Runs the tests in a file with the Python of another environment.
-pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &str) -> Result<()> {
-    run.cmd(command_of(python.to_path_buf()).words("-m pytest -q -p no:cacheprovider").arg(tests))
+/// Runs the tests in files with the Python of another environment.
+pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[&str]) -> Result<()> {
+    run.cmd(command_of(python.to_path_buf()).words("-m pytest -q -p no:cacheprovider").args(tests))
 }
 
 /// Runs a program with its output in the step's log.

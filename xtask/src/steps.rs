@@ -70,8 +70,8 @@ const ALL_PYTHON: &[&str] = &[
 /// Runs the conformance corpus; a step of its own, so the other tests of the package leave it out.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
-/// Runs where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: &str = "bindings/python/tests/test_beside.py";
+/// Run where both packages can be imported, for what happens when both are.
+const BESIDE_PEER: [&str; 2] = ["bindings/python/tests/test_beside.py", "bindings/python/tests/test_peer.py"];
 
 /// `./x build`
 pub(crate) fn build() -> Vec<Step> {
@@ -117,9 +117,9 @@ pub(crate) fn test() -> Vec<Step> {
             .needs("benches/test_report.py")
             .skip_if(python::unavailable),
         Step::new("python tests beside the peer", |run| {
-            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, BESIDE_PEER)
+            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, &BESIDE_PEER)
         })
-        .needs(BESIDE_PEER)
+        .needs(BESIDE_PEER[0])
         .skip_if(no_peer),
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
             .needs_member("conformance"),

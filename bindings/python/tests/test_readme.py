@@ -24,4 +24,4 @@ def test_the_samples_of_the_readme(tmp_path, monkeypatch, capsys):
     subprocess.run(command, cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
     exec(compile(sample("python"), "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out == "hello world\n[2. 2. 2. 2.]\n"
+    assert capsys.readouterr().out == "hello world\ngood morning world\n[2. 2. 2. 2.]\n"
