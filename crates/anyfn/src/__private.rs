@@ -107,7 +107,8 @@ pub fn with_detail(error: Error, detail: &Detail<'_>) -> Error {
     }
 }
 
-/// The candidate nearest to `name`, if one is near enough to be meant.
+/// The candidate nearest to `name`, if one is near enough to be meant: about a third of what follows the namespace that
+/// both have may differ.
 ///
 /// For error texts: the work is bounded, so that long names and many candidates do not make an error slow.
 pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -124,11 +125,13 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         if candidate.len() > LONGEST || candidate.len().abs_diff(name.len()) > limit {
             continue;
         }
-        work += name.len() * candidate.len();
+        let namespace = common_namespace(name, candidate);
+        let (name, rest) = (&name[namespace..], &candidate[namespace..]);
+        work += name.len() * rest.len();
         if work > WORK {
             break;
         }
-        if let Some(distance) = distance(name, candidate, limit) {
+        if let Some(distance) = distance(name, rest, limit.min((name.len() / 3).max(1))) {
             best = Some(candidate);
             match distance.checked_sub(1) {
                 Some(less) => limit = less,
@@ -137,6 +140,12 @@ pub fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
         }
     }
     best
+}
+
+/// Length of the namespace of two names, up to the last dot of what they begin with.
+fn common_namespace(a: &str, b: &str) -> usize {
+    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    a.as_bytes()[..same].iter().rposition(|byte| *byte == b'.').map_or(0, |dot| dot + 1)
 }
 
 /// Number of edits between two names, two letters in the wrong order being one; `None` if there are more than `limit`.

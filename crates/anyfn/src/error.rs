@@ -211,6 +211,12 @@ impl Error {
         Self::at(kind, [message.as_bytes(), b""], &Place { file: at.file(), line: at.line() })
     }
 
+    /// Like [`Error::new`] without a trace: for mistakes of the caller, about which a line of the callee says nothing.
+    #[cold]
+    pub fn untraced(kind: &str, message: &str) -> Error {
+        Texts { kind: kind.as_bytes(), message: [message.as_bytes(), b""], trace: &[] }.allocate()
+    }
+
     /// Like [`Error::new`] with the message made of two parts.
     #[track_caller]
     #[cold]

@@ -77,18 +77,16 @@ impl Module {
             Ok(Some(file)) => format!("module `{file}`"),
             _ => StdString::from("module"),
         };
-        let names: Vec<StdString> = self
-            .function_names(false)
-            .map(|names| names.iter().map(|name| StdString::from(&*name)).collect())
-            .unwrap_or_default();
-        let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
+        let names: Result<Vec<StdString>> =
+            self.function_names(false).map(|names| names.iter().map(|name| StdString::from(&*name)).collect());
+        let near = crate::__private::nearest(name, names.iter().flatten().map(StdString::as_str));
+        let hint = match (near, names.as_deref(), self.kind().as_deref()) {
+            (Some(near), ..) => format!("; did you mean `{near}`?"),
+            (None, Ok([]), Ok("library")) => StdString::from("; it exports none, by symbols `__tvm_ffi_NAME`"),
+            _ => StdString::new(),
+        };
         let name = crate::__private::shorten(name);
-        match near {
-            Some(near) => {
-                crate::error!("AttributeError", "{of} has no function `{name}`; did you mean `{near}`?")
-            }
-            None => crate::error!("AttributeError", "{of} has no function `{name}`"),
-        }
+        Error::untraced("AttributeError", &format!("{of} has no function `{name}`{hint}"))
     }
 
     /// Kind of the module, such as `library`.

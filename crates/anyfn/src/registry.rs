@@ -14,6 +14,7 @@
 //! # Ok::<(), anyfn::Error>(())
 //! ```
 
+use alloc::format;
 use alloc::string::String as StdString;
 use alloc::vec::Vec;
 use core::ptr;
@@ -54,10 +55,8 @@ fn missing(name: &str) -> Error {
     let names = list().unwrap_or_default();
     let near = crate::__private::nearest(name, names.iter().map(StdString::as_str));
     let name = crate::__private::shorten(name);
-    match near {
-        Some(near) => crate::error!("ValueError", "Cannot find global function {name}; did you mean {near}?"),
-        None => crate::error!("ValueError", "Cannot find global function {name}"),
-    }
+    let near = near.map_or_else(StdString::new, |near| format!("; did you mean {near}?"));
+    Error::untraced("ValueError", &format!("Cannot find global function {name}{near}"))
 }
 
 /// Names of all global functions, sorted.

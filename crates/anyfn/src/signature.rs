@@ -238,33 +238,31 @@ impl Signature {
         let range = if required == all { format!("{all}") } else { format!("from {required} to {all}") };
         let s = if all == 1 { "" } else { "s" };
         let were = if got == 1 { "was" } else { "were" };
-        crate::error!("TypeError", "{function}() takes {range} positional argument{s} but {got} {were} given")
+        mistake(&format!("{function}() takes {range} positional argument{s} but {got} {were} given"))
     }
 
     #[cold]
     fn unexpected(&self, function: &str, params: &[Param], name: &str) -> Error {
         if self.keyword_only.iter().any(|known| known == name) {
-            return crate::error!(
-                "TypeError",
+            return mistake(&format!(
                 "{function}() takes '{name}' by name only, which works in calls from its own language only"
-            );
+            ));
         }
         let names = params.iter().map(|param| param.name.as_str());
         // Of names of one letter none is near another.
         let near = crate::__private::nearest(name, names).filter(|near| near.len() > 1 || name.len() > 1);
         let near = near.map_or_else(StdString::new, |near| format!("; did you mean '{near}'?"));
-        crate::error!("TypeError", "{function}() got an unexpected keyword argument '{name}'{near}")
+        mistake(&format!("{function}() got an unexpected keyword argument '{name}'{near}"))
     }
 }
 
 #[cold]
 fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
     if let Some(param) = missing.iter().find(|param| matches!(param.default, Fallback::Unknown)) {
-        return crate::error!(
-            "TypeError",
+        return mistake(&format!(
             "{function}() needs argument '{}' where a later one is given: only the function knows its default",
             param.name
-        );
+        ));
     }
     let mut names = StdString::new();
     for (i, param) in missing.iter().enumerate() {
@@ -278,11 +276,12 @@ fn missing_arguments(function: &str, missing: &[&Param]) -> Error {
         let _ = write!(names, "{between}'{}'", param.name);
     }
     let s = if missing.len() == 1 { "" } else { "s" };
-    crate::error!(
-        "TypeError",
-        "{function}() missing {} required positional argument{s}: {names}",
-        missing.len()
-    )
+    mistake(&format!("{function}() missing {} required positional argument{s}: {names}", missing.len()))
+}
+
+/// The error of a call that does not fit the signature.
+fn mistake(text: &str) -> Error {
+    Error::untraced("TypeError", text)
 }
 
 fn any() -> Schema {

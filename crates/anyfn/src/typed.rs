@@ -240,14 +240,13 @@ fn call_with_defaults<F: PackableFn<S>, S>(
 fn wrong_count<F: PackableFn<S>, S>(names: &Names, expected: usize, got: usize) -> Error {
     let fewest = expected.saturating_sub(names.defaults.len());
     let fewest = if fewest < expected { format!("{fewest} to ") } else { StdString::new() };
-    let error = crate::error!(
-        "TypeError",
+    let message = alloc::format!(
         "Mismatched number of arguments when calling: `{}`. Expected {fewest}{expected} but got {got} arguments",
         shown::<F, S>(names)
     );
     let (expected, got) = (alloc::format!("{fewest}{expected} arguments"), alloc::format!("{got} arguments"));
     with_detail(
-        error,
+        Error::untraced("TypeError", &message),
         &Detail { function: names.function, expected: &expected, got: &got, ..Detail::default() },
     )
 }
@@ -261,8 +260,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
         (path, Some(name)) => alloc::format!(", at `{name}{path}`"),
         (path, None) => alloc::format!(", at `#{index}{path}`"),
     };
-    let error = crate::error!(
-        mismatch.kind(),
+    let message = alloc::format!(
         "{what} on argument #{index} when calling: `{}`. Expected `{}` but got `{}`{place}",
         shown::<F, S>(names),
         mismatch.expected(),
@@ -276,7 +274,7 @@ fn wrong_arg<F: PackableFn<S>, S>(names: &Names, index: usize, mismatch: &Mismat
         expected: mismatch.expected(),
         got: mismatch.got(),
     };
-    with_detail(error, &detail)
+    with_detail(Error::untraced(mismatch.kind(), &message), &detail)
 }
 
 impl<S> TypedPackedFunc<S> {

@@ -110,7 +110,7 @@ fn errors_carry_their_detail() {
         ]
         .map(text)
     );
-    assert!(error.backtrace().contains("File"));
+    assert_eq!(error.backtrace(), "", "a line of the callee would say nothing");
 }
 
 #[test]

@@ -148,6 +148,9 @@ fn files_that_are_no_libraries_are_refused() {
     refused(&pipe, "it is no regular file");
     fails(Module::load("code.py").map(drop), "RuntimeError", "Loader for `.py` files is not registered");
     fails(Module::load("library").map(drop), "RuntimeError", "it has no extension");
+    // Versions are no extensions.
+    fails(Module::load("absent.so.1.2").map(drop), "RuntimeError", "there is no such file");
+    fails(Module::load("absent.1").map(drop), "RuntimeError", "Loader for `.1` files is not registered");
     // Extensions of other systems mean the same.
     fails(Module::load("absent.dylib").map(drop), "RuntimeError", "there is no such file");
     fails(registry::get("ffi.ModuleLoadFromFile").unwrap().call((1,)), "TypeError", "argument #0");

@@ -25,6 +25,12 @@ use super::{dl, elf, import_tree, lease, scope};
 /// Loads a file by the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
     let name = Path::new(path).file_name().map_or("", |name| name.to_str().unwrap_or_default());
+    // The version of a shared library, as in `libm.so.6`, is no extension.
+    let is_version = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let name = match name.split_once(".so.") {
+        Some((stem, version)) if is_version(version) => &name[..stem.len() + ".so".len()],
+        _ => name,
+    };
     let format = match name.rsplit_once('.') {
         Some((_, "dll" | "dylib" | "dso")) => "so",
         Some((_, format)) if !format.is_empty() => format,
@@ -44,7 +50,8 @@ pub(crate) fn load_from_file(path: &str) -> Result<Any> {
 /// Loads a shared library.
 pub(crate) fn load_library(path: &str) -> Result<Module> {
     let fail = |path: &Path, reason: String| {
-        anyfn::error!("RuntimeError", "Failed to load dynamic shared library {}: {reason}", path.display())
+        let text = format!("Failed to load dynamic shared library {}: {reason}", path.display());
+        Error::untraced("RuntimeError", &text)
     };
     let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
     let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
