@@ -7,9 +7,9 @@ import difflib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import Any, Optional
 
-from . import Module, __version__, load_module
+from . import Module, __version__, inspect_library, load_module
 
 
 class _Failed(Exception):
@@ -78,6 +78,15 @@ def _parser() -> argparse.ArgumentParser:
     module.add_argument("library", metavar="FILE.so", help="the library; loading it runs code of it")
     module.add_argument("--load", **load)  # type: ignore[arg-type]
     module.add_argument("-o", "--output", metavar="FILE.pyi", help="the stub; without it, it is printed")
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="show what a library holds, needs and was built for",
+        description="Shows what a library holds, needs and was built for, as anyfn.inspect_library gives it. None of its "
+        "code runs. The exit code is 1 if a file cannot be loaded here.",
+    )
+    inspect.add_argument("files", metavar="FILE", nargs="+", help="the library")
+    inspect.add_argument("--json", action="store_true", help="as JSON, one text for each file")
     return parser
 
 
@@ -88,6 +97,8 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
+    if options.command == "inspect":
+        return _inspect(options.files, options.json)
     try:
         if options.output is None and (options.runtime or options.check):
             raise _Failed("--runtime and --check need an output: -o")
@@ -95,6 +106,53 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     except _Failed as error:
         print(f"{parser.prog} stubs: {error}", file=sys.stderr)
         return 2
+
+
+def _inspect(files: list[str], as_json: bool) -> int:
+    code = 0
+    for index, file in enumerate(files):
+        try:
+            found = inspect_library(file)
+        except RuntimeError as error:
+            print(f"anyfn inspect: {error}", file=sys.stderr)
+            code = 1
+            continue
+        if found["problem"] is not None:
+            code = 1
+        if as_json:
+            import json
+
+            print(json.dumps(found, indent=2))
+        else:
+            print(("\n" if index else "") + _shown(found))
+    return code
+
+
+def _shown(found: dict[str, Any]) -> str:
+    """What is known of a library as text: a field a line, those that are empty left out."""
+    import textwrap
+
+    lines = [found["file"]]
+    for key, value in found.items():
+        if key in ("file", "problem") or value is None or value is False:
+            continue
+        if isinstance(value, dict):
+            value = [f"{name} {number}" for name, number in value.items()]
+        if isinstance(value, list):
+            # A version says which library a symbol comes from: those are no riddle.
+            names = [_item(item) for item in value]
+            value = ", ".join(name for name in names if key != "other_symbols" or "@" not in name)
+        text = "yes" if value is True else str(value)
+        title = f"  {key.replace('_', ' '):<20} "
+        lines += textwrap.wrap(text, 110, initial_indent=title, subsequent_indent=" " * len(title))
+    if found["problem"] is not None:
+        lines.append(f"  does not load here: {found['problem']}")
+    return "\n".join(lines)
+
+
+def _item(item: object) -> str:
+    """A name, or a module that a library carries."""
+    return f"{item['kind']} ({item['size']} bytes)" if isinstance(item, dict) else str(item)
 
 
 def _stubs(options: argparse.Namespace) -> int:

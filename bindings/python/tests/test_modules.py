@@ -1,10 +1,13 @@
 """Library modules: what keeps a library mapped, and what a file tells."""
 
 import gc
+import json
 import os
+import re
 
 import anyfn
 import pytest
+from anyfn.__main__ import main
 
 LIBRARY = r"""
 #include <anyfn/anyfn.h>
@@ -88,3 +91,32 @@ def test_a_file_is_described_without_being_loaded(library):
         anyfn.inspect_library("absent.so")
     with pytest.raises(RuntimeError, match="a text file"):
         anyfn.inspect_library(__file__)
+
+
+def test_the_command_inspect(library, capsys, tmp_path):
+    assert main(["inspect", str(library)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{library}\n  size ") and re.search(r"\n  functions +.*\badder\b", text), text
+    assert main(["inspect", "--json", str(library)]) == 0
+    assert json.loads(capsys.readouterr().out) == anyfn.inspect_library(library)
+    # What cannot be read is told of, and the others are shown.
+    other = tmp_path / "text.so"
+    other.write_text("text")
+    assert main(["inspect", str(other), str(library)]) == 1
+    out, err = capsys.readouterr()
+    assert "it is no ELF shared library" in err and err.startswith("anyfn inspect: ") and "adder" in out
+
+
+def test_versions_of_libraries_are_no_extensions(library, tmp_path):
+    name = tmp_path / "libkernels.so.1.2"
+    name.symlink_to(library)
+    assert anyfn.load_module(name).adder(1)(2) == 3
+    with pytest.raises(RuntimeError, match="Loader for `.1` files is not registered"):
+        anyfn.load_module(tmp_path / "libkernels.1")
+
+
+def test_a_library_of_another_convention_is_told_of(tmp_path, compile_source):
+    path = compile_source("int plain(void) { return 1; }", tmp_path / "plain.so")
+    module = anyfn.load_module(path)
+    with pytest.raises(AttributeError, match="has no function `plain`; it exports none, by symbols `__tvm_ffi_NAME`$"):
+        module.plain()
