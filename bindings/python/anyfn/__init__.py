@@ -5,6 +5,19 @@
 >>> anyfn.get_global_func("doc.my_add")(1, 2)
 3
 
+What there is:
+
+    functions       register_func, get_global_func, list_global_func_names, remove_global_func, PackedFunc
+    values          convert, to_python, as_map, dtype, device, cpu, cuda
+    containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
+    arrays          Tensor, from_dlpack
+    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap
+    native objects  Object, register_object
+    errors          Error, ErrorObject, register_error
+    async           PackedFunc.call_async, check_signals, set_async_threads
+    annotations     the module anyfn.typing
+    commands        anyfn stubs, anyfn inspect; also python -m anyfn
+
 Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
 started, no signal handler installed.
 """

@@ -13,7 +13,7 @@ def to_python(value):
 
     Array and List become list, Map and Dict become dict, Shape becomes tuple; any other object stays what it is. A List
     or Dict that occurs twice, or in itself, becomes one object. ``RecursionError`` if they are nested more than 1000
-    levels deep.
+    levels deep. ``json.dumps(value, default=anyfn.to_python)`` writes containers, wherever they are in the value.
 
     >>> to_python(Array([1, Map({"a": List([2])})]))
     [1, {'a': [2]}]
@@ -57,7 +57,11 @@ Dict.fromkeys = classmethod(_fromkeys)
 
 
 class Shape(_core.BuiltinObject):
-    """A list of extents: behaves as a tuple of ints, and equals one."""
+    """A list of extents: behaves as a tuple of ints, and equals one.
+
+    >>> Shape([2, 3]) + (4,) == (2, 3, 4)
+    True
+    """
 
     __slots__ = ()
 

@@ -10,7 +10,10 @@ _ENTRY = "main"
 class Module(_core.BuiltinObject):
     """Compiled code: functions by name, possibly of other modules that it imports.
 
-    ``module["name"]`` and ``module.name`` are the function of that name. Other Python threads run while it does.
+    ``module["name"]`` and ``module.name`` are the function of that name; ``AttributeError`` with the nearest name if
+    there is none. Other Python threads run while it does. Calling the module calls its entry function, ``main``.
+
+    Functions keep the module's code; what its library registers globally goes with the module.
     """
 
     __slots__ = ()
@@ -76,7 +79,11 @@ class Module(_core.BuiltinObject):
 
 
 def load_module(path):
-    """Loads compiled code from a file; the kind follows from the extension, ``.so`` is a shared library."""
+    """Loads compiled code from a file; the kind follows from the extension, ``.so`` is a shared library.
+
+    ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative one begins at the current folder. ``RuntimeError`` with
+    the reason if there is no such file or it does not fit this process: ``inspect_library`` tells more.
+    """
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 

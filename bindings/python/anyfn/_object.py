@@ -23,7 +23,7 @@ def register_object(type_key=None, constructor=None):
 
     >>> import anyfn.testing
     >>> @register_object("testing.Point", constructor="testing.make_point")
-    ... class Point(_core.Object):
+    ... class Point(anyfn.Object):
     ...     @property
     ...     def x(self):
     ...         return anyfn.testing.point_x(self)

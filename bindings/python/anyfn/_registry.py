@@ -14,11 +14,12 @@ def get_global_func(name, allow_missing=False):
     return _core.get_global_func(name, allow_missing)
 
 
-def register_func(func_name, f=None, override=False):
+def register_func(func_name=None, f=None, override=False):
     """Registers a Python function under a global name.
 
     Also a decorator, with a name or without (then the function's own name is used). Returns the function as a
-    PackedFunc. ``RuntimeError`` if the name is taken and ``override`` is false.
+    PackedFunc. ``RuntimeError`` if the name is taken and ``override`` is false. The registry holds the function until
+    ``remove_global_func``.
 
     >>> @register_func("doc.greet", override=True)
     ... def greet(name):
@@ -27,16 +28,15 @@ def register_func(func_name, f=None, override=False):
     'hello world'
     """
     if callable(func_name):
-        f = func_name
-        func_name = f.__name__
-    if not isinstance(func_name, str):
-        raise ValueError("expect string function name")
+        f, func_name = func_name, None
+    if not (func_name is None or isinstance(func_name, str)):
+        raise ValueError(f"expect string function name, but got {type(func_name).__name__}")
 
     def register(func):
         packed = func if isinstance(func, PackedFunc) else convert(func)
         if not isinstance(packed, PackedFunc):
             raise TypeError(f"expected a callable but got {type(func).__name__}")
-        _core.set_global_func(func_name, packed, override)
+        _core.set_global_func(func.__name__ if func_name is None else func_name, packed, override)
         return packed
 
     return register if f is None else register(f)
@@ -53,12 +53,20 @@ def remove_global_func(name):
 
 
 def convert(value):
-    """The value as native code gives it back: a callable becomes a PackedFunc, a list an Array, an array a Tensor."""
+    """The value as native code gives it back: a callable becomes a PackedFunc, a list an Array, an array a Tensor.
+
+    An array's memory is shared, lists and dicts are copied with all in them. ``TypeError`` or ``OverflowError`` with the
+    place of what cannot be passed.
+
+    >>> convert({"a": [1, (2, 3)]})
+    anyfn.Map({'a': anyfn.Array([1, anyfn.Array([2, 3])])})
+    """
     return _core.convert(value)
 
 
 def _init_api(prefix, module_name=None):
-    """Makes the global functions ``<prefix>.<name>`` attributes of a module, by name.
+    """Makes the global functions ``<prefix>.<name>`` attributes of a module, by name; those that tell no documentation
+    get a line of it.
 
     ``module_name`` is usually the ``__name__`` of the calling module. ``ValueError`` if no such module is imported.
     """
@@ -76,5 +84,6 @@ def _init_api(prefix, module_name=None):
             continue
         f = get_global_func(name)
         f.__name__ = fname
-        f.__doc__ = f"TVM PackedFunc {fname}. "
+        if not f.__doc__:
+            f.__doc__ = f"TVM PackedFunc {fname}. "
         setattr(target, fname, f)

@@ -13,6 +13,15 @@ class Tensor(_core.BuiltinObject):
 
     NumPy, PyTorch and others take it as it is, without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``.
     It keeps the memory alive, and so does what they make of it.
+
+    It has no arithmetic and no indices of its own: ``tensor.numpy()`` is the same memory with both.
+
+    >>> import array
+    >>> tensor = from_dlpack(array.array("d", [1.0, 2.0, 3.0]))
+    >>> tensor
+    <anyfn.Tensor float64[3]@cpu:0>
+    >>> tensor.nbytes
+    24
     """
 
     __slots__ = ()

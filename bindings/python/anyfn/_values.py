@@ -29,6 +29,9 @@ _DEVICE_TYPES.update({"gpu": 2, "llvm": 1, "c": 1, "host": 1})
 class dtype(_core.Word):
     """Type of a tensor's elements, such as ``float32`` or ``int8x4``. Immutable.
 
+    Made of a name, or of a data type of NumPy or PyTorch, and equal to its name. ``ValueError`` for names that nobody
+    knows, ``TypeError`` for types of NumPy that have no counterpart.
+
     >>> dtype("float16").bits
     16
     """
@@ -121,7 +124,8 @@ def _dtype_name(spec):
             return spec.name
     if type(spec).__module__ == "torch" and type(spec).__name__ == "dtype":
         return str(spec)[len("torch.") :]
-    raise TypeError(f"expected a data type or its name but got {type(spec).__name__}")
+    got = f"the class {spec.__name__}" if isinstance(spec, type) else type(spec).__name__
+    raise TypeError(f"expected a data type or its name, such as 'float32', but got {got}")
 
 
 def _ml_dtype(name):
@@ -135,7 +139,13 @@ def _ml_dtype(name):
 
 
 class device(_core.Word):
-    """A device: kind and number, such as ``device("cuda", 1)`` or ``device("cuda:1")``. Immutable."""
+    """A device: kind and number, such as ``device("cuda", 1)`` or ``device("cuda:1")``. Immutable.
+
+    Equals its name, ``"cuda:1"``. ``ValueError`` for kinds that nobody knows.
+
+    >>> device("cuda:1").index
+    1
+    """
 
     __slots__ = ()
 
@@ -200,7 +210,12 @@ def as_map(instance):
     """A Map of the fields of a dataclass instance, by name; dataclasses inside its values become Maps too.
 
     Native code gets a dataclass instance as it is, as an object that only Python can look into. This is for functions
-    that want a mapping.
+    that want a mapping. ``TypeError`` if it is no instance of a dataclass.
+
+    >>> import dataclasses
+    >>> Size = dataclasses.make_dataclass("Size", ["width", "height"])
+    >>> as_map(Size(4, 3))
+    anyfn.Map({'width': 4, 'height': 3})
     """
     import dataclasses
 

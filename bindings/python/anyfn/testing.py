@@ -11,7 +11,10 @@ _LIBRARY = os.environ.get("ANYFN_TESTING_LIB") or os.path.join(
 )
 
 if not os.path.exists(_LIBRARY):
-    raise ImportError(f"the library of sample functions is not installed: {_LIBRARY} (ANYFN_TESTING_LIB names another)")
+    raise ImportError(
+        f"anyfn.testing needs the library of sample functions, which is not at {_LIBRARY}: wheels do not hold it. "
+        "`./x build` makes it in the source tree; the variable ANYFN_TESTING_LIB says where it is"
+    )
 
 # The functions are registered as long as the module is held.
 _module = load_module(_LIBRARY)

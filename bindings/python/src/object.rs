@@ -39,6 +39,11 @@ static TYPES: Global = Global::new();
 /// The class `BuiltinObject`, base of the classes of built-in types: their instances never lack a native object.
 pub(crate) static BUILTIN: Global = Global::new();
 
+const DOC: &CStr = c"An object of a native type: a handle, which keeps it alive. Two handles of one object are equal.
+
+`register_object` gives a type a class of its own; objects of other types are instances of this one. `TypeError` if an
+object is made of a class whose type has no constructor.";
+
 pub(crate) fn init() -> Res<()> {
     if CLASS.try_get().is_some() {
         return Ok(());
@@ -50,6 +55,7 @@ pub(crate) fn init() -> Res<()> {
         flags: 0,
         base: None,
         slots: &[
+            (ffi::Py_tp_doc, DOC.as_ptr() as *mut c_void),
             (ffi::Py_tp_new, construct::new as *mut c_void),
             (ffi::Py_tp_init, construct::init as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),

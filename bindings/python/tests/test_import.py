@@ -53,6 +53,18 @@ for event, path in events:
 """)
 
 
+def test_sample_functions_that_are_not_there(run_python):
+    run_python("""
+try:
+    import anyfn.testing
+except ImportError as error:
+    text = str(error)
+    assert "/absent.so" in text and "ANYFN_TESTING_LIB" in text and "./x build" in text, text
+else:
+    raise AssertionError("imported")
+""", env={"ANYFN_TESTING_LIB": "/absent.so"})
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
 def test_no_file_but_its_own_natively(tmp_path):
     trace = tmp_path / "trace"

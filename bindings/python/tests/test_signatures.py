@@ -493,3 +493,15 @@ def test_nothing_heavy_is_imported(run_python):
         "print(sorted({'inspect', 'typing', 'json', 'functools'} & (set(sys.modules) - before)))"
     )
     assert out.strip() == "[]"
+
+
+def test_the_decorator_by_options_alone():
+    @anyfn.register_func(override=True)
+    def by_options(x):
+        return x + 1
+
+    again = anyfn.register_func(override=True)(by_options)
+    assert anyfn.get_global_func("by_options") == again == by_options and by_options(1) == 2
+    with pytest.raises(RuntimeError, match="by_options"):
+        anyfn.register_func()(by_options)
+    anyfn.remove_global_func("by_options")
