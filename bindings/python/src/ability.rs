@@ -88,6 +88,9 @@ fn is_enum_member(object: Obj<'_>) -> bool {
 /// The word that a class of words (`dtype` or `device`) makes of a specification.
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;
+    if !made.obj().is_instance_of(words::CLASS.ptr()) {
+        return py::raise(py::exceptions::type_error(), "the class of dtypes or devices made something else");
+    }
     Ok(plain(type_index, words::bits(made.obj())))
 }
 

@@ -164,6 +164,12 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
             None => py::raise(py::exceptions::type_error(), "expected a function, a tuple and a dict or None"),
         };
         let (callable, positional, named) = (item(0)?, item(1)?, item(2)?);
+        let is = |object: &Own, flag| object.obj().type_flags() & flag != 0;
+        if !is(&positional, ffi::Py_TPFLAGS_TUPLE_SUBCLASS)
+            || !(named.obj().is_none() || is(&named, ffi::Py_TPFLAGS_DICT_SUBCLASS))
+        {
+            return py::raise(py::exceptions::type_error(), "expected a function, a tuple and a dict or None");
+        }
         if state(token).load(Ordering::Relaxed) != RUNNING {
             return py::raise(py::exceptions::runtime_error(), "the call was given up before it began");
         }
@@ -181,6 +187,8 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
             all.push(unsafe { ffi::PyTuple_GetItem(positional.as_ptr(), index as isize) });
         }
         let count = all.len() - 1;
+        // Others may change the dict during the call.
+        let mut held = Vec::new();
         if let (Some(names), Some(named)) = (&names, &named) {
             for index in 0..names.obj().tuple_len() {
                 // SAFETY: as above.
@@ -190,7 +198,10 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
                 if value.is_null() {
                     return py::raise(py::exceptions::type_error(), "the dict of named arguments changed");
                 }
-                all.push(value);
+                // SAFETY: not NULL, and the dictionary keeps it until Python code runs.
+                let value: Obj<'_> = unsafe { Obj::from_ptr(value) };
+                all.push(value.as_ptr());
+                held.push(value.to_own());
             }
         }
         let _running = Running::new(token.cast::<Layout>());

@@ -291,7 +291,7 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     let (kind, message) = (text(&cell.kind)?, text(&cell.message)?);
     let class = class_of(kind.obj())?;
     let exception = match class.obj().call(&[message.obj()]) {
-        Ok(exception) => exception,
+        Ok(exception) => check_exception(exception)?,
         Err(Raised) => without_init(class.obj(), message.obj())?,
     };
     if !cell.cause_chain.is_null() && causes > 0 {
@@ -306,7 +306,11 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
 #[cold]
 fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
     py::clear_error();
-    let made = class.attr(names::NEW.get())?.obj().call(&[class, message])?;
+    check_exception(class.attr(names::NEW.get())?.obj().call(&[class, message])?)
+}
+
+/// What a class has made, which need not be what it says.
+fn check_exception(made: Own) -> Res<Own> {
     if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
         return py::raise(
             py::exceptions::type_error(),
@@ -416,7 +420,10 @@ fn kind_of(exception: Obj<'_>) -> String {
 
 /// The native error that an exception was made of.
 fn native_error(exception: Obj<'_>) -> Option<Error> {
-    let attribute = exception.attr_opt(names::ERROR.get()).ok().flatten()?;
+    let attribute = exception.attr_opt(names::ERROR.get()).unwrap_or_else(|Raised| {
+        py::clear_error();
+        None
+    })?;
     let object = object::reference_of(attribute.obj())?;
     Error::try_from_object(object).ok()
 }

@@ -15,7 +15,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
-use crate::{construct, error, lift, object};
+use crate::{construct, error, gil, lift, object};
 
 /// A field of a type. Lives as long as the process, like the descriptors that point to it.
 struct Field {
@@ -117,7 +117,7 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
         let place = place(this, field)?;
         let mut value = TVMFFIAny::NONE;
         // SAFETY: the type's own function, called with the place of its field and a result that holds nothing.
-        let code = unsafe { (field.getter)(place, &mut value) };
+        let code = gil::counted(|| unsafe { (field.getter)(place, &mut value) });
         if code != 0 {
             return Err(error::raise_from_native(code));
         }
@@ -144,7 +144,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
         match &field.setter {
             Setter::C(setter) => {
                 // SAFETY: the type's own function, called with the place of its field and a valid view.
-                let code = unsafe { setter(place, value.as_view().as_raw()) };
+                let code = gil::counted(|| unsafe { setter(place, value.as_view().as_raw()) });
                 if code != 0 {
                     return Err(error::raise_from_native(code));
                 }
@@ -154,7 +154,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
                 // SAFETY: an opaque pointer owns nothing.
                 let address = unsafe { anyfn::Any::from_raw(address) };
                 let views: [AnyView<'_>; 2] = [address.as_view(), value.as_view()];
-                setter.call_views(&views).map_err(error::raise)?;
+                gil::counted(|| setter.call_views(&views)).map_err(error::raise)?;
             }
             Setter::None => {}
         }
@@ -188,6 +188,12 @@ pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
     let name = py::string(name.as_bytes())?;
     // The class of classes: `type`, or what the base's author has chosen.
     let class = base.class().call(&[name.obj(), bases.obj(), members.obj()])?;
+    if !class.obj().is_subclass_of(base.as_ptr()) {
+        return py::raise(
+            py::exceptions::type_error(),
+            &format!("the class of classes made no class for {key}"),
+        );
+    }
     add(class.obj(), info).map_err(|Raised| Raised)?;
     Ok(class)
 }

@@ -435,8 +435,11 @@ unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut 
         let name = lazy_name(name)?;
         // SAFETY: Python's dictionary of the instance, or NULL.
         let dict: Option<Obj<'_>> = unsafe { Obj::from_nullable(layout(object).dict) };
-        match (dict.and_then(|dict| py::dict_get(dict, name.obj())), signature::ATTRIBUTE.try_get()) {
-            (Some(value), _) => Ok(value.to_own()),
+        // A key may run Python code when it is compared, which may replace the dictionary.
+        let dict = dict.map(Obj::to_own);
+        let value = dict.as_ref().and_then(|dict| py::dict_get(dict.obj(), name.obj())).map(Obj::to_own);
+        match (value, signature::ATTRIBUTE.try_get()) {
+            (Some(value), _) => Ok(value),
             (None, Some(attribute)) => attribute.call(&[object, name.obj()]),
             (None, None) => Ok(py::none()),
         }

@@ -3,7 +3,9 @@
 //! Native code calls and releases Python functions when it likes: on threads that Python has never seen, while a
 //! compiled function runs without the lock, and after the interpreter has ended. [`enter`] finds out which it is.
 
+use std::cell::Cell;
 use std::ffi::c_int;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
@@ -57,8 +59,60 @@ fn enter_slow() -> Option<Held> {
 pub(crate) unsafe fn release(object: *mut PyObject) {
     if let Some(_held) = enter() {
         // SAFETY: the lock is held, and the caller gives its reference.
+        unsafe { release_nested(object) };
+    }
+}
+
+/// How deep releases of Python objects by native ones nest before they are put off.
+const RELEASES_MAX: u32 = 32;
+
+thread_local! {
+    /// How deep this thread is in releases.
+    static RELEASES: Cell<u32> = const { Cell::new(0) };
+    /// What is to be released when the outermost release is done: made by `Box`, or NULL. A plain pointer, so that a
+    /// thread has no destructor to run at its end.
+    static PUT_OFF: Cell<*mut Vec<*mut PyObject>> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Gives a reference back. What that frees may hold a native object that holds a Python object, and so on: a chain of any
+/// length must not need a stack of any size.
+///
+/// # Safety
+/// As for [`release`], with the lock held.
+unsafe fn release_nested(object: *mut PyObject) {
+    let depth = RELEASES.get();
+    if depth >= RELEASES_MAX {
+        return put_off(object);
+    }
+    RELEASES.set(depth + 1);
+    // SAFETY: the lock is held, and the caller gives its reference.
+    unsafe { raw::Py_DecRef(object) };
+    if depth == 0 && !PUT_OFF.get().is_null() {
+        release_rest();
+    }
+    RELEASES.set(depth);
+}
+
+#[cold]
+fn put_off(object: *mut PyObject) {
+    if PUT_OFF.get().is_null() {
+        PUT_OFF.set(Box::into_raw(Box::default()));
+    }
+    // SAFETY: made by `Box`; only this thread knows it, and nobody holds a reference to it while Python code runs.
+    unsafe { (*PUT_OFF.get()).push(object) };
+}
+
+#[cold]
+fn release_rest() {
+    let rest = PUT_OFF.get();
+    // SAFETY: as in `put_off`.
+    while let Some(object) = unsafe { (*rest).pop() } {
+        // SAFETY: the lock is held by the outermost release, and this reference was given to it.
         unsafe { raw::Py_DecRef(object) };
     }
+    PUT_OFF.set(ptr::null_mut());
+    // SAFETY: made by `Box`, and unlinked just now.
+    drop(unsafe { Box::from_raw(rest) });
 }
 
 /// Calls of native code that are in progress, on all threads. Changed only by threads that hold the lock.

@@ -55,7 +55,7 @@ thread_local! {
 const SMALL_MAX: usize = 7;
 
 /// Words on the stack for array views: enough for eight arrays of four dimensions.
-const SCRATCH: usize = 80;
+const SCRATCH: usize = 112;
 
 /// Memory on the stack for array views. A variable of its own in the function that calls: as a field, beside constants,
 /// the compiler would clear it in each call.

@@ -428,6 +428,9 @@ functions! {
 
     #[doc = "add_fields(type_index, class): an attribute of the class for each field of the type"]
     fn add_fields[index, class] {
+        if !class.is_subclass_of(object::CLASS.ptr()) {
+            return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
+        }
         object::add_fields(int(index)?, class)?;
         Ok(py::none())
     }
@@ -449,6 +452,9 @@ functions! {
 
     #[doc = "register_class(type_index, class): objects of this type become instances of the class"]
     fn register_class[index, class] {
+        if class.is(function::CLASS.ptr()) {
+            return py::raise(py::exceptions::type_error(), "PackedFunc is the class of functions only");
+        }
         object::register(int(index)?, class)?;
         Ok(py::none())
     }

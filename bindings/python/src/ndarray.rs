@@ -158,17 +158,24 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
             &format!("cannot use an array of {} dimensions", array.ndim),
         );
     }
-    let place = scratch.take(HEAD + ndim);
-    // SAFETY: `take` gives room for the head and `ndim` words.
-    let strides: *mut i64 = unsafe { place.add(HEAD) }.cast();
+    let place = scratch.take(HEAD + 2 * ndim);
+    // SAFETY: `take` gives room for the head and twice `ndim` words.
+    let shape: *mut i64 = unsafe { place.add(HEAD) }.cast();
+    // SAFETY: as above.
+    let strides = unsafe { shape.add(ndim) };
     let item = i64::from(dtype.bits / 8);
+    // Copied, as `array.shape = ..` during the call frees the old ones.
     let (shape_in, strides_in) = extents(array, ndim);
-    for (i, stride) in strides_in.iter().enumerate() {
+    for (i, (extent, stride)) in shape_in.iter().zip(strides_in).enumerate() {
         let steps = stride / item;
         if steps * item != *stride && !is_unused(shape_in, i) {
             return uneven_stride(*stride, item, at);
         }
         // SAFETY: `i` is less than `ndim`.
+        let place = unsafe { shape.add(i) };
+        // SAFETY: as above.
+        unsafe { place.write(*extent) };
+        // SAFETY: as above.
         let place = unsafe { strides.add(i) };
         // SAFETY: as above.
         unsafe { place.write(steps) };
@@ -181,7 +188,7 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
             device: DLDevice { device_type: kDLCPU, device_id: 0 },
             ndim: array.ndim,
             dtype,
-            shape: array.shape,
+            shape,
             strides,
             byte_offset: 0,
         });

@@ -188,6 +188,9 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
 /// The type index for which a class or the nearest of its bases is registered.
 pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     let order = class.attr(py::names::MRO.get())?;
+    if order.obj().type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 {
+        return py::raise(py::exceptions::type_error(), "expected a tuple of classes as `__mro__`");
+    }
     for index in 0..order.obj().tuple_len() {
         let Some(base) = py::tuple_item(order.obj(), index) else { break };
         if let Some(own) = py::dict_get(TYPES.get(), base.obj()) {

@@ -43,7 +43,9 @@ pub(crate) fn add_call(callable: Obj<'_>) {
     let name = function::key(callable).or_else(|| function::name_object(callable));
     // Others would run code of their own when they are looked up.
     let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
-    add(plain.unwrap_or_else(|| names::NATIVE.get()));
+    // Held: making a frame runs Python code, which may give the function another name.
+    let plain = plain.unwrap_or_else(|| names::NATIVE.get()).to_own();
+    add(plain.obj());
 }
 
 /// Adds the lines of a native trace, the most recent call first, to the traceback of the exception that is set.

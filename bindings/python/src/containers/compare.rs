@@ -207,6 +207,13 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>) -> Res<Option<bool>> {
     Ok(Some(true))
 }
 
+/// Refuses an instance whose native object is none of its class.
+#[cold]
+fn no_container<T>(object: Obj<'_>) -> Res<T> {
+    let text = format!("{} object has no native container", object.class_name());
+    py::raise(py::exceptions::type_error(), &text)
+}
+
 slots! {
     pub(super) fn compare_sequences(left: obj, right: obj, operation: int) -> Own {
         if is_equality(operation) && same_object(left, right) {
@@ -234,7 +241,7 @@ slots! {
 
     /// As the tuple of the same items.
     pub(super) fn hash_array(object: obj) -> ffi::Py_hash_t {
-        let Some(items) = native_items(object)? else { return Ok(0) };
+        let Some(items) = native_items(object)? else { return no_container(object) };
         let items = py::nested(|| {
             let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
             let items = py::tuple(items)?;
@@ -245,7 +252,7 @@ slots! {
 
     /// As the frozen set of the pairs.
     pub(super) fn hash_map(object: obj) -> ffi::Py_hash_t {
-        let Some(mapping) = native_mapping(object) else { return Ok(0) };
+        let Some(mapping) = native_mapping(object) else { return no_container(object) };
         py::nested(|| {
             let pairs = mapping.pairs()?;
             let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));

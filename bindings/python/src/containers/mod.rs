@@ -32,7 +32,7 @@ use std::ops::Deref;
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDLTensorPtr, kTVMFFIDict, kTVMFFIInt, kTVMFFIList, kTVMFFIMap};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 
-use crate::py::{self, Global, Obj, Own, Res};
+use crate::py::{self, Global, Obj, Own, Raised, Res};
 use crate::{error, lift, object};
 
 pub(crate) use deep::to_python;
@@ -130,7 +130,16 @@ fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
 
 /// The native container of an object, if it is one of this type.
 fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a, T>> {
-    object.is_instance_of(class.ptr()).then(|| borrow(object).ok()).flatten()
+    if !object.is_instance_of(class.ptr()) {
+        return None;
+    }
+    match borrow(object) {
+        Ok(container) => Some(container),
+        Err(Raised) => {
+            py::clear_error();
+            None
+        }
+    }
 }
 
 /// The Python object of a container.
