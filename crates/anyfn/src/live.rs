@@ -5,68 +5,82 @@
 //! free objects have a count each, which only they write; threads beyond those share one. A count is never given back:
 //! that would take a destructor of the thread, and such a destructor keeps a library loaded.
 
-use core::sync::atomic::{AtomicIsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
 
-/// A count in a cache line of its own.
+/// What threads have made and freed, in a cache line of its own. Apart from each other, so that objects that are made on
+/// one thread and freed on another never hide one that is alive: see [`live_objects`].
 #[repr(align(64))]
-struct Count(AtomicIsize);
+struct Count {
+    made: AtomicUsize,
+    freed: AtomicUsize,
+}
 
-static SHARED: Count = Count(AtomicIsize::new(0));
+impl Count {
+    const fn new() -> Count {
+        Count { made: AtomicUsize::new(0), freed: AtomicUsize::new(0) }
+    }
+}
+
+static SHARED: Count = Count::new();
 
 #[cfg(feature = "std")]
 mod imp {
     use core::cell::Cell;
-    use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
     use super::{Count, SHARED};
 
     const COUNTS: usize = 64;
 
-    static OWN: [Count; COUNTS] = [const { Count(AtomicIsize::new(0)) }; COUNTS];
+    static OWN: [Count; COUNTS] = [const { Count::new() }; COUNTS];
     /// How many of the counts have a thread.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     std::thread_local! {
         // Without a destructor, so it is there as long as the thread.
-        static MINE: Cell<Option<&'static AtomicIsize>> = const { Cell::new(None) };
+        static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
     }
 
     #[inline(always)]
-    pub(super) fn add(n: isize) {
+    pub(super) fn add(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
         match MINE.get() {
             // No other thread writes it.
-            Some(mine) => mine.store(mine.load(Ordering::Relaxed) + n, Ordering::Relaxed),
-            None => add_without_own(n),
+            Some(mine) => {
+                which(mine).store(which(mine).load(Ordering::Relaxed).wrapping_add(1), Ordering::Release)
+            }
+            None => add_without_own(which),
         }
     }
 
     #[inline(never)]
-    fn add_without_own(n: isize) {
+    fn add_without_own(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
         if TAKEN.load(Ordering::Relaxed) < COUNTS
             && let Some(free) = OWN.get(TAKEN.fetch_add(1, Ordering::Relaxed))
         {
-            MINE.set(Some(&free.0));
-            return add(n);
+            MINE.set(Some(free));
+            return add(which);
         }
-        SHARED.0.fetch_add(n, Ordering::Relaxed);
+        which(&SHARED).fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn sum() -> isize {
-        OWN.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+    pub(super) fn sum(which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
+        OWN.iter().fold(0, |sum, count| sum.wrapping_add(which(count).load(Ordering::Acquire)))
     }
 }
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    use core::sync::atomic::Ordering;
+    use core::sync::atomic::{AtomicUsize, Ordering};
 
-    pub(super) fn add(n: isize) {
-        super::SHARED.0.fetch_add(n, Ordering::Relaxed);
+    use super::{Count, SHARED};
+
+    pub(super) fn add(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
+        which(&SHARED).fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn sum() -> isize {
+    pub(super) fn sum(_which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
         0
     }
 }
@@ -112,19 +126,20 @@ mod ledger {
 
 #[inline(always)]
 pub(crate) fn created(type_index: i32) {
-    imp::add(1);
+    imp::add(|count| &count.made);
     ledger::add(type_index, 1);
 }
 
 #[inline(always)]
 pub(crate) fn freed(type_index: i32) {
-    imp::add(-1);
+    imp::add(|count| &count.freed);
     ledger::add(type_index, -1);
 }
 
 /// Number of objects that this library has made and that are not freed yet.
 ///
-/// Exact when no other thread makes or frees objects at the same time.
+/// Exact when no other thread makes or frees objects at the same time. Else it may count objects that are freed
+/// meanwhile, but none that is alive all the time is missing.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -135,7 +150,10 @@ pub(crate) fn freed(type_index: i32) {
 /// assert_eq!(anyfn::live_objects(), before);
 /// ```
 pub fn live_objects() -> isize {
-    imp::sum() + SHARED.0.load(Ordering::Relaxed)
+    // First all that is freed: whoever has freed an object had seen it made, so what is read next has that, too.
+    let freed = imp::sum(|count| &count.freed).wrapping_add(SHARED.freed.load(Ordering::Acquire));
+    let made = imp::sum(|count| &count.made).wrapping_add(SHARED.made.load(Ordering::Acquire));
+    made.wrapping_sub(freed) as isize
 }
 
 /// As [`live_objects`], for each type that has objects: its key and their number. `DLTensor*` stands for the memory of

@@ -79,7 +79,7 @@ pub(crate) unsafe fn create(
     };
     let cpp_call = ptr::null_mut();
     let last = deleter.map_or(ptr::null(), |deleter| deleter as *const c_void);
-    let lease = Lease::of(Kind::Function, [call as *const c_void, last]);
+    let lease = Lease::of(Kind::Function, &[last, call as *const c_void, data]);
     if data.is_null() && deleter.is_none() {
         if lease.is_held() {
             let content = Leased { cell: TVMFFIFunctionCell { safe_call: call, cpp_call }, _lease: lease };

@@ -37,7 +37,7 @@ pub(crate) fn create(
         bail!("RuntimeError", "Only kTVMFFIOpaquePyObject is supported for now");
     }
     let address = deleter.map_or(core::ptr::null(), |deleter| deleter as *const c_void);
-    let lease = Lease::of(Kind::Opaque, [core::ptr::null(), address]);
+    let lease = Lease::of(Kind::Opaque, &[address, handle]);
     let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
     Ok(anyfn::__private::new_object(type_index, content))
 }

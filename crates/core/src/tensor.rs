@@ -114,14 +114,23 @@ pub(crate) unsafe fn from_versioned(
 
 fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bool) -> ObjectRef {
     let flags = if read_only { OBJECT_FLAG_TENSOR_READ_ONLY } else { 0 };
-    let deleter = match owner {
-        // SAFETY: the tensor was handed over, so it is valid.
-        Owner::Managed(tensor) => unsafe { (*tensor).deleter }.map(|deleter| deleter as *const c_void),
-        // SAFETY: as above.
-        Owner::Versioned(tensor) => unsafe { (*tensor).deleter }.map(|deleter| deleter as *const c_void),
-        Owner::Object(_) => None,
+    let null = ptr::null::<c_void>();
+    let (deleter, from) = match owner {
+        Owner::Managed(tensor) => {
+            // SAFETY: the tensor was handed over, so it is valid.
+            let deleter = unsafe { (*tensor).deleter };
+            (deleter.map_or(null, |deleter| deleter as *const c_void), tensor.cast_const().cast())
+        }
+        Owner::Versioned(tensor) => {
+            // SAFETY: as above.
+            let deleter = unsafe { (*tensor).deleter };
+            (deleter.map_or(null, |deleter| deleter as *const c_void), tensor.cast_const().cast())
+        }
+        Owner::Object(_) => (null, null),
     };
-    let lease = Lease::of(Kind::Tensor, [ptr::null(), deleter.unwrap_or(ptr::null())]);
+    // Tensors without a deleter are often constants of a library.
+    let addresses = [deleter, tensor.data.cast_const(), from, tensor.shape.cast_const().cast()];
+    let lease = Lease::of(Kind::Tensor, &addresses);
     anyfn::__private::new_object_with_flags(
         kTVMFFITensor,
         flags,

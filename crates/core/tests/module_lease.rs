@@ -1,51 +1,14 @@
 //! What of a library is in use keeps it mapped, and only that.
 
 use std::ffi::c_void;
-use std::path::Path;
-use std::sync::Mutex;
 
 use anyfn::abi::TVMFFIFunctionCall;
-use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
+use anyfn::{Module, PackedFunc, registry};
 use anyfn_core as _;
 
 mod support;
+use support::unload::{call, leases, mappings, reap, turn};
 use support::{compile, fails, load, testing_plugin};
-
-/// Unmapping concerns the whole process, so the tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    reap();
-    turn
-}
-
-/// How often a file is mapped, as the system says.
-fn mappings(path: &Path) -> usize {
-    let path = path.canonicalize().unwrap();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    maps.lines().filter(|line| line.ends_with(path.to_str().unwrap())).count()
-}
-
-fn call(name: &str, args: impl anyfn::IntoArgs) -> Result<Any> {
-    registry::get(name)?.call(args)
-}
-
-fn reap() -> Vec<String> {
-    let paths = call("ffi.ModuleReap", ()).unwrap().get::<Array<Text>>().unwrap();
-    paths.iter().map(|path| path.to_string()).collect()
-}
-
-/// Leases of a library that is mapped, as `what: number`; `None` if it is not mapped.
-fn leases(path: &Path) -> Option<Vec<String>> {
-    let path = path.canonicalize().unwrap();
-    let all = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
-    let fields = all
-        .iter()
-        .find(|fields| fields.at("file").unwrap().get::<&str>().unwrap() == path.to_str().unwrap())?;
-    let leases = fields.at("leases").unwrap().get::<Map<Text, i64>>().unwrap();
-    Some(leases.iter().map(|(what, number)| format!("{what}: {number}")).collect())
-}
 
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
@@ -186,12 +149,22 @@ fn everything_of_a_rust_plugin_keeps_it() {
     assert_eq!(reap().len(), 1);
 }
 
+/// Memory of the process in KiB.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// `ANYFN_CYCLES` says how often; then memory is looked at, too.
 #[test]
 fn loading_and_unloading_leaves_nothing() {
     let _turn = turn();
     let Some(c_library) = compile("cycles", SOURCE, &[]) else { return };
+    let cycles = std::env::var("ANYFN_CYCLES").ok().and_then(|n| n.parse().ok());
     for (path, rounds) in [(c_library, 300), (testing_plugin(), 100)] {
-        let mut after_warm_up = 0;
+        let rounds: usize = cycles.unwrap_or(rounds);
+        let (mut mapped, mut memory) = (0, 0);
         for round in 0..rounds {
             let module: Module = load(&path).unwrap();
             if round % 3 == 0 {
@@ -199,30 +172,17 @@ fn loading_and_unloading_leaves_nothing() {
                 drop(module.get_function(name).unwrap().call((1,)).unwrap());
             }
             drop(module);
-            assert_eq!(
-                reap().len(),
-                1,
-                "round {round} of {}: {}",
-                path.display(),
-                call("ffi.ModuleMapped", ()).unwrap().get::<Array<Any>>().map_or(0, |a| a.len())
-            );
-            if mappings(&path) > 0 {
-                let all = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
-                for m in all.iter() {
-                    eprintln!(
-                        "{:?} {:?}",
-                        m.at("file").unwrap().get::<String>(),
-                        m.at("pinned").unwrap().get::<String>()
-                    );
-                }
-            }
+            assert_eq!(reap().len(), 1, "round {round} of {}", path.display());
             assert_eq!(mappings(&path), 0);
             let lines = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
             if round == rounds / 3 {
-                after_warm_up = lines;
+                (mapped, memory) = (lines, resident());
             }
-            assert!(round <= rounds / 3 || lines <= after_warm_up + 4, "{lines} mappings after {round} rounds");
+            assert!(round <= rounds / 3 || lines <= mapped + 4, "{lines} mappings after {round} rounds");
         }
+        let (before, after) = (memory, resident());
+        println!("{}: {before} KiB after a third of {rounds} rounds, {after} KiB at the end", path.display());
+        assert!(cycles.is_none() || after <= before + 256, "{before} KiB became {after} KiB");
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct Lease;
 
 impl Lease {
     /// Keeps nothing.
-    pub(crate) fn of(_kind: Kind, _addresses: [*const c_void; 2]) -> Lease {
+    pub(crate) fn of(_kind: Kind, _addresses: &[*const c_void]) -> Lease {
         Lease
     }
 

@@ -4,13 +4,15 @@
 //! whether a library is already there, which file an address belongs to, and what the process shows globally.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use std::borrow::ToOwned;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::string::String;
+use std::vec::Vec;
 
 /// An open library.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,7 @@ impl Library {
 
     /// Address of a symbol of this library, or of one that it is linked to.
     pub(super) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
-        // SAFETY: the handle stays valid for ever, the name is NUL-terminated.
+        // SAFETY: the handle is valid as long as it is not closed, the name is NUL-terminated.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
     }
 
@@ -67,7 +69,7 @@ impl Library {
     pub(super) fn own_symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         let address = self.symbol(name)?;
         let anchor = self.base()?;
-        (origin(address.as_ptr())?.base == anchor).then_some(address)
+        (base_of(address.as_ptr())? == anchor).then_some(address)
     }
 
     /// What is added to the addresses in the file.
@@ -80,7 +82,7 @@ impl Library {
     fn base(self) -> Option<usize> {
         // SAFETY: on success the entry of the dynamic loader, which lives as long as the library.
         let dynamic = unsafe { self.map()?.as_ref() }.dynamic;
-        origin(dynamic).map(|origin| origin.base)
+        base_of(dynamic)
     }
 
     fn map(self) -> Option<NonNull<LinkMap>> {
@@ -117,8 +119,8 @@ pub(super) struct Origin {
     pub(super) path: PathBuf,
 }
 
-/// Which file an address belongs to.
-pub(super) fn origin(address: *const c_void) -> Option<Origin> {
+/// What the system knows of an address.
+fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: core::ptr::null(),
         dli_fbase: core::ptr::null_mut(),
@@ -126,13 +128,63 @@ pub(super) fn origin(address: *const c_void) -> Option<Origin> {
         dli_saddr: core::ptr::null_mut(),
     };
     // SAFETY: any address may be asked for; `info` is writable.
-    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
+    (unsafe { libc::dladdr(address, &raw mut info) } != 0).then_some(info)
+}
+
+/// Where the file is mapped that an address belongs to.
+fn base_of(address: *const c_void) -> Option<usize> {
+    info_of(address).map(|info| info.dli_fbase.addr())
+}
+
+/// Which file an address belongs to.
+pub(super) fn origin(address: *const c_void) -> Option<Origin> {
+    let info = info_of(address).filter(|info| !info.dli_fname.is_null())?;
     // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
     Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
+}
+
+/// A file that is mapped.
+pub(super) struct Object {
+    /// Its addresses.
+    pub(super) range: Range<usize>,
+    /// Its path; empty for the main program.
+    pub(super) path: CString,
+}
+
+/// All files that are mapped.
+pub(super) fn objects() -> Vec<Object> {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, all: *mut c_void) -> c_int {
+        // SAFETY: the system passes a valid description.
+        let info = unsafe { &*info };
+        // SAFETY: what `objects` passes; nobody else uses it meanwhile.
+        let all = unsafe { &mut *all.cast::<Vec<Object>>() };
+        let path = if info.dlpi_name.is_null() {
+            CString::default()
+        } else {
+            // SAFETY: the name is NUL-terminated and lives as long as the file is mapped; it is copied at once.
+            unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
+        };
+        // SAFETY: the table of the file that is mapped, which has so many entries.
+        let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let loads = segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD);
+        let (mut start, mut end) = (u64::MAX, 0);
+        for load in loads {
+            start = start.min(load.p_vaddr);
+            end = end.max(load.p_vaddr.saturating_add(load.p_memsz));
+        }
+        if start < end {
+            let base = info.dlpi_addr as usize;
+            let range = base.wrapping_add(start as usize)..base.wrapping_add(end as usize);
+            all.push(Object { range, path });
+        }
+        0
+    }
+    let mut all: Vec<Object> = Vec::new();
+    // SAFETY: `visit` fits, and its argument is the list.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut all).cast()) };
+    all
 }
 
 /// What went wrong last on this thread.

@@ -35,7 +35,10 @@ impl<'a> Tree<'a> {
                 Entry::Library => ("library", 0),
                 Entry::Other { kind, bytes } => (*kind, bytes.len()),
             };
-            (kind, size, self.edges.iter().filter(|(from, _)| *from == at).map(|(_, to)| *to).collect())
+            // They are in the order of the importers.
+            let from = self.edges.partition_point(|(from, _)| *from < at);
+            let imports = self.edges[from..].iter().take_while(|(from, _)| *from == at);
+            (kind, size, imports.map(|(_, to)| *to).collect())
         })
     }
 }

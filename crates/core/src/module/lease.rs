@@ -8,7 +8,8 @@
 //! A library is closed by [`reap`], never inside a release: its own code may be what runs then.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use std::format;
 use std::string::{String as StdString, ToString};
@@ -17,17 +18,33 @@ use std::vec::Vec;
 
 use anyfn::{Any, IntoAny, Map, Result, String};
 
-use super::elf::Facts;
+use super::elf::{self, Facts};
 use super::library::Mapped;
 use super::{dl, load};
 use crate::sys::Mutex;
 
 /// Libraries that are mapped.
-static MAPPED: Mutex<Vec<Arc<Mapped>>> = Mutex::new(Vec::new());
-/// How many there are; looked at before the lock is taken.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+struct State {
+    mapped: Vec<Arc<Mapped>>,
+    /// How many are being opened, one within the constructors of another.
+    opening: usize,
+    /// Addresses of no library that is known, while one is being opened: constructors run before it is known.
+    unknown: Vec<usize>,
+}
+
+// No function of the dynamic loader may be called while this is locked: who holds the loader's lock may wait for this one,
+// as constructors do that make functions.
+static STATE: Mutex<State> = Mutex::new(State { mapped: Vec::new(), opening: 0, unknown: Vec::new() });
+/// Whether there is any, or one is being opened; looked at before the lock is taken.
+static IN_USE: AtomicBool = AtomicBool::new(false);
 /// Held while libraries are opened for a first time or closed, so that a path means one of both.
 static OPENING: Mutex<()> = Mutex::new(());
+
+impl State {
+    fn changed(&self) {
+        IN_USE.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
+    }
+}
 
 /// What holds a lease.
 #[derive(Clone, Copy)]
@@ -47,44 +64,58 @@ const KINDS: [(&str, Kind); 3] =
 #[derive(Default)]
 pub(super) struct Counts([AtomicUsize; KINDS.len()]);
 
-/// Keeps the library mapped that an address belongs to.
+/// Keeps the libraries mapped that some addresses belong to.
 pub(crate) struct Lease {
-    mapped: Option<Arc<Mapped>>,
+    /// Mostly one; two for what one library makes of the code of another.
+    mapped: [Option<Arc<Mapped>>; 2],
     kind: Kind,
 }
 
 impl Lease {
-    /// For the addresses of one maker. Costs an atomic load as long as no library is loaded.
+    /// For the addresses of one object, NULL for those that it has not got; the code that runs last comes first. Costs an
+    /// atomic load as long as no library is loaded.
     #[inline]
-    pub(crate) fn of(kind: Kind, addresses: [*const c_void; 2]) -> Lease {
-        if COUNT.load(Ordering::Relaxed) == 0 {
-            return Lease { mapped: None, kind };
+    pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
+        if !IN_USE.load(Ordering::Relaxed) {
+            return Lease { mapped: [None, None], kind };
         }
         Self::look_up(kind, addresses)
     }
 
     #[inline(never)]
-    fn look_up(kind: Kind, addresses: [*const c_void; 2]) -> Lease {
-        let mapped = MAPPED.lock();
-        // Both are of one library but for those that forward; the one that runs last counts then.
-        let find = |address: *const c_void| mapped.iter().find(|mapped| mapped.range.contains(&address.addr()));
-        let found = find(addresses[1]).or_else(|| find(addresses[0])).cloned();
-        if let Some(found) = &found {
-            found.counts.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+    fn look_up(kind: Kind, addresses: &[*const c_void]) -> Lease {
+        let mut lease = Lease { mapped: [None, None], kind };
+        let mut state = STATE.lock();
+        for address in addresses.iter().map(|address| address.addr()).filter(|address| *address != 0) {
+            let Some(owner) = state.mapped.iter().find(|mapped| mapped.holds(address)) else {
+                if state.opening > 0 {
+                    state.unknown.push(address);
+                }
+                continue;
+            };
+            let [first, second] = &mut lease.mapped;
+            let free = match first {
+                None => first,
+                Some(known) if Arc::ptr_eq(known, owner) => continue,
+                Some(_) if second.is_none() => second,
+                Some(_) => continue,
+            };
+            owner.counts.0[kind as usize].fetch_add(1, Ordering::Relaxed);
+            *free = Some(owner.clone());
         }
-        Lease { mapped: found, kind }
+        lease
     }
 
     /// Whether it holds a library.
     pub(crate) fn is_held(&self) -> bool {
-        self.mapped.is_some()
+        self.mapped[0].is_some()
     }
 }
 
 impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
-        if let Some(mapped) = &self.mapped {
+        for mapped in self.mapped.iter().flatten() {
             mapped.counts.0[self.kind as usize].fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -92,7 +123,7 @@ impl Drop for Lease {
 
 /// All libraries that are mapped.
 pub(super) fn all() -> Vec<Arc<Mapped>> {
-    MAPPED.lock().clone()
+    STATE.lock().mapped.clone()
 }
 
 /// Excludes closing libraries while one is being opened.
@@ -116,15 +147,76 @@ pub(super) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// The one entry of a library; `new` makes it.
-pub(super) fn entry(library: dl::Library, new: impl FnOnce() -> Mapped) -> Arc<Mapped> {
-    let mut mapped = MAPPED.lock();
-    if let Some(known) = mapped.iter().find(|known| known.library == library) {
-        return known.clone();
+/// A library that is being opened.
+pub(super) struct Opening {
+    /// Where the files begin that were mapped before.
+    before: Vec<usize>,
+}
+
+impl Opening {
+    /// Before anything of the library runs.
+    pub(super) fn begin() -> Opening {
+        let before = dl::objects().iter().map(|object| object.range.start).collect();
+        let mut state = STATE.lock();
+        state.opening += 1;
+        state.changed();
+        Opening { before }
     }
-    let new = Arc::new(new());
-    mapped.push(new.clone());
-    COUNT.store(mapped.len(), Ordering::Relaxed);
+
+    /// What has come since, but for libraries that are known: the library, those that it needs, and perhaps others.
+    pub(super) fn came(&self) -> Vec<dl::Object> {
+        let new = |object: &dl::Object| !self.before.contains(&object.range.start);
+        let objects: Vec<dl::Object> = dl::objects().into_iter().filter(new).collect();
+        let state = STATE.lock();
+        let is_known = |object: &dl::Object| state.mapped.iter().any(|mapped| mapped.holds(object.range.start));
+        objects.into_iter().filter(|object| !is_known(object)).collect()
+    }
+
+    /// Whether something was made of addresses in these ranges before they were known.
+    pub(super) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
+        let state = STATE.lock();
+        ranges.into_iter().any(|range| state.unknown.iter().any(|address| range.contains(address)))
+    }
+
+    /// Closes what was opened in vain, unless something of it is in use already.
+    pub(super) fn abandon(&self, handles: &[dl::Library]) {
+        if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
+            close_all(handles);
+        }
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let mut state = STATE.lock();
+        state.opening -= 1;
+        if state.opening == 0 {
+            state.unknown = Vec::new();
+        }
+        state.changed();
+    }
+}
+
+fn close_all(handles: &[dl::Library]) {
+    for handle in handles.iter().rev() {
+        // SAFETY: nothing of the library is in use, and each handle is closed once.
+        unsafe { handle.close() };
+    }
+}
+
+/// The one entry of a library: `new`, or the one that is there.
+pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
+    let mut state = STATE.lock();
+    let known = state.mapped.iter().find(|known| known.library == new.library).cloned();
+    if let Some(known) = known {
+        drop(state);
+        // It was opened once more, by another path.
+        close_all(&new.handles);
+        return known;
+    }
+    let new = Arc::new(new);
+    state.mapped.push(new.clone());
+    state.changed();
     new
 }
 
@@ -144,7 +236,10 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     }
     let cpp = ["libstdc++.so", "libc++.so"];
     let needs_cpp = facts.needed.iter().any(|name| cpp.iter().any(|cpp| name.starts_with(cpp)));
-    if needs_cpp && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
+    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
+    let has_cpp =
+        !is_rust && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
+    if (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
         return Some("it is C++ code, which makes objects that nobody counts".into());
     }
     // What these take is kept for ever.
@@ -160,6 +255,11 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     if let Some((_, what)) = KEPT.iter().find(|(name, _)| uses(name)) {
         return Some(format!("it registers {what}, which stay for ever"));
     }
+    if is_rust && !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_live_objects") {
+        return Some(
+            "it does not count its objects: it was built with another version of the `anyfn` crate".into(),
+        );
+    }
     // A Rust plugin counts its objects, and registers plain numbers for its types.
     if !is_rust && (uses("TVMFFITypeGetOrAllocIndex") || uses("TVMFFITypeRegisterAttr")) {
         return Some("it has object types of its own, whose objects nobody counts".into());
@@ -167,18 +267,52 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
+/// What came with a library because it needs it, and why that pins the library, if it does.
+///
+/// Of the files that have come at the same time others may have been opened by other threads.
+pub(super) fn needed(
+    facts: &Facts,
+    came: impl Iterator<Item = dl::Object>,
+) -> (Vec<dl::Object>, Option<StdString>) {
+    let mut names = facts.needed.clone();
+    let (mut needed, mut pinned_by) = (Vec::new(), None);
+    let mut left: Vec<(dl::Object, Facts)> = came
+        .filter_map(|object| {
+            let (_, file, _) = load::find(object.path.to_str().ok()?).ok()?;
+            Some((object, elf::read_file(file, false).ok()?))
+        })
+        .collect();
+    loop {
+        let is_named = |(object, facts): &(dl::Object, Facts)| {
+            let path = object.path.to_str().unwrap_or_default();
+            let file = path.rsplit('/').next().unwrap_or_default();
+            names.iter().any(|name| name == path || name == file || Some(name) == facts.soname.as_ref())
+        };
+        let Some(at) = left.iter().position(is_named) else { return (needed, pinned_by) };
+        let (object, facts) = left.swap_remove(at);
+        // One without the runtime's functions makes nothing.
+        if facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
+            let reason = match facts.built_for {
+                Some(_) => Some("nobody asks it for its objects".into()),
+                None => pinned(&facts),
+            };
+            let path = object.path.to_string_lossy();
+            pinned_by = pinned_by.or_else(|| reason.map(|reason| format!("it needs {path}: {reason}")));
+        }
+        names.extend(facts.needed);
+        needed.push(object);
+    }
+}
+
 impl Mapped {
+    /// Whether an address is of the library or of one that came with it.
+    fn holds(&self, address: usize) -> bool {
+        self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
+    }
+
     /// Number of objects that the library says are alive: those that a Rust plugin has made.
     fn live(&self) -> i64 {
-        match self.library.own_symbol(c"__anyfn_live_objects") {
-            None => 0,
-            Some(count) => {
-                type Count = extern "C" fn() -> i64;
-                // SAFETY: the symbol of this name is this function; the library is mapped.
-                let count = unsafe { core::mem::transmute::<core::ptr::NonNull<c_void>, Count>(count) };
-                count()
-            }
-        }
+        self.live_objects.map_or(0, |count| count())
     }
 
     /// What is in use of the library: numbers by what they count, those that are zero left out.
@@ -196,9 +330,14 @@ impl Mapped {
         Ok(leases)
     }
 
-    /// Whether nothing of the library is in use; `holders` are the references to this entry that mean nothing.
-    fn is_idle(self: &Arc<Self>, holders: usize) -> bool {
-        self.pinned.lock().is_none() && Arc::strong_count(self) == holders && self.live() == 0
+    /// Whether nothing of the library is in use but this one reference.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        if Arc::strong_count(self) > 1 || self.pinned.lock().is_some() {
+            return false;
+        }
+        // What other threads have done before they gave their references back is seen from here on.
+        fence(Ordering::Acquire);
+        self.live() == 0
     }
 }
 
@@ -207,55 +346,70 @@ impl Mapped {
 /// Objects of such a library must not be on their way out on another thread. With `later`, only those are unmapped
 /// that nothing was in use of at the last call either.
 pub(super) fn reap(later: bool) -> Vec<StdString> {
-    while_opening(|| {
-        let mut paths = Vec::new();
-        loop {
-            let (mut idle, mut rest) = (Vec::new(), Vec::new());
-            let mut mapped = MAPPED.lock();
-            for library in mapped.drain(..) {
-                let was_idle = library.idle.swap(library.is_idle(1), Ordering::Relaxed);
-                let is_idle = library.idle.load(Ordering::Relaxed);
-                if is_idle && (was_idle || !later) { &mut idle } else { &mut rest }.push(library);
-            }
-            *mapped = rest;
-            COUNT.store(mapped.len(), Ordering::Relaxed);
-            drop(mapped);
-            if idle.is_empty() {
-                return paths;
-            }
-            // Not under the lock: destructors of the library run now, and what it had looked up is released, which
-            // may leave further libraries without users.
-            paths.extend(idle.into_iter().filter_map(close));
-            if later {
-                return paths;
-            }
+    let mut paths = Vec::new();
+    loop {
+        let gone = while_opening(|| {
+            let idle = take_idle(later);
+            // The latest first, since it may need an earlier one; all of them before any is asked for.
+            idle.iter().rev().for_each(|library| close_all(&library.handles));
+            idle.into_iter().filter_map(unless_kept).collect::<Vec<_>>()
+        });
+        if gone.is_empty() {
+            return paths;
         }
-    })
+        paths.extend(gone.iter().map(|library| library.path.display().to_string()));
+        // Under no lock: what the libraries had looked up is released now, which may run any code and leave further
+        // libraries without users.
+        drop(gone);
+        if later {
+            return paths;
+        }
+    }
 }
 
-/// Closes a library; gives its path if it is unmapped then.
-fn close(library: Arc<Mapped>) -> Option<StdString> {
-    let path = library.path.display().to_string();
-    for handle in library.handles.iter().rev() {
-        // SAFETY: nothing of the library is in use any more, and each handle is closed once.
-        unsafe { handle.close() };
-    }
-    match dl::Library::find(&library.name) {
-        None => return Some(path),
-        Some(found) if found == library.library => {}
-        Some(newer) => {
+/// The libraries of which nothing is in use; nobody finds them any more.
+fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
+    let mut state = STATE.lock();
+    let is_due = |library: &mut Arc<Mapped>| {
+        let is_idle = library.is_idle();
+        let was_idle = library.idle.swap(is_idle, Ordering::Relaxed);
+        is_idle && (was_idle || !later)
+    };
+    let idle = state.mapped.extract_if(.., is_due).collect();
+    state.changed();
+    idle
+}
+
+/// The library, which was closed, if it is unmapped.
+fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
+    let found = dl::Library::find(&library.name);
+    if found != Some(library.library) {
+        if let Some(newer) = found {
             // By now another build of it lies under this name.
             // SAFETY: opened just now, by `find`, and not used.
             unsafe { newer.close() };
-            return Some(path);
         }
+        // What it needs and is still there belongs to others, too, which have no entry for it: it stays for ever, since
+        // finding it has opened it again.
+        for object in &library.needed {
+            let _ = dl::Library::find(&object.path);
+        }
+        return Some(library);
+    }
+    let mut state = STATE.lock();
+    if state.mapped.iter().any(|other| other.library == library.library) {
+        drop(state);
+        // The destructor of another library has loaded it again meanwhile, so it has a new entry. Its static data may
+        // still name what it had looked up, so that stays for ever.
+        core::mem::forget(library);
+        close_all(found.as_slice());
+        return None;
     }
     // The system has its reasons; `find` has opened it again, which stands for the handles.
     *library.pinned.lock() = Some(
         "the system keeps it mapped (another library needs it, or a thread has thread-local data of it)".into(),
     );
-    let mut mapped = MAPPED.lock();
-    mapped.push(library);
-    COUNT.store(mapped.len(), Ordering::Relaxed);
+    state.mapped.push(library);
+    state.changed();
     None
 }

@@ -37,6 +37,15 @@ const DATA: &str = "_library_";
 /// What tells one content of a file from another: device, inode, size and time of change.
 pub(super) type Identity = (u64, u64, u64, (i64, i64));
 
+/// An address in a library.
+#[derive(Clone, Copy)]
+struct Address(NonNull<c_void>);
+
+// SAFETY: only handed on; what lies there is guarded by who uses it.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
 /// A library file in the process. There is one per file, alive as long as the library is mapped.
 pub(super) struct Mapped {
     pub(super) library: dl::Library,
@@ -46,6 +55,12 @@ pub(super) struct Mapped {
     pub(super) name: CString,
     /// Its addresses.
     pub(super) range: core::ops::Range<usize>,
+    /// The libraries that came with it, since it needs them: what they make counts as its own.
+    pub(super) needed: Vec<dl::Object>,
+    /// Tells how many objects a Rust plugin has made that are alive.
+    pub(super) live_objects: Option<extern "C" fn() -> i64>,
+    /// Where its code finds its module.
+    context_slot: Option<Address>,
     /// Why it is never unmapped.
     pub(super) pinned: Mutex<Option<StdString>>,
     pub(super) counts: lease::Counts,
@@ -91,29 +106,49 @@ impl Mapped {
         path: &Path,
         identity: Identity,
         facts: &Facts,
+        opening: &lease::Opening,
     ) -> Arc<Mapped> {
         let library = handles[0];
-        lease::entry(library, || {
-            let difference = library.difference().unwrap_or(0);
-            Mapped {
-                library,
-                handles,
-                name,
-                range: difference.wrapping_add(facts.span.start as usize)
-                    ..difference.wrapping_add(facts.span.end as usize),
-                pinned: Mutex::new(lease::pinned(facts)),
-                counts: lease::Counts::default(),
-                modules: AtomicUsize::new(0),
-                idle: AtomicBool::new(false),
-                path: path.to_path_buf(),
-                identity,
-                import_tree_size: facts.import_tree_size(),
-                functions: function_names(facts.functions(), ""),
-                loading: Mutex::new(()),
-                lookups: Arc::default(),
-                owner: Mutex::new(Owner::default()),
-                registering: Mutex::new(()),
-            }
+        let difference = library.difference();
+        let at = |address: u64| difference.unwrap_or(0).wrapping_add(address as usize);
+        let range = at(facts.span.start)..at(facts.span.end);
+        let mut pinned = match difference {
+            Some(_) => lease::pinned(facts),
+            None => Some("its place in memory is not known".into()),
+        };
+        let mut needed = Vec::new();
+        if pinned.is_none() {
+            let others = |object: &dl::Object| !range.contains(&object.range.start);
+            (needed, pinned) = lease::needed(facts, opening.came().into_iter().filter(others));
+        }
+        if opening.has_made_of(needed.iter().map(|object| &object.range).chain([&range])) {
+            let made = "its constructors have made functions, tensors or objects, which were not counted";
+            pinned = pinned.or(Some(made.into()));
+        }
+        let live_objects = library.own_symbol(c"__anyfn_live_objects").map(|count| {
+            // SAFETY: the symbol of this name is this function.
+            unsafe { core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> i64>(count) }
+        });
+        lease::entry(Mapped {
+            library,
+            handles,
+            name,
+            range,
+            needed,
+            live_objects,
+            context_slot: library.own_symbol(CONTEXT).map(Address),
+            pinned: Mutex::new(pinned),
+            counts: lease::Counts::default(),
+            modules: AtomicUsize::new(0),
+            idle: AtomicBool::new(false),
+            path: path.to_path_buf(),
+            identity,
+            import_tree_size: facts.import_tree_size(),
+            functions: function_names(facts.functions(), ""),
+            loading: Mutex::new(()),
+            lookups: Arc::default(),
+            owner: Mutex::new(Owner::default()),
+            registering: Mutex::new(()),
         })
     }
 
@@ -122,7 +157,7 @@ impl Mapped {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();
         if owner.context == context.addr() {
-            if let Some(slot) = self.library.own_symbol(CONTEXT) {
+            if let Some(Address(slot)) = self.context_slot {
                 // SAFETY: a pointer variable of the library, written under the lock of its owner only.
                 unsafe { slot.cast::<*const c_void>().write(core::ptr::null()) };
             }

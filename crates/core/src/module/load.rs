@@ -212,6 +212,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             of_runtime => unknown(&of_runtime),
         },
     };
+    let opening = lease::Opening::begin();
     let handles = match &scope {
         // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
         None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
@@ -219,16 +220,21 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
     };
     let handles = handles.map_err(hint)?;
-    let library = handles[0];
-    let after = fs::metadata(path).map_err(|error| error.to_string())?;
-    if identity(&after) != before {
-        return Err("the file was replaced while it was loaded; load it again".to_owned());
+    let fine = || {
+        let after = fs::metadata(path).map_err(|error| error.to_string())?;
+        if identity(&after) != before {
+            return Err("the file was replaced while it was loaded; load it again".to_owned());
+        }
+        match missing(&needed, Some(handles[0]), scope.as_deref()) {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(unknown(&missing)),
+        }
+    };
+    if let Err(reason) = fine() {
+        opening.abandon(&handles);
+        return Err(reason);
     }
-    let missing = missing(&needed, Some(library), scope.as_deref());
-    if !missing.is_empty() {
-        return Err(unknown(&missing));
-    }
-    let mapped = Mapped::entry(handles, text, path, before, facts);
+    let mapped = Mapped::entry(handles, text, path, before, facts, &opening);
     if mapped.identity != before {
         return Err("the file has changed in place since it was loaded, and with it perhaps the code that runs; write a new \
                     file and rename it to this name instead"

@@ -35,7 +35,11 @@ pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     let scope = unsafe { Library::open(&path) }?;
     match Library::find(library) {
         Some(library) => Ok([library, scope]),
-        None => Err("the library is not where the dynamic loader has just put it".to_string()),
+        None => {
+            // SAFETY: opened just now, and not used.
+            unsafe { scope.close() };
+            Err("the library is not where the dynamic loader has just put it".to_string())
+        }
     }
 }
 

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyfn::{Module, Result};
 
+pub(crate) mod unload;
+
 /// A directory of this test program's own.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("modules");

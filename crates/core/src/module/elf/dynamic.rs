@@ -169,9 +169,12 @@ impl<'d> Dynamic<'d> {
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its names have no end".to_owned());
         }
+        /// Far longer than any path or list of them.
+        const TEXT_MAX: usize = 1 << 16;
         let text = |at: u64, what: &str| {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));
-            name.map(|name| String::from_utf8_lossy(name).into_owned())
+            name.filter(|name| name.len() <= TEXT_MAX)
+                .map(|name| String::from_utf8_lossy(name).into_owned())
                 .ok_or_else(|| format!("the file is damaged: {what} has no name"))
         };
         let one = |tag: u32, what: &str| value(tag).map(|at| text(at, what)).transpose();
@@ -181,6 +184,11 @@ impl<'d> Dynamic<'d> {
             None => one(elf::DT_RPATH, "its search path")?,
         };
         let is_needed = |entry: &&Dyn64<LE>| entry.d_tag(LE) == u64::from(elf::DT_NEEDED);
+        /// No library needs so many others.
+        const NEEDED_MAX: usize = 4096;
+        if entries.iter().filter(is_needed).count() > NEEDED_MAX {
+            return Err("the file is damaged: it needs too many libraries".to_owned());
+        }
         let needed = entries.iter().filter(is_needed).map(|entry| text(entry.d_val(LE), "a needed library"));
         let needed = needed.collect::<Result<Vec<_>, _>>()?;
         (self.soname, self.search_path, self.needed) = (soname, search_path, needed);

@@ -20,8 +20,8 @@ use super::broken;
 const SPAN_MAX: u64 = 1 << 40;
 /// No library is linked to be there.
 const ADDRESS_MAX: u64 = 1 << 56;
-/// Program headers of a library are about ten.
-const SEGMENTS_MAX: usize = 512;
+/// Program headers of a library are about ten. Each address is looked for in all of them.
+const SEGMENTS_MAX: usize = 64;
 
 /// One range that is mapped.
 #[derive(Clone, Copy)]

@@ -47,7 +47,7 @@ pub(super) struct Facts {
     pub(super) built_for: Option<[u32; 6]>,
     /// The linker's hash of the content, if there is one.
     pub(super) build_id: Option<Vec<u8>>,
-    /// Modules that the library carries, as far as the file says.
+    /// Modules that the library carries.
     pub(super) import_tree: Option<Blob>,
     pub(super) has_thread_locals: bool,
     pub(super) executable_stack: bool,
@@ -59,7 +59,7 @@ pub(super) struct Facts {
     pub(super) span: core::ops::Range<u64>,
 }
 
-/// A constant of the library: its size by the symbol table and its bytes, if the file holds them.
+/// A constant of the library: its size by the symbol table and its bytes, if they were asked for and the file holds them.
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) size: u64,
@@ -112,22 +112,28 @@ const fn number(digits: &str) -> u32 {
 
 /// Reads the file; the reason if it cannot be loaded.
 pub(super) fn check(file: File) -> Result<Facts, String> {
-    let facts = inspect(file)?;
+    let facts = read_file(file, false)?;
     facts.built_for.map_or(Ok(()), check_version)?;
     Ok(facts)
 }
 
-/// Like [`check`], also for a library that was built for another version of the runtime.
-pub(super) fn inspect(mut file: File) -> Result<Facts, String> {
+/// Like [`check`], also for a library that was built for another version of the runtime, and with the content of the
+/// modules that it carries.
+pub(super) fn inspect(file: File) -> Result<Facts, String> {
+    read_file(file, true)
+}
+
+/// Reads a file, if asked for `with_content` of the modules that it carries.
+pub(super) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::new();
     (&mut file).take(64).read_to_end(&mut head).map_err(unreadable)?;
-    read(&head, &ReadCache::new(file), len)
+    read(&head, &ReadCache::new(file), len, with_content)
 }
 
 /// Reads a library of `len` bytes that begins with `head`.
-fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64) -> Result<Facts, String> {
+fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) -> Result<Facts, String> {
     check_head(head, len)?;
     let header = FileHeader64::<LE>::parse(data).map_err(broken)?;
     check_bounds(header, data, len)?;
@@ -141,7 +147,10 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64) -> Result<Facts, Str
     let tree = symbols.defined.iter().find(|symbol| symbol.name.as_bytes() == tree);
     let import_tree = tree.map(|symbol| Blob {
         size: symbol.size,
-        bytes: image.bytes(symbol.address, symbol.size, "import tree").ok().map(<[u8]>::to_vec),
+        // Device code may be large.
+        bytes: with_content
+            .then(|| image.bytes(symbol.address, symbol.size, "import tree").ok().map(<[u8]>::to_vec))
+            .flatten(),
     });
     Ok(Facts {
         size: len,
@@ -263,6 +272,11 @@ type Notes = (Option<[u32; 6]>, Option<Vec<u8>>);
 fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Result<Notes, String> {
     let (mut built_for, mut build_id) = (None, None);
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
+        /// Notes have some hundred bytes.
+        const SIZE_MAX: u64 = 1 << 20;
+        if segment.p_filesz(LE) > SIZE_MAX {
+            return Err("the file is damaged: its notes are too long".to_owned());
+        }
         let bytes = segment.data(LE, data).map_err(|()| "the file is cut off within a note".to_owned())?;
         for desc in notes_of(bytes, b"anyfn\0", 1) {
             built_for = Some(version_words(desc)?);
@@ -473,7 +487,7 @@ mod tests {
                 }
             }
             let head = &content[..content.len().min(64)];
-            refused += u64::from(read(head, &content[..], content.len() as u64).is_err());
+            refused += u64::from(read(head, &content[..], content.len() as u64, true).is_err());
             rounds += 1;
         }
         std::eprintln!("{rounds} files, {refused} refused");

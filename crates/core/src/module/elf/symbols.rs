@@ -51,12 +51,17 @@ impl Symbols {
             dynamic.symbol_versions.map(|at| image.table(at, count, "symbol versions")).transpose()?;
         let kinds = table.iter().map(Sym::st_type).collect();
         let mut symbols = Symbols { count, kinds, ..Symbols::default() };
+        // Names may share their ends, so that all of them may be longer than the table of names; but not by much.
+        let mut letters_left = dynamic.strings.len().saturating_mul(8).max(1 << 24);
         for (index, symbol) in table.iter().enumerate().skip(1) {
             let damaged = |what: &str| format!("the file is damaged: symbol {index} {what}");
             let name = dynamic.text(symbol.st_name.get(LE)).ok_or_else(|| damaged("has no name"))?;
             let number = numbers.map_or(1, |numbers| numbers[index].get(LE));
             let version =
                 versions.name(number).ok_or_else(|| damaged("has a version that is not described"))?;
+            letters_left = letters_left
+                .checked_sub(name.len() + version.len())
+                .ok_or_else(|| "the file is damaged: its names of symbols are too long".to_owned())?;
             let (kind, bind) = (symbol.st_type(), symbol.st_bind());
             let known = matches!(bind, elf::STB_LOCAL | elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE)
                 && matches!(kind, elf::STT_NOTYPE..=elf::STT_TLS | elf::STT_GNU_IFUNC);
@@ -191,8 +196,8 @@ impl<'d> Versions<'d> {
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
-        /// More would be a loop.
-        const MAX: u64 = 1 << 16;
+        /// More would be a loop: there are no more numbers of versions.
+        const MAX: u64 = 1 << 15;
         let (mut at, number) = dynamic.needed_versions;
         for _ in 0..number.min(MAX) {
             let entry: &elf::Verneed<LE> = &image.table(at, 1, "versions")?[0];
@@ -207,7 +212,14 @@ impl<'d> Versions<'d> {
             let mut aux = step(at, entry.vn_aux.get(LE))?;
             for _ in 0..entry.vn_cnt.get(LE) {
                 let version: &elf::Vernaux<LE> = &image.table(aux, 1, "versions")?[0];
+                // There are no more numbers than this.
+                if names.len() > 0x8000 {
+                    return Err(damaged());
+                }
                 names.push((version.vna_other.get(LE) & 0x7fff, name(version.vna_name.get(LE))?));
+                if version.vna_next.get(LE) == 0 {
+                    break;
+                }
                 aux = step(aux, version.vna_next.get(LE))?;
             }
             at = step(at, entry.vn_next.get(LE))?;

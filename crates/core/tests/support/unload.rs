@@ -1,0 +1,42 @@
+//! What is mapped and what keeps it.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyfn::{Any, Array, Map, Result, String as Text, registry};
+
+/// Unmapping concerns the whole process, so the tests take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
+    let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    reap();
+    turn
+}
+
+/// How often a file is mapped, as the system says.
+pub(crate) fn mappings(path: &Path) -> usize {
+    let path = path.canonicalize().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.ends_with(path.to_str().unwrap())).count()
+}
+
+pub(crate) fn call(name: &str, args: impl anyfn::IntoArgs) -> Result<Any> {
+    registry::get(name)?.call(args)
+}
+
+pub(crate) fn reap() -> Vec<String> {
+    let paths = call("ffi.ModuleReap", ()).unwrap().get::<Array<Text>>().unwrap();
+    paths.iter().map(|path| path.to_string()).collect()
+}
+
+/// Leases of a library that is mapped, as `what: number`; `None` if it is not mapped.
+pub(crate) fn leases(path: &Path) -> Option<Vec<String>> {
+    let path = path.canonicalize().unwrap();
+    let all = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
+    let fields = all
+        .iter()
+        .find(|fields| fields.at("file").unwrap().get::<&str>().unwrap() == path.to_str().unwrap())?;
+    let leases = fields.at("leases").unwrap().get::<Map<Text, i64>>().unwrap();
+    Some(leases.iter().map(|(what, number)| format!("{what}: {number}")).collect())
+}
