@@ -202,6 +202,14 @@ pub(crate) fn soak() -> Vec<Step> {
                 cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"),
             )
         }),
+        Step::new("loading and unloading", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --test module_lease leaves_nothing").env("ANYFN_CYCLES", "1000"),
+            )
+        }),
+        Step::new("loading and unloading on several threads", |run| {
+            run.cmd(cargo_cmd("test -p anyfn-core --test module_unload").env("ANYFN_STRESS_SECONDS", "20"))
+        }),
         // Half an hour; `ANYFN_FUZZ_SECONDS` says otherwise.
         Step::new("fuzzing the reader of libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());

@@ -532,3 +532,28 @@ fn loads_for_the_others() {
     // The library stays: its end functions must not run, since the file is damaged.
     std::process::exit(0);
 }
+
+/// A small file must not make the reader take much memory: names of symbols are parts of one table.
+#[test]
+fn one_long_name_for_all_symbols_is_refused() {
+    let mut source = String::from("int ");
+    source.extend(std::iter::repeat_n('x', 60_000));
+    source.push_str(";\n");
+    for n in 0..3000 {
+        source.push_str(&format!("int v{n};\n"));
+    }
+    let Some(path) = compile("long_name", &source, &[]) else { return };
+    assert!(load(&path).is_ok());
+    let mut content = fs::read(path).unwrap();
+    let layout = Layout::of(&content);
+    let (names, symbols) = (layout.target(&content, tag::STRTAB), layout.target(&content, tag::SYMTAB));
+    let long =
+        content[names..].windows(100).position(|part| part.iter().all(|byte| *byte == b'x')).unwrap() as u32;
+    for symbol in 1..3000 {
+        let at = symbols + 24 * symbol;
+        content[at..at + 4].copy_from_slice(&long.to_le_bytes());
+    }
+    let damaged = scratch("long_name_for_all.so");
+    fs::write(&damaged, content).unwrap();
+    fails(load(&damaged), "RuntimeError", "its names of symbols are too long");
+}
