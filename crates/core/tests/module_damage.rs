@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use anyfn_core as _;
 
@@ -28,12 +29,11 @@ int __tvm_ffi_f(void* self, const void* args, int n, void* out) {
 "#;
 
 fn library() -> Option<(Vec<u8>, Layout)> {
-    let path = compile(
-        "damage",
-        SOURCE,
-        &["-lm", "-Wl,--hash-style=both", "-Wl,-z,norelro", "-Wl,-init,__tvm_ffi_f"],
-    )?;
-    let content = fs::read(path).unwrap();
+    // Once, since the tests run at the same time.
+    static CONTENT: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let flags = ["-lm", "-Wl,--hash-style=both", "-Wl,-z,norelro", "-Wl,-init,__tvm_ffi_f"];
+    let content =
+        CONTENT.get_or_init(|| Some(fs::read(compile("damage", SOURCE, &flags)?).unwrap())).clone()?;
     let layout = Layout::of(&content);
     Some((content, layout))
 }
