@@ -8,7 +8,7 @@ mod imp {
     use std::format;
     use std::panic::{self, AssertUnwindSafe};
     use std::string::{String, ToString};
-    use std::sync::Once;
+    use std::sync::{Once, OnceLock};
 
     use crate::Error;
 
@@ -16,6 +16,10 @@ mod imp {
         file: String,
         line: u32,
     }
+
+    type Hook = std::boxed::Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
+
+    static PREVIOUS: OnceLock<Hook> = OnceLock::new();
 
     std::thread_local! {
         static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
@@ -29,12 +33,15 @@ mod imp {
             return;
         }
         ONCE.call_once(|| {
-            let previous = panic::take_hook();
-            panic::set_hook(std::boxed::Box::new(move |info| {
+            // Beside the hook, whose box then is empty: of a library that is unmapped, nothing frees it.
+            PREVIOUS.get_or_init(panic::take_hook);
+            panic::set_hook(std::boxed::Box::new(|info| {
                 let place = info.location().map(|at| Place { file: at.file().to_string(), line: at.line() });
                 // A thread that is ending has no slot any more; then the place is not known.
                 let _ = PLACE.try_with(|slot| slot.replace(place));
-                previous(info);
+                if let Some(previous) = PREVIOUS.get() {
+                    previous(info);
+                }
             }));
         });
     }

@@ -26,6 +26,9 @@ use crate::sys::Mutex;
 /// Libraries that are mapped.
 struct State {
     mapped: Vec<Arc<Mapped>>,
+    /// Former entries of libraries that were loaded again while they were unloaded: what their static data may still
+    /// name stays for ever.
+    former: Vec<Arc<Mapped>>,
     /// How many are being opened, one within the constructors of another.
     opening: usize,
     /// Addresses of no library that is known, while one is being opened: constructors run before it is known.
@@ -34,7 +37,8 @@ struct State {
 
 // No function of the dynamic loader may be called while this is locked: who holds the loader's lock may wait for this one,
 // as constructors do that make functions.
-static STATE: Mutex<State> = Mutex::new(State { mapped: Vec::new(), opening: 0, unknown: Vec::new() });
+static STATE: Mutex<State> =
+    Mutex::new(State { mapped: Vec::new(), former: Vec::new(), opening: 0, unknown: Vec::new() });
 /// Whether there is any, or one is being opened; looked at before the lock is taken.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 /// Held while libraries are opened for a first time or closed, so that a path means one of both.
@@ -398,10 +402,9 @@ fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     }
     let mut state = STATE.lock();
     if state.mapped.iter().any(|other| other.library == library.library) {
+        // The destructor of another library has loaded it again meanwhile, so it has a new entry.
+        state.former.push(library);
         drop(state);
-        // The destructor of another library has loaded it again meanwhile, so it has a new entry. Its static data may
-        // still name what it had looked up, so that stays for ever.
-        core::mem::forget(library);
         close_all(found.as_slice());
         return None;
     }
