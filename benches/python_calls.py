@@ -98,7 +98,12 @@ def anyfn(folder):
             return point_x(self)
 
     def python_pair():
-        raise NotImplementedError("types are not yet defined in Python")
+        @anyfn.object("bench.PythonPair")
+        class PythonPair(anyfn.Object):
+            a: int
+            b: int
+
+        return PythonPair
 
     return dict(
         runtime(anyfn, folder, True),
@@ -106,6 +111,7 @@ def anyfn(folder):
         IntPair=lambda: Point,
         pair=lambda: Point(1, 2),
         PythonPair=python_pair,
+        python_pair=lambda: python_pair()(1, 2),
         async_calls=lambda: async_calls(lambda loop: nop.call_async(1)),
         import_time=lambda: import_time("anyfn"),
     )
@@ -133,6 +139,7 @@ def peer(folder):
         IntPair=lambda: tvm_ffi.testing.TestIntPair,
         pair=lambda: tvm_ffi.testing.TestIntPair(1, 2),
         PythonPair=python_pair,
+        python_pair=lambda: python_pair()(1, 2),
         async_calls=lambda: async_calls(lambda loop: loop.run_in_executor(None, nop, 1)),
         import_time=lambda: import_time("tvm_ffi"),
     )

@@ -140,6 +140,7 @@ SECTIONS = {
         Row("tensor_shape", "ta.shape"),
         Row("object_construct", "IntPair(1, 2)", 0.2, label="construct a native object"),
         Row("object_construct_python_defined", "PythonPair(1, 2)", 0.2),
+        Row("object_field_get_python_defined", "python_pair.a"),
         Row("object_field_get", "pair.a"),
         Row("object_method", "pair.sum()"),
         Row("get_global_func", "get('testing.nop')"),

@@ -12,7 +12,7 @@ What there is:
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     arrays          Tensor, from_dlpack
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap
-    native objects  Object, register_object
+    native objects  Object, object and field (types defined in Python), register_object
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     annotations     the module anyfn.typing
@@ -38,6 +38,8 @@ from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
 from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
+# Not among the names of `import *`, which would hide the built-in one.
+from ._define import field, object as object
 from ._module import Module, inspect_library, load_module, mapped_libraries, reap, system_lib
 from ._registry import (
     _init_api,
@@ -71,6 +73,7 @@ __all__ = [
     "cuda",
     "device",
     "dtype",
+    "field",
     "from_dlpack",
     "get_global_func",
     "inspect_library",

@@ -23,6 +23,13 @@ pub(crate) enum At<'a> {
     },
     /// A value to be converted.
     Value,
+    /// Field of an object whose type is defined in Python.
+    Field {
+        /// Name of the class.
+        class: &'a str,
+        /// Name of the field.
+        name: &'a str,
+    },
     /// Element of a sequence.
     Item {
         /// The sequence.
@@ -71,6 +78,9 @@ impl At<'_> {
             At::Result { function } => {
                 let of = function::name_of(*function);
                 (format!("result{path} of {of}"), String::from("result"), of)
+            }
+            At::Field { class, name } => {
+                (format!("field '{name}'{path} of {class}"), String::from(*name), String::from(*class))
             }
             _ => (format!("value{path}"), String::new(), String::new()),
         };

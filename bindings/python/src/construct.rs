@@ -16,7 +16,7 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::lower::{Frame, WORDS, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
-use crate::{error, function, gil, object, types};
+use crate::{define, error, function, gil, object, types};
 
 /// Arguments of a constructor that is called directly; with more it is called as Python calls it.
 const INLINE: usize = 8;
@@ -52,6 +52,11 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
         // A class may have made the whole object in its `__new__`.
         if object::handle_unchecked(this).is_null() {
             let constructor = constructor_of(this)?;
+            if let Some(made) = define::make(constructor.obj(), args, kwargs)? {
+                take(this, made)?;
+                define::finish(this, constructor.obj())?;
+                return Ok(py::none());
+            }
             let made = if args.tuple_len() <= INLINE && kwargs.is_none() {
                 let mut items = [const { MaybeUninit::<Obj<'_>>::uninit() }; INLINE];
                 for (index, item) in items.iter_mut().enumerate().take(args.tuple_len()) {
@@ -70,6 +75,8 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
                 native(result.obj(), constructor.obj())?
             };
             take(this, made)?;
+        } else {
+            define::made_already(this)?;
         }
         Ok(py::none())
     });

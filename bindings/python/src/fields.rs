@@ -15,10 +15,11 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
-use crate::{construct, error, gil, lift, object};
+use crate::{construct, define, error, gil, lift, object};
 
 /// A field of a type. Lives as long as the process, like the descriptors that point to it.
 struct Field {
+    name: CString,
     type_index: i32,
     offset: usize,
     getter: TVMFFIFieldGetter,
@@ -70,8 +71,9 @@ fn describe(type_index: i32, info: &TVMFFIFieldInfo) -> Option<(CString, Box<ffi
         Setter::C(unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(info.setter) })
     };
     let settable = !matches!(setter, Setter::None);
-    let field = Field { type_index, offset: usize::try_from(info.offset).ok()?, getter: info.getter?, setter };
     let name = text(&info.name)?;
+    let (offset, getter) = (usize::try_from(info.offset).ok()?, info.getter?);
+    let field = Field { name: name.clone(), type_index, offset, getter, setter };
     let doc = text(&info.doc).unwrap_or_default();
     let definition = ffi::PyGetSetDef {
         name: name.clone().into_raw(),
@@ -119,7 +121,9 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
         // SAFETY: the type's own function, called with the place of its field and a result that holds nothing.
         let code = gil::counted(|| unsafe { (field.getter)(place, &mut value) });
         if code != 0 {
-            return Err(error::raise_from_native(code));
+            let raised = error::raise_from_native(code);
+            define::explain_unset(this, &field.name.to_string_lossy())?;
+            return Err(raised);
         }
         lift::lift_owned(value)
     })
@@ -139,7 +143,13 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
                 "a field of a native object cannot be deleted",
             );
         };
+        if object::handle_unchecked(this).is_null() {
+            define::ensure(this)?;
+        }
         let place = place(this, field)?;
+        if define::set_field(object::handle_unchecked(this), place, value)? {
+            return Ok(py::none());
+        }
         let value = lower_owned(value, &At::Value)?;
         match &field.setter {
             Setter::C(setter) => {

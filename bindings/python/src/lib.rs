@@ -6,7 +6,8 @@
 //! `register_func` to the classes of modules and containers, is Python in the package around it.
 //!
 //! Reading order: [`py`] (the layer over CPython), [`function`] (Python calls native code), [`lower`] and [`lift`]
-//! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`error`], [`module`] (the module's functions).
+//! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`define`] and [`record`] (object
+//! types of Python), [`error`], [`module`] (the module's functions).
 //!
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
@@ -18,6 +19,7 @@ mod callback;
 mod cancel;
 mod construct;
 mod containers;
+mod define;
 mod dlpack;
 mod error;
 mod fields;
@@ -30,6 +32,7 @@ mod module;
 mod ndarray;
 mod object;
 mod py;
+mod record;
 mod signature;
 mod stack;
 mod tensor;

@@ -13,7 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, dlpack, error, function, gil, lift, object, signature, tensor, trace, words,
+    callback, cancel, containers, define, dlpack, error, function, gil, lift, object, signature, tensor, trace,
+    words,
 };
 
 /// What CPython calls to load the module.
@@ -92,6 +93,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     words::init()?;
     error::init()?;
     cancel::init()?;
+    define::init()?;
     containers::init()?;
     gil::register_functions();
     for (name, class) in [
@@ -100,6 +102,7 @@ fn start(module: Obj<'_>) -> Res<()> {
         (c"PackedFunc", &function::CLASS),
         (c"Word", &words::CLASS),
         (c"CallToken", &cancel::CLASS),
+        (c"Constructor", &define::CLASS),
     ] {
         let name = py::intern(name)?;
         module.set_attr(name.obj(), class.get())?;
@@ -457,6 +460,21 @@ functions! {
         }
         object::register(int(index)?, class)?;
         Ok(py::none())
+    }
+
+    #[doc = "type_of_class(class) -> (int, str) or None: index and key of the type that the class or the nearest of its bases stands for"]
+    fn type_of_class[class] {
+        define::type_of(class)
+    }
+
+    #[doc = "type_for(class, key) -> int: the type of a class that is defined in Python, registered if it is new"]
+    fn type_for[class, key] {
+        py::int(define::type_for(class, &text(key)?)?.into())
+    }
+
+    #[doc = "define(class, type_index, fields, frozen) -> Constructor: gives such a type its fields"]
+    fn define[class, index, fields, frozen] {
+        define::define(class, i32::try_from(int(index)?).unwrap_or(-1), fields, frozen.is_true()?)
     }
 
     #[doc = "make_error(kind, message, backtrace, context) -> ErrorObject"]

@@ -13,7 +13,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
-use crate::{construct, fields};
+use crate::{construct, define, error, fields, record};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -62,6 +62,7 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_hash, hash as *mut c_void),
             (ffi::Py_tp_richcompare, compare as *mut c_void),
             (ffi::Py_tp_repr, repr as *mut c_void),
+            (ffi::Py_tp_setattro, define::set_attribute as *mut c_void),
             (ffi::Py_tp_getset, attributes().leak().as_mut_ptr().cast()),
             (ffi::Py_tp_methods, methods().leak().as_mut_ptr().cast()),
         ],
@@ -360,6 +361,12 @@ unsafe extern "C" fn reduce(object: *mut PyObject, _: *mut PyObject) -> *mut PyO
 unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
+    let handle = handle_unchecked(object);
+    if !handle.is_null()
+        && let Some(layout) = record::layout_of(handle)
+    {
+        return error::catch(|| define::repr(object, layout));
+    }
     let class = object.class_name();
     let text = match reference_of(object) {
         Some(native) => format!("<anyfn.{class} of type {} at {:p}>", native.type_key(), native.as_handle()),

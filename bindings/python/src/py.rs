@@ -413,6 +413,8 @@ pub(crate) mod names {
         CO_NAME = c"co_name";
         FROM_BYTES = c"from_bytes";
         CONSTRUCTOR = c"__constructor__";
+        INIT = c"__init__";
+        POST_INIT = c"__post_init__";
         MRO = c"__mro__";
         KEYS = c"keys";
         SORT = c"sort";

@@ -449,6 +449,22 @@ pub fn object_freed(type_index: i32) {
     crate::live::freed(type_index);
 }
 
+/// Releases the content of an object that is not made by [`new_object`], for its deleter: runs `release`, or puts the
+/// deleter off if releases are nested too deep. `false` if it was put off; then the deleter returns at once.
+///
+/// # Safety
+/// Called by the deleter of `object` with the flags that it got, one of which is that the content goes.
+pub unsafe fn release_content(object: *mut core::ffi::c_void, flags: c_int, release: impl FnOnce()) -> bool {
+    if !crate::nesting::enter() {
+        // SAFETY: the deleter hands the object over and does not touch it again.
+        unsafe { crate::nesting::defer(object.cast(), flags) };
+        return false;
+    }
+    panics::swallow(release);
+    crate::nesting::leave();
+    true
+}
+
 /// A string value with a copy of `bytes`; `None` when memory is short.
 pub fn try_string(bytes: &[u8]) -> Option<Any> {
     crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallStr, anyfn_abi::kTVMFFIStr)

@@ -159,6 +159,28 @@ class Point(Object):
 point: Point = Point(1.0, 2.0)
 real: float = point.x
 
+
+@anyfn.object("tour.Pair")
+class Pair(Object):
+    a: int
+    b: int = 2
+    names: list[str] = anyfn.field(default_factory=list)
+
+
+@anyfn.object("tour.Triple")
+class Triple(Pair):
+    c: float = 0.5
+
+
+@anyfn.object(frozen=True)
+class Plain(Object):
+    a: int = anyfn.field(default=1)
+
+
+pair: Pair = Pair(1, b=3)
+size: int = pair.a + Triple(1, 2, c=1.5).b + Plain().a
+pair.b = 5
+
 # --- Tensors ---------------------------------------------------------------------------------------------------------
 
 zeros: NDArray[np.float32] = np.zeros((2, 3), np.float32)
