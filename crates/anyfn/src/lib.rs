@@ -52,6 +52,7 @@ mod nesting;
 mod object;
 mod panics;
 mod refcount;
+pub mod reflection;
 pub mod registry;
 mod schema;
 mod shape;

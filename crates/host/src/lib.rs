@@ -19,6 +19,8 @@
 extern crate std;
 
 extern crate anyfn_core as _;
+#[cfg(feature = "reflect")]
+extern crate anyfn_reflect as _;
 
 #[cfg(feature = "build")]
 pub mod build;

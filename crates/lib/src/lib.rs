@@ -4,3 +4,5 @@
 #![no_std]
 
 extern crate anyfn_core as _;
+#[cfg(feature = "reflect")]
+extern crate anyfn_reflect as _;

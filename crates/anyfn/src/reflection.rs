@@ -1,0 +1,344 @@
+//! What types tell about themselves: fields, methods, attributes.
+//!
+//! A type of any language describes its objects in the process's table of types: where each field lies, the functions
+//! that read and set it, and flags that say what printing, comparing and saving do with it. Here that is read without
+//! knowing the type.
+//!
+//! ```
+//! # use anyfn_core as _;
+//! use anyfn::{ObjectRef, reflection::TypeInfo};
+//!
+//! fn names_of_fields(object: &ObjectRef) -> Vec<&'static str> {
+//!     TypeInfo::of(object).fields().map(|field| field.name()).collect()
+//! }
+//! ```
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use anyfn_abi::{
+    TVMFFIAny, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFITypeInfo,
+    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
+    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
+    kTVMFFIFieldFlagBitSetterIsFunctionObj,
+};
+
+use crate::string::text_of;
+use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, types};
+
+/// A type of the process's table. Lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct TypeInfo(&'static TVMFFITypeInfo);
+
+impl TypeInfo {
+    /// The type with an index; `None` if there is none.
+    pub fn from_index(type_index: i32) -> Option<TypeInfo> {
+        types::info(type_index).map(TypeInfo)
+    }
+
+    /// The type with a key; `None` if there is none.
+    pub fn from_key(key: &str) -> Option<TypeInfo> {
+        types::type_index_of(key).and_then(TypeInfo::from_index)
+    }
+
+    /// The type of an object.
+    ///
+    /// # Panics
+    /// Never: every object's type is in the table.
+    pub fn of(object: &ObjectRef) -> TypeInfo {
+        TypeInfo::from_index(object.type_index()).expect("the table has the type of every object")
+    }
+
+    /// Index of the type.
+    pub fn index(self) -> i32 {
+        self.0.type_index
+    }
+
+    /// Key of the type.
+    pub fn key(self) -> &'static str {
+        // SAFETY: lives as long as the type, for ever.
+        unsafe { text_of(&self.0.type_key) }
+    }
+
+    /// Hash of the key, the same in every process.
+    pub fn key_hash(self) -> u64 {
+        self.0.type_key_hash
+    }
+
+    /// Documentation of the type; empty if there is none.
+    pub fn doc(self) -> &'static str {
+        // SAFETY: NULL, or metadata that lives for ever; so do its texts.
+        unsafe { self.0.metadata.as_ref() }.map_or("", |metadata| unsafe { text_of(&metadata.doc) })
+    }
+
+    /// How structural equality and hash treat objects of the type: `kTVMFFISEqHashKind*`.
+    pub fn structural_kind(self) -> i32 {
+        // SAFETY: NULL, or metadata that lives for ever.
+        unsafe { self.0.metadata.as_ref() }.map_or(0, |metadata| metadata.structural_eq_hash_kind)
+    }
+
+    /// The types that this one descends from, the root first, and then the type itself.
+    pub fn lineage(self) -> impl DoubleEndedIterator<Item = TypeInfo> {
+        let ancestors = (0..self.0.type_depth as usize).map(move |depth| {
+            // SAFETY: the array has as many elements as the type has ancestors.
+            let ancestor = unsafe { self.0.type_ancestors.add(depth) };
+            // SAFETY: as above.
+            let ancestor = unsafe { *ancestor };
+            // SAFETY: types live for ever.
+            TypeInfo(unsafe { &*ancestor })
+        });
+        ancestors.chain(core::iter::once(self))
+    }
+
+    /// The type that this one derives from.
+    pub fn parent(self) -> Option<TypeInfo> {
+        self.lineage().nth_back(1)
+    }
+
+    /// Whether the type is `base` or derived from it.
+    pub fn is_a(self, base: TypeInfo) -> bool {
+        types::is_instance(self.index(), base.index())
+    }
+
+    /// The fields that the type itself adds.
+    pub fn own_fields(self) -> impl ExactSizeIterator<Item = Field> + DoubleEndedIterator {
+        // SAFETY: number and address belong to one growing array of a type.
+        let fields = unsafe { published(&raw const self.0.num_fields, &raw const self.0.fields) };
+        fields.iter().map(Field)
+    }
+
+    /// All fields, the parent's first.
+    pub fn fields(self) -> impl DoubleEndedIterator<Item = Field> {
+        self.lineage().flat_map(TypeInfo::own_fields)
+    }
+
+    /// The field of a name; that of the type itself before one of an ancestor.
+    pub fn field(self, name: &str) -> Option<Field> {
+        self.lineage().rev().find_map(|info| info.own_fields().find(|field| field.name() == name))
+    }
+
+    /// The methods that the type itself adds.
+    pub fn own_methods(self) -> impl ExactSizeIterator<Item = Method> + DoubleEndedIterator {
+        // SAFETY: number and address belong to one growing array of a type.
+        let methods = unsafe { published(&raw const self.0.num_methods, &raw const self.0.methods) };
+        methods.iter().map(Method)
+    }
+
+    /// The method of a name; that of the type itself before one of an ancestor, and the last registered one.
+    pub fn method(self, name: &str) -> Option<Method> {
+        self.lineage().rev().find_map(|info| info.own_methods().rev().find(|method| method.name() == name))
+    }
+
+    /// What the type itself has registered under the name of an attribute, such as `__ffi_repr__`.
+    pub fn attribute(self, name: &str) -> Option<Any> {
+        // SAFETY: an entry that is set holds its value for ever.
+        types::attribute(name, self.index()).map(|value| unsafe { AnyView::from_raw(*value) }.to_owned())
+    }
+}
+
+/// The array of a type that may grow meanwhile.
+///
+/// # Safety
+/// The two places must be those of one array in a type of the table.
+unsafe fn published<T>(count: *const i32, data: *const *const T) -> &'static [T] {
+    // SAFETY: the number is changed by atomic stores only.
+    let count = unsafe { AtomicI32::from_ptr(count.cast_mut()) }.load(Ordering::Acquire);
+    // SAFETY: the address is changed by atomic stores only.
+    let data = unsafe { AtomicPtr::from_ptr(data.cast_mut().cast::<*mut T>()) }.load(Ordering::Acquire);
+    match usize::try_from(count) {
+        // SAFETY: the address was stored before the number and its array lives for ever.
+        Ok(count) if count > 0 => unsafe { core::slice::from_raw_parts(data, count) },
+        _ => &[],
+    }
+}
+
+/// A field of a type. Lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct Field(&'static TVMFFIFieldInfo);
+
+impl Field {
+    /// Name of the field.
+    pub fn name(self) -> &'static str {
+        // SAFETY: texts of registered fields live for ever.
+        unsafe { text_of(&self.0.name) }
+    }
+
+    /// Documentation of the field; empty if there is none.
+    pub fn doc(self) -> &'static str {
+        // SAFETY: as above.
+        unsafe { text_of(&self.0.doc) }
+    }
+
+    /// JSON, whose `type_schema` describes the type of the field; empty if there is none.
+    pub fn metadata(self) -> &'static str {
+        // SAFETY: as above.
+        unsafe { text_of(&self.0.metadata) }
+    }
+
+    /// `kTVMFFIFieldFlagBit*`.
+    pub fn flags(self) -> i64 {
+        self.0.flags
+    }
+
+    /// Whether one of these flags is set.
+    pub fn has(self, flags: i64) -> bool {
+        self.0.flags & flags != 0
+    }
+
+    /// Index of the type that all values of the field have; -1 if it may be any.
+    pub fn static_type_index(self) -> i32 {
+        self.0.field_static_type_index
+    }
+
+    /// Whether everybody may set the field at any time.
+    pub fn is_writable(self) -> bool {
+        self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter.is_null()
+    }
+
+    /// What the field gets when nothing is given: a value, or that of a function, called anew each time.
+    ///
+    /// # Errors
+    /// That of the function.
+    pub fn default(self) -> Result<Option<Any>> {
+        if !self.has(kTVMFFIFieldFlagBitMaskHasDefault) {
+            return Ok(None);
+        }
+        // SAFETY: the default is valid and lives for ever.
+        let default = unsafe { AnyView::from_raw(self.0.default_value_or_factory) };
+        if self.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
+            return default.get::<PackedFunc>()?.call(()).map(Some);
+        }
+        Ok(Some(default.to_owned()))
+    }
+
+    fn place(self, object: &ObjectRef) -> Result<*mut c_void> {
+        match usize::try_from(self.0.offset) {
+            Ok(offset) => Ok(object.as_handle().wrapping_byte_add(offset)),
+            Err(_) => crate::bail!("InternalError", "field `{}` lies before its object", self.name()),
+        }
+    }
+
+    /// Value of the field in an object of its type.
+    ///
+    /// # Errors
+    /// That of the type's own function.
+    ///
+    /// # Safety
+    /// The object must be of the type that has the field or of one derived from it.
+    pub unsafe fn get_unchecked(self, object: &ObjectRef) -> Result<Any> {
+        let Some(getter) = self.0.getter else {
+            crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
+        };
+        let mut value = TVMFFIAny::NONE;
+        // SAFETY: the field lies at its offset in each object of its type; the result holds nothing.
+        if unsafe { getter(self.place(object)?, &mut value) } != 0 {
+            return Err(Error::take_raised());
+        }
+        // SAFETY: on success the result is an owned value.
+        Ok(unsafe { Any::from_raw(value) })
+    }
+
+    /// Sets the field in an object of its type. Also one that is read-only: while an object is being made, its maker
+    /// sets all of them.
+    ///
+    /// # Errors
+    /// That of the type's own function, for a value that the field does not take.
+    ///
+    /// # Safety
+    /// The object must be of the type that has the field or of one derived from it, and if the field is not
+    /// [writable](Self::is_writable), nobody else may know the object yet.
+    pub unsafe fn set_unchecked(self, object: &ObjectRef, value: &AnyView<'_>) -> Result<()> {
+        if self.0.setter.is_null() {
+            crate::bail!("TypeError", "field `{}` cannot be set", self.name());
+        }
+        let place = self.place(object)?;
+        if self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
+            // SAFETY: the flag says that the setter is a function object, which the type keeps.
+            let setter = unsafe { ObjectRef::from_borrowed_or_null(self.0.setter) };
+            let Some(setter) = setter.and_then(|object| PackedFunc::try_from_object(object).ok()) else {
+                crate::bail!("InternalError", "the setter of field `{}` is no function", self.name());
+            };
+            return setter.call((place, *value)).map(drop);
+        }
+        // SAFETY: without the flag the setter is a C function of this type.
+        let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(self.0.setter) };
+        // SAFETY: the field lies at its offset in each object of its type, and the caller may set it.
+        match unsafe { setter(place, value.as_raw()) } {
+            0 => Ok(()),
+            _ => Err(Error::take_raised()),
+        }
+    }
+}
+
+/// A method of a type. Lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct Method(&'static TVMFFIMethodInfo);
+
+impl Method {
+    /// Name of the method.
+    pub fn name(self) -> &'static str {
+        // SAFETY: texts of registered methods live for ever.
+        unsafe { text_of(&self.0.name) }
+    }
+
+    /// Documentation of the method; empty if there is none.
+    pub fn doc(self) -> &'static str {
+        // SAFETY: as above.
+        unsafe { text_of(&self.0.doc) }
+    }
+
+    /// JSON, whose `type_schema` describes the signature; empty if there is none.
+    pub fn metadata(self) -> &'static str {
+        // SAFETY: as above.
+        unsafe { text_of(&self.0.metadata) }
+    }
+
+    /// Whether it is called without an object.
+    pub fn is_static(self) -> bool {
+        self.0.flags & kTVMFFIFieldFlagBitMaskIsStaticMethod != 0
+    }
+
+    /// The function; unless it is static, its first argument is the object.
+    ///
+    /// # Errors
+    /// `TypeError` if the type has registered something else.
+    pub fn function(self) -> Result<PackedFunc> {
+        // SAFETY: a registered method lives for ever.
+        unsafe { AnyView::from_raw(self.0.method) }.get::<PackedFunc>()
+    }
+}
+
+impl ObjectRef {
+    fn field(&self, name: &str) -> Result<Field> {
+        let info = TypeInfo::of(self);
+        match info.field(name) {
+            Some(field) => Ok(field),
+            None => crate::bail!("AttributeError", "an object of type {} has no field `{name}`", info.key()),
+        }
+    }
+
+    /// Value of a field, by name.
+    ///
+    /// # Errors
+    /// `AttributeError` if the type has no such field.
+    pub fn get_field(&self, name: &str) -> Result<Any> {
+        let field = self.field(name)?;
+        // SAFETY: a field of the object's own type.
+        unsafe { field.get_unchecked(self) }
+    }
+
+    /// Sets a field, by name.
+    ///
+    /// # Errors
+    /// `AttributeError` if the type has no such field or it is read-only; that of the field if it does not take the
+    /// value.
+    pub fn set_field(&self, name: &str, value: impl crate::IntoAny) -> Result<()> {
+        let field = self.field(name)?;
+        if !field.is_writable() {
+            crate::bail!("AttributeError", "field `{name}` of {} is read-only", self.type_key());
+        }
+        let value = Any::new(value)?;
+        // SAFETY: a field of the object's own type, and a writable one.
+        unsafe { field.set_unchecked(self, &value.as_view()) }
+    }
+}
