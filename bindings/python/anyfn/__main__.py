@@ -97,14 +97,16 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    if options.command == "inspect":
-        return _inspect(options.files, options.json)
     try:
-        if options.output is None and (options.runtime or options.check):
-            raise _Failed("--runtime and --check need an output: -o")
-        return _stubs(options)
+        code = _inspect(options.files, options.json) if options.command == "inspect" else _stubs(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever reads has seen enough. What is left would fail again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except _Failed as error:
-        print(f"{parser.prog} stubs: {error}", file=sys.stderr)
+        print(f"{parser.prog} {options.command}: {error}", file=sys.stderr)
         return 2
 
 
@@ -159,6 +161,8 @@ def _stubs(options: argparse.Namespace) -> int:
     # Only here, since other commands do not need it.
     from . import _stubs
 
+    if options.output is None and (options.runtime or options.check):
+        raise _Failed("--runtime and --check need an output: -o")
     # Held until the stubs are made: a library's global functions go with its module.
     loaded = [_load(library) for library in options.load]
     for name in options.imports:

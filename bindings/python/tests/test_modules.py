@@ -4,6 +4,8 @@ import gc
 import json
 import os
 import re
+import subprocess
+import sys
 
 import anyfn
 import pytest
@@ -105,6 +107,16 @@ def test_the_command_inspect(library, capsys, tmp_path):
     assert main(["inspect", str(other), str(library)]) == 1
     out, err = capsys.readouterr()
     assert "it is no ELF shared library" in err and err.startswith("anyfn inspect: ") and "adder" in out
+
+
+@pytest.mark.parametrize("command", [("inspect", "--json"), ("stubs", "module")])
+def test_a_reader_that_has_seen_enough(library, command):
+    arguments = [sys.executable, "-m", "anyfn", *command, str(library)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
 
 
 def test_versions_of_libraries_are_no_extensions(library, tmp_path):
