@@ -55,6 +55,12 @@ pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
     copy(run, &built, &dist_dir("compat")?.join(name))
 }
 
+/// `dist/bin/anyfn`.
+pub(crate) fn command(run: &Run) -> Result<()> {
+    run.cmd(cargo_cmd("build --release -p anyfn-cli"))?;
+    copy(run, &paths::release_dir().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
+}
+
 /// `dist/python/*.whl`.
 pub(crate) fn wheel(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release --workspace --exclude anyfn-xtask"))?;

@@ -176,6 +176,7 @@ pub(crate) fn dist() -> Vec<Step> {
         Step::new("library", dist::library).needs_member("crates/lib"),
         Step::new("headers", dist::headers),
         Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs_member("crates/lib"),
+        Step::new("command", dist::command).needs_member("crates/cli"),
         Step::new("python wheel", dist::wheel)
             .needs("bindings/python/pyproject.toml")
             .skip_if(python::unavailable),
