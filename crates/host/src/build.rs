@@ -13,3 +13,13 @@ pub fn export_functions() {
     // For all targets: naming a kind that the package has none of is an error.
     std::println!("cargo:rustc-link-arg=-rdynamic");
 }
+
+/// The same for one binary of a package that has several.
+///
+/// ```
+/// // In build.rs:
+/// anyfn_host::build::export_functions_of("server");
+/// ```
+pub fn export_functions_of(binary: &str) {
+    std::println!("cargo:rustc-link-arg-bin={binary}=-rdynamic");
+}

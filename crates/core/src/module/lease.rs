@@ -228,6 +228,14 @@ pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
 pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
+    let cpp = ["libstdc++.so", "libc++.so"];
+    let needs_cpp = facts.needed.iter().any(|name| cpp.iter().any(|cpp| name.starts_with(cpp)));
+    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
+    let has_cpp =
+        !is_rust && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
+    if (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
+        return Some("it is C++ code, which makes objects that nobody counts".into());
+    }
     if let Some(unique) = facts.defined.iter().find(|symbol| symbol.is_unique) {
         return Some(format!(
             "it has symbols that are one for the whole process, such as {}: the system never unmaps it (compile it \
@@ -237,14 +245,6 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     }
     if facts.is_kept {
         return Some("it was linked with -z nodelete".into());
-    }
-    let cpp = ["libstdc++.so", "libc++.so"];
-    let needs_cpp = facts.needed.iter().any(|name| cpp.iter().any(|cpp| name.starts_with(cpp)));
-    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
-    let has_cpp =
-        !is_rust && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
-    if (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
-        return Some("it is C++ code, which makes objects that nobody counts".into());
     }
     // What these take is kept for ever.
     const KEPT: [(&str, &str); 7] = [

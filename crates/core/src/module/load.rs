@@ -20,7 +20,7 @@ use anyfn::{Any, Error, Module, Result, registry};
 use super::elf::Facts;
 use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped};
 use super::object::OwnModule;
-use super::{dl, elf, import_tree, lease, scope};
+use super::{dl, elf, import_tree, lease, scope, unique};
 
 /// Loads a file by the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
@@ -180,7 +180,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             Visibility::Hidden => {
                 return Err(format!(
                     "it needs {} from the runtime, which this program contains but does not show to libraries; link \
-                     the program with -rdynamic, or with libanyfn.so",
+                     the program with -rdynamic (in Rust, call anyfn_host::build::export_functions in its build script), \
+                     or with libanyfn.so",
                     listed(&needed)
                 ));
             }
@@ -220,6 +221,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
     };
     let handles = handles.map_err(hint)?;
+    unique::keep_apart(handles[0], facts);
     let fine = || {
         let after = fs::metadata(path).map_err(|error| error.to_string())?;
         if identity(&after) != before {

@@ -3,7 +3,7 @@
 //! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
 //! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]; the one here
 //! is a shared library, loaded from a file or linked into the process ([`library`]). In reading order: [`object`],
-//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`] and [`scope`] are what loading rests on.
+//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`] and [`unique`] are what loading rests on.
 //!
 //! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
 //! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
@@ -44,6 +44,8 @@ mod registrations;
 mod scope;
 #[cfg(feature = "std")]
 mod system;
+#[cfg(feature = "std")]
+mod unique;
 #[cfg(feature = "std")]
 mod vtable;
 

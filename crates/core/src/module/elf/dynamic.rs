@@ -21,6 +21,8 @@ const DT_RELRENT: u32 = 37;
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
+    /// Address of the strings.
+    pub(super) strings_at: u64,
     pub(super) symbols: Option<u64>,
     pub(super) hash: Option<u64>,
     pub(super) gnu_hash: Option<u64>,
@@ -166,6 +168,7 @@ impl<'d> Dynamic<'d> {
             return Err("the file is damaged: it has no names (no dynamic string table)".to_owned());
         };
         self.strings = image.bytes(at, size, "names")?;
+        self.strings_at = at;
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its names have no end".to_owned());
         }

@@ -17,6 +17,8 @@ use super::image::Image;
 #[derive(Debug)]
 pub(in crate::module) struct Symbol {
     pub(in crate::module) name: String,
+    /// Where the name lies in memory, from where the library is mapped.
+    pub(in crate::module) name_at: u64,
     /// Version that is asked for or offered, such as `GLIBC_2.34`; empty if none is.
     pub(in crate::module) version: String,
     pub(in crate::module) address: u64,
@@ -71,6 +73,7 @@ impl Symbols {
             }
             let found = Symbol {
                 name: String::from_utf8_lossy(name).into_owned(),
+                name_at: dynamic.strings_at.wrapping_add(symbol.st_name.get(LE).into()),
                 version: version.to_owned(),
                 address: symbol.st_value(LE),
                 size: symbol.st_size(LE),

@@ -1,0 +1,48 @@
+//! Keeps the static data of C++ headers apart, where two runtimes are in one process.
+//!
+//! The headers of the ABI keep type indices and the like in static variables of inline functions. g++ makes such variables
+//! one for the whole process (`STB_GNU_UNIQUE`), whoever defines them, even in libraries that are opened locally. What a
+//! library has got from this runtime would so become the variables of another runtime that is loaded later, whose
+//! indices are others: it ends the process while it starts.
+//!
+//! The dynamic loader finds such variables by name, and the names are those in the memory of the library that came first.
+//! So once a library is open and all its symbols are bound, those names are changed in memory: whoever comes later has
+//! variables of its own. Where that is not possible, all stays as it was.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::dl;
+use super::elf::Facts;
+
+/// Begins of names of variables in functions of the headers, and of the guards of those.
+const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
+/// The function in which every class of an object keeps its type index.
+const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
+
+/// Takes the names of such variables away from a library that was opened just now.
+pub(super) fn keep_apart(library: dl::Library, facts: &Facts) {
+    let is_of_headers =
+        |name: &str| OF_HEADERS.iter().any(|begin| name.starts_with(begin)) || name.contains(TYPE_INDEX);
+    let mut names = facts.defined.iter().filter(|s| s.is_unique && is_of_headers(&s.name)).peekable();
+    if names.peek().is_none() {
+        return;
+    }
+    let (Some(difference), Ok(memory)) =
+        (library.difference(), File::options().read(true).write(true).open("/proc/self/mem"))
+    else {
+        return;
+    };
+    for symbol in names {
+        let at = (difference as u64).wrapping_add(symbol.name_at);
+        // What is there must be this name and no part of a longer one.
+        let mut found = std::vec![0; symbol.name.len() + 2];
+        let is_there = memory.read_exact_at(&mut found, at.wrapping_sub(1)).is_ok();
+        if is_there
+            && found.strip_prefix(b"\0").and_then(|f| f.strip_suffix(b"\0")) == Some(symbol.name.as_bytes())
+        {
+            // Without it nothing but the keeping apart is lost.
+            let _ = memory.write_all_at(b"#", at);
+        }
+    }
+}
