@@ -73,6 +73,10 @@ const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 /// Run where both packages can be imported, for what happens when both are.
 const BESIDE_PEER: [&str; 2] = ["bindings/python/tests/test_beside.py", "bindings/python/tests/test_peer.py"];
 
+/// All but what only tests use.
+const RELEASE_BUILD: &str =
+    "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
+
 /// `./x build`
 pub(crate) fn build() -> Vec<Step> {
     vec![
@@ -148,7 +152,7 @@ pub(crate) fn test() -> Vec<Step> {
 /// `./x demo`; the scenarios print for themselves.
 pub(crate) fn demo() -> Vec<Step> {
     vec![
-        Step::new("release build", |run| cargo(run, "build --release --workspace --exclude anyfn-xtask")),
+        Step::new("release build", |run| cargo(run, RELEASE_BUILD)),
         Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
         Step::new("c program", examples::build_c_program).needs_member("crates/lib").needs(examples::C_PROGRAM),
         Step::new("scenarios", |_| examples::demo())
@@ -161,7 +165,7 @@ pub(crate) fn demo() -> Vec<Step> {
 /// `./x bench`
 pub(crate) fn bench() -> Vec<Step> {
     vec![
-        Step::new("release build", |run| cargo(run, "build --release --workspace --exclude anyfn-xtask")),
+        Step::new("release build", |run| cargo(run, RELEASE_BUILD)),
         Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
         Step::new("benchmarks", |_| examples::bench())
             .needs_member("bindings/python")

@@ -23,6 +23,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     ("anyfn-testing", &PLUGIN),
+    ("anyfn-hosts-plugin", &PLUGIN),
+    ("anyfn-hosts", &PROGRAM),
     ("anyfn-cli", &PROGRAM_WITH_SAMPLES),
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),

@@ -1,0 +1,231 @@
+"""Each kind of plugin in each kind of host: it works there, or is refused with what to do.
+
+The hosts are programs that do the same things with a plugin and print the same lines (`testing/hosts`). They call what
+the plugin has; then they drop the module first, and use what they keep of it: a function, a tensor, an object, an error,
+a registration. What one prints in place of `*` depends on the build.
+"""
+
+import fnmatch
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+SOURCES = ROOT / "testing/hosts"
+BUILT = Path(os.environ.get("ANYFN_LIB_DIR", ROOT / "target/debug"))
+PEER = ROOT / ".x/venv-peer/bin/python"
+
+if "ANYFN_WHEEL" in os.environ:
+    pytest.skip("runs with the sources, not with the wheel", allow_module_level=True)
+
+COMMON = """
+call 5
+error ValueError: told so, at some length
+mistake TypeError
+"""
+BY_CALLBACK = """
+callback 21
+through IndexError: of the host
+"""
+OBJECTS = """
+map a=1 b=2
+object 7
+field {field}
+not its TypeError
+"""
+KEPT = """
+function 6
+tensor 1.5 2.5
+"""
+# What the hosts print for each plugin.
+WORKS = {
+    "rust": COMMON + BY_CALLBACK + "caught IndexError: of the host\narray 3 2 1" + OBJECTS.format(field="none") + """
+registered 42
+pinned None
+""" + KEPT + """
+field none
+error kept, and long enough
+registered 42 gone
+leases tensors 1 objects *
+leases none
+mapped no
+""",
+    "c": COMMON + BY_CALLBACK + """
+caught IndexError: of the host
+array 3 2 1
+registered 42
+pinned None
+""" + KEPT + """
+error kept, and long enough
+registered 42 there
+leases functions 2 tensors 1
+leases none
+mapped no
+""",
+    "compiled": COMMON + BY_CALLBACK + """
+array 3 2 1
+pinned None
+error kept, and long enough
+leases none
+leases none
+mapped no
+""",
+    "c++": COMMON + "foreign InternalError: told so, at some length" + BY_CALLBACK + """
+caught IndexError: of the host
+array 3 2 1
+""" + OBJECTS.format(field=7) + """
+registered 42
+pinned it is C++ code, which makes objects that nobody counts
+""" + KEPT + """
+field 7
+error kept, and long enough
+registered 42 there
+leases none
+leases none
+mapped yes
+""",
+}  # fmt: skip
+SECOND_RUNTIME = "*: it needs libtvm_ffi.so, which would bring a second runtime beside *; link it without libtvm_ffi.so*"
+NOT_SHOWN = "*: it needs TVMFFI* from the runtime, which this program contains but does not show to libraries; link the program with -rdynamic *, or with libanyfn.so"
+NOT_OURS = "*: it needs TVMFFI* from the runtime and would get them from *libtvm_ffi.so instead of *libanyfn.so: *; load the library before that runtime is loaded (in Python: before importing tvm_ffi), or with that one"
+OF_THE_PEER = "*: it uses the runtime *libtvm_ffi.so, but this is *libanyfn.so; load it with that runtime, or link it without libtvm_ffi.so"
+
+# What a host answers to a plugin; None if it works there.
+PLUGINS = ["rust", "c", "c++", "compiled", "linked with the peer"]
+TABLE = {
+    "python": [None, None, None, None, SECOND_RUNTIME],
+    "python, tvm_ffi imported later": [None, None, None, None, SECOND_RUNTIME],
+    "python, tvm_ffi imported before": [NOT_OURS, NOT_OURS, NOT_OURS, None, OF_THE_PEER],
+    "c": [None, None, None, None, SECOND_RUNTIME],
+    "rust, exporting": [None, None, None, None, SECOND_RUNTIME],
+    "rust, plain": [NOT_SHOWN, NOT_SHOWN, NOT_SHOWN, None, SECOND_RUNTIME],
+}
+CELLS = [(host, plugin, answer) for host, row in TABLE.items() for plugin, answer in zip(PLUGINS, row)]
+
+
+def run(command, **kwargs):
+    """Runs a command to its end; its output."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120, **kwargs)
+    assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def peer():
+    """The Python with apache-tvm-ffi."""
+    if not PEER.exists():
+        pytest.skip("apache-tvm-ffi is not installed; `./x setup --peer`")
+    return PEER
+
+
+def compiler(*names):
+    for name in names:
+        if shutil.which(name):
+            return name
+    pytest.skip(f"no {names[0]}")
+
+
+def built(name):
+    """What cargo has built."""
+    if not (BUILT / name).exists():
+        pytest.skip(f"{name} is not built; `cargo build -p anyfn-hosts -p anyfn-hosts-plugin`")
+    return BUILT / name
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory):
+    """The file of a plugin, compiled once; each test gets a copy, since a file is mapped once in a process only."""
+    folder = tmp_path_factory.mktemp("plugins")
+    strict = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{ROOT}/bindings/c/include"]
+
+    def make(name, target):
+        if name == "c":
+            run([compiler("cc", "gcc"), *strict, SOURCES / "plugin.c", "-o", target])
+        elif name == "compiled":
+            run([compiler("cc", "gcc"), *strict, SOURCES / "slots.c", "-o", target])
+        elif name == "linked with the peer":
+            where = run([peer(), "-c", "import tvm_ffi.libinfo as l; print(l.find_libtvm_ffi())"]).strip()
+            run([compiler("cc", "gcc"), *strict, SOURCES / "plugin.c", "-Wl,--no-as-needed", where, "-o", target])
+        else:
+            flags = [run([peer(), "-m", "tvm_ffi.config", option]).strip() for option in ("--includedir", "--dlpack-includedir")]
+            flags = [word for flag in flags for word in ("-isystem", flag)]
+            run([compiler("c++", "g++"), "-std=c++17", "-O1", "-Wall", "-shared", "-fPIC", *flags, SOURCES / "plugin.cc", "-o", target])
+
+    def get(name):
+        if name == "rust":
+            return built("libanyfn_hosts_plugin.so")
+        path = folder / f"{PLUGINS.index(name)}.so"
+        if not path.exists():
+            make(name, path)
+        return path
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory):
+    """The command that runs a host."""
+    folder = tmp_path_factory.mktemp("hosts")
+
+    def in_c():
+        program = folder / "host"
+        if not program.exists():
+            strict = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/bindings/c/include"]
+            link = [f"-L{BUILT}", "-lanyfn", f"-Wl,-rpath,{BUILT}"]
+            run([compiler("cc", "gcc"), *strict, SOURCES / "host.c", "-o", program, *link])
+        return [program]
+
+    def get(name):
+        if name == "c":
+            return in_c()
+        if name.startswith("rust"):
+            return [built({"rust, exporting": "host_exporting", "rust, plain": "host_plain"}[name])]
+        python = sys.executable if name == "python" else peer()
+        return [python, "-X", "faulthandler", SOURCES / "host.py"]
+
+    return get
+
+
+def lines(text):
+    return [line for line in text.splitlines() if line]
+
+
+def check(found, expected):
+    """Compares line by line; `*` stands for anything."""
+    found, expected = lines(found), lines(expected)
+    same = len(found) == len(expected) and all(map(fnmatch.fnmatchcase, found, map(escape, expected)))
+    assert same, "\n".join(["found:", *found, "expected:", *expected])
+
+
+def escape(line):
+    return line.replace("[", "[[]")
+
+
+ORDER = {"python": "never", "python, tvm_ffi imported later": "after", "python, tvm_ffi imported before": "before"}
+
+
+@pytest.mark.parametrize(("name", "kind", "answer"), CELLS, ids=[f"{host} - {plugin}" for host, plugin, _ in CELLS])
+def test_a_plugin_in_a_host(host, plugin, name, kind, answer, tmp_path):
+    path = tmp_path / "plugin.so"
+    shutil.copy(plugin(kind), path)
+    command = [*host(name), path, *([ORDER[name]] if name in ORDER else [])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path if name == "python" else [str(ROOT / "bindings/python")])}
+    found = run(command, env=env)
+    check(found, WORKS[kind] if answer is None else f"refused {answer}")
+
+
+@pytest.mark.parametrize("kind", ["rust", "c", "compiled", "c++"])
+def test_a_plugin_in_the_peer(host, plugin, kind):
+    """What our plugins do in `tvm_ffi.load_module`: all that they do in ours but what only our loader knows of."""
+    found = run([*host("python, tvm_ffi imported before"), plugin(kind), "peer"])
+    ours = ("pinned", "leases", "mapped")
+    expected = [line for line in lines(WORKS[kind]) if not line.startswith(ours)]
+    if kind == "rust":
+        # The peer's loader does not ask for the global functions of a plugin.
+        expected = [line for line in expected if not line.startswith("registered")]
+    # The peer shows this kind as another one.
+    expected = "\n".join(expected).replace("foreign InternalError", "foreign RuntimeError")
+    check(found, expected)

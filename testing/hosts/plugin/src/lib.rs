@@ -1,0 +1,79 @@
+//! The plugin in Rust: the twin of `plugin.c` and `plugin.cc`, loaded and used by every kind of host.
+
+use anyfn::{
+    Any, Array, Map, Object, PackedFunc, Ref, Result, String, Tensor, TypedPackedFunc, bail, register,
+};
+
+/// An object of the plugin's own type.
+#[derive(Object)]
+#[object(key = "hosts.rust.Cell")]
+struct Cell {
+    value: i64,
+}
+
+anyfn::export! {
+    /// a + b.
+    fn add(a: i64, b: i64) -> i64 {
+        a.wrapping_add(b)
+    }
+
+    /// Raises `ValueError`.
+    fn fail(message: &str) -> Result<()> {
+        bail!("ValueError", "{message}")
+    }
+
+    /// f(x).
+    fn apply(f: PackedFunc, x: Any) -> Result<Any> {
+        f.call((x,))
+    }
+
+    /// The error that f(x) raises, as `kind: message`.
+    fn caught(f: PackedFunc, x: Any) -> std::string::String {
+        match f.call((x,)) {
+            Ok(_) => "nothing".to_owned(),
+            Err(error) => format!("{}: {}", error.kind(), error.message()),
+        }
+    }
+
+    /// The elements in opposite order.
+    fn reverse(items: Array<i64>) -> Result<Array<i64>> {
+        let items: Vec<i64> = items.iter().collect();
+        Array::try_from_iter(items.into_iter().rev())
+    }
+
+    /// How often each word occurs.
+    fn tally(words: Array<String>) -> Result<Map<String, i64>> {
+        let mut counts = Map::new();
+        for word in words.iter() {
+            let count = counts.get(&word)?.unwrap_or(0);
+            counts.insert(word, count + 1)?;
+        }
+        Ok(counts)
+    }
+
+    /// A function that adds n.
+    fn adder(n: i64) -> TypedPackedFunc<fn(i64) -> i64> {
+        TypedPackedFunc::from_fn(move |x: i64| x.wrapping_add(n))
+    }
+
+    /// The floats 1.5 and 2.5.
+    fn tensor() -> Result<Tensor> {
+        Tensor::from_slice(&[2], &[1.5f32, 2.5])
+    }
+
+    /// A cell that holds n.
+    fn cell(n: i64) -> Ref<Cell> {
+        Ref::new(Cell { value: n })
+    }
+
+    /// What a cell holds.
+    fn cell_value(cell: Ref<Cell>) -> i64 {
+        cell.value
+    }
+}
+
+/// A global function of the plugin.
+#[register("hosts.answer")]
+fn answer() -> i64 {
+    42
+}

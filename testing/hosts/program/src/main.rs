@@ -1,0 +1,9 @@
+//! A program that shows its runtime to the libraries that it loads.
+
+mod host;
+
+use anyfn_host as _;
+
+fn main() {
+    host::main();
+}
