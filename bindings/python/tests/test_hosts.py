@@ -135,6 +135,13 @@ def built(name):
     return BUILT / name
 
 
+def compile_cpp(source, target):
+    """Compiles C++ against the headers of apache-tvm-ffi."""
+    folders = [run([peer(), "-m", "tvm_ffi.config", f"--{which}includedir"]).strip() for which in ("", "dlpack-")]
+    flags = ["-std=c++17", "-O1", "-Wall", "-shared", "-fPIC", *(f"-isystem{folder}" for folder in folders)]
+    run([compiler("c++", "g++"), *flags, source, "-o", target])
+
+
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory):
     """The file of a plugin, compiled once; each test gets a copy, since a file is mapped once in a process only."""
@@ -150,9 +157,7 @@ def plugin(tmp_path_factory):
             where = run([peer(), "-c", "import tvm_ffi.libinfo as l; print(l.find_libtvm_ffi())"]).strip()
             run([compiler("cc", "gcc"), *strict, SOURCES / "plugin.c", "-Wl,--no-as-needed", where, "-o", target])
         else:
-            flags = [run([peer(), "-m", "tvm_ffi.config", option]).strip() for option in ("--includedir", "--dlpack-includedir")]
-            flags = [word for flag in flags for word in ("-isystem", flag)]
-            run([compiler("c++", "g++"), "-std=c++17", "-O1", "-Wall", "-shared", "-fPIC", *flags, SOURCES / "plugin.cc", "-o", target])
+            compile_cpp(SOURCES / "plugin.cc", target)
 
     def get(name):
         if name == "rust":
@@ -229,3 +234,54 @@ def test_a_plugin_in_the_peer(host, plugin, kind):
     # The peer shows this kind as another one.
     expected = "\n".join(expected).replace("foreign InternalError", "foreign RuntimeError")
     check(found, expected)
+
+
+RELOAD = """
+import os, sys
+import anyfn
+old, new, other = sys.argv[1:]
+path = old + ".plugin.so"
+def load(build):
+    # As linkers do: another file of the same name.
+    with open(build, "rb") as source, open(path + ".new", "wb") as target:
+        target.write(source.read())
+    os.replace(path + ".new", path)
+    return anyfn.load_module(path)
+first = load(old)
+cell = first.cell(7)
+assert anyfn.get_global_func("hosts.answer")() == 42
+second = load(new)
+later = second.cell(8)
+# The newer function, one type for the objects of both, and the code of both works.
+assert anyfn.get_global_func("hosts.answer")() == 43
+assert type(cell) is type(later) and (cell.value, later.value) == (7, 8)
+assert (first.cell_value(later), second.cell_value(cell)) == (8, 7)
+for _ in range(2):
+    try:
+        load(other)
+    except RuntimeError as error:
+        assert "the type hosts.cpp.Cell is registered already, with another layout" in str(error), error
+    else:
+        raise AssertionError
+assert anyfn.get_global_func("hosts.answer")() == 43
+# The same names in another file.
+try:
+    anyfn.load_module(new)
+except RuntimeError as error:
+    assert f"Global Function `hosts.answer` is already registered by the library {path}" in str(error), error
+else:
+    raise AssertionError
+assert second.cell(9).value == 9 and first.add(1, 2) == 3
+"""
+
+
+def test_a_cpp_plugin_that_is_built_again(tmp_path):
+    """Its types and functions are registered by constructors, whose exceptions would end the process."""
+    text = (SOURCES / "plugin.cc").read_text(encoding="utf-8")
+    changes = {"old": ("", ""), "new": ("return 42", "return 43"), "other": ("int64_t value;\n", "int64_t more = 1, value;\n")}
+    builds = []
+    for name, change in changes.items():
+        (tmp_path / f"{name}.cc").write_text(text.replace(*change, 1) if change[0] else text, encoding="utf-8")
+        builds.append(tmp_path / f"{name}.so")
+        compile_cpp(tmp_path / f"{name}.cc", builds[-1])
+    run([sys.executable, "-c", RELOAD, *builds], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

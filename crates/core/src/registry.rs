@@ -89,6 +89,28 @@ pub(crate) fn set(
     Ok(())
 }
 
+/// What was registered under a name at some moment.
+#[cfg(feature = "std")]
+pub(crate) struct Saved([Option<ObjectRef>; 3]);
+
+/// What is registered under a name now.
+#[cfg(feature = "std")]
+pub(crate) fn save(name: &[u8]) -> Saved {
+    let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
+    Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
+}
+
+/// Registers under a name what was there before, or nothing.
+#[cfg(feature = "std")]
+pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
+    let Some(entry) = ENTRIES.get(name) else { return };
+    let replaced = {
+        let _writer = WRITER.lock();
+        [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(function)]
+    };
+    drop(replaced);
+}
+
 /// Removes a function; gives whether there was one.
 pub(crate) fn remove(name: &[u8]) -> bool {
     START.ensure(register_own);

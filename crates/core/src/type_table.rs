@@ -458,6 +458,25 @@ unsafe fn publish<T>(items: &[T], data: *const *const T, count: *const i32) {
     count.store(items.len() as i32, Ordering::Release);
 }
 
+/// The metadata of a type, if it is set.
+#[cfg(feature = "std")]
+pub(crate) fn metadata(type_index: i32) -> Option<&'static TVMFFITypeMetadata> {
+    let info = info(type_index)?;
+    // SAFETY: changed by atomic stores only.
+    let cell =
+        unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) };
+    // SAFETY: NULL, or metadata that lives for ever.
+    unsafe { cell.load(Ordering::Acquire).cast_const().as_ref() }
+}
+
+/// Whether a type has a method of a name.
+pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
+    let writer = WRITER.lock();
+    let methods = writer.details.get(&type_index).map_or(&[][..], |details| &details.methods.items);
+    // SAFETY: the names of registered methods live for ever.
+    methods.iter().any(|known| unsafe { known.name.as_slice() } == name)
+}
+
 /// Sets the metadata of a type, once.
 ///
 /// # Safety

@@ -12,6 +12,7 @@ use anyfn::{ObjectRef, bail};
 
 use super::{bytes, null, object, out, reference};
 use crate::extern_function;
+use crate::module;
 use crate::registry::{self, Description};
 
 #[unsafe(no_mangle)]
@@ -58,7 +59,9 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
         let name = unsafe { super::new_name(THIS, "name", name) }?;
         // SAFETY: the ABI asks for a valid handle.
         let function = unsafe { object(THIS, "f", f) }?;
-        registry::set(name, function, Description::default(), allow_override != 0)
+        module::register(name, allow_override != 0, |overrides| {
+            registry::set(name, function, Description::default(), overrides)
+        })
     })
 }
 
@@ -84,7 +87,9 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         let function = unsafe { info.method.value.v_obj };
         // SAFETY: the ABI asks for a valid value.
         let function = unsafe { object(THIS, "method_info.method", function.cast()) }?;
-        registry::set(name, function, Description { doc, metadata }, allow_override != 0)
+        module::register(name, allow_override != 0, |overrides| {
+            registry::set(name, function, Description { doc, metadata }, overrides)
+        })
     })
 }
 

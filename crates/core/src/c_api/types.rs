@@ -13,8 +13,8 @@ use anyfn::abi::{
 use anyfn::bail;
 
 use super::{bytes, or_raise, out, reference};
-use crate::attributes;
 use crate::type_table::{self, NewType};
+use crate::{attributes, module};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFITypeKeyToIndex(type_key: *const TVMFFIByteArray, out_tindex: *mut i32) -> c_int {
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterField(type_index: i32, info: *const T
         // SAFETY: as above, its texts too.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
         // SAFETY: the ABI asks for valid texts and functions.
-        unsafe { type_table::add_field(type_index, info) }
+        module::field(type_index, info, || unsafe { type_table::add_field(type_index, info) })
     })
 }
 
@@ -85,8 +85,10 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const 
         let info = unsafe { reference(THIS, "info", info) }?;
         // SAFETY: as above, its texts too.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
+        // SAFETY: the ABI asks for valid texts.
+        let is_there = || type_table::has_method(type_index, unsafe { info.name.as_slice() }).then_some(true);
         // SAFETY: the ABI asks for valid texts and a valid value.
-        unsafe { type_table::add_method(type_index, info) }
+        module::part_of_type(type_index, is_there, || unsafe { type_table::add_method(type_index, info) })
     })
 }
 
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMetadata(
         // SAFETY: as above, its text too.
         unsafe { bytes(THIS, "metadata.doc", &metadata.doc) }?;
         // SAFETY: the ABI asks for a valid text and a valid function.
-        unsafe { type_table::set_metadata(type_index, metadata) }
+        module::whole_type(type_index, metadata, || unsafe { type_table::set_metadata(type_index, metadata) })
     })
 }
 
@@ -137,8 +139,9 @@ pub unsafe extern "C" fn TVMFFITypeRegisterAttr(
             // SAFETY: as above.
             _ => unsafe { reference(THIS, "attr_value", attr_value) }?,
         };
+        let is_there = || attributes::get(type_index, name).map(|_| true);
         // SAFETY: as above.
-        unsafe { attributes::set(type_index, name, value) }
+        module::part_of_type(type_index, is_there, || unsafe { attributes::set(type_index, name, value) })
     })
 }
 

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_void};
 
 use anyfn::Result;
-use anyfn::abi::TVMFFIObjectHandle;
+use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObjectHandle, TVMFFITypeMetadata};
 
 const TEXT: &str = "library modules are not available in this build of the runtime";
 
@@ -26,6 +26,34 @@ pub(crate) fn register_context_symbol(_name: &CStr, _symbol: *mut c_void) -> Res
 /// Always an error.
 pub(crate) fn register_system_lib_symbol(_name: &CStr, _symbol: *mut c_void) -> Result<()> {
     anyfn::bail!("RuntimeError", "{TEXT}")
+}
+
+/// Registers by `set`.
+pub(crate) fn register(_name: &[u8], overrides: bool, set: impl FnOnce(bool) -> Result<()>) -> Result<()> {
+    set(overrides)
+}
+
+/// Registers by `add`.
+pub(crate) fn part_of_type(
+    _type_index: i32,
+    _same: impl FnOnce() -> Option<bool>,
+    add: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    add()
+}
+
+/// Registers by `add`.
+pub(crate) fn field(_type_index: i32, _new: &TVMFFIFieldInfo, add: impl FnOnce() -> Result<()>) -> Result<()> {
+    add()
+}
+
+/// Registers by `set`.
+pub(crate) fn whole_type(
+    _type_index: i32,
+    _new: &TVMFFITypeMetadata,
+    set: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    set()
 }
 
 /// Registers nothing.

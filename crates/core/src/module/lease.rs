@@ -224,16 +224,21 @@ pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
     new
 }
 
+/// Whether a library is C++ code that uses the runtime.
+pub(super) fn is_cpp(facts: &Facts) -> bool {
+    let libraries = ["libstdc++.so", "libc++.so"];
+    let needs_cpp = facts.needed.iter().any(|name| libraries.iter().any(|cpp| name.starts_with(cpp)));
+    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
+    let has_cpp = facts.built_for.is_none()
+        && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
+    (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name))
+}
+
 /// Why a library is never unmapped.
 pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
-    let cpp = ["libstdc++.so", "libc++.so"];
-    let needs_cpp = facts.needed.iter().any(|name| cpp.iter().any(|cpp| name.starts_with(cpp)));
-    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
-    let has_cpp =
-        !is_rust && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
-    if (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
+    if is_cpp(facts) {
         return Some("it is C++ code, which makes objects that nobody counts".into());
     }
     if let Some(unique) = facts.defined.iter().find(|symbol| symbol.is_unique) {
@@ -310,7 +315,7 @@ pub(super) fn needed(
 
 impl Mapped {
     /// Whether an address is of the library or of one that came with it.
-    fn holds(&self, address: usize) -> bool {
+    pub(super) fn holds(&self, address: usize) -> bool {
         self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
     }
 

@@ -18,9 +18,10 @@ use anyfn::abi::TVMFFIFunctionCall;
 use anyfn::{Any, Error, Module, Result, registry};
 
 use super::elf::Facts;
-use super::library::{Code, IMPORT_TREE, LibraryModule, Mapped};
+use super::library::{Code, IMPORT_TREE, Identity, LibraryModule, Mapped};
 use super::object::OwnModule;
-use super::{dl, elf, import_tree, lease, scope, unique};
+use super::{constructing, dl, elf, import_tree, lease, scope, unique};
+use crate::sys::Mutex;
 
 /// Loads a file by the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
@@ -161,6 +162,17 @@ fn visibility() -> Visibility {
     }
 }
 
+/// A C++ library that is mapped although it could not be loaded: its constructors run only once.
+struct Refused {
+    /// The path that it was opened by.
+    name: CString,
+    path: PathBuf,
+    identity: Identity,
+    reason: String,
+}
+
+static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
+
 /// Opens the library so that it finds what it needs of the runtime.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let identity = |m: &Metadata| (m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()));
@@ -169,7 +181,14 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
         return Ok(mapped.clone());
     }
-    let text = unused_name(path, &known)?;
+    let mut names: Vec<CString> = known.iter().map(|mapped| mapped.name.clone()).collect();
+    for refused in REFUSED.lock().iter().filter(|refused| refused.path == path) {
+        if refused.identity == before {
+            return Err(refused.reason.clone());
+        }
+        names.push(refused.name.clone());
+    }
+    let text = unused_name(path, &names)?;
     let undefined = facts.undefined_names();
     let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
@@ -214,14 +233,23 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         },
     };
     let opening = lease::Opening::begin();
-    let handles = match &scope {
+    let handles = || match &scope {
         // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
         None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
         // SAFETY: as above.
         Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
     };
+    let (handles, registered) =
+        if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) };
     let handles = handles.map_err(hint)?;
     unique::keep_apart(handles[0], facts);
+    if let Err(error) = registered {
+        // It stays, since the types that it has registered name its code.
+        let reason = format!("it cannot register what it has: {}", error.message());
+        let (path, again) = (path.to_path_buf(), reason.clone());
+        REFUSED.lock().push(Refused { name: text, path, identity: before, reason: again });
+        return Err(reason);
+    }
     let fine = || {
         let after = fs::metadata(path).map_err(|error| error.to_string())?;
         if identity(&after) != before {
@@ -249,18 +277,18 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
 ///
 /// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now. A
 /// library that was built again is a new library, so it gets a name that is not in use.
-fn unused_name(path: &Path, known: &[Arc<Mapped>]) -> Result<CString, String> {
+fn unused_name(path: &Path, names: &[CString]) -> Result<CString, String> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("the path has no file name".to_owned());
     };
-    for n in 0..=known.len() {
+    for n in 0..=names.len() {
         // The number in binary, in steps that lead nowhere.
         let bits = usize::BITS - n.leading_zeros();
         let digits =
             (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
         let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
         let text = CString::new(text).map_err(|error| error.to_string())?;
-        if known.iter().all(|mapped| mapped.name != text) {
+        if !names.contains(&text) {
             return Ok(text);
         }
     }

@@ -3,7 +3,7 @@
 //! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
 //! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]; the one here
 //! is a shared library, loaded from a file or linked into the process ([`library`]). In reading order: [`object`],
-//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`] and [`unique`] are what loading rests on.
+//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
 //!
 //! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
 //! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
@@ -12,6 +12,8 @@
 //!
 //! **Not here yet:** modules of C++ classes of other libraries (calling them is an error), and saving.
 
+#[cfg(feature = "std")]
+mod constructing;
 #[cfg(feature = "std")]
 mod context;
 #[cfg(not(feature = "std"))]
@@ -51,6 +53,7 @@ mod vtable;
 
 #[cfg(feature = "std")]
 pub(crate) use {
+    constructing::{field, part_of_type, register, whole_type},
     context::{lookup_from_imports, register_context_symbol},
     globals::register_globals,
     lease::{Kind, Lease},
