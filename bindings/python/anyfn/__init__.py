@@ -12,7 +12,7 @@ What there is:
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     arrays          Tensor, from_dlpack
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap
-    native objects  Object, object and field (types defined in Python), register_object
+    native objects  Object, object and field (types defined in Python), register_object, type_info, replace
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     annotations     the module anyfn.typing
@@ -40,6 +40,7 @@ from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
 # Not among the names of `import *`, which would hide the built-in one.
 from ._define import field, object as object
+from ._reflection import replace, type_info
 from ._module import Module, inspect_library, load_module, mapped_libraries, reap, system_lib
 from ._registry import (
     _init_api,
@@ -85,7 +86,9 @@ __all__ = [
     "register_func",
     "register_object",
     "remove_global_func",
+    "replace",
     "set_async_threads",
     "system_lib",
     "to_python",
+    "type_info",
 ]

@@ -4,40 +4,79 @@ from . import _core
 
 _MISSING = type("_Missing", (), {"__repr__": lambda self: "MISSING"})()
 
+# What the ABI calls the flags of a field.
+_REPR_OFF, _COMPARE_OFF, _HASH_OFF, _INIT_OFF, _KW_ONLY = 64, 128, 256, 512, 1024
+_FIELD_STRUCTURAL = {None: 0, "ignore": 8, "def_pattern": 16, "def": 4096}
+_STRUCTURAL = {None: 0, "tree": 1, "var": 2, "dag": 3, "const_tree": 4, "unique": 5}
+
 
 class Field:
     """What a class statement says of a field besides its type: made by ``field``."""
 
-    __slots__ = ("default", "default_factory")
+    __slots__ = ("default", "default_factory", "doc", "flags", "kw_only")
 
-    def __init__(self, default, default_factory):
+    def __init__(self, default=_MISSING, default_factory=_MISSING, doc=None, flags=0, kw_only=None):
         self.default = default
         self.default_factory = default_factory
+        self.doc = doc
+        self.flags = flags
+        self.kw_only = kw_only
 
 
-def field(*, default=_MISSING, default_factory=_MISSING):
-    """A field with a default, or with a function that makes one for each object.
+def field(
+    *,
+    default=_MISSING,
+    default_factory=_MISSING,
+    init=True,
+    repr=True,
+    compare=True,
+    hash=None,
+    kw_only=None,
+    structural=None,
+    doc=None,
+):
+    """A field with a default, or with a function that makes one for each object, and with what operations do with it.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Names")
     ... class Names(Object):
-    ...     names: list = field(default_factory=list)
+    ...     names: list = field(default_factory=list, doc="Names, in any order.")
     >>> Names()
     Names(names=anyfn.List([]))
+
+    ``init=False``: no argument of the class. ``kw_only=True``: an argument that has to be named. ``repr``, ``compare``,
+    ``hash``: whether the field is printed, compared and hashed; ``hash`` follows ``compare`` unless it is given.
+    ``structural``: what structural equality does with it: ``"ignore"``, or ``"def"`` if it defines a variable, or
+    ``"def_pattern"`` if it defines those that it contains.
     """
     if default is not _MISSING and default_factory is not _MISSING:
         raise TypeError("a field has a default or a default_factory, not both")
     if default_factory is not _MISSING and not callable(default_factory):
         raise TypeError(f"expected a function as default_factory but got {type(default_factory).__name__}")
-    return Field(default, default_factory)
+    flags = _one_of("structural", structural, _FIELD_STRUCTURAL)
+    for goes, flag in ((init, _INIT_OFF), (repr, _REPR_OFF), (compare, _COMPARE_OFF)):
+        flags |= 0 if goes else flag
+    if not (compare if hash is None else hash):
+        flags |= _HASH_OFF
+    return Field(default, default_factory, doc, flags, kw_only)
 
 
-def object(key=None, *, frozen=False):
+def _one_of(name, value, known):
+    try:
+        return known[value]
+    except (KeyError, TypeError):
+        words = ", ".join(repr(word) for word in known if word)
+        raise ValueError(f"{name} is one of {words}, not {value!r}") from None
+
+
+def object(
+    key=None, *, frozen=False, eq=False, order=False, unsafe_hash=False, kw_only=False, structural=None
+):
     """Defines a native object type by a class: annotated names are its fields.
 
     A decorator, with the key of the type or without (then module and name of the class are the key). The class derives
-    from ``anyfn.Object`` or from another such class, whose fields come first. Its objects are native: functions of all
-    languages take and return them, and read their fields by the table of types.
+    from ``anyfn.Object`` or from a class of another type, whose fields come first. Its objects are native: functions of
+    all languages take and return them, read their fields and call their methods by the table of types.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Range")
@@ -47,15 +86,24 @@ def object(key=None, *, frozen=False):
     >>> Range(1, stop=3)
     Range(start=1, stop=3)
 
-    ``frozen`` makes the fields read-only. ``__post_init__`` is called once the fields are set; an ``__init__`` of the
-    class's own sets them itself, or by ``super().__init__(a=..)``. A type lives as long as the process: the same class
-    statement may run again and the new class takes the type over, but with the same fields.
+    ``frozen`` makes the fields read-only. Two objects are equal if they are the same one; with ``eq`` if their fields
+    are, and then they have a hash if they are frozen (or with ``unsafe_hash``); ``order`` compares field by field, too.
+    ``kw_only``: all arguments have to be named. ``structural`` is what structural equality takes the type for:
+    ``"tree"``, ``"dag"``, ``"const_tree"``, ``"var"`` or ``"unique"``.
+
+    ``__post_init__`` is called once the fields are set; an ``__init__`` of the class's own sets them itself, or by
+    ``super().__init__(a=..)``. Public methods are methods of the native type. A type lives as long as the process: the
+    same class statement may run again and the new class takes the type over, but with the same fields.
 
     ``TypeError`` for a field that cannot be native, and for a key that is in use.
     """
+    kind = _one_of("structural", structural, _STRUCTURAL)
 
     def define(cls):
-        return _define(cls, key if isinstance(key, str) else None, frozen)
+        made = _define(cls, key if isinstance(key, str) else None, frozen, kw_only, kind)
+        if eq or order:
+            _compare(made, order, frozen or unsafe_hash)
+        return made
 
     if isinstance(key, type):
         return define(key)
@@ -64,7 +112,7 @@ def object(key=None, *, frozen=False):
     return define
 
 
-def _define(cls, key, frozen):
+def _define(cls, key, frozen, kw_only, structural):
     if not (isinstance(cls, type) and issubclass(cls, _core.Object)):
         what = cls.__name__ if isinstance(cls, type) else type(cls).__name__
         raise TypeError(f"expected a class derived from anyfn.Object but got {what}")
@@ -73,37 +121,116 @@ def _define(cls, key, frozen):
     if "__constructor__" in cls.__dict__:
         raise TypeError(f"{cls.__name__} stands for a type already")
     key = key or f"{cls.__module__}.{cls.__qualname__}"
-    index = _core.type_for(cls, key)
-    fields, defaults, told = [], [], []
-    inherited = next((vars(base)["__signature__"] for base in cls.__mro__ if "__constructor__" in vars(base)), None)
+    fields, set_on_class, told = [], [], []
+    inherited = _inherited(cls)
     for name, annotation in cls.__dict__.get("__annotations__", {}).items():
         where = f"field {name!r} of {cls.__name__}"
         annotation = _resolve(annotation, cls, where)
         if _is_class_var(annotation):
             continue
-        kind, shown, schema = _kind(annotation, cls, index, key, where)
-        default = cls.__dict__.get(name, _MISSING)
-        if type(default).__name__ == "member_descriptor":
+        if type(annotation).__name__ == "_KW_ONLY_TYPE":
+            # `_: dataclasses.KW_ONLY`: the fields below it.
+            kw_only = True
+            continue
+        given = cls.__dict__.get(name, _MISSING)
+        if type(given).__name__ == "member_descriptor":
             raise TypeError(f"{where}: what __slots__ declares is no field")
-        if default is not _MISSING:
-            defaults.append(name)
+        if given is not _MISSING:
+            set_on_class.append(name)
         if hasattr(_core.Object, name):
             raise TypeError(f"{where}: all objects have an attribute of that name")
-        told.append((name, annotation, default))
-        state, value = _default(default)
-        fields.append((name, kind, shown, _metadata(schema), state, value))
-    made = _core.define(cls, index, fields, frozen)
-    for name in defaults:
+        annotation, doc = _annotated(annotation)
+        shown, schema = _kind(annotation, cls, key, where)
+        one = given if isinstance(given, Field) else Field(given)
+        by_name = kw_only if one.kw_only is None else one.kw_only
+        flags = one.flags | (_KW_ONLY if by_name else 0)
+        state, value = _default(one)
+        told.append((name, annotation, one, flags))
+        fields.append((name, _json(schema), shown, one.doc or doc or "", flags, state, value))
+    made = _core.define(cls, key, fields, bool(frozen), cls.__dict__.get("__doc__") or "", structural)
+    index = _core.type_index(key)
+    for name in set_on_class:
         delattr(cls, name)
     _core.add_fields(index, cls)
     cls.__constructor__ = made
-    shown = {} if inherited is None else dict(inherited.shown)
-    shown.update((name, (annotation, default)) for name, annotation, default in told)
+    shown = dict(inherited)
+    shown.update((name, rest) for name, *rest in told)
     cls.__signature__ = _Signature(shown)
     if "__match_args__" not in cls.__dict__:
-        cls.__match_args__ = tuple(shown)
+        off = _INIT_OFF | _KW_ONLY
+        cls.__match_args__ = tuple(name for name, (_, _, flags) in shown.items() if not flags & off)
+    if "__replace__" not in cls.__dict__:
+        cls.__replace__ = _replace
     _core.register_class(index, cls)
+    for name, member in vars(cls).items():
+        if name.startswith("_") or name in shown:
+            continue
+        if isinstance(member, (staticmethod, classmethod)):
+            _core.add_method(index, name, getattr(cls, name), member.__func__.__doc__ or "", True)
+        elif type(member) is _FUNCTION:
+            _core.add_method(index, name, member, member.__doc__ or "", False)
     return cls
+
+
+def _inherited(cls):
+    """The fields of the type that a class extends: what ``_Signature`` shows of each."""
+    for base in cls.__mro__[1:]:
+        if isinstance(vars(base).get("__signature__"), _Signature):
+            return vars(base)["__signature__"].shown
+        if vars(base).get("__constructor__") is not None:
+            break
+    known = _core.type_of_class(cls)
+    if known is None:
+        return {}
+    from ._reflection import TypeInfo
+
+    # A type of another language.
+    shown = {}
+    for one in TypeInfo(_core.type_info(known[0])).fields:
+        default = _MISSING if "has_default" not in one.flags or one.default_factory else one.default
+        told = Field(default, _MISSING if one.default_factory is None else one.default_factory)
+        flags = (_KW_ONLY if "kw_only" in one.flags else 0) | (_INIT_OFF if "init_off" in one.flags else 0)
+        shown[one.name] = (one.type, told, flags)
+    return shown
+
+
+_FUNCTION = type(lambda: None)
+
+
+def _replace(self, /, **changes):
+    """What ``copy.replace`` calls."""
+    return _core.replace(self, changes)
+
+
+def _compare(cls, order, hashed):
+    """Gives a class the comparisons that go by its fields, unless it has its own."""
+    names = [("__eq__", "ffi.RecursiveEq")]
+    if order:
+        names += [("__lt__", "ffi.RecursiveLt"), ("__le__", "ffi.RecursiveLe")]
+        names += [("__gt__", "ffi.RecursiveGt"), ("__ge__", "ffi.RecursiveGe")]
+    for name, of in names:
+        if name not in cls.__dict__:
+            setattr(cls, name, _comparison(name, _core.get_global_func(of, False), cls))
+    if "__hash__" not in cls.__dict__ or cls.__dict__["__hash__"] is None:
+        cls.__hash__ = _hash(_core.get_global_func("ffi.RecursiveHash", False)) if hashed else None
+
+
+def _comparison(name, function, cls):
+    def compare(self, other):
+        # As for data classes: objects of other types are neither equal nor in order.
+        if not isinstance(other, cls) or type(self) is not type(other):
+            return NotImplemented
+        return function(self, other)
+
+    compare.__name__, compare.__qualname__ = name, f"{cls.__qualname__}.{name}"
+    return compare
+
+
+def _hash(function):
+    def __hash__(self):
+        return function(self)
+
+    return __hash__
 
 
 class _Signature:
@@ -119,31 +246,42 @@ class _Signature:
             # The class's own `__init__` tells what it takes.
             raise AttributeError("__signature__")
         made = []
-        for name, (annotation, default) in self.shown.items():
-            if isinstance(default, Field):
-                default = default.default if default.default_factory is _MISSING else _FACTORY
+        for name, (annotation, told, flags) in self.shown.items():
+            if flags & _INIT_OFF:
+                continue
+            default = told.default if told.default_factory is _MISSING else _FACTORY
             default = inspect.Parameter.empty if default is _MISSING else default
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            kind = inspect.Parameter.KEYWORD_ONLY if flags & _KW_ONLY else inspect.Parameter.POSITIONAL_OR_KEYWORD
             made.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
-        return inspect.Signature(made)
+        return inspect.Signature(sorted(made, key=lambda one: one.kind))
 
 
 _FACTORY = type("_Factory", (), {"__repr__": lambda self: "<factory>"})()
 
 
-def _default(default):
+def _default(told):
     """How the native part takes a default: nothing (0), a value (1) or a factory (2)."""
-    if isinstance(default, Field):
-        if default.default_factory is not _MISSING:
-            return 2, default.default_factory
-        default = default.default
-    return (0, None) if default is _MISSING else (1, default)
+    if told.default_factory is not _MISSING:
+        return 2, told.default_factory
+    return (0, None) if told.default is _MISSING else (1, told.default)
 
 
-def _metadata(schema):
+def _json(schema):
     import json
 
-    return json.dumps({"type_schema": json.dumps(schema, separators=(",", ":"))}, separators=(",", ":"))
+    return json.dumps(schema, separators=(",", ":"))
+
+
+def _annotated(annotation):
+    """What ``Annotated[int, "documentation"]`` says: the type and the text."""
+    more = getattr(annotation, "__metadata__", None)
+    if more is None:
+        return annotation, None
+    for one in more:
+        text = one if isinstance(one, str) else getattr(one, "documentation", None)
+        if isinstance(text, str):
+            return annotation.__origin__, text
+    return annotation.__origin__, None
 
 
 def _resolve(annotation, cls, where):
@@ -172,7 +310,7 @@ def _is_class_var(annotation):
     return "ClassVar" in (getattr(annotation, "_name", None), getattr(getattr(annotation, "__origin__", None), "_name", None))
 
 
-# How plain annotations go to the native part, and the schema of each; -1 where no number is needed.
+# How messages and schemas call plain annotations.
 _PLAIN = {
     int: ("int", "int"),
     float: ("float", "float"),
@@ -186,16 +324,16 @@ _PLAIN = {
 _OF_ABI = {_core.Object: (64, "ffi.Object"), _core.PackedFunc: (68, "ffi.Function")}
 
 
-def _element(annotation, cls, index, key):
+def _element(annotation, cls, key):
     """The schema of what a container holds. It is told, not checked: the containers take all values."""
     try:
-        return _kind(annotation, cls, index, key, "")[2]
+        return _kind(annotation, cls, key, "")[1]
     except TypeError:
         return {"type": "Any"}
 
 
-def _kind(annotation, cls, index, key, where):
-    """What a field with this annotation takes: for the native part, for messages, and as a schema."""
+def _kind(annotation, cls, key, where):
+    """What a field with this annotation takes: for messages, and as a schema."""
     import anyfn
 
     if isinstance(annotation, str):
@@ -204,43 +342,43 @@ def _kind(annotation, cls, index, key, where):
     if forward is not None:
         annotation = _resolve(forward, cls, where)
     if annotation is None or annotation is type(None):
-        return ("None", 0, ()), "None", {"type": "None"}
+        return "None", {"type": "None"}
     origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
     if getattr(origin, "_name", "") == "Union" or type(annotation).__name__ in ("UnionType", "Union"):
-        kinds = [_kind(arg, cls, index, key, where) for arg in args]
-        rest = [kind for kind in kinds if kind[1] != "None"]
-        shown = " | ".join(kind[1] for kind in rest)
-        schema = rest[0][2] if len(rest) == 1 else {"type": "Union", "args": [kind[2] for kind in rest]}
+        kinds = [_kind(arg, cls, key, where) for arg in args]
+        rest = [kind for kind in kinds if kind[0] != "None"]
+        shown = " | ".join(kind[0] for kind in rest)
+        schema = rest[0][1] if len(rest) == 1 else {"type": "Union", "args": [kind[1] for kind in rest]}
         if len(rest) < len(kinds):
             shown, schema = f"Optional[{shown}]", {"type": "Optional", "args": [schema]}
-        return ("Union", -1, tuple(kind[0] for kind in kinds)), shown, schema
+        return shown, schema
     plain = origin if isinstance(origin, type) else annotation
     if getattr(plain, "_name", None) == "Any" or getattr(plain, "__name__", None) == "Any":
-        return ("Any", -1, ()), "Any", {"type": "Any"}
+        return "Any", {"type": "Any"}
     try:
         known = _PLAIN.get(plain)
     except TypeError:
         known = None
     if known is not None:
-        return (known[0], -1, ()), known[0], {"type": known[1]}
+        return known[0], {"type": known[1]}
     if plain is anyfn.dtype:
-        return ("dtype", 5, ()), "dtype", {"type": "DataType"}
+        return "dtype", {"type": "DataType"}
     if plain is anyfn.device or plain is type(anyfn.cpu(0)):
-        return ("device", 6, ()), "Device", {"type": "Device"}
+        return "Device", {"type": "Device"}
     # A list or dict that is a field can be changed there, so it is no Array or Map.
     native = {list: anyfn.List, tuple: anyfn.Array, dict: anyfn.Dict}.get(plain) if isinstance(plain, type) else None
     native = native or plain
     if "Callable" in (getattr(plain, "__name__", ""), getattr(plain, "_name", "")):
         native, args = anyfn.PackedFunc, ()
     if isinstance(native, type) and issubclass(native, _core.Object):
-        known = (index, key) if native is cls else _OF_ABI.get(native) or _core.type_of_class(native)
+        known = (-1, key) if native is cls else _OF_ABI.get(native) or _core.type_of_class(native)
         if known is not None:
             schema = {"type": known[1]}
-            inner = [_element(arg, cls, index, key) for arg in args if arg is not Ellipsis]
+            inner = [_element(arg, cls, key) for arg in args if arg is not Ellipsis]
             # The elements of an Array are of one type.
             if inner and (plain is not tuple or all(arg == inner[0] for arg in inner)):
                 schema["args"] = inner[:1] if plain is tuple else inner
-            return ("object", known[0], ()), native.__name__, schema
+            return native.__name__, schema
     shown = getattr(annotation, "__name__", None) or str(annotation)
     raise TypeError(
         f"{where}: {shown} is no type of a native field; there are int, float, bool, str, bytes, list, dict, tuple, "

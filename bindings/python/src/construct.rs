@@ -16,7 +16,7 @@ use pyo3_ffi as ffi;
 use crate::at::At;
 use crate::lower::{Frame, WORDS, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
-use crate::{define, error, function, gil, object, types};
+use crate::{define, error, function, gil, object, plan, types};
 
 /// Arguments of a constructor that is called directly; with more it is called as Python calls it.
 const INLINE: usize = 8;
@@ -52,9 +52,9 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
         // A class may have made the whole object in its `__new__`.
         if object::handle_unchecked(this).is_null() {
             let constructor = constructor_of(this)?;
-            if let Some(made) = define::make(constructor.obj(), args, kwargs)? {
+            if let Some(made) = plan::make(constructor.obj(), args, kwargs)? {
                 take(this, made)?;
-                define::finish(this, constructor.obj())?;
+                plan::finish(this, constructor.obj())?;
                 return Ok(py::none());
             }
             let made = if args.tuple_len() <= INLINE && kwargs.is_none() {

@@ -15,7 +15,7 @@ use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
-use crate::{construct, define, error, gil, lift, object};
+use crate::{construct, define, error, gil, lift, object, record};
 
 /// A field of a type. Lives as long as the process, like the descriptors that point to it.
 struct Field {
@@ -122,7 +122,7 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
         let code = gil::counted(|| unsafe { (field.getter)(place, &mut value) });
         if code != 0 {
             let raised = error::raise_from_native(code);
-            define::explain_unset(this, &field.name.to_string_lossy())?;
+            record::explain_unset(this, &field.name.to_string_lossy())?;
             return Err(raised);
         }
         lift::lift_owned(value)
@@ -147,7 +147,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
             define::ensure(this)?;
         }
         let place = place(this, field)?;
-        if define::set_field(object::handle_unchecked(this), place, value)? {
+        if record::set_field(object::handle_unchecked(this), place, value)? {
             return Ok(py::none());
         }
         let value = lower_owned(value, &At::Value)?;

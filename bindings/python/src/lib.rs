@@ -6,8 +6,8 @@
 //! `register_func` to the classes of modules and containers, is Python in the package around it.
 //!
 //! Reading order: [`py`] (the layer over CPython), [`function`] (Python calls native code), [`lower`] and [`lift`]
-//! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`define`] and [`record`] (object
-//! types of Python), [`error`], [`module`] (the module's functions).
+//! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`define`], [`record`] and
+//! [`plan`] (object types of Python), [`error`], [`module`] (the module's functions).
 //!
 //! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
 
@@ -31,8 +31,10 @@ mod lower;
 mod module;
 mod ndarray;
 mod object;
+mod plan;
 mod py;
 mod record;
+mod reflect;
 mod signature;
 mod stack;
 mod tensor;

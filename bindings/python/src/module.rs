@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, define, dlpack, error, function, gil, lift, object, signature, tensor, trace,
-    words,
+    callback, cancel, containers, define, dlpack, error, function, gil, lift, object, plan, reflect, signature,
+    tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -93,7 +93,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     words::init()?;
     error::init()?;
     cancel::init()?;
-    define::init()?;
+    plan::init()?;
     containers::init()?;
     gil::register_functions();
     for (name, class) in [
@@ -102,7 +102,7 @@ fn start(module: Obj<'_>) -> Res<()> {
         (c"PackedFunc", &function::CLASS),
         (c"Word", &words::CLASS),
         (c"CallToken", &cancel::CLASS),
-        (c"Constructor", &define::CLASS),
+        (c"Constructor", &plan::CLASS),
     ] {
         let name = py::intern(name)?;
         module.set_attr(name.obj(), class.get())?;
@@ -467,14 +467,27 @@ functions! {
         define::type_of(class)
     }
 
-    #[doc = "type_for(class, key) -> int: the type of a class that is defined in Python, registered if it is new"]
-    fn type_for[class, key] {
-        py::int(define::type_for(class, &text(key)?)?.into())
+    #[doc = "define(class, key, fields, frozen, doc, structural) -> Constructor: defines the type of a class"]
+    fn define[class, key, fields, frozen, doc, structural] {
+        let (key, doc) = (text(key)?, text(doc)?);
+        define::define(class, &key, fields, frozen.is_true()?, &doc, int(structural)?)
     }
 
-    #[doc = "define(class, type_index, fields, frozen) -> Constructor: gives such a type its fields"]
-    fn define[class, index, fields, frozen] {
-        define::define(class, i32::try_from(int(index)?).unwrap_or(-1), fields, frozen.is_true()?)
+    #[doc = "add_method(type_index, name, function, doc, static): a method of a type, for all languages"]
+    fn add_method[index, name, function, doc, is_static] {
+        let index = i32::try_from(int(index)?).unwrap_or(-1);
+        define::add_method(index, &text(name)?, function, &text(doc)?, is_static.is_true()?)?;
+        Ok(py::none())
+    }
+
+    #[doc = "type_info(type_index): what a type tells of itself, as a tuple, or None"]
+    fn type_info[index] {
+        reflect::type_info(i32::try_from(int(index)?).unwrap_or(-1))
+    }
+
+    #[doc = "replace(object, changes): another object with the same fields but those in a dictionary"]
+    fn replace[object, changes] {
+        reflect::replace(object, changes)
     }
 
     #[doc = "make_error(kind, message, backtrace, context) -> ErrorObject"]

@@ -13,7 +13,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
-use crate::{construct, define, error, fields, record};
+use crate::{construct, error, fields, record};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -62,7 +62,7 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_hash, hash as *mut c_void),
             (ffi::Py_tp_richcompare, compare as *mut c_void),
             (ffi::Py_tp_repr, repr as *mut c_void),
-            (ffi::Py_tp_setattro, define::set_attribute as *mut c_void),
+            (ffi::Py_tp_setattro, record::set_attribute as *mut c_void),
             (ffi::Py_tp_getset, attributes().leak().as_mut_ptr().cast()),
             (ffi::Py_tp_methods, methods().leak().as_mut_ptr().cast()),
         ],
@@ -363,9 +363,9 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let handle = handle_unchecked(object);
     if !handle.is_null()
-        && let Some(layout) = record::layout_of(handle)
+        && let Some(record) = record::record_of_object(handle)
     {
-        return error::catch(|| define::repr(object, layout));
+        return error::catch(|| record::repr(object, record));
     }
     let class = object.class_name();
     let text = match reference_of(object) {

@@ -1,325 +1,277 @@
-//! Native objects of types that are defined in Python: their memory, and what a field takes.
-//!
-//! Behind the header lies the address of the type's [`Layout`], then one slot of 16 bytes for each field, the parent's
-//! first. A slot is an owned value with a lock in it, so that any thread may read a field while another one sets it.
+//! What Python knows of object types that are defined by its classes: their fields, which it sets without a call.
 
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use anyfn::abi::{
-    TVMFFIAny, TVMFFIObject, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDict, kTVMFFIFloat,
-    kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
-    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
-    kTVMFFIStr,
-};
-use anyfn::{Any, AnyView, Args, Array, Dict, Error, FromArg, List, Map, ObjectRef};
+use anyfn::abi::{TVMFFIObject, kTVMFFIFieldFlagBitMaskReprOff, kTVMFFIFieldFlagBitMaskWritable};
+use anyfn::record::{FieldKind, SLOTS_ATTRIBUTE, Slot, schema_text};
+use anyfn::reflection::{self, TypeInfo};
+use anyfn::{Any, ObjectRef};
 
-use crate::lower::plain;
+use crate::at::At;
+use crate::lower::lower_owned;
+use crate::py::{self, Obj, Own, PyObject, Raised, Res};
+use crate::{define, error, gil, lift, object};
 
-/// What the objects of a type have. Lives as long as the process, like the type.
-pub(crate) struct Layout {
+/// A type that a class has defined. Lives as long as the process, like the type.
+pub(crate) struct Record {
     pub(crate) type_index: i32,
-    /// Index of the parent type.
-    pub(crate) parent: i32,
     /// Name of the class that has defined the type, for messages.
     pub(crate) class: String,
-    /// The fields, the parent's first.
+    /// All fields, the parent's first.
     pub(crate) fields: Vec<Field>,
-    /// Number of fields that the parent has.
-    pub(crate) inherited: usize,
 }
 
-/// A field of a type.
-#[derive(Clone, PartialEq)]
+/// A field of such a type.
 pub(crate) struct Field {
-    pub(crate) name: String,
-    pub(crate) kind: Kind,
-    /// The kind as messages show it.
+    pub(crate) info: reflection::Field,
+    pub(crate) name: &'static str,
+    /// What it takes; `None` for one of a type of compiled code, which sets it itself.
+    pub(crate) kind: Option<FieldKind>,
+    /// The type as messages show it.
     pub(crate) shown: String,
-    /// Whether it may be set later.
-    pub(crate) writable: bool,
-}
-
-/// What a field takes.
-#[derive(Clone, PartialEq)]
-pub(crate) enum Kind {
-    Any,
-    Int,
-    Float,
-    Bool,
-    Str,
-    Bytes,
-    /// Values of one type that are no objects, such as None.
-    Exactly(i32),
-    /// Objects of a type or of one derived from it.
-    Object(i32),
-    Union(Vec<Kind>),
-}
-
-impl Kind {
-    /// Whether a value is taken as it is.
-    fn is(&self, value: &Any) -> bool {
-        let index = value.type_index();
-        match self {
-            Kind::Any => true,
-            Kind::Int => matches!(index, kTVMFFIInt | kTVMFFIBigInt),
-            Kind::Float => index == kTVMFFIFloat,
-            Kind::Bool => index == kTVMFFIBool,
-            Kind::Str => matches!(index, kTVMFFISmallStr | kTVMFFIStr),
-            Kind::Bytes => matches!(index, kTVMFFISmallBytes | kTVMFFIBytes),
-            Kind::Exactly(own) => index == *own,
-            Kind::Object(own) => anyfn::is_instance(index, *own),
-            Kind::Union(kinds) => kinds.iter().any(|kind| kind.is(value)),
-        }
-    }
-
-    /// The value that a field gets; the value itself comes back if the field does not take it.
-    pub(crate) fn accept(&self, value: Any) -> Result<Any, Any> {
-        if self.is(&value) { Ok(value) } else { self.convert(value) }
-    }
-
-    #[cold]
-    fn convert(&self, value: Any) -> Result<Any, Any> {
-        let bits = value.as_view().as_raw().bits();
-        match (self, value.type_index()) {
-            (Kind::Int, kTVMFFIBool) => Ok(plain(kTVMFFIInt, bits)),
-            (Kind::Float, kTVMFFIInt | kTVMFFIBool) => Ok(plain(kTVMFFIFloat, (bits as i64 as f64).to_bits())),
-            (Kind::Bool, kTVMFFIInt) => Ok(plain(kTVMFFIBool, u64::from(bits != 0))),
-            (Kind::Object(own), kTVMFFIArray) if *own == kTVMFFIList => {
-                let made = value.get::<Array<Any>>().and_then(|items| List::<Any>::try_from_iter(items.iter()));
-                made.map(Any::from).map_err(|_| value)
-            }
-            (Kind::Object(own), kTVMFFIMap) if *own == kTVMFFIDict => {
-                let made = value
-                    .get::<Map<Any, Any>>()
-                    .and_then(|pairs| Dict::<Any, Any>::try_from_iter(pairs.iter()));
-                made.map(Any::from).map_err(|_| value)
-            }
-            (Kind::Union(kinds), _) => {
-                let mut value = value;
-                for kind in kinds {
-                    match kind.convert(value) {
-                        Ok(taken) => return Ok(taken),
-                        Err(same) => value = same,
-                    }
-                }
-                Err(value)
-            }
-            _ => Err(value),
-        }
-    }
+    /// Where the field lies.
+    offset: usize,
 }
 
 impl Field {
-    /// What is said of a value that the field does not take.
-    #[cold]
-    pub(crate) fn mismatch(&self, value: &Any) -> String {
-        format!("expected {} but got {}", self.shown, value.as_view().type_key())
+    pub(crate) fn is_writable(&self) -> bool {
+        self.info.has(kTVMFFIFieldFlagBitMaskWritable)
     }
 }
 
-/// What every such object begins with.
-#[repr(C)]
-struct Head {
-    header: TVMFFIObject,
-    layout: &'static Layout,
-}
-
-/// An object's memory: its head and the slots.
-fn memory(layout: &Layout) -> std::alloc::Layout {
-    // Never fails: there are fewer fields than a class statement has lines.
-    std::alloc::Layout::from_size_align(size(layout), align_of::<Head>())
-        .unwrap_or(std::alloc::Layout::new::<Head>())
-}
-
-/// Size of an object.
-pub(crate) fn size(layout: &Layout) -> usize {
-    offset(layout.fields.len())
-}
-
-/// Where the slot of a field lies.
-pub(crate) fn offset(index: usize) -> usize {
-    size_of::<Head>() + index * size_of::<TVMFFIAny>()
-}
-
-/// The bits of a slot whose field has not been set.
-const UNSET: u64 = 0x756e_7365_7421;
-
-/// An object none of whose fields is set; `None` when memory is short.
-pub(crate) fn make(layout: &'static Layout) -> Option<ObjectRef> {
-    // SAFETY: the size is not zero.
-    let object: *mut Head = unsafe { std::alloc::alloc(memory(layout)) }.cast();
-    if object.is_null() {
-        return None;
-    }
-    let header = TVMFFIObject {
-        combined_ref_count: 0x1_0000_0001,
-        type_index: layout.type_index,
-        flags: 0,
-        deleter: Some(delete),
-    };
-    // SAFETY: new memory of this size.
-    unsafe { object.write(Head { header, layout }) };
-    for index in 0..layout.fields.len() {
-        // SAFETY: the memory has a slot for each field.
-        let slot = unsafe { slot(object.cast(), index) };
-        // SAFETY: as above.
-        unsafe { slot.write(TVMFFIAny::from_bits(kTVMFFINone, UNSET)) };
-    }
-    anyfn::__private::object_created(layout.type_index);
-    // SAFETY: a valid object with one reference, which the result takes.
-    unsafe { ObjectRef::from_owned_or_null(object.cast()) }
-}
-
-/// The layout of an object, if its type is defined in Python.
-#[inline]
-pub(crate) fn layout_of(object: *mut TVMFFIObject) -> Option<&'static Layout> {
-    // SAFETY: the caller has a valid object.
-    let deleter = unsafe { (*object).deleter }?;
-    if !std::ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)) {
-        return None;
-    }
-    // SAFETY: only `make` gives objects this deleter.
-    Some(unsafe { (*object.cast::<Head>()).layout })
-}
-
-/// # Safety
-/// The object must be one of `make` that has so many fields.
-#[inline]
-pub(crate) unsafe fn slot(object: *mut TVMFFIObject, index: usize) -> *mut TVMFFIAny {
-    // SAFETY: the slots lie behind the head.
-    unsafe { object.byte_add(offset(index)) }.cast()
-}
-
-/// Releases the fields, the memory, or both. Any thread may be the one.
-unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
-    let head: *mut Head = object.cast();
-    // SAFETY: the memory is still there.
-    let layout = unsafe { (*head).layout };
-    if flags & STRONG != 0 {
-        let drop_fields = || {
-            for index in 0..layout.fields.len() {
-                // SAFETY: the object has this field.
-                let slot = unsafe { slot(head.cast(), index) };
-                // SAFETY: no strong reference is left, so nobody else uses the slot.
-                let value = unsafe { slot.read() };
-                // SAFETY: the slot owned it.
-                drop(unsafe { Any::from_raw(value) });
+impl Record {
+    /// Reads what the table of types tells; `shown` has the names of the types of some fields.
+    pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
+        let mut fields = Vec::new();
+        for owner in TypeInfo::from_index(type_index)?.lineage() {
+            let slots = owner.attribute(SLOTS_ATTRIBUTE).is_some();
+            let known = record_of(owner.index());
+            for info in owner.own_fields() {
+                let name = info.name();
+                let schema = anyfn::__private::field_schema(info.metadata());
+                let kind = FieldKind::parse(&schema, &anyfn::type_index_of);
+                let before = known.and_then(|known| known.fields.iter().find(|field| field.name == name));
+                let told = shown.iter().find(|(known, _)| known == name).map(|(_, shown)| shown);
+                let shown = told.or(before.map(|field| &field.shown)).cloned();
+                let shown = shown.unwrap_or_else(|| schema_text(&schema));
+                let offset = usize::try_from(info.offset()).ok()?;
+                // A slot whose type nobody can say is set by its own setter, too.
+                fields.push(Field { info, name, kind: kind.ok().filter(|_| slots), shown, offset });
             }
+        }
+        Some(Record { type_index, class, fields })
+    }
+
+    /// Sets a field of an object that is being made, or a writable one of any.
+    #[inline]
+    pub(crate) fn set(&self, object: &ObjectRef, index: usize, value: Obj<'_>) -> Res<()> {
+        let value = self.accept(index, value)?;
+        self.put(object, index, value)
+    }
+
+    /// The same with a value that the field takes.
+    #[inline]
+    pub(crate) fn put(&self, object: &ObjectRef, index: usize, value: Any) -> Res<()> {
+        let field = &self.fields[index];
+        if field.kind.is_none() {
+            return put_native(field, object, &value);
+        }
+        // SAFETY: the object has this type, and the field takes the value.
+        unsafe { Slot::write(object.as_handle().wrapping_byte_add(field.offset).cast(), value) };
+        Ok(())
+    }
+
+    /// A Python value as the value of a field.
+    #[inline]
+    pub(crate) fn accept(&self, index: usize, value: Obj<'_>) -> Res<Any> {
+        let field = &self.fields[index];
+        let at = At::Field { class: &self.class, name: field.name };
+        let lowered = lower_owned(value, &at)?;
+        let Some(kind) = &field.kind else { return Ok(lowered) };
+        match kind.accept(lowered) {
+            Ok(value) => Ok(value),
+            Err(_) => self.refuse(index, value),
+        }
+    }
+
+    #[cold]
+    pub(crate) fn refuse<T>(&self, index: usize, value: Obj<'_>) -> Res<T> {
+        let field = &self.fields[index];
+        let at = At::Field { class: &self.class, name: field.name };
+        let message = format!("expected {} but got {}", field.shown, value.class_name());
+        at.raise(py::exceptions::type_error(), &message)
+    }
+}
+
+#[cold]
+fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
+    // SAFETY: a field of the object's own type; its maker sets it, or it is writable.
+    gil::counted(|| unsafe { field.info.set_unchecked(object, &value.as_view()) }).map_err(error::raise)
+}
+
+/// The records by the index of their type.
+type Table = Vec<Option<&'static Record>>;
+
+/// The table, which is replaced by a larger one when it has to grow; changed under the interpreter's lock.
+static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+
+/// What is known of a type, if a class of Python has defined it.
+#[inline]
+pub(crate) fn record_of(type_index: i32) -> Option<&'static Record> {
+    // SAFETY: NULL, or a table that lives for ever; it is changed under the lock, which the caller holds.
+    let table = unsafe { RECORDS.load(Ordering::Acquire).as_ref() }?;
+    *table.get(usize::try_from(type_index).ok()?)?
+}
+
+/// The same for an object.
+#[inline]
+pub(crate) fn record_of_object(object: *mut TVMFFIObject) -> Option<&'static Record> {
+    // SAFETY: the caller has a valid object.
+    record_of(unsafe { (*object).type_index })
+}
+
+/// Keeps what is known of a type.
+pub(crate) fn keep(record: Record) -> &'static Record {
+    let record: &'static Record = Box::leak(Box::new(record));
+    let at = usize::try_from(record.type_index).unwrap_or(0);
+    // SAFETY: NULL, or a table that lives for ever.
+    let mut table = unsafe { RECORDS.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default();
+    if table.len() <= at {
+        table.resize(at + 1, None);
+    }
+    table[at] = Some(record);
+    // The old one stays, since nobody knows who reads it; definitions are few.
+    RECORDS.store(Box::into_raw(Box::new(table)), Ordering::Release);
+    record
+}
+
+// ---- Attributes
+
+/// Raises the error for a field of which native code says that it has no value; other errors stay as they are.
+#[cold]
+pub(crate) fn explain_unset(this: Obj<'_>, name: &str) -> Res<()> {
+    if record_of_object(object::handle_unchecked(this)).is_none_or(|record| !record.has(name)) {
+        return Ok(());
+    }
+    let message = format!("field '{name}' of {} has not been set", this.class_name());
+    py::raise(py::exceptions::attribute_error(), &message)
+}
+
+impl Record {
+    fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.kind.is_some() && field.name == name)
+    }
+}
+
+/// Sets a field from Python, if the object's type is defined in Python; `false` if not.
+#[inline]
+pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'_>) -> Res<bool> {
+    let Some(record) = record_of_object(handle) else { return Ok(false) };
+    let offset = at.addr() - handle.addr();
+    let Some(index) = record.fields.iter().position(|field| field.offset == offset && field.kind.is_some())
+    else {
+        return Ok(false);
+    };
+    let value = record.accept(index, value)?;
+    // SAFETY: the instance keeps the object alive, and the field takes the value.
+    unsafe { Slot::write(at.cast(), value) };
+    Ok(true)
+}
+
+/// `__setattr__`: an instance of a class that is defined in Python has the attributes that its class knows.
+///
+/// # Safety
+/// Called by Python with valid objects, the last of which may be NULL.
+pub(crate) unsafe extern "C" fn set_attribute(
+    this: *mut PyObject,
+    name: *mut PyObject,
+    value: *mut PyObject,
+) -> c_int {
+    // SAFETY: Python passes a valid object and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(this) };
+    // SAFETY: as above.
+    let key: Obj<'_> = unsafe { Obj::from_ptr(name) };
+    let mut handle = object::handle_unchecked(object);
+    if handle.is_null() {
+        if define::begin(object).is_err() {
+            return -1;
+        }
+        handle = object::handle_unchecked(object);
+    }
+    if !handle.is_null()
+        && let Some(record) = record_of_object(handle)
+    {
+        match object.class().attr_opt(key) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                let Err(Raised) = unknown(object, key, record) else { return -1 };
+                return -1;
+            }
+            Err(Raised) => return -1,
+        }
+    }
+    // SAFETY: as Python called this function.
+    unsafe { py::raw::PyObject_GenericSetAttr(this, name, value) }
+}
+
+#[cold]
+fn unknown(object: Obj<'_>, name: Obj<'_>, record: &Record) -> Res<()> {
+    let (class, name) = (object.class_name(), name.to_text()?);
+    let near = anyfn::__private::nearest(&name, record.fields.iter().map(|field| field.name));
+    let hint = near.map_or_else(
+        || String::from("; fields are declared in the class, and __slots__ declares what only Python keeps"),
+        |near| format!("; did you mean '{near}'?"),
+    );
+    py::raise(py::exceptions::attribute_error(), &format!("{class} has no field '{name}'{hint}"))
+}
+
+/// Levels of objects within objects that `repr` shows.
+const SHOWN_DEPTH: usize = 20;
+
+/// `repr`: `Pair(a=1, b=2)`.
+pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
+    thread_local! {
+        /// The objects that this thread is writing, the outermost first.
+        static WRITING: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+    struct Written;
+    impl Drop for Written {
+        fn drop(&mut self) {
+            WRITING.with_borrow_mut(Vec::pop);
+        }
+    }
+    let class = this.class_name();
+    let Some(object) = object::reference_of(this) else { return py::string(class.as_bytes()) };
+    let address = object.as_handle().addr();
+    let begun = WRITING.with_borrow_mut(|writing| {
+        let goes = writing.len() < SHOWN_DEPTH && !writing.contains(&address);
+        if goes {
+            writing.push(address);
+        }
+        goes
+    });
+    if !begun {
+        return py::string(format!("{class}(...)").as_bytes());
+    }
+    let _written = Written;
+    let mut text = format!("{class}(");
+    let shown = record.fields.iter().filter(|field| !field.info.has(kTVMFFIFieldFlagBitMaskReprOff));
+    for (index, field) in shown.enumerate() {
+        text.push_str(if index == 0 { "" } else { ", " });
+        text.push_str(field.name);
+        text.push('=');
+        // SAFETY: a field of the object's own type.
+        let Ok(value) = gil::counted(|| unsafe { field.info.get_unchecked(&object) }) else {
+            text.push_str("<not set>");
+            continue;
         };
-        // SAFETY: this is the deleter, called with these flags.
-        if !unsafe { anyfn::__private::release_content(object, flags, drop_fields) } {
-            return;
-        }
+        let value = lift::lift_owned(value.into_raw())?;
+        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        let shown = py::new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
+        text.push_str(&String::from_utf8_lossy(shown.obj().str_bytes()?));
     }
-    if flags & WEAK != 0 {
-        anyfn::__private::object_freed(layout.type_index);
-        // SAFETY: allocated by `make` with this very layout.
-        unsafe { std::alloc::dealloc(object.cast(), memory(layout)) };
-    }
-}
-
-// ---- Slots
-
-/// Bit of a slot's second word that says that a thread reads or writes it. Lengths of small strings are below 8.
-const LOCKED: u32 = 1 << 31;
-
-/// Locks a slot: gives the word that locks, and what it was.
-#[inline]
-fn lock<'a>(slot: *mut TVMFFIAny) -> (&'a AtomicU32, u32) {
-    // SAFETY: the caller has a slot of a live object.
-    let word = unsafe { &raw mut (*slot).small_str_len };
-    // SAFETY: slots that others know are only used by this module, which changes the word by atomic operations.
-    let word = unsafe { AtomicU32::from_ptr(word) };
-    let mut turns = 0u32;
-    loop {
-        let old = word.load(Ordering::Relaxed) & !LOCKED;
-        if word.compare_exchange_weak(old, old | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return (word, old);
-        }
-        turns += 1;
-        if turns.is_multiple_of(64) {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-}
-
-/// The value of a field; `None` if it has not been set.
-///
-/// # Safety
-/// `slot` must be one of a live object.
-#[inline]
-pub(crate) unsafe fn read(slot: *mut TVMFFIAny) -> Option<Any> {
-    let (word, length) = lock(slot);
-    // SAFETY: nobody writes it while it is locked.
-    let type_index = unsafe { (*slot).type_index };
-    // SAFETY: as above.
-    let value = unsafe { (*slot).value };
-    let value = TVMFFIAny { type_index, small_str_len: length, value };
-    // SAFETY: owned by the slot, which keeps it while it is locked; `ManuallyDrop` leaves that reference alone.
-    let value = ManuallyDrop::new(unsafe { Any::from_raw(value) });
-    let copy = Any::clone(&value);
-    word.store(length, Ordering::Release);
-    (type_index != kTVMFFINone || copy.as_view().as_raw().bits() != UNSET).then_some(copy)
-}
-
-/// Sets a field.
-///
-/// # Safety
-/// `slot` must be one of a live object, and its field must take the value.
-#[inline]
-pub(crate) unsafe fn write(slot: *mut TVMFFIAny, value: Any) {
-    let value = if value.type_index() == kTVMFFINone { Any::NONE } else { value };
-    let value = value.into_raw();
-    let (word, length) = lock(slot);
-    // SAFETY: nobody else uses it while it is locked.
-    let old_index = unsafe { std::mem::replace(&mut (*slot).type_index, value.type_index) };
-    // SAFETY: as above.
-    let old_value = unsafe { std::mem::replace(&mut (*slot).value, value.value) };
-    word.store(value.small_str_len, Ordering::Release);
-    let old = TVMFFIAny { type_index: old_index, small_str_len: length, value: old_value };
-    if old_index >= kTVMFFIStaticObjectBegin {
-        // After the lock is open again: what goes may run code of anybody.
-        // SAFETY: the slot owned it.
-        drop(unsafe { Any::from_raw(old) });
-    }
-}
-
-/// Reads a field, for the table of types.
-///
-/// # Safety
-/// Called with the slot of a live object and a writable result that holds nothing.
-pub(crate) unsafe extern "C" fn get_field(slot: *mut c_void, result: *mut TVMFFIAny) -> c_int {
-    // SAFETY: as the caller guarantees.
-    match unsafe { read(slot.cast()) } {
-        Some(value) => {
-            // SAFETY: as the caller guarantees.
-            unsafe { result.write(value.into_raw()) };
-            0
-        }
-        None => {
-            Error::new("AttributeError", "the field has not been set").raise();
-            -1
-        }
-    }
-}
-
-/// Sets a field of `layout`, for the table of types: the arguments are the address of the slot and the value.
-pub(crate) fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> anyfn::Result<Any> {
-    let slot = args.get::<*mut c_void>(0)?;
-    let value = args.as_slice().get(1).copied().unwrap_or(AnyView::NONE);
-    let value = Any::from_arg(&value)?;
-    let field = &layout.fields[index];
-    match field.kind.accept(value) {
-        // SAFETY: the table of types asks callers for the place of the field in a live object.
-        Ok(value) => unsafe { write(slot.cast(), value) },
-        Err(value) => {
-            let message = format!("field '{}' of {}: {}", field.name, layout.class, field.mismatch(&value));
-            return Err(Error::new("TypeError", &message));
-        }
-    }
-    Ok(Any::NONE)
+    text.push(')');
+    py::string(text.as_bytes())
 }

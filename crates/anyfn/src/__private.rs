@@ -374,6 +374,13 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
     unsafe { (*table).infos.as_ptr() }
 }
 
+/// The schema of a field, from its metadata; empty if that tells none.
+#[must_use]
+pub fn field_schema(metadata: &str) -> alloc::string::String {
+    let metadata = crate::json::Json::parse(metadata);
+    metadata.and_then(|json| json.get("type_schema")?.text().map(Into::into)).unwrap_or_default()
+}
+
 /// An ELF note: what a library was built for.
 #[repr(C, align(4))]
 pub struct Note {

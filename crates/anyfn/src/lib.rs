@@ -51,6 +51,7 @@ mod module;
 mod nesting;
 mod object;
 mod panics;
+pub mod record;
 mod refcount;
 pub mod reflection;
 pub mod registry;

@@ -185,6 +185,11 @@ impl Field {
         self.0.flags & flags != 0
     }
 
+    /// Where the field lies, in bytes from the header of its object.
+    pub fn offset(self) -> i64 {
+        self.0.offset
+    }
+
     /// Index of the type that all values of the field have; -1 if it may be any.
     pub fn static_type_index(self) -> i32 {
         self.0.field_static_type_index
@@ -209,6 +214,18 @@ impl Field {
             return default.get::<PackedFunc>()?.call(()).map(Some);
         }
         Ok(Some(default.to_owned()))
+    }
+
+    /// The function that makes what the field gets when nothing is given, if it has one.
+    ///
+    /// # Errors
+    /// `TypeError` if the type has registered something else.
+    pub fn factory(self) -> Result<Option<PackedFunc>> {
+        if !self.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
+            return Ok(None);
+        }
+        // SAFETY: the default is valid and lives for ever.
+        unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
     }
 
     fn place(self, object: &ObjectRef) -> Result<*mut c_void> {

@@ -311,7 +311,7 @@ impl Types {
     }
 }
 
-fn schema_of(json: &Json) -> Schema {
+pub(crate) fn schema_of(json: &Json) -> Schema {
     let origin = json.get("type").and_then(Json::text).unwrap_or("Any");
     let args = json.get("args").map_or(&[][..], Json::items);
     Schema { origin: StdString::from(origin).into(), args: args.iter().map(schema_of).collect() }

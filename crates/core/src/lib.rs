@@ -9,6 +9,7 @@
 //!   type attribute.
 //! - `value`, `dtype_text`, `bigint`, `opaque`, `extern_function`, `tensor`: making the built-in objects.
 //! - `raised`, `backtrace`, `once`, `env`: what belongs to a thread or to the process.
+//! - `record`: objects of types that are defined at run time.
 //! - `module`: library modules; `globals`: the functions named `ffi.*`.
 //! - `sync`: the lock-free structures under the tables; `sys`: what the platform must give, with a plain fallback.
 //! - `instance`: finds another copy of this implementation in the process.
@@ -34,6 +35,7 @@ mod module;
 mod once;
 mod opaque;
 mod raised;
+mod record;
 mod registry;
 mod sync;
 mod sys;

@@ -47,7 +47,7 @@ fn wait(flags: &AtomicU32) {
 
 /// Lets another thread run: the holder may be waiting for this processor.
 #[cfg(unix)]
-fn give_way() {
+pub(crate) fn give_way() {
     unsafe extern "C" {
         safe fn sched_yield() -> core::ffi::c_int;
     }
@@ -56,7 +56,7 @@ fn give_way() {
 
 /// Lets another thread run, as far as that is known here.
 #[cfg(not(unix))]
-fn give_way() {
+pub(crate) fn give_way() {
     hint::spin_loop();
 }
 

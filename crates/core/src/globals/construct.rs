@@ -21,7 +21,7 @@ pub(super) fn register() -> Result<()> {
 }
 
 /// Gives a type the constructor that follows from its fields, under the attribute `__ffi_init__`.
-fn register_init(type_index: i32) -> Result<()> {
+pub(crate) fn register_init(type_index: i32) -> Result<()> {
     type_table::info_or_error(type_index)?;
     let init = PackedFunc::new(move |args| construct(type_index, args));
     let view = AnyView::from(init.as_object());
@@ -76,7 +76,7 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
             Some(at) => values[at] = Some(&pair[1]),
         }
     }
-    let object = new_object(info, key)?;
+    let object = new_object(info)?;
     for (field, value) in fields.iter().zip(values) {
         match value {
             Some(value) => set_field(&object, field, value).map_err(|error| in_field(&error, key, field))?,
@@ -111,7 +111,8 @@ fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &
 }
 
 /// Makes an object whose fields are still to be set.
-fn new_object(info: &'static TVMFFITypeInfo, key: &str) -> Result<ObjectRef> {
+pub(crate) fn new_object(info: &'static TVMFFITypeInfo) -> Result<ObjectRef> {
+    let key = text(&info.type_key);
     if let Some(new) = attributes::get(info.type_index, b"__ffi_new__")
         && new.type_index == kTVMFFIFunction
     {

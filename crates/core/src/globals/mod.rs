@@ -6,6 +6,8 @@ mod construct;
 mod containers;
 mod modules;
 
+pub(crate) use construct::{new_object, register_init};
+
 use core::ffi::c_void;
 
 use alloc::vec::Vec;
@@ -57,6 +59,7 @@ pub(crate) fn register() -> Result<()> {
     typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
     typed("anyfn.live_objects", &[], live_objects)?;
     construct::register()?;
+    crate::record::register()?;
     containers::register()?;
     modules::register()
 }

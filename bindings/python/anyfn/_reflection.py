@@ -1,0 +1,216 @@
+"""What native types tell of themselves: ``type_info``; and copies of objects with other values: ``replace``."""
+
+from . import _core
+
+# What the ABI calls the flags of fields; the other two are of methods and of setters.
+_FLAGS = {
+    1: "writable",
+    2: "has_default",
+    8: "structural_ignore",
+    16: "structural_def_pattern",
+    32: "default_from_factory",
+    64: "repr_off",
+    128: "compare_off",
+    256: "hash_off",
+    512: "init_off",
+    1024: "kw_only",
+    4096: "structural_def",
+}
+_STRUCTURAL = (None, "tree", "var", "dag", "const_tree", "unique")
+
+
+class FieldInfo:
+    """A field of a native type.
+
+    ``name``, ``type`` (text), ``schema`` (the same as a dict), ``doc``, ``flags`` (a set of words), ``default`` and
+    ``default_factory`` (None without), ``owner`` (key of the type that adds it).
+    """
+
+    __slots__ = ("default", "default_factory", "doc", "flags", "name", "owner", "schema", "type")
+
+    def __init__(self, owner, name, schema, doc, flags, default):
+        import json
+
+        self.owner, self.name, self.doc = owner, name, doc
+        self.schema = json.loads(schema) if schema else {"type": "Any"}
+        self.type = _type_text(self.schema)
+        self.flags = frozenset(word for bit, word in _FLAGS.items() if flags & bit)
+        from_factory = "default_from_factory" in self.flags
+        self.default = None if from_factory else default
+        self.default_factory = default if from_factory else None
+
+    def __repr__(self):
+        return f"<field {self}>"
+
+    def __str__(self):
+        text = f"{self.name}: {self.type}"
+        if self.default_factory is not None:
+            return f"{text} = <factory>"
+        return f"{text} = {self.default!r}" if "has_default" in self.flags else text
+
+
+class MethodInfo:
+    """A method of a native type.
+
+    ``name``, ``doc``, ``static``, ``function`` (which takes the object first, unless it is static), ``signature`` (an
+    ``inspect.Signature``, or None), ``owner`` (key of the type that adds it).
+    """
+
+    __slots__ = ("doc", "function", "name", "owner", "static")
+
+    def __init__(self, owner, name, doc, static, function):
+        self.owner, self.name, self.doc, self.static, self.function = owner, name, doc, static, function
+
+    @property
+    def signature(self):
+        import inspect
+
+        try:
+            return inspect.signature(self.function)
+        except (TypeError, ValueError):
+            return None
+
+    def __repr__(self):
+        return f"<method {self}>"
+
+    def __str__(self):
+        signature = self.signature
+        return f"{self.name}{'(...)' if signature is None else signature}"
+
+
+class TypeInfo:
+    """A native type: what ``type_info`` gives.
+
+    ``key``, ``index``, ``parent`` (a TypeInfo, or None), ``doc``, ``structural`` (what structural equality takes it for,
+    or None), ``fields`` and ``methods`` (tuples, those of the ancestors first).
+    """
+
+    __slots__ = ("_parent", "doc", "fields", "index", "key", "methods", "structural")
+
+    def __init__(self, told):
+        self.key, self.index, self._parent, self.doc, kind, fields, methods = told
+        self.structural = _STRUCTURAL[kind] if 0 <= kind < len(_STRUCTURAL) else None
+        keys = {}
+
+        def owner(index):
+            if index not in keys:
+                keys[index] = self.key if index == self.index else _core.type_info(index)[0]
+            return keys[index]
+
+        self.fields = tuple(FieldInfo(owner(index), *rest) for index, *rest in fields)
+        # A name that is registered again replaces the method.
+        found = {name: MethodInfo(owner(index), name, *rest) for index, name, *rest in methods}
+        self.methods = tuple(found.values())
+
+    @property
+    def parent(self):
+        return None if self._parent < 0 else TypeInfo(_core.type_info(self._parent))
+
+    def field(self, name):
+        """The field of a name. ``KeyError`` if there is none."""
+        return _find(self.fields, name, f"{self.key} has no field")
+
+    def method(self, name):
+        """The method of a name. ``KeyError`` if there is none."""
+        return _find(self.methods, name, f"{self.key} has no method")
+
+    def __eq__(self, other):
+        return self.index == other.index if isinstance(other, TypeInfo) else NotImplemented
+
+    def __hash__(self):
+        return self.index
+
+    def __repr__(self):
+        parent = self.parent
+        lines = [f"type {self.key}({'' if parent is None else parent.key}):"]
+        if self.doc:
+            lines += [f'    """{self.doc.strip()}"""']
+        for field in self.fields:
+            notes = [] if field.owner == self.key else [f"of {field.owner}"]
+            notes += [] if "writable" in field.flags else ["read-only"]
+            notes += sorted(field.flags - {"writable", "has_default", "default_from_factory"})
+            notes += [field.doc.strip().split("\n")[0]] if field.doc else []
+            lines.append(f"    {field}" + (f"  # {'; '.join(notes)}" if notes else ""))
+        for method in self.methods:
+            static = "@staticmethod " if method.static else ""
+            lines.append(f"    {static}def {method}" + ("" if method.owner == self.key else f"  # of {method.owner}"))
+        return "\n".join(lines if len(lines) > 1 else [*lines, "    ..."])
+
+
+def _find(items, name, what):
+    for item in items:
+        if item.name == name:
+            return item
+    import difflib
+
+    near = difflib.get_close_matches(str(name), [item.name for item in items], 1)
+    raise KeyError(f"{what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _type_text(schema):
+    from ._signature import _shown
+
+    def pair(schema):
+        schema = schema if isinstance(schema, dict) else {}
+        args = schema.get("args")
+        return str(schema.get("type", "Any")), [pair(arg) for arg in args] if isinstance(args, list) else []
+
+    return _shown(pair(schema))
+
+
+def type_info(of):
+    """What a native type tells of itself: its key, parent, documentation, fields and methods.
+
+    ``of`` is an object, a class that stands for a type, or the type's key or index. ``ValueError`` if there is no such
+    type.
+
+    >>> from anyfn import Object, object
+    >>> @object("doc.Span")
+    ... class Span(Object):
+    ...     "From here to there."
+    ...     start: int
+    ...     stop: int = 9
+    >>> type_info(Span)
+    type doc.Span(ffi.Object):
+        \"""From here to there.\"""
+        start: int
+        stop: int = 9
+    """
+    if isinstance(of, _core.Object):
+        index = of.type_index
+    elif isinstance(of, type):
+        known = _core.type_of_class(of) if issubclass(of, _core.Object) else None
+        if known is None:
+            raise ValueError(f"{of.__name__} stands for no native type")
+        index = known[0]
+    elif isinstance(of, str):
+        index = _core.type_index(of)
+        if index is None:
+            from ._object import _nearest
+
+            raise ValueError(f"no native type {of!r} is registered{_nearest(of)}")
+    elif isinstance(of, int):
+        index = of
+    else:
+        raise TypeError(f"expected an object, a class, or the key of a type but got {type(of).__name__}")
+    told = _core.type_info(index)
+    if told is None:
+        raise ValueError(f"there is no native type with the index {of!r}")
+    return TypeInfo(told)
+
+
+def replace(obj, /, **changes):
+    """A new object with the same values but those that are given by name; read-only fields, too.
+
+    >>> from anyfn import Object, object
+    >>> @object("doc.Size", frozen=True)
+    ... class Size(Object):
+    ...     width: int
+    ...     height: int
+    >>> replace(Size(2, 3), height=5)
+    Size(width=2, height=5)
+
+    A ``__post_init__`` of the class is called for the new object. ``TypeError`` if the type cannot be copied,
+    ``AttributeError`` for a name that is no field.
+    """
+    return _core.replace(obj, changes)

@@ -1,0 +1,297 @@
+//! Making instances of a class that is defined in Python: `Pair(1, b=2)`.
+//!
+//! Names, defaults and factories belong to the class, as an object of the class `Constructor` that is its
+//! `__constructor__`. The arguments go straight into the fields; there is no call but the one that makes the object.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use anyfn::record::Maker;
+use anyfn::{Any, ObjectRef, Signature};
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
+use crate::record::Record;
+use crate::types::{self, Class};
+use crate::{error, gil};
+
+/// What makes the instances of one class.
+pub(crate) struct Plan {
+    pub(crate) record: &'static Record,
+    /// Makes an object none of whose fields is set.
+    pub(crate) maker: &'static Maker,
+    /// The class; only compared.
+    pub(crate) class: *mut PyObject,
+    /// Interned name of each field.
+    pub(crate) names: Vec<Own>,
+    pub(crate) defaults: Vec<Fallback>,
+    /// How each field is passed.
+    pub(crate) passed: Vec<Passed>,
+    /// The fields that are arguments by position, in order.
+    pub(crate) positional: Vec<usize>,
+    /// Whether the class has a `__post_init__`.
+    pub(crate) post_init: bool,
+    /// Whether the class has an `__init__` of its own, which may set the fields after this constructor.
+    pub(crate) own_init: bool,
+}
+
+/// How a field is an argument.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Passed {
+    ByPosition,
+    ByName,
+    Not,
+}
+
+/// What a field gets that is not passed.
+pub(crate) enum Fallback {
+    Required,
+    Value(Any),
+    /// What this returns.
+    Factory(Own),
+}
+
+impl Fallback {
+    pub(crate) fn copy(&self) -> Fallback {
+        match self {
+            Fallback::Required => Fallback::Required,
+            Fallback::Value(value) => Fallback::Value(value.clone()),
+            Fallback::Factory(factory) => Fallback::Factory(factory.obj().to_own()),
+        }
+    }
+}
+
+/// Memory of a `Constructor`.
+#[repr(C)]
+struct Holder {
+    base: PyObject,
+    /// Owned.
+    plan: *mut Plan,
+}
+
+/// The class `Constructor`.
+pub(crate) static CLASS: Global = Global::new();
+
+pub(crate) fn init() -> Res<()> {
+    let class = Class {
+        name: c"anyfn._core.Constructor",
+        size: size_of::<Holder>(),
+        base_for_others: false,
+        flags: 0,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+unsafe extern "C" fn dealloc(holder: *mut PyObject) {
+    // SAFETY: an instance of `Constructor`.
+    let plan = unsafe { (*holder.cast::<Holder>()).plan };
+    if !plan.is_null() {
+        // SAFETY: made by `Box`, owned by the instance.
+        drop(unsafe { Box::from_raw(plan) });
+    }
+    // SAFETY: the end of the destructor.
+    unsafe { types::free(holder) };
+}
+
+/// The `Constructor` of a plan.
+pub(crate) fn hold(plan: Plan) -> Res<Own> {
+    let holder = types::allocate(CLASS.ptr().cast())?;
+    // SAFETY: a new instance of `Constructor` that nobody else knows.
+    unsafe { (*holder.as_ptr().cast::<Holder>()).plan = Box::into_raw(Box::new(plan)) };
+    Ok(holder)
+}
+
+/// The plan of a constructor, if it is one of a class that is defined in Python.
+#[inline]
+pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
+    if !ptr::eq(constructor.type_ptr().cast(), CLASS.ptr()) {
+        return None;
+    }
+    // SAFETY: an instance of `Constructor`.
+    let plan = unsafe { (*constructor.as_ptr().cast::<Holder>()).plan };
+    // SAFETY: NULL or owned by the constructor, which lives as long.
+    unsafe { plan.as_ref() }
+}
+
+/// Makes the native object of an instance whose class has such a constructor; `None` if it has another one.
+#[inline]
+pub(crate) fn make(constructor: Obj<'_>, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Option<ObjectRef>> {
+    let Some(plan) = plan_of(constructor) else { return Ok(None) };
+    plan.make(args, kwargs).map(Some)
+}
+
+/// Calls `__post_init__`, if there is one.
+#[inline]
+pub(crate) fn finish(this: Obj<'_>, constructor: Obj<'_>) -> Res<()> {
+    match plan_of(constructor) {
+        Some(plan) if plan.post_init || !ptr::eq(this.type_ptr().cast(), plan.class) => post_init(this),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn post_init(this: Obj<'_>) -> Res<()> {
+    match this.attr_opt(names::POST_INIT.get())? {
+        Some(method) => method.obj().call(&[]).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Fields that the fast way of [`Plan::make`] handles.
+const INLINE: usize = 16;
+
+impl Plan {
+    fn make(&self, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<ObjectRef> {
+        let mut inline = [None; INLINE];
+        let mut more = Vec::new();
+        let given: &mut [Option<Obj<'_>>] = match inline.get_mut(..self.names.len()) {
+            Some(given) => given,
+            None => {
+                more.resize(self.names.len(), None);
+                &mut more
+            }
+        };
+        // Converting a value may run code that changes the dictionary.
+        let _kept = kwargs.map_or_else(Vec::new, values);
+        // An `__init__` of the class's own may set the fields afterwards.
+        let fits = self.arrange(args, kwargs, given) || (self.own_init && is_empty(args, kwargs));
+        if !fits {
+            return self.explain(args, kwargs);
+        }
+        let object = self.allocate()?;
+        for (index, value) in given.iter().enumerate() {
+            match value {
+                Some(value) => self.record.set(&object, index, *value)?,
+                None => self.set_default(&object, index)?,
+            }
+        }
+        Ok(object)
+    }
+
+    /// An object none of whose fields is set.
+    fn allocate(&self) -> Res<ObjectRef> {
+        let make = || self.maker.make();
+        // Only a parent of compiled code may release others' objects meanwhile.
+        let made = if self.maker.is_foreign { gil::counted(make) } else { make() };
+        made.map_err(error::raise)
+    }
+
+    /// An object with the defaults.
+    pub(crate) fn default_object(&self) -> Res<ObjectRef> {
+        let object = self.allocate()?;
+        for index in 0..self.defaults.len() {
+            self.set_default(&object, index)?;
+        }
+        Ok(object)
+    }
+
+    /// Puts arguments in the order of the fields; `false` if they do not fit.
+    fn arrange<'a>(&self, args: Obj<'a>, kwargs: Option<Obj<'a>>, given: &mut [Option<Obj<'a>>]) -> bool {
+        let count = args.tuple_len();
+        if count > self.positional.len() {
+            return false;
+        }
+        for (index, place) in self.positional.iter().enumerate().take(count) {
+            given[*place] = py::tuple_get(args, index);
+        }
+        if let Some(kwargs) = kwargs {
+            let mut position = 0;
+            while let Some((name, value)) = py::dict_next(kwargs, &mut position) {
+                let place = self.names.iter().position(|known| name.is(known.as_ptr()));
+                // A name that is not interned: made at run time.
+                let place =
+                    place.or_else(|| self.names.iter().position(|known| py::same_text(known.obj(), name)));
+                match place {
+                    Some(place) if given[place].is_none() && self.passed[place] != Passed::Not => {
+                        given[place] = Some(value);
+                    }
+                    _ => return false,
+                }
+            }
+        }
+        let is_missing = |((value, default), passed): ((&Option<Obj<'_>>, &Fallback), &Passed)| {
+            value.is_none() && matches!(default, Fallback::Required) && *passed != Passed::Not
+        };
+        !given.iter().zip(&self.defaults).zip(&self.passed).any(is_missing)
+    }
+
+    /// Raises the error for arguments that do not fit.
+    #[cold]
+    fn explain<T>(&self, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<T> {
+        let mut named = Vec::new();
+        let mut position = 0;
+        while let Some((name, _)) = kwargs.and_then(|kwargs| py::dict_next(kwargs, &mut position)) {
+            named.push(name.to_text()?);
+        }
+        let message = self.mistake(args.tuple_len(), &named);
+        py::raise(py::exceptions::type_error(), &message)
+    }
+
+    fn mistake(&self, positional: usize, named: &[String]) -> String {
+        let class = &self.record.class;
+        let name = |index: usize| self.record.fields[index].name;
+        let passed = |how: Passed| {
+            let fields = self.passed.iter().enumerate().filter(move |(_, passed)| **passed == how);
+            fields.map(|(index, _)| index)
+        };
+        let by_name: Vec<usize> = passed(Passed::ByName).collect();
+        let known: Vec<&str> = self.positional.iter().chain(&by_name).map(|index| name(*index)).collect();
+        if let Some(unknown) = named.iter().find(|name| !known.contains(&name.as_str())) {
+            let near = anyfn::__private::nearest(unknown, known.iter().copied());
+            let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
+            return format!("{class}() got an unexpected keyword argument '{unknown}'{near}");
+        }
+        let is_by_name = |given: &str| by_name.iter().any(|index| name(*index) == given);
+        let is_optional = |index: usize| !matches!(self.defaults[index], Fallback::Required);
+        let arg_names: Vec<&str> = self.positional.iter().map(|index| name(*index)).collect();
+        let optional = self.positional.iter().filter(|index| is_optional(**index));
+        // Any value will do as a default here.
+        let defaults: Vec<String> = optional.map(|index| format!("{:?}:0", name(*index))).collect();
+        let signature = format!("{{\"arg_names\":{arg_names:?},\"arg_defaults\":{{{}}}}}", defaults.join(","));
+        let others: Vec<&str> = named.iter().map(String::as_str).filter(|name| !is_by_name(name)).collect();
+        let arranged = Signature::parse(&signature).map(|known| known.arrange(class, positional, &others));
+        if let Ok(Err(error)) = arranged {
+            return error.message().to_owned();
+        }
+        let is_missing =
+            |index: &&usize| !is_optional(**index) && !named.iter().any(|given| given == name(**index));
+        let missing: Vec<String> =
+            by_name.iter().filter(is_missing).map(|index| format!("'{}'", name(*index))).collect();
+        match missing.len() {
+            0 => String::from("the arguments do not fit"),
+            1 => format!("{class}() missing 1 required keyword-only argument: {}", missing[0]),
+            count => {
+                format!("{class}() missing {count} required keyword-only arguments: {}", missing.join(", "))
+            }
+        }
+    }
+
+    fn set_default(&self, object: &ObjectRef, index: usize) -> Res<()> {
+        match &self.defaults[index] {
+            Fallback::Required => Ok(()),
+            Fallback::Value(value) => self.record.put(object, index, value.clone()),
+            Fallback::Factory(factory) => self.record.set(object, index, factory.obj().call(&[])?.obj()),
+        }
+    }
+}
+
+/// The values of a dictionary, kept.
+fn values(kwargs: Obj<'_>) -> Vec<Own> {
+    let mut kept = Vec::with_capacity(py::dict_len(kwargs));
+    let mut position = 0;
+    while let Some((_, value)) = py::dict_next(kwargs, &mut position) {
+        kept.push(value.to_own());
+    }
+    kept
+}
+
+/// Whether a call has no arguments.
+fn is_empty(args: Obj<'_>, kwargs: Option<Obj<'_>>) -> bool {
+    args.tuple_len() == 0 && kwargs.is_none_or(|kwargs| py::dict_len(kwargs) == 0)
+}

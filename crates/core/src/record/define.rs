@@ -1,0 +1,343 @@
+//! `ffi.TypeDefine`: gives a type its fields, for all languages.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
+    kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
+    kTVMFFIFieldFlagBitMaskWritable as WRITABLE, kTVMFFIFieldFlagBitSetterIsFunctionObj as SETTER_IS_FUNCTION,
+    kTVMFFIObject,
+};
+use anyfn::record::{FieldKind, MAKER_ATTRIBUTE, Maker, SLOTS_ATTRIBUTE, Slot, schema_text};
+use anyfn::{Any, AnyView, Array, Map, PackedFunc, Result, bail};
+
+use super::{Field, HEADER, Layout};
+use crate::attributes;
+use crate::globals::{register_init, typed};
+use crate::sys::Mutex;
+use crate::type_table::{self, NewType};
+
+/// The types that are defined at run time, by index.
+static DEFINED: Mutex<BTreeMap<i32, &'static Layout>> = Mutex::new(BTreeMap::new());
+
+/// Flags that a definition may give.
+const TAKEN: i64 = {
+    let (mut all, mut at) = (0, 0);
+    while at < anyfn::abi::FIELD_FLAGS.len() {
+        all |= anyfn::abi::FIELD_FLAGS[at].1;
+        at += 1;
+    }
+    all & !(DEFAULT | FACTORY | SETTER_IS_FUNCTION | anyfn::abi::kTVMFFIFieldFlagBitMaskIsStaticMethod)
+};
+
+/// Registers it.
+pub(crate) fn register() -> Result<()> {
+    typed("ffi.TypeDefine", &["key", "parent", "fields", "options"], define)
+}
+
+/// A field as it was told.
+struct Told {
+    field: Field,
+    schema: String,
+    doc: String,
+    default: Any,
+    /// `DEFAULT`, with `FACTORY` or without, or 0.
+    state: i64,
+}
+
+/// Defines a type, or finds out that it is defined already in the same way; gives its index.
+///
+/// `parent` is an index, a key or None; each field a Map with `name` and perhaps `type` (a schema), `flags`, `doc`,
+/// `default` or `default_factory`; `options` may have `doc` and `structural`.
+fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any, Any>) -> Result<i32> {
+    let key = &*key;
+    let mut defined = DEFINED.lock();
+    let parent = parent_index(key, &parent)?;
+    let (mut doc, mut structural) = (String::new(), 0);
+    for (name, value) in options.iter() {
+        match &*name.get::<anyfn::String>()? {
+            "doc" => doc = value.get::<anyfn::String>()?.to_string(),
+            "structural" => structural = value.get::<i32>()?,
+            other => bail!("TypeError", "type '{key}' has an unknown option `{other}`"),
+        }
+    }
+    if !anyfn::abi::SEQ_HASH_KINDS.iter().any(|(_, kind)| *kind == i64::from(structural)) {
+        bail!("ValueError", "type '{key}': there is no structural kind {structural}");
+    }
+    let known = type_table::index_of(key.as_bytes());
+    if known.is_some_and(|known| !defined.contains_key(&known)) {
+        bail!("TypeError", "type '{key}' is defined by native code; choose another key");
+    }
+    if let Some(known) = known.and_then(|known| defined.get(&known))
+        && known.parent != parent
+    {
+        bail!(
+            "TypeError",
+            "type '{key}' is defined already, with the parent '{}' instead of '{}'; choose another key",
+            anyfn::type_key(known.parent),
+            anyfn::type_key(parent)
+        );
+    }
+    let above = defined.get(&parent).copied();
+    let native = match above {
+        Some(above) => above.native,
+        None => native_parent(key, parent)?,
+    };
+    // The type itself may be that of a field; its index is not known yet.
+    let find = |own: i32| move |name: &str| if name == key { Some(own) } else { anyfn::type_index_of(name) };
+    let told = fields.iter().map(|field| told(key, &field, &find(kTVMFFIObject)));
+    let mut told: Vec<Told> = told.collect::<Result<_>>()?;
+    for (at, one) in told.iter().enumerate() {
+        let same = |field: &Field| field.name == one.field.name;
+        if told[..at].iter().any(|before| same(&before.field))
+            || super::lineage(parent)?.any(|info| has_field(info, &one.field.name))
+        {
+            bail!("TypeError", "field '{}' of {key} is there already", one.field.name);
+        }
+    }
+    let index = match known {
+        Some(known) => known,
+        None => type_table::get_or_register(&NewType {
+            key: key.as_bytes(),
+            static_index: -1,
+            depth: -1,
+            child_slots: 0,
+            can_overflow: true,
+            parent,
+        })?,
+    };
+    let mut all: Vec<Field> = above.map_or_else(Vec::new, |above| above.fields.clone());
+    let inherited = all.len();
+    for one in &mut told {
+        one.field.kind = FieldKind::parse(&one.schema, &find(index))?;
+        check_default(key, one)?;
+        all.push(one.field.clone());
+    }
+    // SAFETY: keys live for ever.
+    let key = unsafe { type_table::info_or_error(index)?.type_key.as_slice() };
+    let key = core::str::from_utf8(key).unwrap_or("");
+    let layout = Layout { type_index: index, parent, key, native, fields: all, inherited, structural };
+    if let Some(known) = defined.get(&index) {
+        if known.fields != layout.fields || known.structural != structural {
+            return Err(changed(known, &layout));
+        }
+        return Ok(index);
+    }
+    let layout: &'static Layout = Box::leak(Box::new(layout));
+    show(layout, &told, &doc)?;
+    defined.insert(index, layout);
+    Ok(index)
+}
+
+fn has_field(info: &TVMFFITypeInfo, name: &str) -> bool {
+    // SAFETY: the names of registered fields live for ever.
+    type_table::fields(info).iter().any(|field| unsafe { field.name.as_slice() } == name.as_bytes())
+}
+
+fn parent_index(key: &str, parent: &Any) -> Result<i32> {
+    let index = if parent.is_none() {
+        kTVMFFIObject
+    } else if let Ok(index) = parent.get::<i32>() {
+        index
+    } else {
+        let name = parent.get::<anyfn::String>()?;
+        match type_table::index_of(name.as_bytes()) {
+            Some(index) => index,
+            None => bail!("TypeError", "the parent '{}' of type '{key}' is not known", &*name),
+        }
+    };
+    type_table::info_or_error(index)?;
+    Ok(index)
+}
+
+/// The parent that is a type of compiled code, with the size of its objects; None for those without content.
+fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
+    if parent == kTVMFFIObject {
+        return Ok(None);
+    }
+    let info = type_table::info_or_error(parent)?;
+    let name = anyfn::type_key(parent);
+    if parent < kTVMFFIDynObjectBegin {
+        bail!("TypeError", "type '{key}' cannot derive from the built-in type '{name}'");
+    }
+    if super::attribute(parent, b"__ffi_type_final__").is_some_and(|value| value.get::<bool>().unwrap_or(false))
+    {
+        bail!("TypeError", "type '{key}' cannot derive from '{name}', which is final");
+    }
+    // SAFETY: NULL, or metadata that lives for ever.
+    let metadata = unsafe { info.metadata.as_ref() };
+    let creator = metadata.is_some_and(|metadata| metadata.creator.is_some());
+    let size = metadata.map_or(0, |metadata| metadata.total_size);
+    match usize::try_from(size) {
+        Ok(size) if size >= HEADER && (creator || super::attribute(parent, b"__ffi_new__").is_some()) => {
+            Ok(Some((parent, size)))
+        }
+        _ => bail!(
+            "TypeError",
+            "type '{key}' cannot derive from '{name}': that type does not tell how its objects are made"
+        ),
+    }
+}
+
+fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<Told> {
+    let Ok(told) = told.get::<Map<Any, Any>>() else {
+        bail!("TypeError", "type '{key}': a field is told by a Map with its name and type");
+    };
+    let (mut name, mut schema, mut shown) = (String::new(), String::from("Any"), None);
+    let (mut doc, mut flags, mut default, mut state) = (String::new(), WRITABLE, Any::NONE, 0);
+    for (what, value) in told.iter() {
+        match &*what.get::<anyfn::String>()? {
+            "name" => name = value.get::<anyfn::String>()?.to_string(),
+            "type" => schema = value.get::<anyfn::String>()?.to_string(),
+            "shown" => shown = Some(value.get::<anyfn::String>()?.to_string()),
+            "doc" => doc = value.get::<anyfn::String>()?.to_string(),
+            "flags" => flags = value.get::<i64>()?,
+            "default" if state == 0 => (default, state) = (value, DEFAULT),
+            "default_factory" if state == 0 => {
+                value.get::<PackedFunc>()?;
+                (default, state) = (value, DEFAULT | FACTORY);
+            }
+            other => bail!("TypeError", "type '{key}': a field has no `{other}`, or has it already"),
+        }
+    }
+    if name.is_empty() || name.len() > 65_536 {
+        bail!("TypeError", "type '{key}': a field needs a name");
+    }
+    if flags & !TAKEN != 0 {
+        bail!("TypeError", "field '{name}' of {key}: unknown flags {:#x}", flags & !TAKEN);
+    }
+    let kind = match FieldKind::parse(&schema, index_of) {
+        Ok(kind) => kind,
+        Err(error) => bail!("TypeError", "field '{name}' of {key}: {}", error.message()),
+    };
+    let shown = shown.unwrap_or_else(|| schema_text(&schema));
+    let mut told = Told { field: Field { name, kind, shown, flags }, schema, doc, default, state };
+    check_default(key, &mut told)?;
+    Ok(told)
+}
+
+/// Makes a default what the field takes.
+fn check_default(key: &str, told: &mut Told) -> Result<()> {
+    if told.state != DEFAULT {
+        return Ok(());
+    }
+    let Field { name, shown, kind, .. } = &told.field;
+    match kind.accept(core::mem::take(&mut told.default)) {
+        Ok(value) => told.default = value,
+        Err(value) => {
+            let got = value.as_view().type_key();
+            bail!("TypeError", "field '{name}' of {key}: expected {shown} but got {got}");
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn changed(known: &Layout, new: &Layout) -> anyfn::Error {
+    let show = |layout: &Layout| {
+        let fields = layout.fields.iter().map(|field| {
+            let frozen = if field.flags & WRITABLE == 0 { " (frozen)" } else { "" };
+            let more = match field.flags & !WRITABLE {
+                0 => String::new(),
+                flags => format!(" (flags {flags:#x})"),
+            };
+            format!("{}: {}{frozen}{more}", field.name, field.shown)
+        });
+        let fields = fields.collect::<Vec<String>>().join(", ");
+        let kind = if known.structural == new.structural {
+            String::new()
+        } else {
+            format!(" and kind {}", layout.structural)
+        };
+        format!("({fields}){kind}")
+    };
+    anyfn::error!(
+        "TypeError",
+        "type '{}' is defined already, with the fields {} instead of {}; a type lives as long as the process, so \
+         choose another key or start again",
+        known.key,
+        show(known),
+        show(new)
+    )
+}
+
+/// Tells the table of types of a type.
+fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
+    for (index, told) in (layout.inherited..).zip(told) {
+        // The table keeps a reference of its own.
+        let setter = PackedFunc::new(move |args| super::set_field(layout, index, &args));
+        let mut metadata = String::from("{\"type_schema\":");
+        let schema = if told.schema.starts_with('{') {
+            told.schema.clone()
+        } else {
+            format!("{{\"type\":{:?}}}", told.schema)
+        };
+        write_json_text(&mut metadata, &schema);
+        metadata.push('}');
+        let info = TVMFFIFieldInfo {
+            name: TVMFFIByteArray::from_slice(told.field.name.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(told.doc.as_bytes()),
+            metadata: TVMFFIByteArray::from_slice(metadata.as_bytes()),
+            flags: told.field.flags | told.state | SETTER_IS_FUNCTION,
+            size: size_of::<Slot>() as i64,
+            alignment: align_of::<Slot>() as i64,
+            offset: layout.offset(index) as i64,
+            getter: Some(super::get_field),
+            setter: setter.as_object().as_handle(),
+            default_value_or_factory: *told.default.as_view().as_raw(),
+            field_static_type_index: told.field.kind.static_type_index(),
+        };
+        // SAFETY: all is borrowed for the call; getter and setter stay.
+        unsafe { type_table::add_field(layout.type_index, &info) }?;
+    }
+    let metadata = TVMFFITypeMetadata {
+        doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
+        creator: None,
+        total_size: i32::try_from(layout.size()).unwrap_or(i32::MAX),
+        structural_eq_hash_kind: layout.structural,
+    };
+    // SAFETY: borrowed for the call.
+    unsafe { type_table::set_metadata(layout.type_index, &metadata) }?;
+    let new = PackedFunc::new(move |_| Any::new(super::new(layout)?));
+    let copy = PackedFunc::new(move |args| super::copy(layout, &args));
+    set(layout, b"__ffi_new__", &AnyView::from(new.as_object()))?;
+    set(layout, b"__ffi_shallow_copy__", &AnyView::from(copy.as_object()))?;
+    set(layout, SLOTS_ATTRIBUTE.as_bytes(), &Any::new(layout.inherited)?.as_view())?;
+    let maker: &'static Maker = Box::leak(Box::new(Maker {
+        make: super::make_for_frontend,
+        data: ptr::from_ref(layout).cast(),
+        is_foreign: layout.native.is_some(),
+    }));
+    let address = ptr::from_ref(maker).cast_mut().cast::<c_void>();
+    set(layout, MAKER_ATTRIBUTE.as_bytes(), &Any::new(address)?.as_view())?;
+    register_init(layout.type_index)
+}
+
+fn set(layout: &Layout, name: &[u8], value: &AnyView<'_>) -> Result<()> {
+    let raw: &TVMFFIAny = value.as_raw();
+    // SAFETY: a valid value, of which the column takes a reference.
+    unsafe { attributes::set(layout.type_index, name, raw) }
+}
+
+/// Writes a text as JSON has it.
+fn write_json_text(out: &mut String, text: &str) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(letter);
+            }
+            letter if letter < ' ' => out.push_str(&format!("\\u{:04x}", letter as u32)),
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+}
