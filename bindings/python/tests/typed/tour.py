@@ -181,6 +181,19 @@ pair: Pair = Pair(1, b=3)
 size: int = pair.a + Triple(1, 2, c=1.5).b + Plain().a
 pair.b = 5
 
+
+@anyfn.object("tour.Options", kw_only=True, structural="tree")
+class Options(Object):
+    rate: float = anyfn.field(default=0.5, repr=False, structural="ignore", doc="How fast.")
+    steps: int = 1
+
+
+options: Options = anyfn.replace(Options(steps=2), rate=0.25)
+described = anyfn.type_info(Options)
+documentation: str = described.field("rate").doc
+parent = anyfn.type_info("tour.Triple").parent
+assert parent is not None and parent.key == "tour.Pair" and "rate" not in repr(options)
+
 # --- Tensors ---------------------------------------------------------------------------------------------------------
 
 zeros: NDArray[np.float32] = np.zeros((2, 3), np.float32)
