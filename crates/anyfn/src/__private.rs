@@ -486,3 +486,37 @@ pub fn try_bytes(bytes: &[u8]) -> Option<Any> {
 pub fn try_heap_string(bytes: &[u8], type_index: i32) -> Option<crate::ObjectRef> {
     crate::bytes_object::BytesObject::try_allocate(bytes, type_index)
 }
+
+/// Mixes a value into a hash, as the ABI says.
+#[inline]
+#[must_use]
+pub const fn hash_combine(hash: u64, value: u64) -> u64 {
+    crate::hash::combine(hash, value)
+}
+
+/// Hash of the content of a string or bytes, as the ABI says.
+#[inline]
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    crate::hash::hash_bytes(bytes)
+}
+
+/// Hash of a value as a map key, as the ABI says.
+#[inline]
+#[must_use]
+pub fn any_hash(view: &AnyView<'_>) -> u64 {
+    crate::hash::any_hash(view)
+}
+
+/// The content of a string or of bytes; nothing for other types.
+#[inline]
+#[must_use]
+pub fn bytes_of(value: &Any) -> &[u8] {
+    use anyfn_abi::{kTVMFFIBytes, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr};
+    match value.type_index() {
+        kTVMFFISmallStr | kTVMFFIStr | kTVMFFISmallBytes | kTVMFFIBytes => {
+            crate::string::bytes_of(value.view_ref())
+        }
+        _ => &[],
+    }
+}

@@ -71,6 +71,11 @@ impl TypeInfo {
         unsafe { self.0.metadata.as_ref() }.map_or("", |metadata| unsafe { text_of(&metadata.doc) })
     }
 
+    /// Whether the type has registered what concerns it as a whole.
+    pub fn has_metadata(self) -> bool {
+        !self.0.metadata.is_null()
+    }
+
     /// How structural equality and hash treat objects of the type: `kTVMFFISEqHashKind*`.
     pub fn structural_kind(self) -> i32 {
         // SAFETY: NULL, or metadata that lives for ever.

@@ -32,6 +32,10 @@ static START: Start = Start::new();
 
 /// Registers the functions of the runtime itself, then what `#[register]` has collected in the same file.
 fn register_own() {
+    for type_index in anyfn::__private::TYPES.iter() {
+        // A key that is another type's is an error where the type is used.
+        drop(anyfn::__private::catch(|| Ok(type_index())));
+    }
     let registered = anyfn::__private::catch(globals::register).and_then(|()| {
         anyfn::__private::REGISTRATIONS.iter().try_for_each(|entry| {
             anyfn::__private::catch(|| anyfn::registry::register_all(core::slice::from_ref(entry)))

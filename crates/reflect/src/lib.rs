@@ -9,9 +9,25 @@
 extern crate alloc;
 #[cfg(test)]
 extern crate anyfn_core as _;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
+mod column;
+mod copy;
+mod define;
+mod guard;
 mod hook;
+mod plan;
+mod printer;
+mod recursive;
+mod structural;
+mod table;
+mod value;
 
+pub use copy::{deep_copy, shallow_copy};
 pub use hook::{attribute, function};
+pub use printer::{Limits, repr, repr_within};
+pub use recursive::{recursive_compare, recursive_equal, recursive_hash};
+pub use structural::{
+    AccessKind, Options, describe_path, first_mismatch, structural_equal, structural_hash, structural_key,
+};

@@ -1,0 +1,361 @@
+//! Copies: of an object alone, or with all that it consists of.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIFunction,
+    kTVMFFIList, kTVMFFIMap, kTVMFFIModule, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::reflection::Field;
+use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, Tensor, TensorView};
+
+use crate::column::{Column, Hook, expected};
+use crate::guard::Nested;
+use crate::plan::{self, Plans};
+use crate::structural::DEEP;
+use crate::table::Table;
+use crate::value::{self, Mapping};
+
+static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
+
+/// A copy of a value with all that it consists of: containers, tensors in main memory and objects are made anew, what
+/// cannot change (numbers, texts, shapes, functions, modules, values of enumerations) is kept. What was shared, or lies on
+/// a cycle, is so in the copy.
+///
+/// # Errors
+/// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives.
+pub fn deep_copy(value: &Any) -> Result<Any> {
+    let mut copier = Copier::default();
+    let copy = copier.run(value.clone())?;
+    while let Some((holder, original)) = copier.holes.pop() {
+        let part = copier.run(original)?;
+        holder.fill(part)?;
+    }
+    Ok(copy)
+}
+
+/// A copy of a container or an object, with the same elements and fields; a value that cannot change is its own copy.
+///
+/// # Errors
+/// As [`deep_copy`].
+pub fn shallow_copy(value: &Any) -> Result<Any> {
+    let Some(object) = value.as_object() else { return Ok(value.clone()) };
+    match object.type_index() {
+        kTVMFFIList => Ok(List::<Any>::from_vec(value::list(object.clone())?.try_snapshot()?)?.into()),
+        kTVMFFIDict => Ok(Dict::<Any, Any>::from_vec(value::pairs(object)?)?.into()),
+        kTVMFFIArray | kTVMFFIMap => Ok(value.clone()),
+        kTVMFFITensor => tensor(value),
+        _ if is_fixed(object, &mut Plans::new(0))? => Ok(value.clone()),
+        _ => by_hook(object).map(Any::from),
+    }
+}
+
+/// A copy of a value with all that it consists of.
+#[anyfn::register("ffi.DeepCopy")]
+fn deep_copy_global(value: Any) -> Result<Any> {
+    deep_copy(&value)
+}
+
+/// A copy of a container or an object, with the same elements and fields.
+#[anyfn::register("anyfn.ShallowCopy")]
+fn shallow_copy_global(value: Any) -> Result<Any> {
+    shallow_copy(&value)
+}
+
+/// Whether an object is its own copy.
+fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
+    Ok(match object.type_index() {
+        kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,
+        _ => {
+            let plan = plans.of(object)?;
+            plans.get(plan).is_enum
+        }
+    })
+}
+
+fn tensor(value: &Any) -> Result<Any> {
+    let view = value.get::<TensorView<'_>>()?;
+    let bytes = value::content(&view, "copy")?;
+    Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), bytes)?.into_object()))
+}
+
+/// The copy that the type makes.
+fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
+    type Native = unsafe extern "C" fn(TVMFFIObjectHandle) -> TVMFFIAny;
+    let _nested = Nested::enter()?;
+    let made = match SHALLOW_COPY.get(object.type_index())? {
+        Some(Hook::Function(function)) => function.call((object,))?,
+        Some(Hook::Native(code)) => {
+            // SAFETY: an address in this column is such a function, by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(code) };
+            // SAFETY: called with a valid object.
+            let raw = unsafe { code(object.as_handle()) };
+            // SAFETY: a hook returns an owned value.
+            unsafe { expected(raw) }?
+        }
+        None => return Err(no_copy(object)),
+    };
+    match made.into_object() {
+        // Its fields are set below by what the type of the original says.
+        Some(made) if made.type_index() == object.type_index() => Ok(made),
+        _ => anyfn::bail!(
+            "TypeError",
+            "`__ffi_shallow_copy__` of `{}` has made an object of another type",
+            object.type_key()
+        ),
+    }
+}
+
+#[cold]
+fn no_copy(object: &ObjectRef) -> Error {
+    let key = object.type_key();
+    Error::new(
+        "InternalError",
+        &format!("Cannot deep copy object of type \"{key}\" because it is not copy-constructible"),
+    )
+}
+
+/// Where a copy is missing whose original was being copied at the time.
+enum Holder {
+    Element(List, usize),
+    Value(Dict, Any),
+    Key(Dict, Any, Any),
+    Field(ObjectRef, Field),
+}
+
+impl Holder {
+    fn fill(self, part: Any) -> Result<()> {
+        match self {
+            Holder::Element(list, at) => list.set(at, part),
+            Holder::Value(dict, key) => dict.insert(key, part).map(drop),
+            Holder::Key(dict, old, value) => {
+                dict.remove(&old)?;
+                dict.insert(part, value).map(drop)
+            }
+            // SAFETY: a field of the copy's type; the copy is not given to anybody yet.
+            Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
+        }
+    }
+}
+
+/// What is known of an object.
+#[derive(Clone, Copy, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// An Array or Map whose elements are being copied.
+    Open,
+    /// The place of its copy.
+    Copied(u32),
+}
+
+/// A copy that is being made.
+enum Content {
+    Array(Array, Vec<Any>),
+    List(Vec<Any>, List),
+    /// The keys and values that are copied so far, by turns.
+    Map(Vec<(Any, Any)>, Vec<Any>),
+    Dict(Vec<(Any, Any)>, Dict, Option<Any>),
+    Object(ObjectRef, ObjectRef, u32),
+}
+
+struct Frame {
+    content: Content,
+    next: usize,
+    original: ObjectRef,
+    /// Whether others may meet the original, so that its copy is remembered.
+    shared: bool,
+    /// Whether an element is still the original, so that an Array or Map has to be copied again later.
+    unfinished: bool,
+}
+
+struct Copier {
+    stack: Vec<Frame>,
+    plans: Plans,
+    known: Table<usize, Known>,
+    /// Originals and their copies.
+    copies: Vec<(ObjectRef, Any)>,
+    holes: Vec<(Holder, Any)>,
+}
+
+impl Default for Copier {
+    fn default() -> Copier {
+        let (stack, copies, holes) = (Vec::new(), Vec::new(), Vec::new());
+        Copier { stack, plans: Plans::new(0), known: Table::default(), copies, holes }
+    }
+}
+
+/// A value after a look.
+enum Look {
+    Copy(Any),
+    /// The original stands for its copy, which is not there yet.
+    Hole(Any),
+    Opened,
+}
+
+impl Copier {
+    fn run(&mut self, value: Any) -> Result<Any> {
+        let base = self.stack.len();
+        let mut look = self.open(value, 2)?;
+        loop {
+            match look {
+                Look::Opened => {}
+                Look::Copy(copy) | Look::Hole(copy) if self.stack.len() == base => return Ok(copy),
+                Look::Copy(copy) => self.feed(copy, false)?,
+                Look::Hole(original) => self.feed(original, true)?,
+            }
+            look = self.advance()?;
+        }
+    }
+
+    /// Copies a value, or begins to.
+    fn open(&mut self, value: Any, own: usize) -> Result<Look> {
+        let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
+        let address = value::address_of(object);
+        match self.known.get(address).unwrap_or_default() {
+            Known::Copied(at) => return Ok(Look::Copy(self.copies[at as usize].1.clone())),
+            Known::Open => return Ok(Look::Hole(value)),
+            Known::Nothing => {}
+        }
+        let shared = object.use_count() > own || self.stack.len() >= DEEP;
+        let object = object.clone();
+        let content = match object.type_index() {
+            kTVMFFIArray => {
+                let items = value::array(object.clone())?;
+                let made = Vec::with_capacity(items.len());
+                Content::Array(items, made)
+            }
+            kTVMFFIList => {
+                let items = value::list(object.clone())?.try_snapshot()?;
+                let made = List::with_capacity(items.len())?;
+                Content::List(items, made)
+            }
+            kTVMFFIMap => Content::Map(value::pairs(&object)?, Vec::new()),
+            kTVMFFIDict => Content::Dict(Mapping::of(object.clone())?.pairs()?, Dict::new(), None),
+            kTVMFFITensor => {
+                let copy = tensor(&value)?;
+                self.remember(object, copy.clone(), shared);
+                return Ok(Look::Copy(copy));
+            }
+            _ if is_fixed(&object, &mut self.plans)? => return Ok(Look::Copy(value)),
+            _ => {
+                let plan = self.plans.of(&object)?;
+                Content::Object(object.clone(), by_hook(&object)?, plan)
+            }
+        };
+        match &content {
+            Content::Array(..) | Content::Map(..) if shared => self.known.set(address, Known::Open),
+            Content::Array(..) | Content::Map(..) => {}
+            Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared),
+            Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared),
+            Content::Object(_, made, _) => self.remember(object.clone(), made.clone().into(), shared),
+        }
+        self.stack.push(Frame { content, next: 0, original: object, shared, unfinished: false });
+        Ok(Look::Opened)
+    }
+
+    fn remember(&mut self, original: ObjectRef, copy: Any, shared: bool) {
+        if shared {
+            self.known.set(value::address_of(&original), Known::Copied(self.copies.len() as u32));
+            self.copies.push((original, copy));
+        }
+    }
+
+    /// Goes on with the innermost copy.
+    fn advance(&mut self) -> Result<Look> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Copy(Any::NONE)) };
+        let at = frame.next;
+        frame.next += 1;
+        let next = match &frame.content {
+            Content::Array(items, _) => items.as_slice().get(at).cloned().map(|item| (item, 2)),
+            Content::List(items, _) => items.get(at).cloned().map(|item| (item, 3)),
+            Content::Map(pairs, _) | Content::Dict(pairs, ..) => {
+                let pair = pairs.get(at / 2);
+                pair.map(|(key, value)| if at % 2 == 0 { key } else { value }).cloned().map(|item| (item, 3))
+            }
+            Content::Object(original, made, plan) => match self.plans.field(*plan, at as u32) {
+                // The copy holds the same value, too.
+                Some(field) => {
+                    let own = if original.ptr_eq(made) { 2 } else { 3 };
+                    Some((plan::read(field, original)?, own))
+                }
+                None => None,
+            },
+        };
+        match next {
+            Some((value, own)) => self.open(value, own),
+            None => self.close(),
+        }
+    }
+
+    /// Puts the copy of an element into the innermost copy. A hole is the original, whose copy comes later.
+    fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        let at = frame.next - 1;
+        match &mut frame.content {
+            Content::Array(_, made) | Content::Map(_, made) => {
+                frame.unfinished |= hole;
+                made.push(part);
+            }
+            Content::List(_, made) => {
+                made.push(part.clone())?;
+                if hole {
+                    self.holes.push((Holder::Element(made.clone(), at), part));
+                }
+            }
+            Content::Dict(_, made, key @ None) => {
+                *key = Some(part);
+                frame.unfinished = hole;
+                let _ = made;
+            }
+            Content::Dict(_, made, key) => {
+                let key = key.take().unwrap_or_default();
+                made.insert(key.clone(), part.clone())?;
+                if core::mem::take(&mut frame.unfinished) {
+                    self.holes.push((Holder::Key(made.clone(), key.clone(), part.clone()), key.clone()));
+                }
+                if hole {
+                    self.holes.push((Holder::Value(made.clone(), key), part));
+                }
+            }
+            Content::Object(original, made, plan) => {
+                let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(()) };
+                if hole {
+                    self.holes.push((Holder::Field(made.clone(), field), part));
+                } else if value::is_object(part.type_index())
+                    && !value::same_bits(&part, &plan::read(field, original)?)
+                {
+                    // SAFETY: a field of the copy's type; the copy is not given to anybody yet.
+                    unsafe { field.set_unchecked(made, &part.as_view()) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the innermost copy.
+    fn close(&mut self) -> Result<Look> {
+        let Some(frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
+        let copy: Any = match frame.content {
+            Content::List(_, made) => return Ok(Look::Copy(made.into())),
+            Content::Dict(_, made, _) => return Ok(Look::Copy(made.into())),
+            Content::Object(_, made, _) => return Ok(Look::Copy(made.into())),
+            Content::Array(..) | Content::Map(..) if frame.unfinished => {
+                self.known.set(value::address_of(&frame.original), Known::Nothing);
+                return Ok(Look::Hole(frame.original.into()));
+            }
+            Content::Array(_, made) => Array::<Any>::try_from_iter(made)?.into(),
+            Content::Map(_, made) => {
+                let mut made = made.into_iter();
+                let mut pairs = Vec::with_capacity(made.len() / 2);
+                while let (Some(key), Some(value)) = (made.next(), made.next()) {
+                    pairs.push((key, value));
+                }
+                Map::<Any, Any>::from_vec(pairs)?.into()
+            }
+        };
+        self.remember(frame.original, copy.clone(), frame.shared);
+        Ok(Look::Copy(copy))
+    }
+}

@@ -1,0 +1,139 @@
+//! Bounds how deep hooks of types nest, and lends an operation to them.
+//!
+//! An operation itself does not recurse. But a type's own function gets a callback, which goes on with the operation for
+//! what it is given, which may lead to a type's own function again.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use anyfn::{Any, Args, Error, PackedFunc, Result};
+
+/// Bytes of stack that nested hooks of one thread may use together. Threads have two megabytes at least.
+const STACK_MAX: usize = 768 << 10;
+
+#[cfg(feature = "std")]
+mod base {
+    use core::cell::Cell;
+
+    std::thread_local! {
+        /// Where the stack of the outermost hook of this thread begins, or 0.
+        static BASE: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn get() -> usize {
+        BASE.get()
+    }
+
+    pub(super) fn set(at: usize) {
+        BASE.set(at);
+    }
+}
+
+#[cfg(not(feature = "std"))]
+mod base {
+    //! Without thread-local storage nothing is known of the stack.
+    pub(super) fn get() -> usize {
+        0
+    }
+
+    pub(super) fn set(_at: usize) {}
+}
+
+/// While it lives, a hook runs.
+pub(crate) struct Nested {
+    outermost: bool,
+}
+
+impl Nested {
+    /// Begins a hook.
+    ///
+    /// # Errors
+    /// `RecursionError` if hooks nest too deep.
+    pub(crate) fn enter() -> Result<Nested> {
+        let here = ptr::from_ref(&0u8).addr();
+        let base = base::get();
+        if base == 0 {
+            base::set(here);
+            return Ok(Nested { outermost: true });
+        }
+        if base.abs_diff(here) > STACK_MAX {
+            return Err(too_deep());
+        }
+        Ok(Nested { outermost: false })
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        if self.outermost {
+            base::set(0);
+        }
+    }
+}
+
+#[cold]
+fn too_deep() -> Error {
+    Error::new(
+        "RecursionError",
+        "functions of types (such as `__ffi_repr__` or `__s_equal__`) are nested too deep: each one calls the next by \
+         its callback. Types without such functions have no limit",
+    )
+}
+
+/// The place of an operation that a hook's callback uses. Whoever takes it out has it alone; after the hook it is empty,
+/// so a callback that somebody has kept does nothing but fail.
+struct Loan<S>(AtomicPtr<S>);
+
+impl<S> Loan<S> {
+    fn put(&self, state: Box<S>) {
+        self.0.store(Box::into_raw(state), Ordering::Release);
+    }
+
+    fn take(&self) -> Option<Box<S>> {
+        let taken = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: made by `put`, and only one can take it out.
+        (!taken.is_null()).then(|| unsafe { Box::from_raw(taken) })
+    }
+}
+
+impl<S> Drop for Loan<S> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Runs a hook, which gets a callback that works on `state`.
+///
+/// # Errors
+/// What the hook gives; `RecursionError` if hooks nest too deep; `RuntimeError` if another thread uses the callback when
+/// the hook returns.
+pub(crate) fn lend<S: Default + Send + 'static>(
+    state: &mut S,
+    callback: impl Fn(&mut S, Args<'_>) -> Result<Any> + Send + Sync + 'static,
+    hook: impl FnOnce(&PackedFunc) -> Result<Any>,
+) -> Result<Any> {
+    let _nested = Nested::enter()?;
+    let loan = Arc::new(Loan(AtomicPtr::new(ptr::null_mut())));
+    loan.put(Box::new(core::mem::take(state)));
+    let shared = Arc::clone(&loan);
+    let function = PackedFunc::new(move |args| {
+        let Some(mut state) = shared.take() else {
+            anyfn::bail!(
+                "RuntimeError",
+                "the callback of a type's own function works during the call of that function only, and in one thread \
+                 at a time"
+            );
+        };
+        let result = callback(&mut state, args);
+        shared.put(state);
+        result
+    });
+    let result = hook(&function);
+    match loan.take() {
+        Some(back) => *state = *back,
+        None => anyfn::bail!("RuntimeError", "another thread still uses the callback of a type's own function"),
+    }
+    result
+}

@@ -1,0 +1,414 @@
+//! Printing: `ffi.ReprPrint`.
+//!
+//! Everything is written into one text, from left to right. What is met again is copied from where it stands already.
+
+mod text;
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::Write;
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIArray, kTVMFFIDict, kTVMFFIFieldFlagBitMaskReprOff as REPR_OFF,
+    kTVMFFIList, kTVMFFIMap, kTVMFFIObject,
+};
+use anyfn::{Any, Args, ObjectRef, PackedFunc, Result};
+
+use crate::column::{Column, Hook, expected};
+use crate::guard;
+use crate::plan::{self, Plans};
+use crate::table::Table;
+use crate::value::{self, Node};
+
+static REPR: Column = Column::new("__ffi_repr__");
+
+/// Longest text; what comes behind it is left out.
+const LENGTH_MAX: usize = 1 << 28;
+
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of text; what follows is shown as `...`.
+    pub length: usize,
+    /// Values within values; deeper ones are shown as `...`.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    /// Any depth, and as much text as a program can reasonably want.
+    fn default() -> Limits {
+        Limits { length: LENGTH_MAX, depth: usize::MAX }
+    }
+}
+
+/// The text of a value: `my.Pair(a=1, b="x")`. What contains itself is shown as `...` there.
+///
+/// # Errors
+/// What a type's own `__ffi_repr__` or its fields give; `RecursionError` if such functions nest too deep.
+pub fn repr(value: &Any) -> Result<String> {
+    repr_within(value, Limits::default())
+}
+
+/// As [`repr`], with limits.
+///
+/// # Errors
+/// As [`repr`].
+pub fn repr_within(value: &Any, limits: Limits) -> Result<String> {
+    let mut printer = Printer { limits, ..Printer::default() };
+    printer.run(value.clone(), 2)?;
+    Ok(core::mem::take(&mut printer.pieces[0]))
+}
+
+/// The text of a value.
+#[anyfn::register("ffi.ReprPrint")]
+fn repr_global(value: Any) -> Result<String> {
+    repr(&value)
+}
+
+/// The text of a value, of at most so many bytes and levels (about so, 0 for no limit).
+#[anyfn::register("anyfn.ReprWithin")]
+fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
+    let or = |limit: i64, none: usize| usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(none);
+    repr_within(&value, Limits { length: or(length, LENGTH_MAX), depth: or(depth, usize::MAX) })
+}
+
+/// What is known of an object.
+#[derive(Clone, Copy, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// It is being printed.
+    Open,
+    /// Its text stands in this piece, from here to there.
+    Done(u32, usize, usize),
+}
+
+/// A value whose content is being printed.
+struct Frame {
+    content: Content,
+    next: usize,
+    /// Where its text begins.
+    start: usize,
+    /// The address under which it is remembered, or 0.
+    key: usize,
+    address: usize,
+}
+
+enum Content {
+    Node(Node),
+    /// The keys and values of a Map or Dict, by turns.
+    Object(ObjectRef, u32),
+}
+
+struct Printer {
+    limits: Limits,
+    with_addresses: bool,
+    stack: Vec<Frame>,
+    plans: Plans,
+    known: Table<usize, Known>,
+    /// The objects in `known`, kept alive so that no address is used again.
+    kept: Vec<ObjectRef>,
+    /// The text, and those that types' own functions have asked for.
+    pieces: Vec<String>,
+    current: usize,
+    /// The objects that stand for a missing value and for the beginning of keyword arguments.
+    sentinels: [Option<usize>; 2],
+}
+
+impl Default for Printer {
+    fn default() -> Printer {
+        Printer {
+            limits: Limits::default(),
+            with_addresses: with_addresses(),
+            stack: Vec::new(),
+            plans: Plans::new(REPR_OFF),
+            known: Table::default(),
+            kept: Vec::new(),
+            pieces: vec![String::new()],
+            current: 0,
+            sentinels: [None; 2],
+        }
+    }
+}
+
+// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
+// stores only.
+unsafe impl Send for Printer {}
+
+/// Whether the environment asks for addresses.
+fn with_addresses() -> bool {
+    #[cfg(feature = "std")]
+    return std::env::var_os("TVM_FFI_REPR_WITH_ADDR").is_some_and(|value| value == "1");
+    #[cfg(not(feature = "std"))]
+    return false;
+}
+
+impl Printer {
+    #[inline]
+    fn text(&mut self) -> &mut String {
+        &mut self.pieces[self.current]
+    }
+
+    fn is_full(&self) -> bool {
+        self.pieces[self.current].len() >= self.limits.length
+    }
+
+    /// Prints a value, whatever is being printed already.
+    fn run(&mut self, value: Any, own: usize) -> Result<()> {
+        let base = self.stack.len();
+        self.value(value, own)?;
+        while self.stack.len() > base {
+            self.advance()?;
+        }
+        Ok(())
+    }
+
+    /// Prints a value, or begins to.
+    fn value(&mut self, value: Any, own: usize) -> Result<()> {
+        if self.is_full() {
+            self.text().push_str("...");
+            return Ok(());
+        }
+        let text = &mut self.pieces[self.current];
+        if text::plain(text, &value)? {
+            return Ok(());
+        }
+        let Some(object) = value.into_object() else { return Ok(()) };
+        self.object(object, own)
+    }
+
+    fn object(&mut self, object: ObjectRef, own: usize) -> Result<()> {
+        let address = value::address_of(&object);
+        let start = self.text().len();
+        let mut key = 0;
+        // What nobody else holds is not met again.
+        if object.use_count() > own || self.stack.len() >= 1000 {
+            match self.known.get(address).unwrap_or_default() {
+                Known::Done(piece, from, to) => {
+                    self.copy(piece as usize, from, to);
+                    return Ok(());
+                }
+                Known::Open => {
+                    self.cut(address);
+                    return Ok(());
+                }
+                Known::Nothing => key = address,
+            }
+        }
+        if self.stack.len() >= self.limits.depth {
+            self.cut(address);
+            return Ok(());
+        }
+        let index = object.type_index();
+        if index == kTVMFFIObject && self.sentinel(address)? {
+            return Ok(());
+        }
+        if text::leaf(self.text(), &object)? {
+            if self.with_addresses && index == anyfn::abi::kTVMFFITensor {
+                self.address(address);
+            }
+            return Ok(());
+        }
+        if key != 0 {
+            self.known.set(key, Known::Open);
+            self.kept.push(object.clone());
+        }
+        if REPR.has(index) {
+            return self.ask(object, key, start);
+        }
+        let frame = |content| Frame { content, next: 0, start, key, address };
+        if matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict) {
+            let node = value::open(object)?;
+            self.text().push(match node {
+                Node::Array(_) => '(',
+                Node::List(_) => '[',
+                _ => '{',
+            });
+            self.stack.push(frame(Content::Node(node)));
+            return Ok(());
+        }
+        let plan = self.plans.of(&object)?;
+        let known = self.plans.get(plan);
+        let (info, is_enum, is_empty) = (known.info, known.is_enum, known.fields.is_empty());
+        self.text().push_str(info.key());
+        if is_enum && let Ok(name) = object.get_field("_str_index").and_then(|name| name.get::<String>()) {
+            let _ = write!(self.text(), ".{name}");
+        }
+        if self.with_addresses {
+            self.address(address);
+        }
+        if is_empty || is_enum {
+            self.done(key, start);
+            return Ok(());
+        }
+        self.text().push('(');
+        self.stack.push(frame(Content::Object(object, plan)));
+        Ok(())
+    }
+
+    fn address(&mut self, address: usize) {
+        let _ = write!(self.text(), "@{address:#x}");
+    }
+
+    /// Prints an object that is not shown here.
+    fn cut(&mut self, address: usize) {
+        self.text().push_str("...");
+        if self.with_addresses {
+            self.address(address);
+        }
+    }
+
+    fn done(&mut self, key: usize, start: usize) {
+        if key != 0 {
+            let end = self.text().len();
+            self.known.set(key, Known::Done(self.current as u32, start, end));
+        }
+    }
+
+    /// Prints what stands in a piece already.
+    fn copy(&mut self, piece: usize, from: usize, to: usize) {
+        if self.text().len() + (to - from) > self.limits.length {
+            // Texts that hold others twice grow fast.
+            self.text().push_str("...");
+        } else if piece == self.current {
+            self.pieces[piece].extend_from_within(from..to);
+        } else {
+            let text = self.pieces[piece][from..to].to_string();
+            self.text().push_str(&text);
+        }
+    }
+
+    /// Prints one of the two objects that stand for something; `false` if it is none.
+    #[cold]
+    fn sentinel(&mut self, address: usize) -> Result<bool> {
+        let names = [("ffi.GetInvalidObject", "<MISSING>"), ("ffi.GetKwargsObject", "<KWARGS>")];
+        for (slot, (function, shown)) in self.sentinels.iter_mut().zip(names) {
+            let known = match slot {
+                Some(known) => *known,
+                None => *slot.insert(value::address(&anyfn::registry::get(function)?.call(())?)),
+            };
+            if known == address {
+                self.text().push_str(shown);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on with the innermost value.
+    fn advance(&mut self) -> Result<()> {
+        let full = self.is_full();
+        let Some(frame) = self.stack.last_mut() else { return Ok(()) };
+        let text = &mut self.pieces[self.current];
+        let at = frame.next;
+        frame.next += 1;
+        let mut next = match &frame.content {
+            Content::Node(Node::Array(items)) => items.as_slice().get(at).cloned().map(|item| (item, 2)),
+            Content::Node(Node::List(items)) => items.get(at).cloned().map(|item| (item, 3)),
+            Content::Node(Node::Pairs(pairs)) => {
+                let pair = pairs.get(at / 2);
+                pair.map(|(key, value)| if at % 2 == 0 { key } else { value }).cloned().map(|item| (item, 3))
+            }
+            Content::Node(Node::Object(_)) => None,
+            Content::Object(object, plan) => loop {
+                let fields = &self.plans.get(*plan).fields;
+                let at = frame.next - 1;
+                let Some(field) = fields.get(at) else { break None };
+                let name = field.name();
+                if fields[..at].iter().any(|other| other.name() == name) {
+                    // A field of the parent has that name; it is shown.
+                    frame.next += 1;
+                    continue;
+                }
+                text.push_str(if at == 0 { "" } else { ", " });
+                text.push_str(name);
+                text.push('=');
+                break Some((plan::read(*field, object)?, 2));
+            },
+        };
+        if !matches!(frame.content, Content::Object(..)) && next.is_some() {
+            let is_value = matches!(frame.content, Content::Node(Node::Pairs(_))) && at % 2 == 1;
+            text.push_str(match (at, is_value) {
+                (0, _) => "",
+                (_, true) => ": ",
+                (_, false) => ", ",
+            });
+            if full && !is_value {
+                // The rest of the container.
+                text.push_str("...");
+                next = None;
+            }
+        }
+        match next {
+            Some((value, own)) => self.value(value, own),
+            None => {
+                self.close();
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the innermost value.
+    fn close(&mut self) {
+        let Some(frame) = self.stack.pop() else { return };
+        let end = match &frame.content {
+            Content::Node(Node::Array(items)) if items.len() == 1 => ",)",
+            Content::Node(Node::List(_)) => "]",
+            Content::Node(Node::Pairs(_)) => "}",
+            _ => ")",
+        };
+        self.text().push_str(end);
+        if self.with_addresses && matches!(frame.content, Content::Node(_)) {
+            self.address(frame.address);
+        }
+        self.done(frame.key, frame.start);
+    }
+
+    /// Lets the type's own function print an object.
+    #[cold]
+    fn ask(&mut self, object: ObjectRef, key: usize, start: usize) -> Result<()> {
+        let Some(hook) = REPR.get(object.type_index())? else { return Ok(()) };
+        // Whoever prints itself by its callback must not do so for ever.
+        let (key, address) = (key, value::address_of(&object));
+        if key == 0 {
+            self.known.set(address, Known::Open);
+            self.kept.push(object.clone());
+        }
+        let result = guard::lend(self, Printer::callback, |callback| call(&hook, &object, callback))?;
+        self.text().push_str(&result.get::<String>()?);
+        self.done(address, start);
+        Ok(())
+    }
+
+    /// What a type's own function calls: `(value) -> text`.
+    fn callback(&mut self, args: Args<'_>) -> Result<Any> {
+        let value = args.get::<Any>(0)?;
+        let outer = self.current;
+        self.current = self.pieces.len();
+        self.pieces.push(String::new());
+        // Levels are counted by what is open, and all that is open stays so.
+        let printed = self.run(value, 1);
+        let made = Any::new(&self.pieces[self.current][..]);
+        self.current = outer;
+        printed?;
+        made
+    }
+}
+
+/// Calls a hook with an object and a callback.
+pub(crate) fn call(hook: &Hook, object: &ObjectRef, callback: &PackedFunc) -> Result<Any> {
+    type Native = unsafe extern "C" fn(TVMFFIObjectHandle, *const TVMFFIObjectHandle) -> TVMFFIAny;
+    match hook {
+        Hook::Function(function) => function.call((object, callback)),
+        Hook::Native(code) => {
+            // SAFETY: an address in this column is such a function, by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(*code) };
+            let callback = callback.as_object().as_handle();
+            // SAFETY: called with a valid object and the place of a handle.
+            let raw = unsafe { code(object.as_handle(), &callback) };
+            // SAFETY: a hook returns an owned value.
+            unsafe { expected(raw) }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Comparison by all fields.
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+use anyfn::abi::{
+    DLDataType, DLDevice, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType,
+    kTVMFFIDevice, kTVMFFIDict, kTVMFFIFieldFlagBitMaskCompareOff as COMPARE_OFF, kTVMFFIFloat, kTVMFFIInt,
+    kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIShape, kTVMFFIStaticObjectEnd, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::{Any, Args, Array, Error, ObjectRef, Result, TensorView};
+
+use crate::column::Column;
+use crate::guard;
+use crate::plan::{self, Plans};
+use crate::structural::{DEEP, hook_equal};
+use crate::table::Table;
+use crate::value::{self, Mapping};
+
+static EQ: Column = Column::new("__ffi_eq__");
+static COMPARE: Column = Column::new("__ffi_compare__");
+
+/// Whether two values are equal: numbers by value (and NaN to NaN), containers by their elements, Maps and Dicts by key,
+/// tensors in main memory by shape, data type and content, objects by all fields that are compared. A type's own
+/// `__ffi_eq__` or `__ffi_compare__` decides for its objects. Objects without fields are equal to themselves only.
+///
+/// Cycles are equal if nothing on them differs.
+///
+/// # Errors
+/// What a type's own function or its fields give.
+pub fn recursive_equal(left: &Any, right: &Any) -> Result<bool> {
+    Compare::new(false).run(left, right).map(Ordering::is_eq)
+}
+
+/// Which of two values comes first: numbers by value, texts by their bytes, sequences and objects by the first element or
+/// field that differs. None comes before everything.
+///
+/// # Errors
+/// `TypeError` for values that have no order: of different types, NaN, Maps and Dicts, objects without fields;
+/// `ValueError` for cycles; what a type's own `__ffi_compare__` or its fields give.
+pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
+    Compare::new(true).run(left, right)
+}
+
+/// The content of two values of one type.
+enum Content {
+    Arrays(Array, Array),
+    Lists(Vec<Any>, Vec<Any>),
+    Pairs(Vec<(Any, Any)>, Mapping),
+    Objects(ObjectRef, ObjectRef, u32),
+}
+
+struct Frame {
+    content: Content,
+    next: usize,
+    /// Under which the two are remembered, or zeros.
+    key: (usize, usize),
+}
+
+/// What is known of two objects.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Known {
+    #[default]
+    Nothing,
+    /// They are being compared.
+    Open,
+    Equal,
+}
+
+/// Two values after a look.
+enum Look {
+    Is(Ordering),
+    Opened,
+}
+
+struct Compare {
+    /// Whether the order is wanted; else anything but equal is `Greater`.
+    ordered: bool,
+    stack: Vec<Frame>,
+    plans: Plans,
+    met: Table<(usize, usize), Known>,
+    /// The pairs in `met`, in order, kept alive so that no address is used again.
+    log: Vec<(ObjectRef, ObjectRef)>,
+}
+
+impl Default for Compare {
+    fn default() -> Compare {
+        Compare::new(false)
+    }
+}
+
+// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
+// stores only.
+unsafe impl Send for Compare {}
+
+impl Compare {
+    fn new(ordered: bool) -> Compare {
+        Compare {
+            ordered,
+            stack: Vec::new(),
+            plans: Plans::new(COMPARE_OFF),
+            met: Table::default(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Compares two values, whatever is being compared already.
+    fn run(&mut self, left: &Any, right: &Any) -> Result<Ordering> {
+        let base = self.stack.len();
+        let mut look = match leaf(self.ordered, left, right)? {
+            Some(order) => return Ok(order),
+            None => self.open(left.clone(), right.clone(), 2)?,
+        };
+        loop {
+            if let Look::Is(order) = look {
+                if order.is_ne() {
+                    let is_mapping = |frame: &Frame| matches!(frame.content, Content::Pairs(..));
+                    let unordered = self.ordered && self.stack[base..].iter().any(is_mapping);
+                    self.stack.truncate(base);
+                    return if unordered { Err(mappings()) } else { Ok(order) };
+                }
+                if self.stack.len() == base {
+                    return Ok(order);
+                }
+            }
+            look = self.advance()?;
+        }
+    }
+
+    /// Begins to compare the content of two objects of one type. `own` references to each are not those of others.
+    fn open(&mut self, left: Any, right: Any, own: usize) -> Result<Look> {
+        let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
+            return Ok(Look::Is(Ordering::Equal));
+        };
+        let index = left.type_index();
+        let mut key = (0, 0);
+        // What nobody else holds is not met again.
+        if (left.use_count() > own && right.use_count() > own) || self.stack.len() >= DEEP {
+            key = (value::address_of(&left), value::address_of(&right));
+            match self.met.get(key).unwrap_or_default() {
+                Known::Open if self.ordered => return Err(cycle()),
+                Known::Open | Known::Equal => return Ok(Look::Is(Ordering::Equal)),
+                Known::Nothing => {
+                    self.met.set(key, Known::Open);
+                    self.log.push((left.clone(), right.clone()));
+                }
+            }
+        }
+        let content = match index {
+            kTVMFFIArray => Content::Arrays(value::array(left)?, value::array(right)?),
+            kTVMFFIList => {
+                Content::Lists(value::list(left)?.try_snapshot()?, value::list(right)?.try_snapshot()?)
+            }
+            kTVMFFIMap | kTVMFFIDict => {
+                let (left, right) = (value::pairs(&left)?, Mapping::of(right)?);
+                if left.len() != right.len() {
+                    return self.unequal_mappings();
+                }
+                Content::Pairs(left, right)
+            }
+            _ => {
+                let has_hook = index >= kTVMFFIStaticObjectEnd && (COMPARE.has(index) || EQ.has(index));
+                if has_hook && let Some(order) = self.ask(&left, &right)? {
+                    if order.is_eq() && key.0 != 0 {
+                        self.met.set(key, Known::Equal);
+                    }
+                    return Ok(Look::Is(order));
+                }
+                let plan = self.plans.of(&left)?;
+                let known = self.plans.get(plan);
+                if known.fields.is_empty() && !known.info.has_metadata() || index < kTVMFFIStaticObjectEnd {
+                    // Nothing is known of them, and they are two.
+                    return if self.ordered {
+                        Err(unordered(left.type_key()))
+                    } else {
+                        Ok(Look::Is(Ordering::Greater))
+                    };
+                }
+                Content::Objects(left, right, plan)
+            }
+        };
+        self.stack.push(Frame { content, next: 0, key });
+        Ok(Look::Opened)
+    }
+
+    fn unequal_mappings(&self) -> Result<Look> {
+        if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
+    }
+
+    /// Goes on with the innermost two values.
+    fn advance(&mut self) -> Result<Look> {
+        let ordered = self.ordered;
+        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
+        let (left, right, own) = loop {
+            let at = frame.next;
+            frame.next += 1;
+            let found = match &frame.content {
+                Content::Arrays(left, right) => {
+                    let (left, right) = (left.as_slice(), right.as_slice());
+                    let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
+                        let order = left.len().cmp(&right.len());
+                        return Ok(self.close(order));
+                    };
+                    (leaf(ordered, l, r)?, l, r)
+                }
+                Content::Lists(left, right) => {
+                    let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
+                        let order = left.len().cmp(&right.len());
+                        return Ok(self.close(order));
+                    };
+                    (leaf(ordered, l, r)?, l, r)
+                }
+                Content::Pairs(left, right) => {
+                    let Some((key, l)) = left.get(at) else { return Ok(self.close(Ordering::Equal)) };
+                    let Some(r) = right.get(key)? else { return self.unequal_mappings() };
+                    match leaf(ordered, l, &r)? {
+                        Some(Ordering::Equal) => continue,
+                        Some(order) => return Ok(Look::Is(order)),
+                        None => break (l.clone(), r, 2),
+                    }
+                }
+                Content::Objects(left, right, plan) => {
+                    let Some(field) = self.plans.field(*plan, at as u32) else {
+                        return Ok(self.close(Ordering::Equal));
+                    };
+                    let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
+                    match leaf(ordered, &l, &r)? {
+                        Some(Ordering::Equal) => continue,
+                        Some(order) => return Ok(Look::Is(order)),
+                        None => break (l, r, 2),
+                    }
+                }
+            };
+            match found {
+                (Some(Ordering::Equal), ..) => {}
+                (Some(order), ..) => return Ok(Look::Is(order)),
+                (None, l, r) => break (l.clone(), r.clone(), 2),
+            }
+        };
+        self.open(left, right, own)
+    }
+
+    /// Ends the innermost two values.
+    fn close(&mut self, order: Ordering) -> Look {
+        if let Some(frame) = self.stack.pop()
+            && order.is_eq()
+            && frame.key.0 != 0
+        {
+            self.met.set(frame.key, Known::Equal);
+        }
+        Look::Is(order)
+    }
+
+    /// Lets the type's own function compare two objects; `None` if it has none for that.
+    #[cold]
+    fn ask(&mut self, left: &ObjectRef, right: &ObjectRef) -> Result<Option<Ordering>> {
+        let index = left.type_index();
+        if !self.ordered
+            && let Some(hook) = EQ.get(index)?
+        {
+            let result = guard::lend(self, Compare::equal_callback, |callback| {
+                hook_equal(&hook, left, right, callback)
+            })?;
+            return Ok(Some(if result.get::<bool>()? { Ordering::Equal } else { Ordering::Greater }));
+        }
+        let Some(hook) = COMPARE.get(index)? else { return Ok(None) };
+        let result =
+            guard::lend(self, Compare::order_callback, |callback| hook_equal(&hook, left, right, callback))?;
+        Ok(Some(result.get::<i64>()?.cmp(&0)))
+    }
+
+    fn callback(&mut self, args: Args<'_>) -> Result<Ordering> {
+        let (left, right) = (args.get::<Any>(0)?, args.get::<Any>(1)?);
+        let met = self.log.len();
+        let order = self.run(&left, &right)?;
+        if order.is_ne() {
+            // The function may go on: what was open meanwhile is not known to be equal.
+            for (left, right) in self.log.drain(met..) {
+                self.met.set((value::address_of(&left), value::address_of(&right)), Known::Nothing);
+            }
+        }
+        Ok(order)
+    }
+
+    /// What `__ffi_eq__` calls: `(left, right) -> bool`.
+    fn equal_callback(&mut self, args: Args<'_>) -> Result<Any> {
+        Any::new(self.callback(args)?.is_eq())
+    }
+
+    /// What `__ffi_compare__` calls: `(left, right) -> int`.
+    fn order_callback(&mut self, args: Args<'_>) -> Result<Any> {
+        Any::new(self.callback(args)? as i64)
+    }
+}
+
+#[cold]
+fn cycle() -> Error {
+    Error::new("ValueError", "RecursiveCompare: cyclic reference detected in ordering")
+}
+
+#[cold]
+fn mappings() -> Error {
+    Error::new("TypeError", "Cannot order Map/Dict values")
+}
+
+#[cold]
+fn unordered(key: &str) -> Error {
+    Error::new("TypeError", &format!("Cannot order values of type {key}"))
+}
+
+/// Compares values that consist of nothing else; `None` for the others.
+#[inline]
+fn leaf(ordered: bool, left: &Any, right: &Any) -> Result<Option<Ordering>> {
+    let (index, other) = (left.type_index(), right.type_index());
+    if index == other {
+        match index {
+            kTVMFFIInt => {
+                return Ok(Some((value::bits(left) as i64).cmp(&(value::bits(right) as i64))));
+            }
+            _ if value::is_object(index) => {
+                if value::same_bits(left, right) {
+                    return Ok(Some(Ordering::Equal));
+                }
+                if !matches!(index, kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt | kTVMFFIShape | kTVMFFITensor) {
+                    return Ok(None);
+                }
+            }
+            _ => {}
+        }
+    }
+    plain(ordered, left, right).map(Some)
+}
+
+fn plain(ordered: bool, left: &Any, right: &Any) -> Result<Ordering> {
+    let (index, other) = (left.type_index(), right.type_index());
+    if index == kTVMFFINone || other == kTVMFFINone {
+        return Ok((index != kTVMFFINone).cmp(&(other != kTVMFFINone)));
+    }
+    if value::is_string(index) && value::is_string(other) || value::is_bytes(index) && value::is_bytes(other) {
+        return Ok(value::bytes_of(left).cmp(value::bytes_of(right)));
+    }
+    if index != other {
+        if !ordered {
+            return Ok(Ordering::Greater);
+        }
+        if matches!((index, other), (kTVMFFIInt, kTVMFFIBigInt) | (kTVMFFIBigInt, kTVMFFIInt)) {
+            return Ok(integers(left, right));
+        }
+
+        let (left, right) = (left.type_key(), right.type_key());
+        anyfn::bail!("TypeError", "Cannot compare values of different types: {left} vs {right}");
+    }
+    let (l, r) = (value::bits(left), value::bits(right));
+    match index {
+        kTVMFFIBool => Ok((l != 0).cmp(&(r != 0))),
+        kTVMFFIFloat => floats(ordered, f64::from_bits(l), f64::from_bits(r)),
+        kTVMFFIDataType => {
+            let order = |value: &Any| -> Result<(u8, u8, u16)> {
+                let DLDataType { code, bits, lanes } = value.get::<anyfn::DType>()?.0;
+                Ok((code, bits, lanes))
+            };
+            Ok(order(left)?.cmp(&order(right)?))
+        }
+        kTVMFFIDevice => {
+            let order = |value: &Any| -> Result<(i32, i32)> {
+                let DLDevice { device_type, device_id } = value.get::<anyfn::Device>()?.0;
+                Ok((device_type, device_id))
+            };
+            Ok(order(left)?.cmp(&order(right)?))
+        }
+        kTVMFFIBigInt => Ok(integers(left, right)),
+        kTVMFFIShape => Ok(value::extents(left)?.cmp(&value::extents(right)?)),
+        kTVMFFITensor if !ordered => tensors(left, right),
+        _ if value::same_bits(left, right) => Ok(Ordering::Equal),
+        _ if ordered => Err(unordered(left.type_key())),
+        _ => Ok(Ordering::Greater),
+    }
+}
+
+fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
+    match left.partial_cmp(&right) {
+        Some(order) => Ok(order),
+        None if ordered => anyfn::bail!("TypeError", "Cannot order NaN values"),
+        None if left.is_nan() && right.is_nan() => Ok(Ordering::Equal),
+        None => Ok(Ordering::Greater),
+    }
+}
+
+/// The order of integers of any size. They have no words that only repeat the sign, so more words are farther from zero.
+fn integers(left: &Any, right: &Any) -> Ordering {
+    let (left, right) = (value::words(left), value::words(right));
+    let word = |words: &[u8], at: usize| {
+        let bytes = words.get(at * 8..at * 8 + 8).and_then(|bytes| bytes.try_into().ok());
+        u64::from_ne_bytes(bytes.unwrap_or_default())
+    };
+    let count = |words: &[u8]| words.len() / 8;
+    let negative = |words: &[u8]| (word(words, count(words).saturating_sub(1)) as i64) < 0;
+    match (negative(&left), negative(&right)) {
+        (true, false) => return Ordering::Less,
+        (false, true) => return Ordering::Greater,
+        _ => {}
+    }
+    let sign = negative(&left);
+    let by_size = count(&left).cmp(&count(&right));
+    if by_size.is_ne() {
+        return if sign { by_size.reverse() } else { by_size };
+    }
+    (0..count(&left))
+        .rev()
+        .map(|at| word(&left, at).cmp(&word(&right, at)))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
+
+/// Tensors whose content can be read are compared by it.
+fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
+    let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
+    if left.shape() != right.shape() || left.dtype() != right.dtype() {
+        return Ok(Ordering::Greater);
+    }
+    match (value::content(&left, "compare"), value::content(&right, "compare")) {
+        (Ok(left), Ok(right)) if left == right => Ok(Ordering::Equal),
+        // Two that cannot be read are two.
+        _ => Ok(Ordering::Greater),
+    }
+}

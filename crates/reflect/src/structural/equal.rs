@@ -1,0 +1,557 @@
+//! Structural equality.
+
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE,
+    kTVMFFIFloat, kTVMFFIList, kTVMFFIMap, kTVMFFISEqHashKindConstTreeNode as CONST_TREE,
+    kTVMFFISEqHashKindDAGNode as DAG, kTVMFFISEqHashKindFreeVar as FREE_VAR,
+    kTVMFFISEqHashKindUniqueInstance as UNIQUE, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::{Any, Args, Array, ObjectRef, Result, TensorView};
+
+use super::path::{self, Step};
+use super::{Options, Region, kind_of};
+use crate::column::{Column, Hook, expected};
+use crate::guard;
+use crate::plan::{self, Plans};
+use crate::table::Table;
+use crate::value::{self, Mapping};
+
+static EQUAL: Column = Column::new("__s_equal__");
+
+/// Beyond so many values within values each pair is remembered, so that cycles end.
+pub(crate) const DEEP: usize = 1000;
+
+/// Whether two values have the same form.
+///
+/// Values of different types are different, but short and long strings are one type. Containers are compared element by
+/// element, Maps and Dicts by key; tensors by shape, data type and content; objects as their type says. Cycles are equal
+/// if nothing on them differs.
+///
+/// # Errors
+/// `TypeError` for an object whose type does not say how it is compared; `InternalError` for the content of a tensor
+/// that is not contiguous in main memory; what a type's own `__s_equal__` gives.
+pub fn structural_equal(left: &Any, right: &Any, options: Options) -> Result<bool> {
+    Equal::new(options, false).run(left.clone(), right.clone(), ROOT)
+}
+
+/// The paths to the first place where two values differ; `None` if they are equal. Both are objects of the type
+/// `ffi.reflection.AccessPath`.
+///
+/// # Errors
+/// As [`structural_equal`].
+pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Option<(ObjectRef, ObjectRef)>> {
+    let mut equal = Equal::new(options, true);
+    if equal.run(left.clone(), right.clone(), ROOT)? {
+        return Ok(None);
+    }
+    let steps = core::mem::take(&mut equal.reverse);
+    let mut paths = (path::root(), path::root());
+    for (left, right) in steps.into_iter().rev() {
+        paths = (path::extend(&paths.0, left), path::extend(&paths.1, right));
+    }
+    Ok(Some((paths.0.into_object(), paths.1.into_object())))
+}
+
+/// How many references to a value are the operation's own or that of who holds it, at the root.
+const ROOT: usize = 2;
+/// .. of a value that was read out of a field or an Array; one more for that of the copy of a List.
+const READ: usize = 2;
+
+/// What is known of two values after a look.
+enum Look {
+    Equal,
+    Unequal,
+    /// Their content is being compared.
+    Opened,
+}
+
+/// The content of two values of one type.
+enum Content {
+    Arrays { left: Array, right: Array },
+    Lists { left: Vec<Any>, right: Vec<Any> },
+    Pairs { left: Vec<(Any, Any)>, right: Mapping, same_len: bool },
+    Objects { left: ObjectRef, right: ObjectRef, plan: u32 },
+}
+
+/// Two values whose content is being compared.
+struct Frame {
+    content: Content,
+    /// Number of the next element, pair or field.
+    next: usize,
+    /// The region of the two values, and that of the values which hold them.
+    region: Region,
+    outer: Region,
+}
+
+/// A comparison.
+pub(super) struct Equal {
+    stack: Vec<Frame>,
+    region: Region,
+    skip_tensor_content: bool,
+    plans: Plans,
+    /// Pairs that have been met, and whether they still count: unless something is unequal they are equal.
+    met: Table<(usize, usize), bool>,
+    /// Those pairs in order, kept alive so that no address is used again.
+    log: Vec<(ObjectRef, ObjectRef)>,
+    /// Which variable or shared node corresponds to which, by place in `bound`.
+    left_to_right: Table<usize, u32>,
+    right_to_left: Table<usize, u32>,
+    bound: Vec<(ObjectRef, ObjectRef)>,
+    /// Whether the path is wanted.
+    traced: bool,
+    /// The path to what differs, the last step first.
+    reverse: Vec<(Step, Step)>,
+}
+
+impl Default for Equal {
+    fn default() -> Equal {
+        Equal::new(Options::default(), false)
+    }
+}
+
+// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
+// stores only.
+unsafe impl Send for Equal {}
+
+impl Equal {
+    fn new(options: Options, traced: bool) -> Equal {
+        Equal {
+            stack: Vec::new(),
+            region: Region::root(options),
+            skip_tensor_content: options.skip_tensor_content,
+            plans: Plans::new(IGNORE),
+            met: Table::default(),
+            log: Vec::new(),
+            left_to_right: Table::default(),
+            right_to_left: Table::default(),
+            bound: Vec::new(),
+            traced,
+            reverse: Vec::new(),
+        }
+    }
+
+    /// Compares two values, whatever is being compared already.
+    fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
+        let base = self.stack.len();
+        let outer = self.region;
+        let mut step = match leaf(self.skip_tensor_content, &left, &right)? {
+            Some(true) => return Ok(true),
+            Some(false) => return Ok(false),
+            None => self.open(left, right, own, outer)?,
+        };
+        loop {
+            if let Look::Unequal = step {
+                self.unwind(base);
+                self.region = outer;
+                return Ok(false);
+            }
+            if self.stack.len() == base {
+                return Ok(true);
+            }
+            step = self.advance()?;
+        }
+    }
+
+    /// Forgets what is being compared, and notes the way to it.
+    fn unwind(&mut self, base: usize) {
+        while self.stack.len() > base {
+            let Some(frame) = self.stack.pop() else { return };
+            if self.traced {
+                let step = self.step_of(&frame);
+                self.reverse.extend(step);
+            }
+        }
+    }
+
+    /// The step into what was compared last.
+    fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
+        let at = frame.next.checked_sub(1)?;
+        match &frame.content {
+            Content::Arrays { .. } | Content::Lists { .. } => Some((Step::item(at), Step::item(at))),
+            Content::Pairs { left, .. } => {
+                let key = left.get(at)?.0.clone();
+                let other = self.counterpart(&key, &self.left_to_right, |bound| &bound.1);
+                Some((Step::key(key), Step::key(other)))
+            }
+            Content::Objects { plan, .. } => {
+                let field = self.plans.field(*plan, at as u32)?;
+                Some((Step::attr(field.name()), Step::attr(field.name())))
+            }
+        }
+    }
+
+    /// Begins to compare the content of two values of one type. `own` references to each are not those of others; the
+    /// region is `outer` afterwards.
+    fn open(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
+        let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
+            self.region = outer;
+            return Ok(Look::Equal);
+        };
+        let content = match left.type_index() {
+            kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict => {
+                if self.meet(&left, &right, own) {
+                    self.region = outer;
+                    return Ok(Look::Equal);
+                }
+                match self.containers(left, right)? {
+                    Some(content) => content,
+                    None => return Ok(Look::Unequal),
+                }
+            }
+            _ => return self.open_objects(left, right, own, outer),
+        };
+        self.push(content, outer);
+        Ok(Look::Opened)
+    }
+
+    fn push(&mut self, content: Content, outer: Region) {
+        self.stack.push(Frame { content, next: 0, region: self.region, outer });
+    }
+
+    /// The content of two containers of one type; `None` if their lengths differ and no path is wanted.
+    fn containers(&mut self, left: ObjectRef, right: ObjectRef) -> Result<Option<Content>> {
+        let lengths;
+        let content = match left.type_index() {
+            kTVMFFIArray => {
+                let (left, right) = (value::array(left)?, value::array(right)?);
+                lengths = (left.len(), right.len());
+                Content::Arrays { left, right }
+            }
+            kTVMFFIList => {
+                let (left, right) = (value::list(left)?.try_snapshot()?, value::list(right)?.try_snapshot()?);
+                lengths = (left.len(), right.len());
+                Content::Lists { left, right }
+            }
+            _ => {
+                let (left, right) = (value::pairs(&left)?, Mapping::of(right)?);
+                lengths = (left.len(), right.len());
+                Content::Pairs { left, right, same_len: lengths.0 == lengths.1 }
+            }
+        };
+        Ok((self.traced || lengths.0 == lengths.1).then_some(content))
+    }
+
+    /// Notes that two objects are being compared; `true` if they have been met before.
+    #[inline]
+    fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
+        // What nobody else holds is not met again.
+        let shared = left.use_count() > own && right.use_count() > own;
+        if !shared && self.stack.len() < DEEP {
+            return false;
+        }
+        let key = (value::address_of(left), value::address_of(right));
+        if self.met.get(key) == Some(true) {
+            return true;
+        }
+        self.met.set(key, true);
+        self.log.push((left.clone(), right.clone()));
+        false
+    }
+
+    #[inline]
+    fn open_objects(&mut self, left: ObjectRef, right: ObjectRef, own: usize, outer: Region) -> Result<Look> {
+        let plan = self.plans.of(&left)?;
+        let kind = kind_of(self.plans.get(plan))?;
+        let decided = match kind {
+            UNIQUE => Some(left.ptr_eq(&right)),
+            CONST_TREE if left.ptr_eq(&right) => Some(true),
+            DAG | FREE_VAR => self.is_bound(&left, &right),
+            _ => None,
+        };
+        if decided == Some(false) {
+            return Ok(Look::Unequal);
+        }
+        if decided.is_some() || self.meet(&left, &right, own) {
+            self.region = outer;
+            return Ok(Look::Equal);
+        }
+        if EQUAL.has(left.type_index()) {
+            return self.ask(left, right, plan, outer);
+        }
+        self.push(Content::Objects { left, right, plan }, outer);
+        if kind == FREE_VAR {
+            self.region = self.region.within_variable();
+        }
+        Ok(Look::Opened)
+    }
+
+    /// Whether two variables or shared nodes correspond; `None` if nothing is known of either.
+    fn is_bound(&self, left: &ObjectRef, right: &ObjectRef) -> Option<bool> {
+        if let Some(at) = self.left_to_right.get(value::address_of(left)) {
+            return Some(self.bound[at as usize].1.ptr_eq(right));
+        }
+        self.right_to_left.get(value::address_of(right)).map(|_| false)
+    }
+
+    fn bind(&mut self, left: ObjectRef, right: ObjectRef) {
+        let at = self.bound.len() as u32;
+        self.left_to_right.set(value::address_of(&left), at);
+        self.right_to_left.set(value::address_of(&right), at);
+        self.bound.push((left, right));
+    }
+
+    /// What a key is called on the other side.
+    fn counterpart(
+        &self,
+        key: &Any,
+        table: &Table<usize, u32>,
+        other: impl Fn(&(ObjectRef, ObjectRef)) -> &ObjectRef,
+    ) -> Any {
+        match key.as_object().and_then(|object| table.get(value::address_of(object))) {
+            Some(at) => other(&self.bound[at as usize]).clone().into(),
+            None => key.clone(),
+        }
+    }
+
+    /// Goes on with the innermost two values.
+    fn advance(&mut self) -> Result<Look> {
+        loop {
+            let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
+            let at = frame.next;
+            frame.next += 1;
+            match &frame.content {
+                Content::Arrays { left, right } => {
+                    let (left, right) = (left.as_slice(), right.as_slice());
+                    let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
+                        let lengths = (left.len(), right.len());
+                        return Ok(self.end_of_sequence(lengths));
+                    };
+                    match leaf(self.skip_tensor_content, l, r)? {
+                        Some(true) => continue,
+                        Some(false) => return Ok(Look::Unequal),
+                        None => {
+                            let (l, r) = (l.clone(), r.clone());
+                            return self.open(l, r, READ, self.region);
+                        }
+                    }
+                }
+                Content::Lists { left, right } => {
+                    let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
+                        let lengths = (left.len(), right.len());
+                        return Ok(self.end_of_sequence(lengths));
+                    };
+                    match leaf(self.skip_tensor_content, l, r)? {
+                        Some(true) => continue,
+                        Some(false) => return Ok(Look::Unequal),
+                        None => {
+                            let (l, r) = (l.clone(), r.clone());
+                            return self.open(l, r, READ + 1, self.region);
+                        }
+                    }
+                }
+                Content::Pairs { .. } => match self.pair(at)? {
+                    Some(step) => return Ok(step),
+                    None => continue,
+                },
+                Content::Objects { left, right, plan } => {
+                    let Some(field) = self.plans.field(*plan, at as u32) else {
+                        return Ok(self.end_of_object());
+                    };
+                    let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
+                    let outer = self.region;
+                    match leaf(self.skip_tensor_content, &l, &r)? {
+                        Some(true) => continue,
+                        Some(false) => return Ok(Look::Unequal),
+                        None => {
+                            self.region = outer.of(field);
+                            return self.open(l, r, READ, outer);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends what is being compared, as equal.
+    fn close(&mut self) -> Option<Frame> {
+        let frame = self.stack.pop()?;
+        self.region = frame.outer;
+        Some(frame)
+    }
+
+    fn end_of_sequence(&mut self, (left, right): (usize, usize)) -> Look {
+        if left == right {
+            self.close();
+            return Look::Equal;
+        }
+        self.stack.pop();
+        let steps = if left > right {
+            (Step::item(right), Step::missing_item(right))
+        } else {
+            (Step::missing_item(left), Step::item(left))
+        };
+        self.reverse.push(steps);
+        Look::Unequal
+    }
+
+    fn end_of_object(&mut self) -> Look {
+        let Some(frame) = self.close() else { return Look::Equal };
+        let Content::Objects { left, right, plan } = frame.content else { return Look::Equal };
+        self.compared(left, right, plan, frame.region)
+    }
+
+    /// What follows when the fields of two objects are equal; `region` is that of the objects.
+    fn compared(&mut self, left: ObjectRef, right: ObjectRef, plan: u32, region: Region) -> Look {
+        match self.plans.get(plan).kind {
+            DAG => self.bind(left, right),
+            FREE_VAR => {
+                if region == Region::Use && !left.ptr_eq(&right) {
+                    return Look::Unequal;
+                }
+                self.bind(left, right);
+            }
+            _ => {}
+        }
+        Look::Equal
+    }
+
+    /// Compares the values of the pair number `at`; `None` if there is more to do with the container.
+    fn pair(&mut self, at: usize) -> Result<Option<Look>> {
+        let Some(Frame { content: Content::Pairs { left, right, same_len }, .. }) = self.stack.last() else {
+            return Ok(Some(Look::Equal));
+        };
+        let Some((key, l)) = left.get(at) else {
+            if *same_len {
+                self.close();
+                return Ok(Some(Look::Equal));
+            }
+            let steps = self.missing_pair()?;
+            self.stack.pop();
+            self.reverse.extend(steps);
+            return Ok(Some(Look::Unequal));
+        };
+        let other = self.counterpart(key, &self.left_to_right, |bound| &bound.1);
+        let Some(r) = right.get(&other)? else {
+            let steps = (Step::key(key.clone()), Step::missing_key(other));
+            self.stack.pop();
+            self.reverse.push(steps);
+            return Ok(Some(Look::Unequal));
+        };
+        let l = l.clone();
+        Ok(match leaf(self.skip_tensor_content, &l, &r)? {
+            Some(true) => None,
+            Some(false) => Some(Look::Unequal),
+            None => Some(self.open(l, r, READ, self.region)?),
+        })
+    }
+
+    /// The steps to a key that only the right side has.
+    fn missing_pair(&self) -> Result<Option<(Step, Step)>> {
+        let Some(Frame { content: Content::Pairs { left, right, .. }, .. }) = self.stack.last() else {
+            return Ok(None);
+        };
+        for (key, _) in right.pairs()? {
+            let other = self.counterpart(&key, &self.right_to_left, |bound| &bound.0);
+            if !left.iter().any(|(known, _)| *known == other) {
+                return Ok(Some((Step::missing_key(other), Step::key(key))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lets the type's own function compare two objects.
+    #[cold]
+    fn ask(&mut self, left: ObjectRef, right: ObjectRef, plan: u32, outer: Region) -> Result<Look> {
+        let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(Look::Unequal) };
+        let (region, steps) = (self.region, self.reverse.len());
+        if self.plans.get(plan).kind == FREE_VAR {
+            self.region = region.within_variable();
+        }
+        let result = guard::lend(self, Equal::callback, |callback| hook_equal(&hook, &left, &right, callback))?;
+        if !result.get::<bool>()? {
+            return Ok(Look::Unequal);
+        }
+        self.reverse.truncate(steps);
+        self.region = outer;
+        Ok(self.compared(left, right, plan, region))
+    }
+
+    /// What a type's own function calls: `(left, right, kind of region, name of the field) -> bool`.
+    fn callback(&mut self, args: Args<'_>) -> Result<Any> {
+        let (left, right) = (args.get::<Any>(0)?, args.get::<Any>(1)?);
+        let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
+        let (outer, met) = (self.region, self.log.len());
+        self.region = outer.asked(kind);
+        let equal = self.run(left, right, ROOT)?;
+        self.region = outer;
+        if !equal {
+            // The function may go on: what was taken to be equal meanwhile is not known to be.
+            for (left, right) in self.log.drain(met..) {
+                self.met.set((value::address_of(&left), value::address_of(&right)), false);
+            }
+            if self.traced {
+                let name = if args.len() > 3 { args.get::<anyfn::String>(3)? } else { anyfn::String::from("") };
+                self.reverse.push((Step::attr(&name), Step::attr(&name)));
+            }
+        }
+        Any::new(equal)
+    }
+}
+
+/// Compares values that consist of nothing else; `None` for the others.
+#[inline]
+fn leaf(skip_content: bool, left: &Any, right: &Any) -> Result<Option<bool>> {
+    let index = left.type_index();
+    if index != right.type_index() {
+        let texts = value::is_string(index) && value::is_string(right.type_index())
+            || value::is_bytes(index) && value::is_bytes(right.type_index());
+        return Ok(Some(texts && value::bytes_of(left) == value::bytes_of(right)));
+    }
+    if !value::is_object(index) {
+        if value::same_bits(left, right) {
+            return Ok(Some(true));
+        }
+        let is_nan = |value: &Any| f64::from_bits(value::bits(value)).is_nan();
+        return Ok(Some(index == kTVMFFIFloat && is_nan(left) && is_nan(right)));
+    }
+    match index {
+        kTVMFFIStr | kTVMFFIBytes => Ok(Some(value::bytes_of(left) == value::bytes_of(right))),
+        kTVMFFIBigInt | kTVMFFIShape | kTVMFFITensor => plain_object(skip_content, left, right).map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn plain_object(skip_content: bool, left: &Any, right: &Any) -> Result<bool> {
+    if value::same_bits(left, right) {
+        return Ok(true);
+    }
+    match left.type_index() {
+        kTVMFFIBigInt => Ok(value::words(left) == value::words(right)),
+        kTVMFFIShape => Ok(*value::extents(left)? == *value::extents(right)?),
+        _ => {
+            let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
+            if left.shape() != right.shape() || left.dtype() != right.dtype() {
+                return Ok(false);
+            }
+            Ok(skip_content || value::content(&left, "compare")? == value::content(&right, "compare")?)
+        }
+    }
+}
+
+/// Calls a hook with two objects and a callback.
+pub(crate) fn hook_equal(
+    hook: &Hook,
+    left: &ObjectRef,
+    right: &ObjectRef,
+    callback: &anyfn::PackedFunc,
+) -> Result<Any> {
+    use anyfn::abi::{TVMFFIAny, TVMFFIObjectHandle};
+    use core::ffi::c_void;
+    type Native =
+        unsafe extern "C" fn(TVMFFIObjectHandle, TVMFFIObjectHandle, *const TVMFFIObjectHandle) -> TVMFFIAny;
+    match hook {
+        Hook::Function(function) => function.call((left, right, callback)),
+        Hook::Native(code) => {
+            // SAFETY: an address in this column is such a function, by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut c_void, Native>(*code) };
+            let callback = callback.as_object().as_handle();
+            // SAFETY: called with valid objects and the place of a handle.
+            let raw = unsafe { code(left.as_handle(), right.as_handle(), &callback) };
+            // SAFETY: a hook returns an owned value.
+            unsafe { expected(raw) }
+        }
+    }
+}

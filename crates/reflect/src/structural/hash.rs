@@ -1,0 +1,429 @@
+//! Structural hash.
+
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE, kTVMFFIFloat, kTVMFFIMap, kTVMFFISEqHashKindDAGNode as DAG,
+    kTVMFFISEqHashKindFreeVar as FREE_VAR, kTVMFFIShape, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
+    kTVMFFITensor,
+};
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, Args, Error, ObjectRef, PackedFunc, Result, TensorView};
+
+use super::equal::DEEP;
+use super::{Options, Region, kind_of};
+use crate::column::{Column, Hook, expected};
+use crate::guard;
+use crate::plan::{self, Plans};
+use crate::table::Table;
+use crate::value::{self, Node, hash_bytes, hash_combine};
+
+static HASH: Column = Column::new("__s_hash__");
+
+/// Hash of the form of a value: equal for values that [`structural_equal`](super::structural_equal) says to be equal
+/// with the same options, in every process.
+///
+/// A variable that is defined outside of the value counts as itself, by its address.
+///
+/// # Errors
+/// `ValueError` for a value that contains itself: a cycle has no hash that all values equal to it would share. Else as
+/// `structural_equal`.
+pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
+    let mut hash = Hash::new(options);
+    hash.run(value.clone(), 2)
+}
+
+/// What is known of an object.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Known {
+    #[default]
+    Nothing,
+    /// It is being hashed.
+    Open,
+    Hash(u64),
+}
+
+/// A value whose content is being hashed.
+struct Frame {
+    node: Content,
+    next: usize,
+    /// The hash so far.
+    hash: u64,
+    /// The address under which the result is remembered, or 0.
+    address: usize,
+    /// Keys that were skipped before, for a container.
+    skipped: usize,
+    region: Region,
+    outer: Region,
+}
+
+enum Content {
+    Node(Node),
+    /// The values of a Map or Dict, with the hash of their keys, sorted by that.
+    Sorted(Vec<(u64, Any)>),
+    Object(ObjectRef, u32),
+}
+
+/// A value after a look.
+enum Look {
+    Hash(u64),
+    Opened,
+}
+
+struct Hash {
+    stack: Vec<Frame>,
+    region: Region,
+    skip_tensor_content: bool,
+    plans: Plans,
+    known: Table<usize, Known>,
+    /// The objects in `known`, kept alive so that no address is used again.
+    kept: Vec<ObjectRef>,
+    variables: u32,
+    nodes: u32,
+    /// How many keys had no hash when their Map was met. A container in which that happened may have another hash later.
+    skipped: usize,
+}
+
+impl Default for Hash {
+    fn default() -> Hash {
+        Hash::new(Options::default())
+    }
+}
+
+// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
+// stores only.
+unsafe impl Send for Hash {}
+
+impl Hash {
+    fn new(options: Options) -> Hash {
+        Hash {
+            stack: Vec::new(),
+            region: Region::root(options),
+            skip_tensor_content: options.skip_tensor_content,
+            plans: Plans::new(IGNORE),
+            known: Table::default(),
+            kept: Vec::new(),
+            variables: 0,
+            nodes: 0,
+            skipped: 0,
+        }
+    }
+
+    /// Hashes a value, whatever is being hashed already.
+    fn run(&mut self, value: Any, own: usize) -> Result<u64> {
+        let base = self.stack.len();
+        let outer = self.region;
+        let mut hash = match leaf(self.skip_tensor_content, &value)? {
+            Some(hash) => return Ok(hash),
+            None => match self.open(value, own, outer)? {
+                Look::Hash(hash) => return Ok(hash),
+                Look::Opened => None,
+            },
+        };
+        loop {
+            if let Some(done) = hash {
+                if self.stack.len() == base {
+                    return Ok(done);
+                }
+                if let Some(frame) = self.stack.last_mut() {
+                    frame.hash = hash_combine(frame.hash, done);
+                }
+            }
+            hash = match self.advance()? {
+                Look::Hash(done) => Some(done),
+                Look::Opened => None,
+            };
+        }
+    }
+
+    /// Begins with the content of an object; the region is `outer` afterwards.
+    fn open(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
+        let Some(object) = value.into_object() else { return Ok(Look::Hash(0)) };
+        let index = object.type_index();
+        let is_container =
+            matches!(index, anyfn::abi::kTVMFFIArray | anyfn::abi::kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
+        let plan = if is_container { None } else { Some(self.plans.of(&object)?) };
+        let kind = match plan {
+            Some(plan) => kind_of(self.plans.get(plan))?,
+            None => 0,
+        };
+        let mut address = 0;
+        // What nobody else holds is not met again.
+        if object.use_count() > own || self.stack.len() >= DEEP {
+            address = value::address_of(&object);
+            match self.known.get(address).unwrap_or_default() {
+                Known::Hash(hash) => {
+                    self.region = outer;
+                    return Ok(Look::Hash(hash));
+                }
+                Known::Open => return Err(cycle()),
+                Known::Nothing => {
+                    self.known.set(address, Known::Open);
+                    self.kept.push(object.clone());
+                }
+            }
+        }
+        let (node, hash) = match plan {
+            Some(plan) => {
+                let hash = self.plans.get(plan).info.key_hash();
+                if HASH.has(index) {
+                    return self.ask(object, plan, address, outer);
+                }
+                (Content::Object(object, plan), hash)
+            }
+            None => self.container(object)?,
+        };
+        let (region, skipped) = (self.region, self.skipped);
+        self.stack.push(Frame { node, next: 0, hash, address, skipped, region, outer });
+        if kind == FREE_VAR {
+            self.region = region.within_variable();
+        }
+        Ok(Look::Opened)
+    }
+
+    fn container(&mut self, object: ObjectRef) -> Result<(Content, u64)> {
+        let start = |len: usize| hash_combine(key_hash(&object), len as u64);
+        if !matches!(object.type_index(), kTVMFFIMap | kTVMFFIDict) {
+            let info = TypeInfo::of(&object).key_hash();
+            let node = value::open(object)?;
+            let len = match &node {
+                Node::Array(items) => items.len(),
+                Node::List(items) => items.len(),
+                _ => 0,
+            };
+            return Ok((Content::Node(node), hash_combine(info, len as u64)));
+        }
+        let pairs = value::pairs(&object)?;
+        let hash = start(pairs.len());
+        let mut sorted = Vec::with_capacity(pairs.len());
+        for (key, value) in pairs {
+            match self.key(&key)? {
+                Some(key) => sorted.push((key, value)),
+                None => self.skipped += 1,
+            }
+        }
+        sorted.sort_by_key(|(key, _)| *key);
+        Ok((Content::Sorted(sorted), hash))
+    }
+
+    /// Hash of a key, which must not depend on the order of the keys: `None` if there is no such hash.
+    fn key(&self, key: &Any) -> Result<Option<u64>> {
+        if !value::is_object(key.type_index()) {
+            let short = key.type_index() == kTVMFFISmallStr;
+            let plain = hash_combine(key.type_index() as u64, value::bits(key));
+            return Ok(Some(if short { anyfn::__private::any_hash(&key.as_view()) } else { plain }));
+        }
+        match key.type_index() {
+            kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => leaf(true, key),
+            _ => Ok(match self.known.get(value::address(key)) {
+                Some(Known::Hash(hash)) => Some(hash),
+                _ => None,
+            }),
+        }
+    }
+
+    /// Goes on with the innermost value; gives the hash of what it consists of next, or opens that.
+    fn advance(&mut self) -> Result<Look> {
+        let skip = self.skip_tensor_content;
+        let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
+        let (value, own, region) = loop {
+            let at = frame.next;
+            frame.next += 1;
+            match &frame.node {
+                Content::Node(node) => {
+                    let (item, own) = match node {
+                        Node::Array(items) => (items.as_slice().get(at), 2),
+                        Node::List(items) => (items.get(at), 3),
+                        _ => (None, 2),
+                    };
+                    let Some(item) = item else { return Ok(self.close()) };
+                    match leaf(skip, item)? {
+                        Some(hash) => frame.hash = hash_combine(frame.hash, hash),
+                        None => break (item.clone(), own, self.region),
+                    }
+                }
+                Content::Sorted(pairs) => {
+                    let Some((key, item)) = pairs.get(at) else { return Ok(self.close()) };
+                    frame.hash = hash_combine(frame.hash, *key);
+                    let ties = pairs[at + 1..].iter().take_while(|(other, _)| other == key).count();
+                    if ties > 0 {
+                        // Which value comes first would depend on the order.
+                        frame.next += ties;
+                        continue;
+                    }
+                    match leaf(skip, item)? {
+                        Some(hash) => frame.hash = hash_combine(frame.hash, hash),
+                        None => break (item.clone(), 3, self.region),
+                    }
+                }
+                Content::Object(object, plan) => {
+                    let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
+                    let item = plan::read(field, object)?;
+                    match leaf(skip, &item)? {
+                        Some(hash) => frame.hash = hash_combine(frame.hash, hash),
+                        None => break (item, 2, self.region.of(field)),
+                    }
+                }
+            }
+        };
+        let outer = self.region;
+        self.region = region;
+        self.open(value, own, outer)
+    }
+
+    /// Ends the innermost value.
+    fn close(&mut self) -> Look {
+        let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
+        self.region = frame.outer;
+        if let Content::Object(object, plan) = &frame.node {
+            let hash = self.result(object, *plan, frame.hash, frame.region);
+            return self.remember(frame.address, hash);
+        }
+        if frame.skipped == self.skipped {
+            return self.remember(frame.address, frame.hash);
+        }
+        if frame.address != 0 {
+            self.known.set(frame.address, Known::Nothing);
+        }
+        Look::Hash(frame.hash)
+    }
+
+    fn remember(&mut self, address: usize, hash: u64) -> Look {
+        if address != 0 {
+            self.known.set(address, Known::Hash(hash));
+        }
+        Look::Hash(hash)
+    }
+
+    /// The hash of an object whose fields have this one; `region` is that of the object.
+    fn result(&mut self, object: &ObjectRef, plan: u32, hash: u64, region: Region) -> u64 {
+        match self.plans.get(plan).kind {
+            FREE_VAR if region == Region::Use => value::address_of(object) as u64,
+            FREE_VAR => {
+                self.variables += 1;
+                hash_combine(hash, u64::from(self.variables - 1))
+            }
+            DAG => {
+                self.nodes += 1;
+                hash_combine(hash, u64::from(self.nodes - 1))
+            }
+            _ => hash,
+        }
+    }
+
+    /// Lets the type's own function hash an object.
+    #[cold]
+    fn ask(&mut self, object: ObjectRef, plan: u32, address: usize, outer: Region) -> Result<Look> {
+        let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
+        let (region, start) = (self.region, self.plans.get(plan).info.key_hash());
+        if self.plans.get(plan).kind == FREE_VAR {
+            self.region = region.within_variable();
+        }
+        let result =
+            guard::lend(self, Hash::callback, |callback| call(&hook, &object, start as i64, callback))?;
+        let hash = self.result(&object, plan, result.get::<i64>()? as u64, region);
+        self.region = outer;
+        Ok(self.remember(address, hash))
+    }
+
+    /// What a type's own function calls: `(value, hash so far, kind of region) -> hash`.
+    fn callback(&mut self, args: Args<'_>) -> Result<Any> {
+        let (value, start) = (args.get::<Any>(0)?, args.get::<i64>(1)?);
+        let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
+        let outer = self.region;
+        self.region = outer.asked(kind);
+        let hash = self.run(value, 2)?;
+        self.region = outer;
+        Any::new(hash_combine(start as u64, hash) as i64)
+    }
+}
+
+#[cold]
+fn cycle() -> Error {
+    Error::new(
+        "ValueError",
+        "StructuralHash: cyclic reference detected; a value that contains itself has no hash",
+    )
+}
+
+fn key_hash(object: &ObjectRef) -> u64 {
+    TypeInfo::of(object).key_hash()
+}
+
+/// Hash of a value that consists of nothing else; `None` for the others.
+#[inline]
+fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
+    let index = value.type_index();
+    if !value::is_object(index) {
+        let bits = match index {
+            kTVMFFISmallStr => return Ok(Some(anyfn::__private::any_hash(&value.as_view()))),
+            kTVMFFIFloat if f64::from_bits(value::bits(value)).is_nan() => f64::NAN.to_bits(),
+            _ => value::bits(value),
+        };
+        return Ok(Some(hash_combine(index as u64, bits)));
+    }
+    match index {
+        kTVMFFIStr => Ok(Some(anyfn::__private::any_hash(&value.as_view()))),
+        kTVMFFIBytes | kTVMFFIBigInt | kTVMFFIShape | kTVMFFITensor => {
+            plain_object(skip_content, value).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+#[cold]
+fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
+    let index = value.type_index();
+    match index {
+        kTVMFFIBytes => {
+            let bytes = value::bytes_of(value);
+            if bytes.len() < 8 {
+                // As the same bytes in the value itself, to which they are equal.
+                let mut word = [0; 8];
+                word[..bytes.len()].copy_from_slice(bytes);
+                return Ok(hash_combine(kTVMFFISmallBytes as u64, u64::from_ne_bytes(word)));
+            }
+            Ok(hash_combine(index as u64, hash_bytes(bytes)))
+        }
+        kTVMFFIBigInt => Ok(hash_combine(index as u64, hash_bytes(&value::words(value)))),
+        kTVMFFIShape => shape(value),
+        _ => {
+            let tensor = value.get::<TensorView<'_>>()?;
+            let start = TypeInfo::from_index(index).map_or(0, TypeInfo::key_hash);
+            let mut hash = hash_combine(start, tensor.shape().len() as u64);
+            hash = tensor.shape().iter().fold(hash, |hash, extent| hash_combine(hash, *extent as u64));
+            let dtype = tensor.dtype().0;
+            let dtype = u64::from(dtype.code) | u64::from(dtype.bits) << 8 | u64::from(dtype.lanes) << 16;
+            hash = hash_combine(hash, dtype);
+            if skip_content {
+                return Ok(hash);
+            }
+            Ok(hash_combine(hash, hash_bytes(value::content(&tensor, "hash")?)))
+        }
+    }
+}
+
+/// Hash of a shape, the same for structural and recursive hash.
+pub(crate) fn shape(value: &Any) -> Result<u64> {
+    let start = TypeInfo::from_index(kTVMFFIShape).map_or(0, TypeInfo::key_hash);
+    let extents = value::extents(value)?;
+    let start = hash_combine(start, extents.len() as u64);
+    Ok(extents.iter().fold(start, |hash, extent| hash_combine(hash, *extent as u64)))
+}
+
+fn call(hook: &Hook, object: &ObjectRef, start: i64, callback: &PackedFunc) -> Result<Any> {
+    type Native = unsafe extern "C" fn(TVMFFIObjectHandle, i64, *const TVMFFIObjectHandle) -> TVMFFIAny;
+    match hook {
+        Hook::Function(function) => function.call((object, start, callback)),
+        Hook::Native(code) => {
+            // SAFETY: an address in this column is such a function, by the column's definition.
+            let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(*code) };
+            let callback = callback.as_object().as_handle();
+            // SAFETY: called with a valid object and the place of a handle.
+            let raw = unsafe { code(object.as_handle(), start, &callback) };
+            // SAFETY: a hook returns an owned value.
+            unsafe { expected(raw) }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A value as a key that is found by its form: `ffi.StructuralKey`.
+
+use core::ffi::c_void;
+use core::mem::offset_of;
+
+use anyfn::abi::{TVMFFIAny, kTVMFFIBool, kTVMFFIError, kTVMFFIInt, kTVMFFISEqHashKindUnsupported};
+use anyfn::{Any, AnyView, Object, ObjectRef, Ref, Result, TypedPackedFunc};
+
+use super::{Options, structural_equal, structural_hash};
+use crate::define::{self, Type};
+use crate::guard::Nested;
+
+/// A value with its hash.
+#[derive(anyfn::Object)]
+#[object(key = "ffi.StructuralKey")]
+#[repr(C)]
+pub(crate) struct Key {
+    key: Any,
+    hash: i64,
+}
+
+/// A key for Maps, Dicts and other tables that finds values by their form. An object of the type `ffi.StructuralKey`, with
+/// the fields `key` and `hash_i64`.
+///
+/// # Errors
+/// As [`structural_hash`].
+pub fn structural_key(value: Any) -> Result<ObjectRef> {
+    make(value).map(Ref::into_object)
+}
+
+fn make(key: Any) -> Result<Ref<Key>> {
+    let hash = structural_hash(&key, Options::default())? as i64;
+    Ok(Ref::new(Key { key, hash }))
+}
+
+fn is_equal(left: &Any, right: &Any) -> Result<bool> {
+    let _nested = Nested::enter()?;
+    let (left, right) = (left.get::<Ref<Key>>()?, right.get::<Ref<Key>>()?);
+    if left.as_object().ptr_eq(right.as_object()) {
+        return Ok(true);
+    }
+    Ok(left.hash == right.hash && structural_equal(&left.key, &right.key, Options::default())?)
+}
+
+/// Makes a key; see [`structural_key`].
+#[anyfn::register("ffi.StructuralKey")]
+fn make_global(key: Any) -> Result<Any> {
+    structural_key(key).map(Any::from)
+}
+
+/// Whether two structural keys are the same.
+#[anyfn::register("ffi.StructuralKeyEqual")]
+fn equal_global(lhs: Any, rhs: Any) -> Result<bool> {
+    is_equal(&lhs, &rhs)
+}
+
+/// Result of a native hook.
+fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
+    result.unwrap_or_else(|error| {
+        let object = error.into_object();
+        debug_assert_eq!(object.type_index(), kTVMFFIError);
+        Any::from(object).into_raw()
+    })
+}
+
+/// # Safety
+/// `value` must point to a valid value.
+unsafe fn owned(value: *const TVMFFIAny) -> Any {
+    // SAFETY: the caller guarantees it.
+    let raw = unsafe { *value };
+    // SAFETY: as above.
+    unsafe { AnyView::from_raw(raw) }.to_owned()
+}
+
+/// # Safety
+/// Called with a valid value.
+unsafe extern "C" fn any_hash(value: *const TVMFFIAny) -> TVMFFIAny {
+    give(anyfn::__private::catch(|| {
+        // SAFETY: the caller passes a valid value.
+        let hash = unsafe { owned(value) }.get::<Ref<Key>>()?.hash;
+        Ok(TVMFFIAny::from_bits(kTVMFFIInt, hash as u64))
+    }))
+}
+
+/// # Safety
+/// Called with valid values.
+unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {
+    give(anyfn::__private::catch(|| {
+        // SAFETY: the caller passes a valid value.
+        let left = unsafe { owned(left) };
+        // SAFETY: as above.
+        let right = unsafe { owned(right) };
+        Ok(TVMFFIAny::from_bits(kTVMFFIBool, is_equal(&left, &right)?.into()))
+    }))
+}
+
+/// Tells the table of types of fields and functions.
+pub(super) fn define() -> Result<()> {
+    let key = Type(Key::type_index());
+    // SAFETY: the struct has the field there.
+    unsafe { key.field("key", (offset_of!(Key, key), 16), define::get_any, define::ANY) }?;
+    // SAFETY: as above.
+    unsafe { key.field("hash_i64", (offset_of!(Key, hash), 8), define::get_i64, define::INT) }?;
+    let doc = "A value that is found by its form.";
+    key.metadata(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported)?;
+    key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;
+    // SAFETY: a function of the type that the column has.
+    unsafe { key.native("__any_hash__", any_hash as *mut c_void) }?;
+    // SAFETY: as above.
+    unsafe { key.native("__any_equal__", any_equal as *mut c_void) }
+}

@@ -1,0 +1,133 @@
+//! Structural equality, the path to the first difference, and the hash that goes with it.
+//!
+//! Two values are structurally equal if they have the same form: variables that one defines correspond to variables
+//! that the other defines at the same place, whatever they are called.
+
+mod equal;
+mod hash;
+mod key;
+mod path;
+
+use anyfn::abi::{
+    kTVMFFIFieldFlagBitMaskSEqHashDefPattern as DEF_PATTERN,
+    kTVMFFIFieldFlagBitMaskSEqHashDefSimple as DEF_SIMPLE,
+};
+use anyfn::reflection::Field;
+use anyfn::{Any, Error, ObjectRef, Result};
+
+use crate::plan::Plan;
+
+pub(crate) use equal::{DEEP, hook_equal};
+pub use equal::{first_mismatch, structural_equal};
+pub(crate) use hash::shape as shape_hash;
+pub use hash::structural_hash;
+pub use key::structural_key;
+pub use path::{AccessKind, describe_path};
+
+/// How values are compared and hashed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Variables that neither value defines may correspond to each other, too.
+    pub map_free_vars: bool,
+    /// Tensors are equal if their shapes and data types are.
+    pub skip_tensor_content: bool,
+}
+
+/// Whether variables that are met are defined there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Region {
+    /// They are used.
+    #[default]
+    Use,
+    /// They are defined, and so is what lies in their own fields.
+    Pattern,
+    /// They are defined; their own fields use others.
+    Simple,
+}
+
+impl Region {
+    fn root(options: Options) -> Region {
+        if options.map_free_vars { Region::Pattern } else { Region::Use }
+    }
+
+    /// The region of a field, given that of its object.
+    #[inline]
+    fn of(self, field: Field) -> Region {
+        if !field.has(DEF_PATTERN | DEF_SIMPLE) || self == Region::Pattern {
+            return self;
+        }
+        if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
+    }
+
+    /// The region that a type's own function asks for: 0 keeps the one there is.
+    fn asked(self, kind: i64) -> Region {
+        match (self, kind) {
+            (Region::Pattern, _) | (_, 1) => Region::Pattern,
+            (_, 2) => Region::Simple,
+            _ => self,
+        }
+    }
+
+    /// The region of a variable's own fields.
+    fn within_variable(self) -> Region {
+        if self == Region::Simple { Region::Use } else { self }
+    }
+}
+
+/// The kind of a type that takes part.
+///
+/// # Errors
+/// `TypeError` for a type that does not say how.
+fn kind_of(plan: &Plan) -> Result<i64> {
+    if plan.kind == anyfn::abi::kTVMFFISEqHashKindUnsupported { Err(unsupported(plan)) } else { Ok(plan.kind) }
+}
+
+#[cold]
+fn unsupported(plan: &Plan) -> Error {
+    let key = plan.info.key();
+    let what = if plan.info.has_metadata() { "_type_s_eq_hash_kind" } else { "Type metadata" };
+    Error::new(
+        "TypeError",
+        &alloc::format!("{what} is not set for type `{key}`, so StructuralHash is not supported for this type"),
+    )
+}
+
+/// Compares values of the types below; see [`structural_equal`].
+#[anyfn::register("ffi.StructuralEqual")]
+fn equal_global(lhs: Any, rhs: Any, map_free_vars: bool, skip_tensor_content: bool) -> Result<bool> {
+    structural_equal(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
+}
+
+/// Hash of a value; see [`structural_hash`].
+#[anyfn::register("ffi.StructuralHash")]
+fn hash_global(value: Any, map_free_vars: bool, skip_tensor_content: bool) -> Result<i64> {
+    structural_hash(&value, Options { map_free_vars, skip_tensor_content }).map(|hash| hash as i64)
+}
+
+/// Paths to the first difference, or None; see [`first_mismatch`].
+#[anyfn::register("ffi.GetFirstStructuralMismatch")]
+fn mismatch_global(
+    lhs: Any,
+    rhs: Any,
+    map_free_vars: bool,
+    skip_tensor_content: bool,
+) -> Result<Option<(ObjectRef, ObjectRef)>> {
+    first_mismatch(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
+}
+
+/// A path as people write it, beginning with the name of the root.
+#[anyfn::register("anyfn.DescribePath")]
+fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String> {
+    describe_path(&path, root)
+}
+
+/// Registers the types of paths and keys.
+fn define() -> i32 {
+    let types = path::define().and_then(|()| key::define());
+    debug_assert!(types.is_ok(), "{types:?}");
+    anyfn::type_index_of("ffi.reflection.AccessPath").unwrap_or_default()
+}
+
+#[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]
+#[linkme(crate = anyfn::__private::linkme)]
+static DEFINE: fn() -> i32 = define;

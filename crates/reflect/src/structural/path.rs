@@ -1,0 +1,251 @@
+//! The way from a root to a value in it: `ffi.reflection.AccessPath`.
+//!
+//! A path is a chain of steps, the last one first, so that paths with a common beginning share it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::offset_of;
+
+use anyfn::abi::kTVMFFISEqHashKindConstTreeNode as CONST_TREE;
+use anyfn::{Any, Args, Array, Error, Object, ObjectRef, PackedFunc, Ref, Result, TypedPackedFunc};
+
+use crate::define::{self, Type};
+
+/// What one step goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum AccessKind {
+    /// A field of an object.
+    Attr = 0,
+    /// An element.
+    ArrayItem = 1,
+    /// The value of a key.
+    MapItem = 2,
+    /// A field that is not there.
+    AttrMissing = 3,
+    /// An element that is not there.
+    ArrayItemMissing = 4,
+    /// A key that is not there.
+    MapItemMissing = 5,
+}
+
+/// One step.
+#[derive(anyfn::Object)]
+#[object(key = "ffi.reflection.AccessStep")]
+#[repr(C)]
+pub(crate) struct Step {
+    kind: i32,
+    key: Any,
+}
+
+/// A path: the path to the holder and the step from there; the root has neither.
+#[derive(anyfn::Object)]
+#[object(key = "ffi.reflection.AccessPath")]
+#[repr(C)]
+pub(crate) struct Path {
+    parent: Option<ObjectRef>,
+    step: Option<ObjectRef>,
+    depth: i32,
+}
+
+impl Step {
+    fn new(kind: AccessKind, key: Any) -> Step {
+        Step { kind: kind as i32, key }
+    }
+
+    pub(crate) fn attr(name: &str) -> Step {
+        Step::new(AccessKind::Attr, anyfn::String::from(name).into_any_value())
+    }
+
+    pub(crate) fn item(index: usize) -> Step {
+        Step::new(AccessKind::ArrayItem, int(index as i64))
+    }
+
+    pub(crate) fn missing_item(index: usize) -> Step {
+        Step::new(AccessKind::ArrayItemMissing, int(index as i64))
+    }
+
+    pub(crate) fn key(key: Any) -> Step {
+        Step::new(AccessKind::MapItem, key)
+    }
+
+    pub(crate) fn missing_key(key: Any) -> Step {
+        Step::new(AccessKind::MapItemMissing, key)
+    }
+
+    /// The step as text; keys by `show`.
+    fn show(&self, mut show: impl FnMut(&Any) -> Result<String>) -> Result<String> {
+        Ok(match self.kind {
+            0 => format!(".{}", self.key.get::<&str>()?),
+            1 => format!("[{}]", self.key.get::<i64>()?),
+            2 => format!("[{}]", show(&self.key)?),
+            4 => format!("[<missing:{}>]", self.key.get::<i64>()?),
+            3 | 5 => format!("[<missing:{}>]", show(&self.key)?),
+            kind => anyfn::bail!("ValueError", "an access step of the unknown kind {kind}"),
+        })
+    }
+
+    fn is_same(&self, other: &Step) -> bool {
+        self.kind == other.kind && self.key == other.key
+    }
+}
+
+fn int(value: i64) -> Any {
+    Any::new(value).unwrap_or_default()
+}
+
+/// The path of no steps.
+pub(crate) fn root() -> Ref<Path> {
+    Ref::new(Path { parent: None, step: None, depth: 0 })
+}
+
+/// A path with one step more.
+pub(crate) fn extend(path: &Ref<Path>, step: Step) -> Ref<Path> {
+    extend_by(path, Ref::new(step).into_object())
+}
+
+fn extend_by(path: &Ref<Path>, step: ObjectRef) -> Ref<Path> {
+    let (parent, depth) = (Some(path.as_object().clone()), path.depth.saturating_add(1));
+    Ref::new(Path { parent, step: Some(step), depth })
+}
+
+impl Path {
+    fn parent(&self) -> Option<Ref<Path>> {
+        self.parent.clone().and_then(|object| Ref::try_from_object(object).ok())
+    }
+
+    fn step(&self) -> Option<Ref<Step>> {
+        self.step.clone().and_then(|object| Ref::try_from_object(object).ok())
+    }
+}
+
+/// The steps of a path, the first one first.
+pub(crate) fn steps(path: &Ref<Path>) -> Vec<Ref<Step>> {
+    let mut steps = Vec::new();
+    let mut at = path.clone();
+    loop {
+        steps.extend(at.step());
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    steps.reverse();
+    steps
+}
+
+fn is_equal(left: &Ref<Path>, right: &Ref<Path>) -> bool {
+    let (left, right) = (steps(left), steps(right));
+    left.len() == right.len() && left.iter().zip(&right).all(|(left, right)| left.is_same(right))
+}
+
+fn is_prefix(path: &Ref<Path>, of: &Ref<Path>) -> bool {
+    let (path, of) = (steps(path), steps(of));
+    path.len() <= of.len() && path.iter().zip(&of).all(|(left, right)| left.is_same(right))
+}
+
+/// A path as people write it: `root.body.args[1].name`.
+///
+/// # Errors
+/// `TypeError` if it is none; what printing a key gives.
+pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
+    let path = Ref::<Path>::try_from_object(path.clone()).map_err(|other| {
+        Error::new("TypeError", &format!("expected an AccessPath but got {}", other.type_key()))
+    })?;
+    let mut text = String::from(root);
+    for step in steps(&path) {
+        text.push_str(&step.show(crate::repr)?);
+    }
+    Ok(text)
+}
+
+/// The printer of a step: `(step, callback) -> text`.
+fn print_step(args: Args<'_>) -> Result<Any> {
+    let (step, callback) = (args.get::<Ref<Step>>(0)?, args.get::<PackedFunc>(1)?);
+    Any::new(step.show(|key| callback.call((key,))?.get::<String>())?)
+}
+
+/// The printer of a path.
+fn print_path(args: Args<'_>) -> Result<Any> {
+    let (path, callback) = (args.get::<Ref<Path>>(0)?, args.get::<PackedFunc>(1)?);
+    let mut text = String::from("<root>");
+    for step in steps(&path) {
+        text.push_str(&callback.call((step.as_object(),))?.get::<String>()?);
+    }
+    Any::new(text)
+}
+
+/// Tells the table of types of fields, methods and printers.
+pub(super) fn define() -> Result<()> {
+    let step = Type(Step::type_index());
+    // SAFETY: the struct has the field there.
+    unsafe { step.field("kind", (offset_of!(Step, kind), 4), define::get_i32, define::INT) }?;
+    // SAFETY: as above.
+    unsafe { step.field("key", (offset_of!(Step, key), 16), define::get_any, define::ANY) }?;
+    step.metadata("A step of an access path: its kind and its key.", size_of::<Step>(), CONST_TREE)?;
+    step.attribute("__ffi_repr__", &PackedFunc::new(print_step))?;
+
+    let path = Type(Path::type_index());
+    // SAFETY: the struct has the field there.
+    unsafe { path.field("parent", (offset_of!(Path, parent), 8), define::get_object, define::ANY) }?;
+    // SAFETY: as above.
+    unsafe { path.field("step", (offset_of!(Path, step), 8), define::get_object, define::ANY) }?;
+    // SAFETY: as above.
+    unsafe { path.field("depth", (offset_of!(Path, depth), 4), define::get_i32, define::INT) }?;
+    path.metadata("The way from a root to a value in it.", size_of::<Path>(), CONST_TREE)?;
+    path.attribute("__ffi_repr__", &PackedFunc::new(print_path))?;
+    let method = |name, function: PackedFunc| path.method(name, false, &function);
+    path.method("_root", true, &TypedPackedFunc::from_fn(root).into())?;
+    method(
+        "_extend",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, step: Ref<Step>| extend_by(&path, step.into_object()))
+            .into(),
+    )?;
+    method(
+        "_attr",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, name: &str| extend(&path, Step::attr(name))).into(),
+    )?;
+    method(
+        "_array_item",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, index: i64| {
+            extend(&path, Step::new(AccessKind::ArrayItem, int(index)))
+        })
+        .into(),
+    )?;
+    method(
+        "_map_item",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, key: Any| extend(&path, Step::key(key))).into(),
+    )?;
+    method(
+        "_attr_missing",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, name: anyfn::String| {
+            extend(&path, Step::new(AccessKind::AttrMissing, name.into_any_value()))
+        })
+        .into(),
+    )?;
+    method(
+        "_array_item_missing",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, index: i64| {
+            extend(&path, Step::new(AccessKind::ArrayItemMissing, int(index)))
+        })
+        .into(),
+    )?;
+    method(
+        "_map_item_missing",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, key: Any| extend(&path, Step::missing_key(key))).into(),
+    )?;
+    method(
+        "_is_prefix_of",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, other: Ref<Path>| is_prefix(&path, &other)).into(),
+    )?;
+    method(
+        "_to_steps",
+        TypedPackedFunc::from_fn(|path: Ref<Path>| -> Result<Array> { Array::try_from_iter(steps(&path)) })
+            .into(),
+    )?;
+    method(
+        "_path_equal",
+        TypedPackedFunc::from_fn(|path: Ref<Path>, other: Ref<Path>| is_equal(&path, &other)).into(),
+    )
+}

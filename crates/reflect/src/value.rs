@@ -1,0 +1,181 @@
+//! What all operations need of values: their kinds, their bits, and what lies in containers.
+
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    TVMFFIBigIntGetContentByteArray, kTVMFFIArray, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap,
+    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, TensorView};
+
+pub(crate) use anyfn::__private::{bytes_of, hash_bytes, hash_combine};
+
+/// All bits of a value that is no object, but for the length of a small string.
+#[inline]
+pub(crate) fn bits(value: &Any) -> u64 {
+    value.as_view().as_raw().bits()
+}
+
+/// Whether all 16 bytes of two values are the same.
+#[inline]
+pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
+    let (left, right) = (left.as_view(), right.as_view());
+    let (left, right) = (left.as_raw(), right.as_raw());
+    left.type_index == right.type_index
+        && left.small_str_len == right.small_str_len
+        && left.bits() == right.bits()
+}
+
+#[inline]
+pub(crate) fn is_object(type_index: i32) -> bool {
+    type_index >= kTVMFFIStaticObjectBegin
+}
+
+#[inline]
+pub(crate) fn is_string(type_index: i32) -> bool {
+    matches!(type_index, kTVMFFIStr | kTVMFFISmallStr)
+}
+
+#[inline]
+pub(crate) fn is_bytes(type_index: i32) -> bool {
+    matches!(type_index, kTVMFFIBytes | kTVMFFISmallBytes)
+}
+
+/// The address of an object; 0 for other values.
+#[inline]
+pub(crate) fn address(value: &Any) -> usize {
+    value.as_object().map_or(0, address_of)
+}
+
+#[inline]
+pub(crate) fn address_of(object: &ObjectRef) -> usize {
+    object.as_handle().addr()
+}
+
+/// The words of an int or a BigInt, as bytes.
+pub(crate) fn words(value: &Any) -> Vec<u8> {
+    let view = value.as_view();
+    // SAFETY: a valid value, from which the result borrows.
+    let words = unsafe { TVMFFIBigIntGetContentByteArray(view.as_raw()) };
+    // SAFETY: borrowed from `view`, which outlives the copy.
+    unsafe { words.as_slice() }.to_vec()
+}
+
+/// The extents of a shape.
+pub(crate) fn extents(value: &Any) -> Result<anyfn::Shape> {
+    value.get::<anyfn::Shape>()
+}
+
+/// What a value consists of.
+pub(crate) enum Node {
+    Array(Array),
+    /// The elements that a List had when it was met.
+    List(Vec<Any>),
+    /// The pairs of a Map or Dict, those that it had when it was met.
+    Pairs(Vec<(Any, Any)>),
+    Object(ObjectRef),
+}
+
+/// Opens an object that may consist of others.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+#[inline]
+pub(crate) fn open(object: ObjectRef) -> Result<Node> {
+    match object.type_index() {
+        kTVMFFIArray => array(object).map(Node::Array),
+        kTVMFFIList => Ok(Node::List(list(object)?.try_snapshot()?)),
+        kTVMFFIMap | kTVMFFIDict => pairs(&object).map(Node::Pairs),
+        _ => Ok(Node::Object(object)),
+    }
+}
+
+#[cold]
+fn not_a(what: &str) -> Error {
+    Error::new("InternalError", &alloc::format!("an object of the type {what} is none"))
+}
+
+/// An object of the type Array.
+pub(crate) fn array(object: ObjectRef) -> Result<Array> {
+    Array::try_from_object(object).map_err(|_| not_a("ffi.Array"))
+}
+
+/// An object of the type List.
+pub(crate) fn list(object: ObjectRef) -> Result<List> {
+    List::try_from_object(object).map_err(|_| not_a("ffi.List"))
+}
+
+/// A Map or Dict, to look keys up.
+pub(crate) enum Mapping {
+    Map(Map),
+    Dict(Dict),
+}
+
+impl Mapping {
+    /// An object of the type Map or Dict.
+    pub(crate) fn of(object: ObjectRef) -> Result<Mapping> {
+        if object.type_index() == kTVMFFIMap {
+            return Map::try_from_object(object).map(Mapping::Map).map_err(|_| not_a("ffi.Map"));
+        }
+        Dict::try_from_object(object).map(Mapping::Dict).map_err(|_| not_a("ffi.Dict"))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Mapping::Map(map) => map.len(),
+            Mapping::Dict(dict) => dict.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Any) -> Result<Option<Any>> {
+        match self {
+            Mapping::Map(map) => Ok(map.get_any(key)?.cloned()),
+            Mapping::Dict(dict) => dict.get_any(key),
+        }
+    }
+
+    /// The pairs of this moment.
+    pub(crate) fn pairs(&self) -> Result<Vec<(Any, Any)>> {
+        match self {
+            Mapping::Map(map) => {
+                let mut pairs = Vec::new();
+                pairs.try_reserve_exact(map.len()).map_err(|_| Error::new("MemoryError", "out of memory"))?;
+                pairs.extend(map.iter_any().map(|(key, value)| (key.clone(), value.clone())));
+                Ok(pairs)
+            }
+            Mapping::Dict(dict) => dict.try_snapshot(),
+        }
+    }
+}
+
+/// The pairs of a Map or Dict, at this moment.
+pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
+    Mapping::of(object.clone())?.pairs()
+}
+
+/// The bytes of a tensor's elements.
+///
+/// # Errors
+/// `InternalError` if they are not contiguous in main memory; the text says what cannot be done then.
+pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<&'a [u8]> {
+    use anyfn::abi::kDLCPU;
+    if tensor.device().0.device_type != kDLCPU {
+        anyfn::bail!("InternalError", "can only {verb} CPU tensor");
+    }
+    if !tensor.is_contiguous() {
+        anyfn::bail!("InternalError", "Can only {verb} contiguous tensor");
+    }
+    let dtype = tensor.dtype().0;
+    let elements = tensor.num_elements().unwrap_or(0);
+    let size = (elements as u128 * u128::from(dtype.bits) * u128::from(dtype.lanes)).div_ceil(8);
+    let dl = tensor.as_dl();
+    let Ok(size) = usize::try_from(size) else {
+        anyfn::bail!("InternalError", "a tensor says that it is larger than all memory");
+    };
+    if size == 0 || dl.data.is_null() {
+        return Ok(&[]);
+    }
+    let data = dl.data.cast::<u8>().wrapping_byte_add(dl.byte_offset as usize);
+    // SAFETY: a valid tensor in main memory has so many bytes from there on, and lives as long as its view.
+    Ok(unsafe { core::slice::from_raw_parts(data, size) })
+}
