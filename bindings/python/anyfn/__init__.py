@@ -12,6 +12,7 @@ What there is:
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     arrays          Tensor, from_dlpack
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap
+    saving          save_json, load_json, json_metadata, register_alias
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
@@ -50,6 +51,7 @@ from ._registry import (
     register_func,
     remove_global_func,
 )
+from ._saving import json_metadata, load_json, register_alias, save_json
 from ._async import check_signals, set_async_threads
 from . import _ffi, _setup
 
@@ -78,15 +80,19 @@ __all__ = [
     "from_dlpack",
     "get_global_func",
     "inspect_library",
+    "json_metadata",
     "list_global_func_names",
+    "load_json",
     "load_module",
     "mapped_libraries",
     "reap",
+    "register_alias",
     "register_error",
     "register_func",
     "register_object",
     "remove_global_func",
     "replace",
+    "save_json",
     "set_async_threads",
     "system_lib",
     "to_python",

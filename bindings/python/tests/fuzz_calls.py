@@ -4,8 +4,10 @@ Deterministic: a run is given by its seed. ``python fuzz_calls.py 1 100000`` run
 """
 
 import gc
+import os
 import random
 import sys
+import tempfile
 import types
 
 import anyfn
@@ -132,6 +134,17 @@ def targets():
 
 def run(seed, count, verbose=False):
     """Makes ``count`` calls; gives how many of them returned."""
+    # What is saved goes to files of any name.
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            return run_here(seed, count, verbose)
+        finally:
+            os.chdir(before)
+
+
+def run_here(seed, count, verbose):
     chance = random.Random(seed)
     known = set(anyfn.list_global_func_names())
     calls, values = sorted(targets().items(), key=lambda item: item[0]), junk()

@@ -17,8 +17,8 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFITypeInfo,
-    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
+    TVMFFIAny, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObjectCreator, TVMFFIObjectHandle,
+    TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
     kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
     kTVMFFIFieldFlagBitSetterIsFunctionObj,
 };
@@ -132,6 +132,49 @@ impl TypeInfo {
     /// The method of a name; that of the type itself before one of an ancestor, and the last registered one.
     pub fn method(self, name: &str) -> Option<Method> {
         self.lineage().rev().find_map(|info| info.own_methods().rev().find(|method| method.name() == name))
+    }
+
+    /// Whether [`make`](Self::make) can make objects of the type.
+    pub fn can_make(self) -> bool {
+        self.creator().is_some() || self.attribute("__ffi_new__").is_some_and(|new| !new.is_none())
+    }
+
+    /// Makes an object of the type, by its own function; the caller sets the fields before anyone else sees it.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the type has no function for that; that of the function.
+    pub fn make(self) -> Result<ObjectRef> {
+        if let Some(creator) = self.creator() {
+            let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
+            // SAFETY: the type's own function, called with a writable place.
+            if unsafe { creator(&mut out) } != 0 {
+                return Err(Error::take_raised());
+            }
+            // SAFETY: on success the result is an owned object.
+            return self.made(unsafe { ObjectRef::from_owned_or_null(out) });
+        }
+        let new = self.attribute("__ffi_new__").and_then(|new| new.get::<PackedFunc>().ok());
+        let Some(new) = new else {
+            crate::bail!(
+                "RuntimeError",
+                "Type `{}` does not support reflection creation (no native creator or __ffi_new__ type attr)",
+                self.key()
+            );
+        };
+        self.made(new.call(())?.into_object())
+    }
+
+    fn creator(self) -> Option<TVMFFIObjectCreator> {
+        // SAFETY: NULL, or metadata that lives for ever.
+        unsafe { self.0.metadata.as_ref() }.and_then(|metadata| metadata.creator)
+    }
+
+    /// What the type's own function has made.
+    fn made(self, object: Option<ObjectRef>) -> Result<ObjectRef> {
+        match object {
+            Some(object) if object.is_instance(self.index()) => Ok(object),
+            _ => crate::bail!("TypeError", "the function that makes objects of `{}` gave none", self.key()),
+        }
     }
 
     /// What the type itself has registered under the name of an attribute, such as `__ffi_repr__`.

@@ -17,6 +17,7 @@ mod copy;
 mod define;
 mod guard;
 mod hook;
+pub mod json;
 mod plan;
 mod printer;
 mod recursive;

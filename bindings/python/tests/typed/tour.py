@@ -282,5 +282,13 @@ def told(x: int) -> str:
 
 tensor = shares(zeros)
 
+# --- Saving ----------------------------------------------------------------------------------------------------------
+
+saved: str = anyfn.save_json([1, 2], metadata={"by": "the tour"})
+loaded = anyfn.load_json(saved, unknown_fields="error")
+who: Any = anyfn.json_metadata(saved)["by"]
+anyfn.register_alias("tour.Old", "tour.New")
+anyfn.register_alias("x", "y", of="tour.New")
+
 for name in ("tour.greet", "tour.twice"):
     anyfn.remove_global_func(name)

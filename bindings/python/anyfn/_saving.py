@@ -1,0 +1,94 @@
+"""Saving and loading: any graph of values as JSON."""
+
+from . import _core
+from ._registry import get_global_func
+
+
+def save_json(value, path=None, *, metadata=None):
+    """Saves a value and all that it reaches as JSON.
+
+    Returns the text; with ``path`` the text becomes that file instead, which is replaced at once when all is written.
+    ``metadata`` is a dict of JSON values to be saved along.
+
+    What is reached twice is saved once, and is one value again when it is loaded; so are cycles. ``TypeError``, with the
+    place, for a value that cannot be made again, such as a function.
+
+    >>> text = save_json([1, "x", [2.5]])
+    >>> load_json(text)
+    anyfn.Array([1, 'x', anyfn.Array([2.5])])
+    """
+    text = get_global_func("anyfn.save_json")(value, metadata)
+    if path is None:
+        return text
+    _replace(path, text)
+
+
+def load_json(text=None, *, path=None, unknown_fields="keep"):
+    """Loads what ``save_json``, or another runtime with this ABI, has saved: a text, or the file ``path``.
+
+    A field that the file names and its type does not have by now is kept beside the object, and saved again with it;
+    ``unknown_fields`` can be ``"drop"`` or ``"error"`` instead. A field that the file does not name gets its default.
+    Types and fields that have another name by now are found if ``register_alias`` has told so.
+
+    ``ValueError``, ``RuntimeError`` (for an unknown type) or ``TypeError`` (for a field), with line, column and path.
+    """
+    if (text is None) == (path is None):
+        raise TypeError("load_json needs a text or a path")
+    if path is not None:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+    return get_global_func("anyfn.load_json")(text, unknown_fields)
+
+
+def json_metadata(text=None, *, path=None):
+    """The metadata of what ``save_json`` has saved: that of the caller, and under ``"anyfn"`` format and version.
+
+    >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]
+    'x'
+    """
+    if (text is None) == (path is None):
+        raise TypeError("json_metadata needs a text or a path")
+    if path is not None:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+    return get_global_func("anyfn.json_metadata")(text)
+
+
+def register_alias(old, new, *, of=None):
+    """Says that the type with the key ``old`` has the key ``new`` by now, so that files with the old one are loaded.
+
+    With ``of``, a class of objects or the key of its type: that the field ``old`` is called ``new`` by now.
+
+    >>> register_alias("doc.OldName", "doc.NewName")
+    >>> register_alias("begin", "start", of="doc.Range")
+    """
+    if of is None:
+        return get_global_func("anyfn.alias_type")(old, new)
+    if isinstance(of, type):
+        told = _core.type_of_class(of)
+        if told is None:
+            raise TypeError(f"{of.__name__} stands for no native type")
+        of = told[1]
+    return get_global_func("anyfn.alias_field")(of, old, new)
+
+
+def _replace(path, text):
+    """Writes a file beside the one that it replaces, so that nobody ever sees half of it."""
+    import os
+
+    path = os.path.realpath(os.fspath(path))
+    folder, name = os.path.split(path)
+    beside = os.path.join(folder, f".{name}.{os.urandom(6).hex()}.new")
+    mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else None
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o666)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            if mode is not None:
+                os.chmod(beside, mode)
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

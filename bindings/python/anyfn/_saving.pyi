@@ -1,0 +1,23 @@
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, Optional, Union, overload
+
+from ._container import Map
+from ._core import Object
+
+_Path = Union[str, os.PathLike[str]]
+_UnknownFields = Literal["keep", "drop", "error"]
+
+@overload
+def save_json(value: Any, path: None = None, *, metadata: Optional[Mapping[str, Any]] = None) -> str: ...
+@overload
+def save_json(value: Any, path: _Path, *, metadata: Optional[Mapping[str, Any]] = None) -> None: ...
+@overload
+def load_json(text: str, *, path: None = None, unknown_fields: _UnknownFields = "keep") -> Any: ...
+@overload
+def load_json(text: None = None, *, path: _Path, unknown_fields: _UnknownFields = "keep") -> Any: ...
+@overload
+def json_metadata(text: str, *, path: None = None) -> Map[str, Any]: ...
+@overload
+def json_metadata(text: None = None, *, path: _Path) -> Map[str, Any]: ...
+def register_alias(old: str, new: str, *, of: Union[None, str, type[Object]] = None) -> None: ...

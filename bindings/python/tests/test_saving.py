@@ -1,0 +1,308 @@
+"""Saving and loading as JSON."""
+
+import gc
+import json
+import math
+import os
+import random
+import sys
+
+import anyfn
+import anyfn.testing
+import numpy as np
+import pytest
+
+to_graph = anyfn.get_global_func("ffi.ToJSONGraph")
+from_graph = anyfn.get_global_func("ffi.FromJSONGraph")
+to_text = anyfn.get_global_func("ffi.ToJSONGraphString")
+from_text = anyfn.get_global_func("ffi.FromJSONGraphString")
+parse = anyfn.get_global_func("ffi.json.Parse")
+stringify = anyfn.get_global_func("ffi.json.Stringify")
+
+
+def nodes_text(*nodes, root=None):
+    return json.dumps({"root_index": len(nodes) - 1 if root is None else root, "nodes": list(nodes)})
+
+
+VALUES = [
+    None,
+    True,
+    0,
+    -(2**63),
+    1.5,
+    -0.0,
+    float("inf"),
+    5e-324,
+    "",
+    "a\n\"\\/\x00\x7f\u2028é🦀",
+    "a text of more than seven bytes",
+    b"",
+    b"\x00\xff binary",
+    2**70,
+    -(2**200),
+    anyfn.dtype("float32x4"),
+    anyfn.dtype("bool"),
+    anyfn.cuda(1),
+    anyfn.Shape((2, -3)),
+    anyfn.Array([]),
+    anyfn.List([]),
+    anyfn.Map({}),
+    anyfn.Dict({}),
+    anyfn.Array([1, [2, "x"], None]),
+    anyfn.Map({"a": 1, 2: [3.5], None: b"x"}),
+    anyfn.Dict({(1): anyfn.List([1, 2])}),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back(value):
+    for text in (to_text(value, None), anyfn.save_json(value)):
+        again = from_text(text)
+        assert repr(again) == repr(anyfn.convert(value))
+        assert to_text(again, None) == to_text(value, None)
+        # It is JSON, but for the numbers that JSON does not have.
+        json.loads(text)
+    graph = to_graph(value, None)
+    assert repr(from_graph(graph)) == repr(anyfn.convert(value))
+    assert stringify(graph, None) == to_text(value, None)
+
+
+def test_the_form():
+    assert to_text([1, 2, 1, "a", "a"], None) == (
+        '{"root_index":3,"nodes":[{"type":"int","data":1},{"type":"int","data":2},'
+        '{"type":"ffi.String","data":"a"},{"type":"ffi.Array","data":[0,1,0,2,2]}]}'
+    )
+    assert to_text(None, {"k": [1]}) == '{"root_index":0,"nodes":[{"type":"None"}],"metadata":{"k":[1]}}'
+
+
+def test_nan_comes_back():
+    assert math.isnan(from_text(to_text(float("nan"), None)))
+
+
+def test_what_is_shared_stays_shared():
+    inner = anyfn.List([1])
+    twice = anyfn.load_json(anyfn.save_json(anyfn.Array([inner, inner, anyfn.List([1])])))
+    assert twice[0].same_as(twice[1]) and not twice[0].same_as(twice[2])
+    twice[0].append(2)
+    assert list(twice[1]) == [1, 2]
+
+
+def test_cycles_come_back():
+    a, b = anyfn.List([1]), anyfn.Dict({})
+    a.append(b)
+    b["a"] = a
+    b["self"] = b
+    again = anyfn.load_json(anyfn.save_json(a))
+    assert again[1]["a"].same_as(again) and again[1]["self"].same_as(again[1])
+    # Not in the form that others read.
+    with pytest.raises(ValueError, match=r"Cycle detected during serialization: a List contains itself, at root\[1\]\["):
+        to_text(a, None)
+    for value in (a, again):
+        value[1].clear()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint64", "bool", "float64"])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4)])
+def test_tensors_come_back(dtype, shape):
+    array = (np.arange(math.prod(shape)) % 2).reshape(shape).astype(dtype)
+    for tensor in (anyfn.from_dlpack(array), anyfn.from_dlpack(array.T)):
+        again = anyfn.load_json(anyfn.save_json(tensor))
+        assert isinstance(again, anyfn.Tensor)
+        np.testing.assert_array_equal(np.from_dlpack(again), np.from_dlpack(tensor))
+        assert again.dtype == tensor.dtype
+
+
+def test_strided_tensors_come_back():
+    array = np.arange(24, dtype=np.int16).reshape(4, 6)
+    for view in (array[::2, ::3], array[::-1], array[1:, 2:5].T):
+        again = anyfn.load_json(anyfn.save_json([view]))[0]
+        np.testing.assert_array_equal(np.from_dlpack(again), view)
+
+
+def test_a_million_deep():
+    depth = 1_000_000
+    value = anyfn.Array([])
+    for at in range(depth):
+        value = anyfn.List([value]) if at % 3 == 0 else anyfn.Array([value])
+    text = anyfn.save_json(value)
+    again = anyfn.load_json(text)
+    assert anyfn.save_json(again) == text
+    assert stringify(parse("[" * depth + "]" * depth), None) == "[" * depth + "]" * depth
+    # A cycle of that length, and one that is deep at its end.
+    ring = first = anyfn.List([])
+    for _ in range(depth // 10):
+        ring = anyfn.List([ring])
+    first.append(ring)
+    again = anyfn.load_json(anyfn.save_json(first))
+    first.clear()
+    again.clear()
+
+
+@pytest.mark.parametrize(
+    "value, error, message",
+    [
+        ([1, print], TypeError, r"Type `ffi.Function` does not support ToJSONGraph .*, at root\[1\]$"),
+        ({"a b": [1, {2: print}]}, TypeError, r'Function.*, at root\["a b"\]\[1\]\[2\]$'),
+        (anyfn.Map({print: 1}), TypeError, r"Function.*, at root.keys\(\)\[0\]$"),
+    ],
+)
+def test_what_cannot_be_saved(value, error, message):
+    with pytest.raises(error, match=message):
+        anyfn.save_json(value)
+
+
+def test_a_deep_place_is_cut():
+    value = [print]
+    for _ in range(100):
+        value = [value]
+    with pytest.raises(TypeError, match=r"at root\[0\]\[0\].*\.\.\(77 more\)\.\.\[0\].*\[0\]$"):
+        anyfn.save_json(value)
+
+
+INT = {"type": "int", "data": 1}
+BAD = [
+    ("1", ValueError, "Invalid JSON Object Graph, expected an object"),
+    ("{}", ValueError, "Invalid JSON Object Graph, expected `root_index` integer field"),
+    ('{"root_index":0}', ValueError, "Invalid JSON Object Graph, expected `nodes` array field"),
+    (nodes_text(), ValueError, r"invalid node index -1, at root_index: line 1 column 16"),
+    (nodes_text(INT, root=1), ValueError, "invalid node index 1, at root_index"),
+    (nodes_text(1), TypeError, r"Cannot convert from type `int` to `Map<Any, Any>`, at nodes\[0\]: line 1 column"),
+    (nodes_text({}), ValueError, r"needs the key `type`, at nodes\[0\]"),
+    (nodes_text({"type": 1}), TypeError, r"from type `int` to `str`, at nodes\[0\].type"),
+    (nodes_text({"type": "nope"}), RuntimeError, r"Cannot find type `nope`; is the library .*, at nodes\[0\].type"),
+    (nodes_text({"type": "ffi.Arary"}), RuntimeError, "did you mean `ffi.Array`?"),
+    (nodes_text({"type": "int"}), ValueError, r"a node of type `int` needs the key `data`, at nodes\[0\]"),
+    (nodes_text({"type": "int", "data": "a"}), TypeError, r"from type `ffi.SmallStr` to `int`, at nodes\[0\].data"),
+    (nodes_text({"type": "int", "data": 2**64}), TypeError, r"from type `float` to `int`, at nodes\[0\].data"),
+    (nodes_text({"type": "DataType", "data": "foo"}), ValueError, r"unknown dtype `foo`, at nodes\[0\].data"),
+    (nodes_text({"type": "Device", "data": [1]}), ValueError, r"Device data must be an array of .* got 1 element\(s\)"),
+    (nodes_text({"type": "Device", "data": [1, 2**40]}), ValueError, "Device data must be"),
+    (nodes_text({"type": "ffi.Bytes", "data": "@@"}), ValueError, "invalid base64 encoding, at"),
+    (nodes_text({"type": "ffi.BigInt", "data": "12x"}), ValueError, "Invalid decimal string for ffi.BigInt"),
+    (nodes_text({"type": "ffi.BigInt", "data": "1" * 200_000}), ValueError, "Invalid decimal string"),
+    (nodes_text({"type": "ffi.Array", "data": [5]}), ValueError, r"invalid node index 5, at nodes\[0\].data\[0\]"),
+    (nodes_text({"type": "ffi.Array", "data": [-1]}), ValueError, "invalid node index -1"),
+    (nodes_text({"type": "ffi.Array", "data": ["a"]}), TypeError, r"to `int`, at nodes\[0\].data\[0\]"),
+    (nodes_text({"type": "ffi.Array", "data": [0]}), ValueError, "node 0 holds itself by values that cannot change"),
+    (
+        nodes_text({"type": "ffi.Array", "data": [1]}, {"type": "ffi.Map", "data": [1, 0]}),
+        ValueError,
+        "holds itself by values that cannot change",
+    ),
+    (nodes_text(INT, {"type": "ffi.Map", "data": [0]}), ValueError, "must contain an even number .* got 1"),
+    (nodes_text({"type": "ffi.Shape", "data": ["a"]}), TypeError, "to `int`"),
+    (nodes_text({"type": "ffi.Tensor", "data": []}), TypeError, "Map<Any, Any>"),
+    (nodes_text({"type": "ffi.Tensor", "data": {}}), ValueError, "the data of a tensor needs the key `shape`"),
+    (
+        nodes_text({"type": "ffi.Tensor", "data": {"shape": [2**40, 2**40], "dtype": "int8", "data": ""}}),
+        ValueError,
+        "0 bytes are no tensor of int8 with the shape",
+    ),
+    (
+        nodes_text({"type": "ffi.Tensor", "data": {"shape": [2**30], "dtype": "int8", "data": "AAAA"}}),
+        ValueError,
+        "3 bytes are no tensor",
+    ),
+    (nodes_text({"type": "ffi.Function", "data": {}}), RuntimeError, "does not support reflection creation"),
+    (nodes_text({"type": "void*", "data": 0}), (RuntimeError, TypeError), "."),
+    ('{"root_index":0,"nodes":[{"type":"int","type":"int","data":1}]}', ValueError, "the same key twice"),
+    ('{"root_index":0,\n "nodes":[{"type":"int", "data":1},]}', ValueError, r"Expecting value: line 2 column 36 \(char 52\)"),
+    ("", ValueError, r"Expecting value: line 1 column 1 \(char 0\)"),
+    ('{"root_index":0,"nodes":[],"metadata":{"anyfn":{"format":9,"version":"7.1"}}}', ValueError, "format 9, written by anyfn 7.1"),
+    ('{"root_index":0,"nodes":[],"metadata":{"anyfn":{"format":"x"}}}', ValueError, "expected the number of a format"),
+]
+
+
+@pytest.mark.parametrize("text, error, message", BAD)
+def test_bad_files(text, error, message):
+    with pytest.raises(error, match=message):
+        anyfn.load_json(text)
+
+
+def test_nodes_may_come_in_any_order():
+    array = {"type": "ffi.Array", "data": [2, 1]}
+    text = nodes_text(array, {"type": "ffi.List", "data": [0]}, {"type": "int", "data": 7}, {"type": "nope"}, root=0)
+    # The list holds the array that holds it; the last node is not needed.
+    again = anyfn.load_json(text)
+    assert again[0] == 7 and again[1][0].same_as(again)
+    again[1].clear()
+
+
+def test_files(tmp_path):
+    path = tmp_path / "graph.json"
+    assert anyfn.save_json([1, "é"], path, metadata={"by": "me"}) is None
+    assert repr(anyfn.load_json(path=path)) == "anyfn.Array([1, 'é'])"
+    told = anyfn.json_metadata(path=path)
+    assert told["by"] == "me" and told["anyfn"]["format"] == 1 and told["anyfn"]["version"] == anyfn.__version__
+    before = path.read_text(encoding="utf-8")
+    with pytest.raises(TypeError):
+        anyfn.save_json(print, path)
+    assert path.read_text(encoding="utf-8") == before
+    path.chmod(0o600)
+    anyfn.save_json(2, str(path))
+    assert path.stat().st_mode & 0o777 == 0o600 and anyfn.load_json(path=str(path)) == 2
+    assert os.listdir(tmp_path) == ["graph.json"]
+    for use in (anyfn.load_json, anyfn.json_metadata):
+        with pytest.raises(TypeError, match="needs a text or a path"):
+            use()
+        with pytest.raises(TypeError, match="needs a text or a path"):
+            use("1", path=path)
+    with pytest.raises(FileNotFoundError):
+        anyfn.save_json(1, tmp_path / "none" / "x.json")
+
+
+def test_the_caller_is_told_what_is_wrong():
+    with pytest.raises(ValueError, match='expected "keep", "drop" or "error" but got "all"'):
+        anyfn.load_json(anyfn.save_json(1), unknown_fields="all")
+    with pytest.raises(TypeError, match="expected a Map as metadata"):
+        anyfn.save_json(1, metadata=[1])
+    with pytest.raises(ValueError, match="Unsupported type: `ffi.Function`"):
+        anyfn.save_json(1, metadata={"f": print})
+
+
+def test_json_values():
+    text = '{"a":[1,-2,3.5,1e300,true,false,null,"x"],"b":{}}'
+    assert stringify(parse(text), None) == text.replace("1e300", "1.0000000000000001e+300")
+    assert stringify(parse('{"a":[],"b":{"c":1}}'), 2) == '{\n  "a": [\n  ],\n  "b": {\n    "c": 1\n  }\n}'
+    assert stringify(anyfn.Dict({"a": anyfn.List([1])}), None) == '{"a":[1]}'
+    assert parse('{"a":1,"a":2}')["a"] == 2
+    assert parse("12345678901234567890") == 1.2345678901234567e19
+    for value, message in [
+        ({1: 2}, "Expect key to be string, got `int`"),
+        ([b"a"], "Unsupported type: `ffi.SmallBytes`"),
+        ([2**70], "Unsupported type: `ffi.BigInt`"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            stringify(value, None)
+    ring = anyfn.List([])
+    ring.append(ring)
+    with pytest.raises(ValueError, match="Cycle detected: List contains itself"):
+        stringify(ring, None)
+    ring.clear()
+    assert stringify([anyfn.List([1])] * 2, None) == "[[1],[1]]"
+
+
+def test_floats_are_exact():
+    generator = random.Random(7)
+    values = [generator.uniform(-1, 1) * 10.0 ** generator.randint(-300, 300) for _ in range(2000)]
+    assert list(anyfn.load_json(anyfn.save_json(values))) == values
+
+
+def test_memory_comes_back():
+    value = anyfn.Array([anyfn.List([{"a": [1, 2**80, "x" * 20]}]), anyfn.dtype("int8")])
+
+    def live():
+        gc.collect()
+        return {key: count for key, count in anyfn.get_global_func("anyfn.live_objects")().items() if count}
+
+    before = live()
+    for _ in range(3):
+        text = anyfn.save_json(value)
+        anyfn.load_json(text)
+        for text, error, _ in BAD:
+            with pytest.raises(error):
+                anyfn.load_json(text)
+        with pytest.raises(TypeError):
+            anyfn.save_json([value, print])
+    del text
+    assert live() == before

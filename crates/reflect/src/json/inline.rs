@@ -1,0 +1,38 @@
+//! Values that stand in a field itself instead of in a node.
+
+use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone};
+
+/// The types whose values stand in a field itself, if all values of the field are of that type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inline {
+    None,
+    Bool,
+    Int,
+    Float,
+    DType,
+}
+
+impl Inline {
+    const ALL: [(Inline, i32, &str); 5] = [
+        (Inline::None, kTVMFFINone, "None"),
+        (Inline::Bool, kTVMFFIBool, "bool"),
+        (Inline::Int, kTVMFFIInt, "int"),
+        (Inline::Float, kTVMFFIFloat, "float"),
+        (Inline::DType, kTVMFFIDataType, "DataType"),
+    ];
+
+    /// That of a type; `None` for types whose values get a node.
+    pub(super) fn of_type(type_index: i32) -> Option<Inline> {
+        Self::ALL.iter().find(|(_, index, _)| *index == type_index).map(|(inline, ..)| *inline)
+    }
+
+    /// That of a type's key.
+    pub(super) fn of_key(key: &str) -> Option<Inline> {
+        Self::ALL.iter().find(|(.., name)| *name == key).map(|(inline, ..)| *inline)
+    }
+
+    /// Key of the type.
+    pub(super) fn key(self) -> &'static str {
+        Self::ALL.iter().find(|(inline, ..)| *inline == self).map_or("", |(.., key)| key)
+    }
+}

@@ -1,0 +1,631 @@
+//! JSON to objects.
+//!
+//! A file lists what nodes hold before the nodes themselves, as a rule: then one pass makes everything. If it does not, or
+//! anything is wrong, a second way is taken, which goes from the root to what it needs: what can be filled later (Lists,
+//! Dicts, fields that can be set) is made empty first, so cycles through those are read.
+
+mod object;
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
+    kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::reflection::{Field, TypeInfo};
+use anyfn::{Any, ArrayBuilder, DType, Device, Dict, Error, List, Map, Result, Shape};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
+
+use super::hook::Hook;
+use super::inline::Inline;
+use super::kept;
+use super::save::with_place;
+use super::tape::{At, Kind, Tape};
+use super::{FORMAT, UnknownFields, bigint, enums, tensor, text};
+
+type Told<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
+
+/// How nodes of a type are read.
+struct Plan<'t> {
+    info: TypeInfo,
+    made: Made,
+    fields: Vec<LoadedField>,
+    /// How values stand in the file, by name there.
+    told: Told<'t>,
+    /// Fields that the file names otherwise, or that the type does not have.
+    others: BTreeMap<StdString, Other>,
+    unknown: UnknownFields,
+}
+
+enum Made {
+    /// A built-in type.
+    Builtin,
+    Enum(enums::Kind),
+    Hook(Hook),
+    Fields,
+}
+
+struct LoadedField {
+    field: Field,
+    /// How its values stand in the file.
+    inline: Option<Inline>,
+    /// Whether it may be set when others know the object.
+    late: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Other {
+    /// Another name of the field with this index.
+    Alias(usize, Option<Inline>),
+    /// A field that is not there any more.
+    Unknown,
+}
+
+/// What a file tells of itself.
+struct Tag {
+    /// By the type's key in the file: how values of fields stand there.
+    inline: Option<At>,
+    /// The same by node, for fields that the type did not have.
+    kept: HashMap<usize, At, FxBuildHasher>,
+}
+
+/// Reads a graph.
+///
+/// # Errors
+/// `ValueError` if it is no graph, `RuntimeError` for an unknown type, `TypeError` for a field that is missing or has a
+/// value of another type; those of types' own functions. They say where.
+pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
+    if tape.kind(0) != Kind::Object {
+        anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected an object");
+    }
+    let root = tape.get(0, "root_index").filter(|at| tape.kind(*at) == Kind::Int);
+    let Some(root) = root else {
+        anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected `root_index` integer field");
+    };
+    let nodes = tape.get(0, "nodes").filter(|at| tape.kind(*at) == Kind::Array);
+    let Some(nodes) = nodes else {
+        anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected `nodes` array field");
+    };
+    let nodes: Vec<u32> = tape.items(nodes).map(|at| at as u32).collect();
+    let mut loader = Loader {
+        tag: tag_of(tape)?,
+        made: Vec::new(),
+        ready: alloc::vec![false; nodes.len()],
+        plans: Vec::new(),
+        types: HashMap::default(),
+        places: Places::default(),
+        unknown,
+        nodes,
+        tape,
+    };
+    loader.made.resize(loader.nodes.len(), Any::NONE);
+    let root = loader.index(root)?;
+    if loader.in_order(root).is_err() {
+        loader.ready.fill(false);
+        loader.made.fill(Any::NONE);
+        loader.needed(root)?;
+    }
+    Ok(core::mem::take(&mut loader.made[root]))
+}
+
+/// What a file tells of itself.
+fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
+    let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
+    let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
+    let Some(tag) = tag else { return Ok(None) };
+    let format = tape.get(tag, "format");
+    match format.and_then(|at| tape.int(at)) {
+        Some(1..=FORMAT) => {}
+        Some(newer) if newer > FORMAT => {
+            let version = tape.get(tag, "version").and_then(|at| tape.str(at)).unwrap_or("?");
+            let version = anyfn::__private::shorten(version);
+            anyfn::bail!(
+                "ValueError",
+                "the file has format {newer}, written by anyfn {version}; this version, {}, reads up to {FORMAT}",
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        _ => return Err(tape.error("ValueError", "expected the number of a format", format.unwrap_or(tag))),
+    }
+    let mut kept = HashMap::default();
+    for (node, fields) in tape.get(tag, "kept").map(|at| tape.pairs(at)).into_iter().flatten() {
+        if let Some(node) = tape.str(node).and_then(|node| node.parse().ok()) {
+            kept.insert(node, fields);
+        }
+    }
+    Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
+}
+
+/// Which part of a node is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    /// What must be there before others may know it.
+    First,
+    /// What can be filled later.
+    Second,
+}
+
+impl Part {
+    fn first(self) -> bool {
+        self != Part::Second
+    }
+
+    fn second(self) -> bool {
+        self != Part::First
+    }
+
+    fn has(self, late: bool) -> bool {
+        if late { self.second() } else { self.first() }
+    }
+}
+
+struct Loader<'t> {
+    tape: &'t Tape<'t>,
+    tag: Option<Tag>,
+    /// Tokens of the nodes.
+    nodes: Vec<u32>,
+    made: Vec<Any>,
+    ready: Vec<bool>,
+    plans: Vec<Plan<'t>>,
+    /// Plans by type key in the file.
+    types: HashMap<&'t [u8], usize, FxBuildHasher>,
+    /// What the object at hand has in the file.
+    places: Places,
+    unknown: UnknownFields,
+}
+
+/// What an object has in a file.
+#[derive(Default)]
+struct Places {
+    /// By field: the token of its value, or 0.
+    known: Vec<(At, Option<Inline>)>,
+    /// Name and value of fields that the type does not have.
+    unknown: Vec<(At, At, Option<Inline>)>,
+}
+
+/// The type of a node and its data.
+#[derive(Clone, Copy)]
+struct Node {
+    index: usize,
+    at: At,
+    plan: usize,
+    data: Option<At>,
+}
+
+impl<'t> Loader<'t> {
+    /// Makes the nodes up to the root in the order of the file.
+    fn in_order(&mut self, root: usize) -> Result<()> {
+        for index in 0..=root {
+            let node = self.node(index)?;
+            let value = self.make(node, Part::All)?;
+            self.made[index] = value;
+            self.ready[index] = true;
+        }
+        Ok(())
+    }
+
+    /// Makes what the root needs.
+    fn needed(&mut self, root: usize) -> Result<()> {
+        let mut entered = alloc::vec![false; self.nodes.len()];
+        let (mut stack, mut later) = (alloc::vec![(root, self.nodes[root] as At)], Vec::new());
+        let mut children = Vec::new();
+        loop {
+            while let Some((index, from)) = stack.pop() {
+                if self.ready[index] {
+                    continue;
+                }
+                let node = self.node(index)?;
+                if !entered[index] {
+                    entered[index] = true;
+                    self.children(node, Part::First, &mut children)?;
+                    if !children.is_empty() {
+                        stack.push((index, from));
+                        for (child, at) in children.drain(..) {
+                            if entered[child] && !self.ready[child] {
+                                return Err(self.cycle(child, at));
+                            }
+                            stack.push((child, at));
+                        }
+                        continue;
+                    }
+                }
+                self.made[index] = self.make(node, Part::First)?;
+                self.ready[index] = true;
+                later.push(node);
+            }
+            // What can be filled later is filled when all that it holds has been made, or made empty.
+            let Some(node) = later.pop() else { return Ok(()) };
+            self.children(node, Part::Second, &mut children)?;
+            let missing = children.iter().any(|(child, _)| !self.ready[*child]);
+            if missing {
+                later.push(node);
+                stack.append(&mut children);
+            } else {
+                children.clear();
+                self.make(node, Part::Second)?;
+            }
+        }
+    }
+
+    #[cold]
+    fn cycle(&self, index: usize, at: At) -> Error {
+        self.tape.error(
+            "ValueError",
+            &format!("Invalid JSON Object Graph: node {index} holds itself by values that cannot change"),
+            at,
+        )
+    }
+
+    /// The index of a node.
+    #[inline]
+    fn index(&self, at: At) -> Result<usize> {
+        let Some(index) = self.tape.int(at) else { return Err(self.mismatch(at, "int")) };
+        match usize::try_from(index) {
+            Ok(index) if index < self.nodes.len() => Ok(index),
+            _ => Err(self.fail(&format!("Invalid JSON Object Graph: invalid node index {index}"), at)),
+        }
+    }
+
+    /// The value of a node that has been made.
+    #[inline]
+    fn child(&self, at: At) -> Result<Any> {
+        let index = self.index(at)?;
+        if !self.ready[index] {
+            // Only when nodes are taken in order; nobody sees this.
+            return Err(Error::untraced("ValueError", "a node comes later"));
+        }
+        Ok(self.made[index].clone())
+    }
+
+    #[cold]
+    fn fail(&self, message: &str, at: At) -> Error {
+        self.tape.error("ValueError", message, at)
+    }
+
+    #[cold]
+    fn mismatch(&self, at: At, expected: &str) -> Error {
+        let got = self.tape.type_key(at);
+        self.tape.error("TypeError", &format!("Cannot convert from type `{got}` to `{expected}`"), at)
+    }
+
+    fn node(&mut self, index: usize) -> Result<Node> {
+        let tape = self.tape;
+        let at = self.nodes[index] as At;
+        if tape.kind(at) != Kind::Object {
+            return Err(self.mismatch(at, "Map<Any, Any>"));
+        }
+        let (mut key, mut data) = (None, None);
+        for (name, value) in tape.pairs(at) {
+            let place = match tape.bytes(name) {
+                b"type" => &mut key,
+                b"data" => &mut data,
+                _ => continue,
+            };
+            if place.replace(value).is_some() {
+                return Err(self.fail("the same key twice", name));
+            }
+        }
+        let Some(key) = key else { return Err(self.fail("a node needs the key `type`", at)) };
+        let plan = match self.types.get(tape.bytes(key)) {
+            Some(plan) => *plan,
+            None => self.plan(key)?,
+        };
+        Ok(Node { index, at, plan, data })
+    }
+
+    /// How nodes of a type are read.
+    #[cold]
+    fn plan(&mut self, at: At) -> Result<usize> {
+        let tape = self.tape;
+        let Some(key) = tape.str(at) else { return Err(self.mismatch(at, "str")) };
+        let Some(info) = kept::type_of(key) else { return Err(unknown_type(tape, key, at)) };
+        let hook = Hook::of(info, "__data_from_json__");
+        let made = match (is_builtin(info.index()), enums::kind_of(info), hook) {
+            (true, ..) => Made::Builtin,
+            (_, Some(kind), _) => Made::Enum(kind),
+            (.., Some(hook)) => Made::Hook(hook),
+            _ => Made::Fields,
+        };
+        let mut told = HashMap::default();
+        if let Some(fields) = self.tag.as_ref().and_then(|tag| tape.get(tag.inline?, key)) {
+            for (name, kind) in tape.pairs(fields) {
+                if let Some(inline) = tape.str(kind).and_then(Inline::of_key) {
+                    told.insert(tape.bytes(name), inline);
+                }
+            }
+        }
+        let mut fields = Vec::new();
+        if matches!(made, Made::Fields) {
+            for field in info.fields() {
+                let inline = self.inline_of(&told, field.name(), field);
+                fields.push(LoadedField { field, inline, late: field.is_writable() });
+            }
+        }
+        let unknown = match info.lineage().rev().find_map(|info| info.attribute("__json_unknown_fields__")) {
+            Some(word) if !word.is_none() => UnknownFields::of(word.get::<&str>()?)?.max(self.unknown),
+            _ => self.unknown,
+        };
+        let others = BTreeMap::new();
+        self.plans.push(Plan { info, made, fields, told, others, unknown });
+        self.types.insert(tape.bytes(at), self.plans.len() - 1);
+        Ok(self.plans.len() - 1)
+    }
+
+    /// How values of a field stand in the file, by its name there.
+    fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
+        match self.tag {
+            Some(_) => told.get(name.as_bytes()).copied(),
+            None => Inline::of_type(field.static_type_index()),
+        }
+    }
+
+    fn data(&self, node: Node, kind: Kind, expected: &str) -> Result<At> {
+        match node.data {
+            Some(data) if self.tape.kind(data) == kind => Ok(data),
+            Some(data) => Err(self.mismatch(data, expected)),
+            None => Err(self.no_data(node)),
+        }
+    }
+
+    #[cold]
+    fn no_data(&self, node: Node) -> Error {
+        let key = self.plans[node.plan].info.key();
+        self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
+    }
+
+    /// The nodes that a part of a node needs, and where they are named.
+    fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
+        let tape = self.tape;
+        out.clear();
+        match (&self.plans[node.plan].made, self.plans[node.plan].info.index()) {
+            (Made::Builtin, index @ (kTVMFFIArray | kTVMFFIMap | kTVMFFIList | kTVMFFIDict))
+                if part.has(matches!(index, kTVMFFIList | kTVMFFIDict)) =>
+            {
+                for at in tape.items(self.data(node, Kind::Array, "Array<Any>")?) {
+                    out.push((self.index(at)?, at));
+                }
+            }
+            (Made::Fields, _) => {
+                self.match_fields(node)?;
+                let known = self.places.known.iter().zip(&self.plans[node.plan].fields);
+                for ((value, inline), loaded) in known {
+                    if *value != 0 && inline.is_none() && part.has(loaded.late) {
+                        out.push((self.index(*value)?, *value));
+                    }
+                }
+                for (_, value, inline) in &self.places.unknown {
+                    if inline.is_none() && part.second() {
+                        out.push((self.index(*value)?, *value));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, node: Node, part: Part) -> Result<Any> {
+        match &self.plans[node.plan].made {
+            Made::Builtin => self.builtin(node, part),
+            Made::Fields => self.object(node, part),
+            Made::Hook(_) | Made::Enum(_) if !part.first() => Ok(Any::NONE),
+            Made::Hook(hook) => {
+                let Some(data) = node.data else { return Err(self.no_data(node)) };
+                let made = hook.call(&self.tape.to_any(data)?);
+                made.map_err(|error| with_place(&error, &self.tape.place(data)))
+            }
+            Made::Enum(kind) => {
+                let Some(data) = node.data else { return Err(self.no_data(node)) };
+                let fits = match kind {
+                    enums::Kind::Int => self.tape.kind(data) == Kind::Int,
+                    enums::Kind::Str => self.tape.str(data).is_some(),
+                };
+                if !fits {
+                    let expected = if *kind == enums::Kind::Int { "int" } else { "str" };
+                    return Err(self.mismatch(data, expected));
+                }
+                let index = self.tape.to_any(data)?;
+                enums::find(self.plans[node.plan].info, &index)
+                    .map_err(|error| with_place(&error, &self.tape.place(data)))
+            }
+        }
+    }
+
+    fn inline(&self, at: At, inline: Inline) -> Result<Any> {
+        let tape = self.tape;
+        match inline {
+            Inline::None => Ok(Any::NONE),
+            Inline::Int => match tape.int(at) {
+                Some(value) => Any::new(value),
+                None => Err(self.mismatch(at, "int")),
+            },
+            Inline::Bool => match tape.int(at) {
+                Some(value) => Any::new(value != 0),
+                None => Err(self.mismatch(at, "bool")),
+            },
+            Inline::Float => match (tape.kind(at), tape.int(at)) {
+                (_, Some(value)) => Any::new(value as f64),
+                (Kind::Float, _) => tape.to_any(at),
+                _ => Err(self.mismatch(at, "float")),
+            },
+            Inline::DType => {
+                let Some(name) = tape.str(at) else { return Err(self.mismatch(at, "DataType")) };
+                let dtype: Result<DType> = name.parse();
+                Any::new(dtype.map_err(|error| with_place(&error, &tape.place(at)))?)
+            }
+        }
+    }
+
+    fn builtin(&self, node: Node, part: Part) -> Result<Any> {
+        let index = self.plans[node.plan].info.index();
+        let tape = self.tape;
+        if let kTVMFFIList | kTVMFFIDict = index {
+            return self.mutable(node, part, index);
+        }
+        if !part.first() {
+            return Ok(Any::NONE);
+        }
+        if index == kTVMFFINone {
+            return Ok(Any::NONE);
+        }
+        let Some(data) = node.data else { return Err(self.no_data(node)) };
+        if let Some(inline) = Inline::of_type(index) {
+            return self.inline(data, inline);
+        }
+        let text = || tape.str(data).ok_or_else(|| self.mismatch(data, "str"));
+        match index {
+            kTVMFFIStr => {
+                text()?;
+                tape.to_any(data)
+            }
+            kTVMFFIBytes => self.bytes(data).and_then(|bytes| Any::new(&bytes[..])),
+            kTVMFFIBigInt => match bigint::from_text(text()?) {
+                Some(value) => value,
+                None => Err(self.fail("Invalid decimal string for ffi.BigInt", data)),
+            },
+            kTVMFFIDevice => {
+                let parts = self.ints(data)?;
+                let parts: Vec<i32> = parts.iter().filter_map(|part| i32::try_from(*part).ok()).collect();
+                match parts[..] {
+                    [kind, id] => Any::new(Device::new(kind, id)),
+                    _ => Err(self.fail(
+                        &format!(
+                            "Invalid JSON Object Graph: Device data must be an array of [device_type, device_id], got \
+                             {} element(s)",
+                            tape.len(data)
+                        ),
+                        data,
+                    )),
+                }
+            }
+            kTVMFFIShape => Any::new(Shape::from(&self.ints(data)?[..])),
+            kTVMFFITensor => self.tensor(data),
+            kTVMFFIMap => {
+                let map = Map::<Any, Any>::from_vec(self.pairs(node)?)?;
+                Any::new(map)
+            }
+            _ => {
+                let data = self.data(node, Kind::Array, "Array<Any>")?;
+                let mut array = ArrayBuilder::with_capacity(tape.len(data))?;
+                tape.items(data).try_for_each(|at| array.push(self.child(at)?))?;
+                Any::new(array.finish())
+            }
+        }
+    }
+
+    /// A List or Dict, or its content.
+    fn mutable(&self, node: Node, part: Part, index: i32) -> Result<Any> {
+        if part == Part::First {
+            return if index == kTVMFFIList {
+                Any::new(List::<Any>::new())
+            } else {
+                Any::new(Dict::<Any, Any>::new())
+            };
+        }
+        if index == kTVMFFIList {
+            let data = self.data(node, Kind::Array, "Array<Any>")?;
+            let values = self.tape.items(data).map(|at| self.child(at)).collect::<Result<Vec<Any>>>()?;
+            if part == Part::All {
+                return Any::new(List::<Any>::from_vec(values)?);
+            }
+            let list = self.made[node.index].get::<List>()?;
+            return list.replace_range(0..0, values).map(|()| Any::NONE);
+        }
+        let pairs = self.pairs(node)?;
+        if part == Part::All {
+            return Any::new(Dict::<Any, Any>::from_vec(pairs)?);
+        }
+        let dict = self.made[node.index].get::<Dict>()?;
+        dict.extend(pairs).map(|()| Any::NONE)
+    }
+
+    fn pairs(&self, node: Node) -> Result<Vec<(Any, Any)>> {
+        let data = self.data(node, Kind::Array, "Array<Any>")?;
+        let len = self.tape.len(data);
+        if !len.is_multiple_of(2) {
+            return Err(self.fail(
+                &format!(
+                    "Invalid JSON Object Graph: Map/Dict data must contain an even number of [key, value] entries, \
+                     got {len}"
+                ),
+                data,
+            ));
+        }
+        let mut pairs = Vec::with_capacity(len / 2);
+        let mut items = self.tape.items(data);
+        while let (Some(key), Some(value)) = (items.next(), items.next()) {
+            pairs.push((self.child(key)?, self.child(value)?));
+        }
+        Ok(pairs)
+    }
+
+    fn ints(&self, data: At) -> Result<Vec<i64>> {
+        if self.tape.kind(data) != Kind::Array {
+            return Err(self.mismatch(data, "Array<int>"));
+        }
+        let ints = self.tape.items(data);
+        ints.map(|at| self.tape.int(at).ok_or_else(|| self.mismatch(at, "int"))).collect()
+    }
+
+    fn bytes(&self, data: At) -> Result<Vec<u8>> {
+        if self.tape.str(data).is_none() {
+            return Err(self.mismatch(data, "str"));
+        }
+        text::read_base64(self.tape.bytes(data)).ok_or_else(|| self.fail("invalid base64 encoding", data))
+    }
+
+    fn tensor(&self, data: At) -> Result<Any> {
+        let part = |name: &str| {
+            let found = self.tape.get(data, name);
+            found.ok_or_else(|| self.fail(&format!("the data of a tensor needs the key `{name}`"), data))
+        };
+        if self.tape.kind(data) != Kind::Object {
+            return Err(self.mismatch(data, "Map<Any, Any>"));
+        }
+        let shape = self.ints(part("shape")?)?;
+        let dtype = self.inline(part("dtype")?, Inline::DType)?.get::<DType>()?;
+        let bytes = self.bytes(part("data")?)?;
+        let tensor = tensor::make(dtype, &shape, &bytes);
+        Any::new(tensor.map_err(|error| with_place(&error, &self.tape.place(data)))?)
+    }
+}
+
+/// Whether nodes of a type have a form of their own.
+fn is_builtin(index: i32) -> bool {
+    const BUILTIN: [i32; 15] = [
+        kTVMFFINone,
+        kTVMFFIInt,
+        kTVMFFIBool,
+        kTVMFFIFloat,
+        kTVMFFIDataType,
+        kTVMFFIDevice,
+        kTVMFFIStr,
+        kTVMFFIBytes,
+        kTVMFFIShape,
+        kTVMFFITensor,
+        kTVMFFIArray,
+        kTVMFFIMap,
+        kTVMFFIList,
+        kTVMFFIDict,
+        kTVMFFIBigInt,
+    ];
+    BUILTIN.contains(&index)
+}
+
+#[cold]
+fn unknown_type(tape: &Tape<'_>, key: &str, at: At) -> Error {
+    let keys = anyfn::registry::find("ffi.GetRegisteredTypeKeys").and_then(|keys| keys.call(()).ok());
+    let keys = keys.and_then(|keys| keys.get::<Vec<StdString>>().ok()).unwrap_or_default();
+    let near = anyfn::__private::nearest(key, keys.iter().map(StdString::as_str));
+    let hint = near.map_or_else(
+        || StdString::from("is the library or module loaded that defines it?"),
+        |near| format!("did you mean `{near}`?"),
+    );
+    let key = anyfn::__private::shorten(key);
+    tape.error("RuntimeError", &format!("Cannot find type `{key}`; {hint}"), at)
+}

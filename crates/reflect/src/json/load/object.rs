@@ -1,0 +1,175 @@
+//! Reading objects by their fields.
+
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+
+use anyfn::{Any, DType, Error, ObjectRef, Result};
+
+use super::super::UnknownFields;
+use super::super::inline::Inline;
+use super::super::kept::{self, KeptField};
+use super::super::save::with_place;
+use super::super::tape::{At, Kind};
+use super::{LoadedField, Loader, Node, Other, Part, Places};
+
+impl Loader<'_> {
+    /// Finds the values of the fields of an object.
+    pub(super) fn match_fields(&mut self, node: Node) -> Result<()> {
+        let tape = self.tape;
+        let data = self.data(node, Kind::Object, "Map<Any, Any>")?;
+        let mut places = core::mem::take(&mut self.places);
+        let count = self.plans[node.plan].fields.len();
+        places.known.clear();
+        places.known.resize(count, (0, None));
+        places.unknown.clear();
+        let mut expected = 0;
+        for (name, value) in tape.pairs(data) {
+            let fields = &self.plans[node.plan].fields;
+            let text = tape.bytes(name);
+            // Fields come in the order of the type, as a rule.
+            let is_field = |loaded: &LoadedField| loaded.field.name().as_bytes() == text;
+            let found = match fields.get(expected) {
+                Some(loaded) if is_field(loaded) => Some(expected),
+                _ => fields.iter().position(is_field),
+            };
+            let (place, inline) = match found {
+                Some(place) => (place, fields[place].inline),
+                None => match self.other(node, name)? {
+                    Other::Alias(place, inline) => (place, inline),
+                    Other::Unknown => {
+                        self.stranger(node, name, value, &mut places)?;
+                        continue;
+                    }
+                },
+            };
+            expected = place + 1;
+            if places.known[place].0 != 0 {
+                return Err(self.fail("the same field twice", name));
+            }
+            places.known[place] = (value, inline);
+        }
+        self.places = places;
+        Ok(())
+    }
+
+    /// What a name stands for that is none of a field.
+    #[cold]
+    fn other(&mut self, node: Node, name: At) -> Result<Other> {
+        let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
+        let plan = &self.plans[node.plan];
+        if let Some(other) = plan.others.get(name) {
+            return Ok(*other);
+        }
+        let alias = kept::field_of(plan.info, name);
+        let place = alias.and_then(|alias| plan.fields.iter().position(|loaded| loaded.field.name() == alias));
+        let other = match place {
+            Some(place) => Other::Alias(place, self.inline_of(&plan.told, name, plan.fields[place].field)),
+            None => Other::Unknown,
+        };
+        self.plans[node.plan].others.insert(StdString::from(name), other);
+        Ok(other)
+    }
+
+    /// A field that the type does not have.
+    #[cold]
+    fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
+        let (tape, plan) = (self.tape, &self.plans[node.plan]);
+        match plan.unknown {
+            UnknownFields::Keep => {}
+            UnknownFields::Drop => return Ok(()),
+            UnknownFields::Refuse => {
+                let shown = anyfn::__private::shorten(tape.str(name).unwrap_or("")).into_owned();
+                let names = plan.fields.iter().map(|loaded| loaded.field.name());
+                let near = anyfn::__private::nearest(&shown, names);
+                let hint = near.map_or_else(StdString::new, |near| format!("; did you mean `{near}`?"));
+                let message = format!("Type `{}` has no field `{shown}`{hint}", plan.info.key());
+                return Err(tape.error("TypeError", &message, name));
+            }
+        }
+        let inline = match &self.tag {
+            Some(tag) => {
+                let told = tag.kept.get(&node.index).and_then(|fields| {
+                    tape.get(*fields, tape.str(name)?).and_then(|kind| Inline::of_key(tape.str(kind)?))
+                });
+                told.or_else(|| plan.told.get(tape.bytes(name)).copied())
+            }
+            // The file does not tell whether a number is a value or a node, so that is not kept.
+            None => match tape.kind(value) {
+                Kind::Null => Some(Inline::None),
+                Kind::True | Kind::False => Some(Inline::Bool),
+                Kind::Float => Some(Inline::Float),
+                _ if tape.str(value).is_some_and(|name| name.parse::<DType>().is_ok()) => Some(Inline::DType),
+                _ => return Ok(()),
+            },
+        };
+        places.unknown.push((name, value, inline));
+        Ok(())
+    }
+
+    fn field_value(&self, value: At, inline: Option<Inline>) -> Result<Any> {
+        match inline {
+            Some(inline) => self.inline(value, inline),
+            None => self.child(value),
+        }
+    }
+
+    /// Makes an object, or sets a part of its fields.
+    pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
+        self.match_fields(node)?;
+        let (tape, plan) = (self.tape, &self.plans[node.plan]);
+        let made = match part {
+            Part::Second => self.made[node.index].clone().into_object(),
+            _ => {
+                let made = plan.info.make();
+                Some(made.map_err(|error| with_place(&error, &tape.place(node.at)))?)
+            }
+        };
+        let Some(object) = made else { return Ok(Any::NONE) };
+        for ((value, inline), loaded) in self.places.known.iter().zip(&plan.fields) {
+            if part != Part::All && !part.has(loaded.late) {
+                continue;
+            }
+            let value = match *value {
+                0 => match loaded.field.default()? {
+                    Some(default) => default,
+                    None => return Err(self.missing(node, loaded)),
+                },
+                value => self.field_value(value, *inline)?,
+            };
+            // SAFETY: a field of the object's own type. One that is not writable is set in the first part, before the
+            // object is given to anybody.
+            let set = unsafe { loaded.field.set_unchecked(&object, &value.as_view()) };
+            set.map_err(|error| self.not_set(&error, node, loaded))?;
+        }
+        if part.second() && !self.places.unknown.is_empty() {
+            self.keep(&object)?;
+        }
+        Ok(if part == Part::Second { Any::NONE } else { object.into() })
+    }
+
+    #[cold]
+    fn missing(&self, node: Node, loaded: &LoadedField) -> Error {
+        let (field, key) = (loaded.field.name(), self.plans[node.plan].info.key());
+        let data = node.data.unwrap_or(node.at);
+        self.tape.error("TypeError", &format!("Required field `{field}` not set in type `{key}`"), data)
+    }
+
+    #[cold]
+    fn not_set(&self, error: &Error, node: Node, loaded: &LoadedField) -> Error {
+        let data = node.data.unwrap_or(node.at);
+        let at = self.tape.get(data, loaded.field.name()).unwrap_or(data);
+        with_place(error, &self.tape.place(at))
+    }
+
+    #[cold]
+    fn keep(&self, object: &ObjectRef) -> Result<()> {
+        let mut fields: Vec<KeptField> = Vec::with_capacity(self.places.unknown.len());
+        for (name, value, inline) in &self.places.unknown {
+            let value = self.field_value(*value, *inline)?;
+            let name = StdString::from(self.tape.str(*name).unwrap_or(""));
+            fields.push(KeptField { name, inline: *inline, value });
+        }
+        kept::keep(object, fields)
+    }
+}

@@ -1,0 +1,303 @@
+//! A JSON value as one flat list of tokens, which is read without recursion.
+//!
+//! A text is read to the end first. A token is 16 bytes and stands for at least two bytes of text, so what a text can make
+//! its reader take is bounded by its length. Each token knows its place in the text: errors that are found later tell it
+//! as well as those of the syntax.
+
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::vec::Vec;
+
+use anyfn::{Any, ArrayBuilder, Error, Map, Result};
+
+/// What a token stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Null,
+    False,
+    True,
+    /// `data` is the value.
+    Int,
+    /// `data` is the bits of the value.
+    Float,
+    /// `data` is the length; the content follows the quote in the text.
+    Str,
+    /// A string whose content is not in the text as it is: `data` is place and length among the decoded texts.
+    Decoded,
+    /// `data` is the number of elements, and the index of the token behind the last one.
+    Array,
+    /// The same with pairs: each key, a string, is followed by its value.
+    Object,
+    /// A value that JSON does not have: `data` is its index.
+    Other,
+}
+
+/// A token: 16 bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Token {
+    pub(super) data: u64,
+    /// Where it begins in the text.
+    pub(super) at: u32,
+    pub(super) kind: Kind,
+}
+
+/// Index of a token.
+pub(super) type At = usize;
+
+/// Two numbers in one.
+pub(super) const fn pack(high: usize, low: usize) -> u64 {
+    (high as u64) << 32 | low as u64 & 0xffff_ffff
+}
+
+/// A JSON value as tokens.
+#[derive(Default)]
+pub(super) struct Tape<'t> {
+    /// What was read; empty if the value was not a text.
+    pub(super) text: &'t [u8],
+    pub(super) tokens: Vec<Token>,
+    pub(super) texts: Vec<u8>,
+    pub(super) others: Vec<Any>,
+}
+
+impl Tape<'_> {
+    pub(super) fn kind(&self, at: At) -> Kind {
+        self.tokens[at].kind
+    }
+
+    /// The token behind a value.
+    pub(super) fn next(&self, at: At) -> At {
+        match self.tokens[at].kind {
+            Kind::Array | Kind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
+            _ => at + 1,
+        }
+    }
+
+    /// Number of elements or pairs.
+    pub(super) fn len(&self, at: At) -> usize {
+        (self.tokens[at].data >> 32) as usize
+    }
+
+    /// The bytes of a string; none of anything else.
+    pub(super) fn bytes(&self, at: At) -> &[u8] {
+        let Token { kind, data, at } = self.tokens[at];
+        match kind {
+            Kind::Str => &self.text[at as usize + 1..][..data as usize],
+            Kind::Decoded => &self.texts[(data >> 32) as usize..][..(data & 0xffff_ffff) as usize],
+            _ => &[],
+        }
+    }
+
+    /// The text of a string.
+    pub(super) fn str(&self, at: At) -> Option<&str> {
+        let is_text = matches!(self.kind(at), Kind::Str | Kind::Decoded);
+        is_text.then(|| core::str::from_utf8(self.bytes(at)).ok())?
+    }
+
+    /// The int or bool of a number, as functions take it.
+    pub(super) fn int(&self, at: At) -> Option<i64> {
+        match self.kind(at) {
+            Kind::Int => Some(self.tokens[at].data as i64),
+            Kind::False => Some(0),
+            Kind::True => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The elements of an array.
+    pub(super) fn items(&self, at: At) -> Items<'_> {
+        let is_array = self.kind(at) == Kind::Array;
+        Items { tape: self, next: at + 1, left: if is_array { self.len(at) } else { 0 } }
+    }
+
+    /// Keys and values of an object.
+    pub(super) fn pairs(&self, at: At) -> Pairs<'_> {
+        let is_object = self.kind(at) == Kind::Object;
+        Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
+    }
+
+    /// The value of a key in an object: of the last one, if there are several.
+    pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
+        self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
+    }
+
+    /// Name of the type of a value, as error texts show it.
+    pub(super) fn type_key(&self, at: At) -> &'static str {
+        match self.kind(at) {
+            Kind::Null => "None",
+            Kind::False | Kind::True => "bool",
+            Kind::Int => "int",
+            Kind::Float => "float",
+            Kind::Str | Kind::Decoded if self.bytes(at).len() < 8 => "ffi.SmallStr",
+            Kind::Str | Kind::Decoded => "ffi.String",
+            Kind::Array => "ffi.Array",
+            Kind::Object => "ffi.Map",
+            Kind::Other => self.others[self.tokens[at].data as usize].type_key(),
+        }
+    }
+
+    /// The value of a token that holds no others.
+    fn leaf(&self, at: At) -> Result<Any> {
+        let Token { kind, data, .. } = self.tokens[at];
+        match kind {
+            Kind::False => Any::new(false),
+            Kind::True => Any::new(true),
+            Kind::Int => Any::new(data as i64),
+            Kind::Float => Any::new(f64::from_bits(data)),
+            Kind::Str | Kind::Decoded => string(self.bytes(at)),
+            Kind::Other => Ok(self.others[data as usize].clone()),
+            Kind::Null | Kind::Array | Kind::Object => Ok(Any::NONE),
+        }
+    }
+
+    /// The value as functions get it: arrays as Array, objects as Map.
+    pub(super) fn to_any(&self, at: At) -> Result<Any> {
+        struct Open {
+            is_object: bool,
+            left: usize,
+            base: usize,
+        }
+        let (mut open, mut values): (Vec<Open>, Vec<Any>) = (Vec::new(), Vec::new());
+        let mut next = at;
+        loop {
+            let kind = self.kind(next);
+            let (is_object, is_array) = (kind == Kind::Object, kind == Kind::Array);
+            if is_object || is_array {
+                let left = self.len(next) << u32::from(is_object);
+                open.push(Open { is_object, left, base: values.len() });
+            } else {
+                values.push(self.leaf(next)?);
+            }
+            next += 1;
+            // Close what is complete.
+            loop {
+                match open.last_mut() {
+                    None => return Ok(values.pop().unwrap_or_default()),
+                    Some(top) if values.len() - top.base < top.left => break,
+                    Some(_) => {}
+                }
+                let Some(Open { is_object, base, .. }) = open.pop() else { return Ok(Any::NONE) };
+                let mut items = values.drain(base..);
+                let value = if is_object {
+                    let mut pairs = Vec::with_capacity(items.len() / 2);
+                    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                        pairs.push((key, value));
+                    }
+                    Any::new(Map::<Any, Any>::from_vec(pairs)?)?
+                } else {
+                    let mut array = ArrayBuilder::with_capacity(items.len())?;
+                    items.by_ref().try_for_each(|item| array.push(item))?;
+                    Any::new(array.finish())?
+                };
+                drop(items);
+                values.push(value);
+            }
+        }
+    }
+
+    /// An error that says where the value is.
+    #[cold]
+    pub(super) fn error(&self, kind: &str, message: &str, at: At) -> Error {
+        Error::new(kind, &format!("{message}{}", self.place(at)))
+    }
+
+    /// Says where a value is: the path to it, and line and column if it was read from a text.
+    #[cold]
+    pub(super) fn place(&self, at: At) -> StdString {
+        let path = self.path(at);
+        let path = if path.is_empty() { StdString::new() } else { format!(", at {path}") };
+        match self.text {
+            [] => path,
+            text => format!("{path}: {}", position(text, self.tokens[at].at as usize)),
+        }
+    }
+
+    /// The keys and indices that lead to a value, such as `nodes[3].data.a`.
+    pub(super) fn path(&self, target: At) -> StdString {
+        /// A deep path is cut.
+        const STEPS: usize = 24;
+        let (mut path, mut at, mut steps) = (StdString::new(), 0, 0);
+        while at != target {
+            steps += 1;
+            let is_object = self.kind(at) == Kind::Object;
+            let (mut child, mut index, mut key) = (at + 1, 0, None);
+            loop {
+                if is_object {
+                    key = Some(child);
+                    child += 1;
+                }
+                if target < self.next(child) || self.next(child) >= self.next(at) {
+                    break;
+                }
+                child = self.next(child);
+                index += 1;
+            }
+            if steps == STEPS {
+                path.push_str("..");
+            } else if steps < STEPS {
+                match key.and_then(|key| self.str(key)) {
+                    Some(key) => push_key(&mut path, key),
+                    None => path.push_str(&format!("[{index}]")),
+                }
+            }
+            if key == Some(target) {
+                break;
+            }
+            at = child;
+        }
+        path
+    }
+}
+
+/// Adds a step to a path: `.name`, or `["other key"]`.
+pub(super) fn push_key(path: &mut StdString, key: &str) {
+    let is_name = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !is_name || key.is_empty() || key.as_bytes()[0].is_ascii_digit() {
+        let key = anyfn::__private::shorten(key);
+        return path.push_str(&format!("[{key:?}]"));
+    }
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(&anyfn::__private::shorten(key));
+}
+
+/// Says where a byte of a text is.
+pub(super) fn position(text: &[u8], at: usize) -> StdString {
+    let before = &text[..at.min(text.len())];
+    let line = memchr::memchr_iter(b'\n', before).count() + 1;
+    let column = before.len() - memchr::memrchr(b'\n', before).map_or(0, |newline| newline + 1) + 1;
+    format!("line {line} column {column} (char {at})")
+}
+
+/// A string value.
+pub(super) fn string(bytes: &[u8]) -> Result<Any> {
+    anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
+}
+
+/// Tokens beside each other.
+pub(super) struct Items<'a> {
+    tape: &'a Tape<'a>,
+    next: At,
+    left: usize,
+}
+
+impl Iterator for Items<'_> {
+    type Item = At;
+    fn next(&mut self) -> Option<At> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.next;
+        self.next = self.tape.next(at);
+        Some(at)
+    }
+}
+
+/// Keys and values of an object.
+pub(super) struct Pairs<'a>(Items<'a>);
+
+impl Iterator for Pairs<'_> {
+    type Item = (At, At);
+    fn next(&mut self) -> Option<(At, At)> {
+        Some((self.0.next()?, self.0.next()?))
+    }
+}

@@ -1,0 +1,64 @@
+//! The content of tensors: their elements in row-major order, as they lie in memory, the least significant byte first.
+
+use alloc::vec::Vec;
+
+use anyfn::abi::kDLCPU;
+use anyfn::{DType, Result, Tensor};
+
+/// The bytes of a tensor's elements.
+///
+/// # Errors
+/// `ValueError` if they are not in main memory, or lie within bytes and not one after the other.
+pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
+    let view = tensor.view();
+    if view.as_dl().device.device_type != kDLCPU {
+        anyfn::bail!(
+            "ValueError",
+            "a tensor on {} cannot be saved: copy it to main memory first",
+            view.device()
+        );
+    }
+    if view.is_contiguous() {
+        return view.to_bytes();
+    }
+    let bits = view.dtype().bits() as usize;
+    let (Some(strides), Some(count), 0) = (view.strides(), view.num_elements(), bits % 8) else {
+        anyfn::bail!("ValueError", "a tensor of {} with strides cannot be saved", view.dtype());
+    };
+    let (shape, size) = (view.shape(), bits / 8);
+    let mut bytes = Vec::new();
+    let total = count.saturating_mul(size);
+    if bytes.try_reserve_exact(total).is_err() {
+        anyfn::bail!("MemoryError", "no memory for the {count} elements of a tensor");
+    }
+    let mut place: Vec<i64> = alloc::vec![0; shape.len()];
+    for _ in 0..count {
+        let offset: i64 = place.iter().zip(strides).map(|(at, stride)| at.wrapping_mul(*stride)).sum();
+        let element = view.data().cast::<u8>().wrapping_offset((offset as isize).wrapping_mul(size as isize));
+        // SAFETY: a valid tensor has an element of this size at each place within its shape.
+        bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(element, size) });
+        for axis in (0..shape.len()).rev() {
+            place[axis] += 1;
+            if place[axis] < shape[axis] {
+                break;
+            }
+            place[axis] = 0;
+        }
+    }
+    Ok(bytes)
+}
+
+/// A tensor in main memory.
+///
+/// # Errors
+/// `ValueError` if the shape needs another number of bytes, `MemoryError` when memory is short.
+pub(super) fn make(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> {
+    let count =
+        shape.iter().try_fold(1usize, |count, extent| count.checked_mul(usize::try_from(*extent).ok()?));
+    let size = count.and_then(|count| count.checked_mul(dtype.bits() as usize)).map(|bits| bits.div_ceil(8));
+    // Before any memory is taken: the shape may be anything.
+    if size != Some(bytes.len()) {
+        anyfn::bail!("ValueError", "{} bytes are no tensor of {dtype} with the shape {shape:?}", bytes.len());
+    }
+    Tensor::from_bytes(dtype, shape, bytes)
+}

@@ -1,0 +1,244 @@
+//! JSON values that are values of the ABI: None, bool, int, float, string, Array or List, Map or Dict with strings as keys.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBool, kTVMFFIDict, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone,
+    kTVMFFISmallStr, kTVMFFIStr,
+};
+use anyfn::{Any, Array, Dict, Error, List, Map, Result};
+use hashbrown::HashSet;
+use rustc_hash::FxBuildHasher;
+
+use super::tape::{At, Kind, Tape, Token, pack};
+use super::text;
+
+/// What a container holds, being read from front to back.
+pub(super) enum Items {
+    Array(Array),
+    /// What a List or Dict had when its turn came.
+    Copy(Vec<Any>),
+}
+
+impl Items {
+    pub(super) fn as_slice(&self) -> &[Any] {
+        match self {
+            Items::Array(array) => array.as_slice(),
+            Items::Copy(items) => items,
+        }
+    }
+
+    /// The elements of a container, or its keys and values; `None` of anything else.
+    pub(super) fn of(value: &Any) -> Result<Option<Items>> {
+        let flat = |pairs: Vec<(Any, Any)>| pairs.into_iter().flat_map(<[Any; 2]>::from).collect();
+        Ok(Some(match value.type_index() {
+            kTVMFFIArray => Items::Array(value.get::<Array>()?),
+            kTVMFFIList => Items::Copy(value.get::<List>()?.try_snapshot()?),
+            kTVMFFIDict => Items::Copy(flat(value.get::<Dict>()?.try_snapshot()?)),
+            kTVMFFIMap => {
+                let map = value.get::<Map>()?;
+                let mut items = Vec::with_capacity(2 * map.len());
+                map.iter_any().for_each(|(key, value)| items.extend([key.clone(), value.clone()]));
+                Items::Copy(items)
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// A value that is being walked over.
+struct Open {
+    items: Items,
+    at: usize,
+    is_map: bool,
+    /// Address of a container that can hold itself, else 0.
+    address: usize,
+}
+
+/// What walking over a JSON value gives, in order.
+trait Visitor {
+    fn leaf(&mut self, value: &Any) -> Result<()>;
+    /// Before each element, each key and each value.
+    fn before(&mut self, index: usize, is_map: bool, depth: usize);
+    fn open(&mut self, is_map: bool);
+    fn close(&mut self, is_map: bool, count: usize, depth: usize);
+}
+
+/// Walks over a value without recursion.
+fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
+    let mut open: Vec<Open> = Vec::new();
+    let mut active: HashSet<usize, FxBuildHasher> = HashSet::default();
+    let mut value = root.clone();
+    loop {
+        match Items::of(&value)? {
+            None => visitor.leaf(&value)?,
+            Some(items) => {
+                let index = value.type_index();
+                let can_cycle = matches!(index, kTVMFFIList | kTVMFFIDict);
+                let address = value.as_object().map_or(0, |object| object.as_handle().addr());
+                if can_cycle && !active.insert(address) {
+                    let what = if index == kTVMFFIList { "List" } else { "Dict" };
+                    anyfn::bail!("ValueError", "Cycle detected: {what} contains itself");
+                }
+                let is_map = matches!(index, kTVMFFIMap | kTVMFFIDict);
+                visitor.open(is_map);
+                open.push(Open { items, at: 0, is_map, address: if can_cycle { address } else { 0 } });
+            }
+        }
+        loop {
+            let depth = open.len();
+            let Some(top) = open.last_mut() else { return Ok(()) };
+            let items = top.items.as_slice();
+            if let Some(next) = items.get(top.at) {
+                visitor.before(top.at, top.is_map, depth);
+                let is_key = top.is_map && top.at % 2 == 0;
+                top.at += 1;
+                if is_key {
+                    if !matches!(next.type_index(), kTVMFFISmallStr | kTVMFFIStr) {
+                        let key = next.type_key();
+                        anyfn::bail!("ValueError", "Expect key to be string, got `{key}`");
+                    }
+                    visitor.leaf(next)?;
+                    continue;
+                }
+                value = next.clone();
+                break;
+            }
+            visitor.close(top.is_map, items.len() >> u32::from(top.is_map), depth);
+            active.remove(&top.address);
+            open.pop();
+        }
+    }
+}
+
+/// Writes a text.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    indent: i64,
+}
+
+impl Writer<'_> {
+    fn line(&mut self, depth: usize) {
+        if self.indent != 0 {
+            self.out.push(b'\n');
+            let spaces = usize::try_from(self.indent).unwrap_or(0).saturating_mul(depth);
+            self.out.resize(self.out.len() + spaces, b' ');
+        }
+    }
+}
+
+impl Visitor for Writer<'_> {
+    fn leaf(&mut self, value: &Any) -> Result<()> {
+        match value.type_index() {
+            kTVMFFINone => self.out.extend_from_slice(b"null"),
+            kTVMFFIBool => self.out.extend_from_slice(if value.get::<bool>()? { b"true" } else { b"false" }),
+            kTVMFFIInt => text::write_int(self.out, value.get::<i64>()?),
+            kTVMFFIFloat => text::write_float(self.out, value.get::<f64>()?),
+            kTVMFFISmallStr | kTVMFFIStr => text::write_str(self.out, value.get::<&str>()?.as_bytes()),
+            _ => anyfn::bail!("ValueError", "Unsupported type: `{}`", value.type_key()),
+        }
+        Ok(())
+    }
+
+    fn before(&mut self, index: usize, is_map: bool, depth: usize) {
+        if is_map && index % 2 == 1 {
+            self.out.extend_from_slice(if self.indent != 0 { b": " } else { b":" });
+            return;
+        }
+        if index != 0 {
+            self.out.push(b',');
+        }
+        self.line(depth);
+    }
+
+    fn open(&mut self, is_map: bool) {
+        self.out.push(if is_map { b'{' } else { b'[' });
+    }
+
+    fn close(&mut self, is_map: bool, _count: usize, depth: usize) {
+        self.line(depth - 1);
+        self.out.push(if is_map { b'}' } else { b']' });
+    }
+}
+
+/// Writes a value as JSON; with `indent` other than 0 on many lines.
+///
+/// # Errors
+/// `ValueError` for values that JSON does not have, keys that are no strings, and a List or Dict that holds itself.
+pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
+    /// Wider is a mistake, and takes memory by its product with the depth.
+    const WIDEST: i64 = 64;
+    if indent > WIDEST {
+        anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
+    }
+    walk(value, &mut Writer { out, indent })
+}
+
+/// Puts a value on a tape.
+struct Taper {
+    tape: Tape<'static>,
+    open: Vec<At>,
+}
+
+impl Visitor for Taper {
+    fn leaf(&mut self, value: &Any) -> Result<()> {
+        let (kind, data) = match value.type_index() {
+            kTVMFFINone => (Kind::Null, 0),
+            kTVMFFIBool => (if value.get::<bool>()? { Kind::True } else { Kind::False }, 0),
+            kTVMFFIInt => (Kind::Int, value.get::<i64>()? as u64),
+            kTVMFFIFloat => (Kind::Float, value.get::<f64>()?.to_bits()),
+            kTVMFFISmallStr | kTVMFFIStr => {
+                let (begin, text) = (self.tape.texts.len(), value.get::<&str>()?);
+                self.tape.texts.extend_from_slice(text.as_bytes());
+                (Kind::Decoded, pack(begin, text.len()))
+            }
+            _ => {
+                self.tape.others.push(value.clone());
+                (Kind::Other, self.tape.others.len() as u64 - 1)
+            }
+        };
+        self.tape.tokens.push(Token { data, at: 0, kind });
+        if self.tape.tokens.len().max(self.tape.texts.len()) >= u32::MAX as usize {
+            return Err(Error::new("ValueError", "a JSON value of 4 GiB or more cannot be read"));
+        }
+        Ok(())
+    }
+
+    fn before(&mut self, _index: usize, _is_map: bool, _depth: usize) {}
+
+    fn open(&mut self, is_map: bool) {
+        self.open.push(self.tape.tokens.len());
+        let kind = if is_map { Kind::Object } else { Kind::Array };
+        self.tape.tokens.push(Token { data: 0, at: 0, kind });
+    }
+
+    fn close(&mut self, _is_map: bool, count: usize, _depth: usize) {
+        let next = self.tape.tokens.len();
+        if let Some(open) = self.open.pop() {
+            self.tape.tokens[open].data = pack(count, next);
+        }
+    }
+}
+
+/// A JSON value as a tape.
+///
+/// # Errors
+/// `ValueError` for keys that are no strings, and for a List or Dict that holds itself.
+pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
+    let mut taper = Taper { tape: Tape::default(), open: Vec::new() };
+    walk(value, &mut taper)?;
+    Ok(taper.tape)
+}
+
+/// A value as messages show it: strings and numbers only, cut.
+pub(super) fn shown(value: &Any) -> alloc::string::String {
+    match value.type_index() {
+        kTVMFFISmallStr | kTVMFFIStr => {
+            let text = value.get::<&str>().unwrap_or("");
+            format!("{:?}", anyfn::__private::shorten(text))
+        }
+        kTVMFFIInt | kTVMFFIBool | kTVMFFIFloat | kTVMFFINone => format!("{value:?}"),
+        _ => format!("<{}>", value.type_key()),
+    }
+}
