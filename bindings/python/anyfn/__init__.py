@@ -11,7 +11,7 @@ What there is:
     values          convert, to_python, as_map, dtype, device, cpu, cuda
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     arrays          Tensor, from_dlpack
-    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap
+    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
     saving          save_json, load_json, json_metadata, register_alias
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace
     errors          Error, ErrorObject, register_error
@@ -42,7 +42,7 @@ from ._object import register_object
 # Not among the names of `import *`, which would hide the built-in one.
 from ._define import field, object as object
 from ._reflection import replace, type_info
-from ._module import Module, inspect_library, load_module, mapped_libraries, reap, system_lib
+from ._module import Module, Watch, inspect_library, load_module, mapped_libraries, reap, system_lib, watch
 from ._registry import (
     _init_api,
     convert,
@@ -69,6 +69,7 @@ __all__ = [
     "PackedFunc",
     "Shape",
     "Tensor",
+    "Watch",
     "as_map",
     "check_signals",
     "convert",
@@ -97,4 +98,5 @@ __all__ = [
     "system_lib",
     "to_python",
     "type_info",
+    "watch",
 ]

@@ -37,6 +37,10 @@ class Module(_core.BuiltinObject):
         """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out."""
         return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
 
+    def is_current(self, path=None):
+        """Whether loading the module's file now, or the one at ``path``, would give this very code."""
+        return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))
+
     @property
     def pinned(self):
         """Why the module's library is never unmapped, or None."""
@@ -85,6 +89,97 @@ def load_module(path):
     the reason if there is no such file or it does not fit this process: ``inspect_library`` tells more.
     """
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
+
+
+class Watch:
+    """The newest good build of a library file, for development: what ``watch`` gives.
+
+    ``lib.name`` and ``lib["name"]`` are functions that follow the file: each call asks the system whether the file has
+    changed (about a microsecond), loads it if so, and calls the function of the newest good build. Calls that have begun,
+    and what older builds have made, keep the code that they began with.
+    """
+
+    __slots__ = ("_watch", "__weakref__")
+
+    def __init__(self, module):
+        self._watch = module
+
+    def poll(self):
+        """Looks whether there is a newer good build and takes it; whether it has. Look-ups and calls do this, too."""
+        return _releasing("ffi.ModuleWatchPoll")(self._watch)
+
+    def reload(self):
+        """The module of the file as it is now; raises the reason if it cannot be taken."""
+        return _releasing("ffi.ModuleWatchReload")(self._watch)
+
+    @property
+    def module(self):
+        """The newest good build as a module. What is looked up in it stays that of this build."""
+        return _releasing("ffi.ModuleWatchNewest")(self._watch)
+
+    @property
+    def problem(self):
+        """Why the file as it was looked at last is not what is used, or None."""
+        return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
+
+    @property
+    def path(self):
+        """The absolute path of the file; symbolic links are followed at each look."""
+        return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
+
+    def get_function(self, name):
+        """The function of a name, which follows the file; ``AttributeError`` if the newest good build has none."""
+        self.poll()
+        return self._watch.get_function(name)
+
+    def __getitem__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of a function but got {type(name).__name__}")
+        return self.get_function(name)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(f"watch has no attribute {name!r}")
+        return self.get_function(name)
+
+    def __dir__(self):
+        return sorted({*super().__dir__(), *filter(str.isidentifier, self.module.list_functions(True))})
+
+    def __repr__(self):
+        problem = self.problem
+        return f"<anyfn.Watch of {self.path}{'' if problem is None else ', not the newest: ' + problem}>"
+
+
+def watch(path, on_reload=None, on_problem=None):
+    """The newest good build of a library file, whichever that is: for development.
+
+    The file is looked at whenever a function is looked up or called; no thread is started. A newer build is loaded beside
+    the older one, and ``on_reload(path, module)`` is called. A newer file that does not load, or lacks a function which
+    is held, is not taken: what is there goes on, and ``on_problem(path, reason)`` is called once for that file, by
+    default a ``RuntimeWarning``. A file that changed less than a second ago may still be written, so it is tried again
+    at each look before anybody is told. What the callbacks raise is raised where the look was.
+
+    Builds must come as new files under the old name, as linkers and ``mv`` make them. One that is written over in place
+    (``cp new.so lib.so``) changes code that is mapped and may run, and can end the process; what can be seen of it is a
+    problem that says so.
+
+    ``RuntimeError`` if there is no good build to begin with.
+    """
+    on_problem = _warn_of if on_problem is None else on_problem
+    return Watch(_releasing("ffi.ModuleWatch")(os.fsdecode(path), on_reload, on_problem))
+
+
+def _warn_of(path, reason):
+    import warnings
+
+    warnings.warn(f"the newer build of {path} is not used: {reason}", RuntimeWarning, stacklevel=2)
+
+
+def _releasing(name):
+    """A global function that may load code: others use the interpreter meanwhile, as the code's start may."""
+    function = _core.get_global_func(name, False)
+    function.releases_gil = True
+    return function
 
 
 def system_lib(prefix=""):

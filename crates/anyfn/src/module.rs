@@ -24,6 +24,27 @@ impl Module {
         crate::global!("ffi.ModuleLoadFromFile")?.call((path,))?.get::<Module>()
     }
 
+    /// A module that always is the newest good build of a file, for development.
+    ///
+    /// Functions that are looked up in it are those of the newest build whenever they are called; each call asks the
+    /// system about the file first. A build that does not load, or lacks a function that is in use, is not taken: a
+    /// warning is printed, once, and what is there goes on. Write a new file and rename it, as linkers do: one that is
+    /// written over in place changes code that may be running.
+    ///
+    /// # Errors
+    /// As [`Module::load`], for the file as it is now.
+    pub fn watch(path: &str) -> Result<Module> {
+        crate::global!("ffi.ModuleWatch")?.call((path,))?.get::<Module>()
+    }
+
+    /// Whether loading the module's file now would give this very code; `true` for modules without a file.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn is_current(&self) -> Result<bool> {
+        crate::global!("ffi.ModuleIsCurrent")?.call((self,))?.get::<bool>()
+    }
+
     /// The module of the functions that are statically linked into this process, with a common prefix.
     ///
     /// # Errors

@@ -222,6 +222,11 @@ assert in_use["modules"] >= 1 and (reason is None or reason)
 library_facts = anyfn.inspect_library(os.environ["ANYFN_TESTING_LIB"])
 assert "add_one" in library_facts["functions"] and len(anyfn.mapped_libraries()) >= 1
 unmapped: list[str] = anyfn.reap()
+followed: anyfn.Watch = anyfn.watch(os.environ["ANYFN_TESTING_LIB"], on_problem=lambda path, reason: None)
+assert followed.add_one(1) == followed["add_one"](1) == followed.module.add_one(1) == 2
+reloaded: bool = followed.poll()
+problem: Optional[str] = followed.problem
+assert followed.reload().is_current() and not reloaded and problem is None
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 

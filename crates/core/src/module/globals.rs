@@ -1,5 +1,6 @@
 //! The `ffi.*` functions of modules.
 
+use std::path::Path;
 use std::string::ToString;
 use std::vec::Vec;
 
@@ -10,6 +11,7 @@ use super::lease;
 use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
+use super::watch::{self, Watch};
 use crate::sys::Mutex;
 
 /// Modules that are kept until they are removed from here.
@@ -27,6 +29,11 @@ pub(crate) fn register_globals() -> Result<()> {
     reg("ffi.ModuleMapped").set_body_typed(mapped)?;
     reg("ffi.ModuleReap")
         .set_body_typed(|| Array::<String>::try_from_iter(lease::reap(false).into_iter().map(String::from)))?;
+    reg("ffi.ModuleIsCurrent").set_body(|args: Args<'_>| {
+        let path = if args.len() > 1 { args.get::<Option<&str>>(1)? } else { None };
+        Any::new(OwnModule::try_from(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))
+    })?;
+    register_watch()?;
     reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
     reg("ffi.SystemLib").set_body(|args: Args<'_>| {
         let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
@@ -80,6 +87,28 @@ pub(crate) fn register_globals() -> Result<()> {
         drop(removed);
     })?;
     Ok(())
+}
+
+/// Those of modules that follow a file.
+fn register_watch() -> Result<()> {
+    let reg = registry::register;
+    let watch = |m: &Module| watch::of(m);
+    reg("ffi.ModuleWatch").set_body(|args: Args<'_>| {
+        let callback = |index| {
+            if args.len() > index { args.get::<Option<PackedFunc>>(index) } else { Ok(None) }
+        };
+        Any::new(Watch::open(args.get::<&str>(0)?, callback(1)?, callback(2)?)?)
+    })?;
+    reg("ffi.ModuleWatchPoll")
+        .set_body_typed(move |m: Module| watch(&m)?.watch().map_or(Ok(false), Watch::poll))?;
+    reg("ffi.ModuleWatchReload").set_body_typed(move |m: Module| {
+        let own = watch(&m)?;
+        own.watch().map_or_else(|| Ok(m.clone()), Watch::reload)
+    })?;
+    reg("ffi.ModuleWatchProblem").set_body_typed(move |m: Module| {
+        Ok::<_, anyfn::Error>(watch(&m)?.watch().and_then(Watch::problem).map(String::from))
+    })?;
+    reg("ffi.ModuleWatchNewest").set_body_typed(move |m: Module| watch::newest(&watch(&m)?))
 }
 
 /// What is in use of each library that is mapped, by path; pinned ones say why.

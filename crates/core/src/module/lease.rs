@@ -201,7 +201,7 @@ impl Drop for Opening {
     }
 }
 
-fn close_all(handles: &[dl::Library]) {
+pub(super) fn close_all(handles: &[dl::Library]) {
     for handle in handles.iter().rev() {
         // SAFETY: nothing of the library is in use, and each handle is closed once.
         unsafe { handle.close() };

@@ -17,6 +17,7 @@ use anyfn::{Any, Error, Map, PackedFunc, Result, String, WeakRef};
 
 use super::context::Lookups;
 use super::elf::Facts;
+use super::load::identity_of;
 use super::object::{Implementation, OwnModule};
 use super::registrations::Registered;
 use super::{dl, function, lease, registrations, system};
@@ -353,6 +354,20 @@ impl Implementation for LibraryModule {
         if let Code::File(mapped) = &self.0 {
             mapped.disown(context);
             mapped.modules.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn is_current(&self, path: Option<&Path>) -> bool {
+        match &self.0 {
+            Code::File(mapped) => identity_of(path.unwrap_or(&mapped.path)) == Some(mapped.identity),
+            Code::System(_) => true,
+        }
+    }
+
+    fn mapped(&self) -> Option<&Arc<Mapped>> {
+        match &self.0 {
+            Code::File(mapped) => Some(mapped),
+            Code::System(_) => None,
         }
     }
 

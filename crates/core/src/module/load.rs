@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::vec::Vec;
 
 use anyfn::abi::TVMFFIFunctionCall;
@@ -55,6 +55,7 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
         Error::untraced("RuntimeError", &text)
     };
     let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
+    check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
     let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
     check_needed(&facts).map_err(|reason| fail(&path, reason))?;
     // Of those that nobody has used for a while.
@@ -175,20 +176,18 @@ static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
 /// Opens the library so that it finds what it needs of the runtime.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
-    let identity = |m: &Metadata| (m.dev(), m.ino(), m.size(), (m.mtime(), m.mtime_nsec()));
     let before = identity(before);
     let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
     if let Some(mapped) = known.iter().find(|mapped| mapped.identity == before) {
         return Ok(mapped.clone());
     }
-    let mut names: Vec<CString> = known.iter().map(|mapped| mapped.name.clone()).collect();
+    let mut used: Vec<CString> = known.iter().map(|mapped| mapped.name.clone()).collect();
     for refused in REFUSED.lock().iter().filter(|refused| refused.path == path) {
         if refused.identity == before {
             return Err(refused.reason.clone());
         }
-        names.push(refused.name.clone());
+        used.push(refused.name.clone());
     }
-    let text = unused_name(path, &names)?;
     let undefined = facts.undefined_names();
     let needed: Vec<&str> = undefined.iter().copied().filter(|s| is_runtime_symbol(s)).collect();
     let mut scope = None;
@@ -233,15 +232,29 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         },
     };
     let opening = lease::Opening::begin();
-    let handles = || match &scope {
-        // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
-        None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
-        // SAFETY: as above.
-        Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
+    let mut names = (0..NAMES_MAX)
+        .map(|n| spelled(path, n))
+        .filter(|name| !name.as_ref().is_ok_and(|name| used.contains(name)));
+    let (text, handles, registered) = loop {
+        let Some(text) = names.next().transpose()? else {
+            return Err("there are too many versions of it in the process".to_owned());
+        };
+        let handles = || match &scope {
+            // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
+            None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
+            // SAFETY: as above.
+            Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
+        };
+        let (handles, registered) =
+            if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) };
+        let handles = handles.map_err(hint)?;
+        let is_other = |mapped: &Mapped| mapped.library == handles[0] && !same_file(&mapped.identity, &before);
+        if !lease::all().iter().any(|mapped| is_other(mapped)) {
+            break (text, handles, registered);
+        }
+        // Another file, which had this name before: nothing of it has run now.
+        lease::close_all(&handles);
     };
-    let (handles, registered) =
-        if lease::is_cpp(facts) { constructing::watched(path, handles) } else { (handles(), Ok(())) };
-    let handles = handles.map_err(hint)?;
     unique::keep_apart(handles[0], facts);
     if let Err(error) = registered {
         // It stays, since the types that it has registered name its code.
@@ -266,33 +279,82 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     }
     let mapped = Mapped::entry(handles, text, path, before, facts, &opening);
     if mapped.identity != before {
-        return Err("the file has changed in place since it was loaded, and with it perhaps the code that runs; write a new \
-                    file and rename it to this name instead"
-            .to_owned());
+        return Err(CHANGED_IN_PLACE.to_owned());
     }
     Ok(mapped)
 }
 
-/// A way to spell a path that no library of the process was opened by.
+const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \
+                                runs; write a new file and rename it to this name instead";
+
+/// Whether what is mapped is this file with another content: then the content is not even looked at.
+fn check_not_changed(file: &Metadata) -> Result<(), String> {
+    let now = identity(file);
+    let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
+    match lease::all().iter().any(|mapped| is_changed(&mapped.identity)) {
+        true => Err(CHANGED_IN_PLACE.to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn same_file(one: &Identity, other: &Identity) -> bool {
+    (one.0, one.1) == (other.0, other.1)
+}
+
+fn identity(file: &Metadata) -> Identity {
+    (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()))
+}
+
+/// Which content the file at a path has now; `None` if there is no file.
+pub(super) fn identity_of(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().as_ref().map(identity)
+}
+
+std::thread_local! {
+    /// The library whose names a newer build of it may take, while that is loaded on this thread.
+    static OLDER: core::cell::RefCell<Option<Weak<Mapped>>> = const { core::cell::RefCell::new(None) };
+}
+
+/// Loads a newer build of a module: the global functions that the older one has registered become those of the newer.
+pub(super) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
+    struct Reset(Option<Weak<Mapped>>);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            let before = self.0.take();
+            drop(OLDER.with_borrow_mut(|older| core::mem::replace(older, before)));
+        }
+    }
+    let older = older.mapped().map(Arc::downgrade);
+    let _reset = Reset(OLDER.with_borrow_mut(|place| core::mem::replace(place, older)));
+    load()
+}
+
+/// Whether `newer` is a newer build of `older`, whose names it may take: a file of the same path, or what a module that
+/// follows a path loads.
+pub(super) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
+    newer.path == older.path
+        || OLDER.with_borrow(|known| {
+            known.as_ref().is_some_and(|known| core::ptr::eq(known.as_ptr(), Arc::as_ptr(older)))
+        })
+}
+
+/// How many ways to spell a path are tried.
+const NAMES_MAX: usize = 1 << 12;
+
+/// One of many ways to spell a path.
 ///
-/// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now. A
-/// library that was built again is a new library, so it gets a name that is not in use.
-fn unused_name(path: &Path, names: &[CString]) -> Result<CString, String> {
+/// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now, and a
+/// library has all the names under which it was ever found. A library that was built again is a new library, so it gets a
+/// name that no other one has.
+fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("the path has no file name".to_owned());
     };
-    for n in 0..=names.len() {
-        // The number in binary, in steps that lead nowhere.
-        let bits = usize::BITS - n.leading_zeros();
-        let digits =
-            (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
-        let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
-        let text = CString::new(text).map_err(|error| error.to_string())?;
-        if !names.contains(&text) {
-            return Ok(text);
-        }
-    }
-    Err("there are too many versions of it in the process".to_owned())
+    // The number in binary, in steps that lead nowhere.
+    let bits = usize::BITS - n.leading_zeros();
+    let digits = (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
+    let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
+    CString::new(text).map_err(|error| error.to_string())
 }
 
 /// The symbols that neither the process, nor the library with what it needs, nor the runtime has.

@@ -50,6 +50,8 @@ mod system;
 mod unique;
 #[cfg(feature = "std")]
 mod vtable;
+#[cfg(feature = "std")]
+mod watch;
 
 #[cfg(feature = "std")]
 pub(crate) use {

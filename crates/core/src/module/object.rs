@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use std::boxed::Box;
 use std::collections::HashSet;
+use std::path::Path;
 use std::string::String as StdString;
 use std::sync::Arc;
 use std::vec::Vec;
@@ -18,7 +19,9 @@ use anyfn::{Any, Map, Module, ObjectRef, PackedFunc, Result, String};
 
 use super::context::Lookups;
 use super::imports::Imports;
+use super::library::Mapped;
 use super::vtable;
+use super::watch::Watch;
 
 /// What a kind of module does.
 ///
@@ -65,6 +68,21 @@ pub(crate) trait Implementation: Send + Sync + 'static {
 
     /// Why its code stays for ever, if it does.
     fn pinned(&self) -> Option<StdString> {
+        None
+    }
+
+    /// Whether loading `path` now, the module's own file if that is `None`, would give this very code.
+    fn is_current(&self, _path: Option<&Path>) -> bool {
+        true
+    }
+
+    /// The file that it follows, if it does.
+    fn watch(&self) -> Option<&Watch> {
+        None
+    }
+
+    /// The library that it is, if it is one of a file.
+    fn mapped(&self) -> Option<&Arc<Mapped>> {
         None
     }
 
@@ -301,6 +319,21 @@ impl OwnModule {
     /// Why its code stays for ever, if it does.
     pub(crate) fn pinned(&self) -> Option<StdString> {
         self.implementation().pinned()
+    }
+
+    /// Whether loading `path` now, the module's own file if that is `None`, would give this very code.
+    pub(crate) fn is_current(&self, path: Option<&Path>) -> bool {
+        self.implementation().is_current(path)
+    }
+
+    /// The file that it follows, if it does.
+    pub(super) fn watch(&self) -> Option<&Watch> {
+        self.implementation().watch()
+    }
+
+    /// The library that it is, if it is one of a file.
+    pub(super) fn mapped(&self) -> Option<&Arc<Mapped>> {
+        self.implementation().mapped()
     }
 
     /// The modules that this one imports.

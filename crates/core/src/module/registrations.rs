@@ -1,19 +1,25 @@
 //! The global functions that a Rust plugin brings: there while its module lives.
+//!
+//! A newer build of the plugin takes the names over from the older one, whose module may still be in use.
 
 use std::borrow::ToOwned;
 use std::format;
 use std::string::{String, ToString};
+use std::sync::Arc;
 use std::vec::Vec;
 
 use anyfn::abi::{TVMFFIByteArray, TVMFFIFunctionSetGlobalFromMethodInfo, TVMFFIMethodInfo};
 use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 
 use super::library::Mapped;
+use super::load;
 
 /// One of them.
 pub(super) struct Registered {
     name: String,
     function: PackedFunc,
+    /// What an older build of the library had under the name, as long as it may get it back.
+    replaced: Option<PackedFunc>,
 }
 
 /// Registers what a library has collected.
@@ -37,58 +43,88 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
         }
     }
     let _take_back = TakeBack(collected);
-    let mut done = Vec::new();
-    for i in 0..usize::try_from(count).unwrap_or(0) {
+    let infos: &[TVMFFIMethodInfo] = match usize::try_from(count) {
         // SAFETY: the function gives an array of `count` entries that lives until it is called again.
-        let info = unsafe { infos.add(i) };
-        // SAFETY: as above.
-        match register(mapped, unsafe { &*info }) {
+        Ok(count) if count > 0 && !infos.is_null() => unsafe { core::slice::from_raw_parts(infos, count) },
+        _ => &[],
+    };
+    // Before any name changes hands.
+    let free = infos.iter().map(|info| replaceable(mapped, info)).collect::<Result<Vec<Free>>>()?;
+    let mut done = Vec::new();
+    for (info, free) in infos.iter().zip(free) {
+        match register(info, free) {
             Ok(registered) => done.push(registered),
             Err(error) => {
-                drop(remove(done));
+                give_back(done);
                 return Err(error);
             }
         }
     }
+    // The older build must not be kept.
+    done.iter_mut().for_each(|registered| registered.replaced = None);
     Ok(done)
 }
 
-fn register(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Registered> {
+/// A name that a library may register.
+struct Free {
+    name: String,
+    overrides: bool,
+    /// What an older build of the library has there.
+    older: Option<PackedFunc>,
+}
+
+/// Whether a library may register a name.
+fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
     let name = core::str::from_utf8(name).unwrap_or_default().to_owned();
-    // SAFETY: the entry shows a function that the library keeps.
-    let function = unsafe { AnyView::from_raw(info.method) }.get::<PackedFunc>()?;
-    let overrides = i32::from(info.flags != 0);
-    let info = TVMFFIMethodInfo { name: TVMFFIByteArray::from_slice(name.as_bytes()), flags: 0, ..*info };
-    if overrides == 0 && registry::find(&name).is_some() {
-        anyfn::bail!(
+    let there = registry::find(&name).filter(|_| info.flags == 0);
+    let Some(there) = there else { return Ok(Free { name, overrides: info.flags != 0, older: None }) };
+    match maker_of(&name, &there) {
+        Some(maker) if load::is_newer_build(mapped, &maker) => {
+            Ok(Free { name, overrides: true, older: Some(there) })
+        }
+        maker => anyfn::bail!(
             "RuntimeError",
             "Global Function `{name}` is already registered by {}; the library {} registers it too",
-            maker_of(&name),
+            maker.map_or("the program".to_string(), |maker| format!("the library {}", maker.path.display())),
             mapped.path.display()
-        );
+        ),
     }
+}
+
+fn register(info: &TVMFFIMethodInfo, free: Free) -> Result<Registered> {
+    let Free { name, overrides, older } = free;
+    // SAFETY: the entry shows a function that the library keeps.
+    let function = unsafe { AnyView::from_raw(info.method) }.get::<PackedFunc>()?;
+    let info = TVMFFIMethodInfo { name: TVMFFIByteArray::from_slice(name.as_bytes()), flags: 0, ..*info };
     // SAFETY: texts and function live for the call.
-    match unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(&info, overrides) } {
-        0 => Ok(Registered { name, function }),
+    match unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(&info, overrides.into()) } {
+        0 => Ok(Registered { name, function, replaced: older }),
         _ => Err(Error::take_raised()),
     }
 }
 
-/// Who has registered a name, as far as is known.
-fn maker_of(name: &str) -> String {
-    for mapped in super::lease::all() {
-        if mapped.owner.lock().registered.1.iter().any(|r| r.name == name) {
-            return format!("the library {}", mapped.path.display());
+/// The library that has registered a function under a name, if it was one.
+fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
+    let is_it = |r: &Registered| r.name == name && r.function.as_object().ptr_eq(function.as_object());
+    super::lease::all().into_iter().find(|mapped| mapped.owner.lock().registered.1.iter().any(is_it))
+}
+
+/// Undoes registrations: an older build gets its names back.
+fn give_back(registered: Vec<Registered>) {
+    for Registered { name, function, replaced } in remove(registered) {
+        if let Some(replaced) = replaced {
+            // If somebody was quicker, the name is theirs.
+            let _ = registry::register(&name).set(&replaced);
         }
+        drop(function);
     }
-    "the program".to_string()
 }
 
 /// Takes global functions away, except those that something else has replaced since; the caller releases them.
 pub(super) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
-    for Registered { name, function } in &registered {
+    for Registered { name, function, .. } in &registered {
         let current = registry::find(name);
         if current.is_some_and(|current| current.as_object().ptr_eq(function.as_object())) {
             // A runtime without the function that removes has none that could have been registered.

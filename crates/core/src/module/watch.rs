@@ -1,0 +1,414 @@
+//! A module that always is the newest good build of a file, for development.
+//!
+//! Nothing runs by itself: whoever looks a function up or calls one that was looked up here has the file looked at, which
+//! is one question to the system. A build that does not load, or that lacks a function which somebody has taken, changes
+//! nothing but the problem that [`Watch::problem`] tells.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use std::borrow::ToOwned;
+use std::boxed::Box;
+use std::format;
+use std::path::{Path, PathBuf};
+use std::string::String as StdString;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+use std::vec::Vec;
+
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject, kTVMFFIFunction,
+};
+use anyfn::{Any, AnyView, Error, Map, Module, PackedFunc, Result, String};
+
+use super::library::Identity;
+use super::load::{self, identity_of};
+use super::object::{Implementation, OwnModule};
+use crate::sys::{self, Mutex};
+
+/// A file that changed less than this long ago may still be written: it is tried again, and not complained of.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// A file and its newest good build.
+pub(super) struct Watch {
+    path: StdString,
+    /// Called with the path and the new module.
+    on_reload: Option<PackedFunc>,
+    /// Called with the path and the reason why a build is not taken.
+    on_problem: Option<PackedFunc>,
+    state: Mutex<State>,
+    /// Whether a thread is loading a build. Others do not wait for it: they go on with the build that is there.
+    looking: AtomicBool,
+    /// The functions that were taken.
+    taken: Mutex<Vec<Weak<Follower>>>,
+}
+
+struct State {
+    module: OwnModule,
+    /// How many builds were taken before this one.
+    build: usize,
+    /// Which content of the file was looked at last.
+    seen: Identity,
+    /// Whether there is no use in looking at that content again.
+    is_settled: bool,
+    /// Why the content of the file is not the module's.
+    problem: Option<StdString>,
+}
+
+/// What a look at the file has led to.
+enum Outcome {
+    Same,
+    Reloaded(OwnModule),
+    Refused(Error),
+}
+
+impl Watch {
+    /// Loads the file for a first time.
+    pub(super) fn open(
+        path: &str,
+        on_reload: Option<PackedFunc>,
+        on_problem: Option<PackedFunc>,
+    ) -> Result<Module> {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+        let path = absolute.to_str().unwrap_or(path).to_owned();
+        // Before it is loaded: what is written meanwhile is another content.
+        let seen = identity_of(Path::new(&path));
+        let module = load_from(&path)?;
+        let state = State { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
+        let watch = Watch {
+            path,
+            on_reload,
+            on_problem,
+            state: Mutex::new(state),
+            looking: AtomicBool::new(false),
+            taken: Mutex::new(Vec::new()),
+        };
+        OwnModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(OwnModule::into_module)
+    }
+
+    /// The module of the newest good build that is known, and its number.
+    fn current(&self) -> (OwnModule, usize) {
+        let state = self.state.lock();
+        (state.module.clone(), state.build)
+    }
+
+    /// Why the file's present content is not what is used.
+    pub(super) fn problem(&self) -> Option<StdString> {
+        self.state.lock().problem.clone()
+    }
+
+    /// Looks whether there is a newer good build, and takes it; gives whether it has.
+    ///
+    /// # Errors
+    /// What a callback raises. That a build is not good is no error here.
+    pub(super) fn poll(&self) -> Result<bool> {
+        // While a file is replaced there may be none for a moment.
+        let Some(now) = identity_of(Path::new(&self.path)) else { return Ok(false) };
+        {
+            let state = self.state.lock();
+            if state.seen == now && state.is_settled {
+                return Ok(false);
+            }
+        }
+        match self.look(now) {
+            Outcome::Same => Ok(false),
+            Outcome::Reloaded(module) => {
+                if let Some(on_reload) = &self.on_reload {
+                    on_reload.call((&self.path[..], module.into_module()))?;
+                }
+                Ok(true)
+            }
+            Outcome::Refused(error) => {
+                if !self.state.lock().is_settled {
+                    return Ok(false);
+                }
+                match &self.on_problem {
+                    Some(on_problem) => {
+                        on_problem.call((&self.path[..], error.message()))?;
+                    }
+                    None => sys::warn(&format!(
+                        "the newer build of {} is not taken: {}",
+                        self.path,
+                        error.message()
+                    )),
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Like [`Watch::poll`], but that the file's content cannot be taken is an error, also if that is known.
+    pub(super) fn reload(&self) -> Result<Module> {
+        let now = identity_of(Path::new(&self.path));
+        match self.look(now.unwrap_or_default()) {
+            Outcome::Same => {}
+            Outcome::Reloaded(module) => {
+                if let Some(on_reload) = &self.on_reload {
+                    on_reload.call((&self.path[..], module.into_module()))?;
+                }
+            }
+            Outcome::Refused(error) => return Err(error),
+        }
+        Ok(self.current().0.into_module())
+    }
+
+    /// Loads what the file holds now. Runs no callback.
+    #[cold]
+    fn look(&self, now: Identity) -> Outcome {
+        if self.looking.swap(true, Ordering::Acquire) {
+            return Outcome::Same;
+        }
+        struct Done<'a>(&'a AtomicBool);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        let _done = Done(&self.looking);
+        let (before, _) = self.current();
+        let loaded = load::taking_over(&before, || load_from(&self.path)).and_then(|module| {
+            self.check_taken(&module)?;
+            Ok(module)
+        });
+        let mut state = self.state.lock();
+        state.seen = now;
+        match loaded {
+            Ok(module) => {
+                state.is_settled = true;
+                state.problem = None;
+                if module.as_object().ptr_eq(before.as_object()) {
+                    return Outcome::Same;
+                }
+                state.build += 1;
+                let old = core::mem::replace(&mut state.module, module.clone());
+                drop(state);
+                // Under no lock: releasing may run any code.
+                drop((old, before));
+                Outcome::Reloaded(module)
+            }
+            Err(error) => {
+                state.is_settled = has_settled(now);
+                state.problem = Some(error.message().to_owned());
+                Outcome::Refused(error)
+            }
+        }
+    }
+
+    /// Whether a build has the functions that others hold.
+    fn check_taken(&self, module: &OwnModule) -> Result<()> {
+        let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
+        for follower in &taken {
+            if !module.implements(&follower.name, true)? {
+                anyfn::bail!(
+                    "AttributeError",
+                    "the newer build of {} has no function `{}`, which is in use; what is used stays the build before",
+                    self.path,
+                    follower.name
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Loads a module that can be asked for functions.
+fn load_from(path: &str) -> Result<OwnModule> {
+    OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
+}
+
+/// Whether nobody writes a file any more, as far as its time of change tells.
+fn has_settled(identity: Identity) -> bool {
+    let (seconds, nanoseconds) = identity.3;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let changed = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
+    // A time to come says nothing.
+    now.abs_diff(changed) >= SETTLED
+}
+
+/// A function of the newest build, by name.
+struct Follower {
+    watch: Arc<Watch>,
+    name: StdString,
+    /// The function of a build, and which build that is.
+    cached: Mutex<(usize, PackedFunc)>,
+}
+
+impl Follower {
+    /// The function of the newest good build.
+    fn function(&self) -> Result<PackedFunc> {
+        self.watch.poll()?;
+        let build = self.watch.state.lock().build;
+        {
+            let cached = self.cached.lock();
+            if cached.0 == build {
+                return Ok(cached.1.clone());
+            }
+        }
+        let (module, build) = self.watch.current();
+        let Some(function) = module.function(&self.name, true)? else {
+            return Err(module.into_module().missing(&self.name));
+        };
+        let old = core::mem::replace(&mut *self.cached.lock(), (build, function.clone()));
+        drop(old);
+        Ok(function)
+    }
+}
+
+/// What lies behind the header of a function object; the ABI fixes everything before `follower`.
+#[repr(C)]
+struct Content {
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    follower: Arc<Follower>,
+}
+
+// SAFETY: the cell holds addresses of functions only; the rest can be used from any thread.
+unsafe impl Send for Content {}
+
+/// As compiled code it may run long.
+static EXT: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
+
+/// # Safety
+/// `handle` must be a function object that [`follow`] has made, alive for `'a`.
+unsafe fn follower_of<'a>(handle: *mut c_void) -> &'a Follower {
+    // SAFETY: the content lies behind the header.
+    let content = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Content>();
+    // SAFETY: the caller keeps the object alive.
+    unsafe { &(*content).follower }
+}
+
+unsafe extern "C" fn call(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: c_int,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    anyfn::__private::trampoline(|| {
+        // SAFETY: called with the function object itself, which the caller keeps alive.
+        let function = unsafe { follower_of(handle) }.function()?;
+        // SAFETY: the caller passes `count` valid views for the duration of the call.
+        let args = unsafe { AnyView::slice_from_raw(args, count) };
+        let value = function.call_views(args)?;
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    anyfn::__private::trampoline(|| {
+        // SAFETY: called with the function object itself, which the caller keeps alive.
+        let function = unsafe { follower_of(handle) }.function()?;
+        if let Some(text) = function.signature() {
+            // SAFETY: the caller passes a writable result that holds nothing.
+            unsafe { result.write(Any::new(text)?.into_raw()) };
+        }
+        Ok(())
+    })
+}
+
+/// Makes a function that is the one of this name in the newest good build, whenever it is called.
+fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
+    let follower = Arc::new(Follower {
+        watch: watch.clone(),
+        name: name.to_owned(),
+        cached: Mutex::new((build, function)),
+    });
+    {
+        let mut taken = watch.taken.lock();
+        taken.retain(|weak| weak.strong_count() > 0);
+        taken.push(Arc::downgrade(&follower));
+    }
+    let cell = TVMFFIFunctionCell { safe_call: call, cpp_call: core::ptr::null_mut() };
+    let content = Content { cell, ext: &EXT, follower };
+    let object = anyfn::__private::new_object_with_flags(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, content);
+    PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
+}
+
+/// The module. Functions of what the build imports count as its own.
+struct WatchModule(Arc<Watch>);
+
+impl Implementation for WatchModule {
+    fn kind(&self) -> &'static CStr {
+        c"watch"
+    }
+
+    fn property_mask(&self) -> i32 {
+        2
+    }
+
+    fn function(&self, _module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+        self.0.poll()?;
+        let (module, build) = self.0.current();
+        let Some(function) = module.function(name, true)? else { return Ok(None) };
+        follow(&self.0, name, build, function).map(Some)
+    }
+
+    fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {
+        self.0.poll()?;
+        self.0.current().0.implements(name, true)
+    }
+
+    fn function_names(&self) -> Vec<StdString> {
+        self.0.current().0.function_names(true).unwrap_or_default()
+    }
+
+    fn file(&self) -> Option<StdString> {
+        Some(self.0.path.clone())
+    }
+
+    fn function_doc(&self, name: &str) -> Result<Option<String>> {
+        self.0.current().0.function_doc(name, true)
+    }
+
+    fn function_metadata(&self, name: &str) -> Result<Option<String>> {
+        self.0.current().0.function_metadata(name, true)
+    }
+
+    fn leases(&self) -> Result<Map<String, Any>> {
+        self.0.current().0.leases()
+    }
+
+    fn pinned(&self) -> Option<StdString> {
+        self.0.current().0.pinned()
+    }
+
+    fn is_current(&self, path: Option<&Path>) -> bool {
+        match path {
+            Some(path) => self.0.current().0.is_current(Some(path)),
+            None => self.0.current().0.is_current(Some(Path::new(&self.0.path))),
+        }
+    }
+
+    fn watch(&self) -> Option<&Watch> {
+        Some(&self.0)
+    }
+}
+
+/// What a module watches.
+///
+/// # Errors
+/// `TypeError` for a module that watches nothing.
+pub(super) fn of(module: &Module) -> Result<OwnModule> {
+    let own = OwnModule::try_from(module)?;
+    if own.watch().is_none() {
+        anyfn::bail!(
+            "TypeError",
+            "expected a module that ffi.ModuleWatch has made, but got one of kind `{}`",
+            own.kind().to_string_lossy()
+        );
+    }
+    Ok(own)
+}
+
+/// The newest good build as a module of its own.
+pub(super) fn newest(module: &OwnModule) -> Result<Module> {
+    match module.watch() {
+        Some(watch) => {
+            watch.poll()?;
+            Ok(watch.current().0.into_module())
+        }
+        None => Ok(module.clone().into_module()),
+    }
+}
