@@ -304,6 +304,99 @@ fn system_libraries_are_found_by_prefix() {
     assert!(plain.find_function("life_system_f", false).unwrap().is_some());
 }
 
+fn register_symbol(name: &str, symbol: *const c_void) {
+    let name = std::ffi::CString::new(name).unwrap();
+    // SAFETY: the name is NUL-terminated; the tests pass symbols that live for ever.
+    assert_eq!(unsafe { TVMFFIEnvModRegisterSystemLibSymbol(name.as_ptr(), symbol.cast_mut()) }, 0);
+}
+
+unsafe extern "C" fn linked_in_too(_: *mut c_void, _: *const TVMFFIAny, _: i32, result: *mut TVMFFIAny) -> i32 {
+    // SAFETY: the caller passes a writable result.
+    unsafe { result.write(TVMFFIAny::from_bits(1, 78)) };
+    0
+}
+
+/// Two libraries linked into one program, with functions of the same names.
+#[test]
+fn each_prefix_is_a_module_of_its_own() {
+    static mut SLOTS: [*mut c_void; 2] = [std::ptr::null_mut(); 2];
+    register_symbol("__tvm_ffi_life_one_f", linked_in as *const c_void);
+    register_symbol("__tvm_ffi_life_two_f", linked_in_too as *const c_void);
+    register_symbol("__tvm_ffi_life_two_g", linked_in_too as *const c_void);
+    let slots = (&raw mut SLOTS).cast::<*mut c_void>();
+    register_symbol("life_one___tvm_ffi__library_ctx", slots.cast());
+    register_symbol("life_two___tvm_ffi__library_ctx", slots.wrapping_add(1).cast());
+    let modules = ["life_one_", "life_two_"].map(|prefix| Module::system_lib(prefix).unwrap());
+    assert!(!modules[0].as_object().ptr_eq(modules[1].as_object()));
+    let f = |module: &Module| module.get_function("f").unwrap().call(()).unwrap().get::<i64>().unwrap();
+    assert_eq!(modules.each_ref().map(f), [77, 78]);
+    let listed = |module: &Module| {
+        let names: Vec<_> = module.function_names(false).unwrap().iter().map(|name| name.to_string()).collect();
+        names.join(" ")
+    };
+    assert_eq!(modules.each_ref().map(listed), ["f", "f g"]);
+    // Each library's code knows its own module.
+    for (at, module) in modules.iter().enumerate() {
+        // SAFETY: written when the modules were made, on this thread.
+        let context = unsafe { slots.wrapping_add(at).read() };
+        assert_eq!(context.addr() + 8, module.as_object().as_handle().addr());
+    }
+    // They are part of the program: nothing to unmap, and nothing that could go.
+    let pinned = registry::get("ffi.ModulePinned").unwrap().call((&modules[0],)).unwrap();
+    assert_eq!(pinned.get::<&str>().unwrap(), "it is part of the program");
+    let again = modules.each_ref().map(|module| module.as_object().as_handle().addr());
+    drop(modules);
+    let modules = ["life_one_", "life_two_"].map(|prefix| Module::system_lib(prefix).unwrap());
+    assert_eq!(modules.each_ref().map(|module| module.as_object().as_handle().addr()), again);
+}
+
+#[test]
+fn a_linked_library_carries_an_import_tree() {
+    let tree = blob(&[0, 1, 1], &[1], &[("_lib", None), ("life_linked", Some(b"content"))]);
+    registry::register("ffi.Module.load_from_bytes.life_linked")
+        .set_body_typed(|bytes: Bytes| {
+            assert_eq!(&*bytes, b"content");
+            Module::system_lib("life_imported_")
+        })
+        .unwrap();
+    register_symbol("__tvm_ffi_life_carrier_f", linked_in as *const c_void);
+    register_symbol("__tvm_ffi_life_imported_g", linked_in_too as *const c_void);
+    register_symbol("life_carrier___tvm_ffi__library_bin", tree.leak().as_ptr().cast());
+    let module = Module::system_lib("life_carrier_").unwrap();
+    assert!(module.find_function("g", false).unwrap().is_none());
+    let g = module.find_function("g", true).unwrap().unwrap();
+    assert_eq!(g.call(()).unwrap().get::<i64>().unwrap(), 78);
+}
+
+/// What compiled code looks up by its context is searched for once.
+#[test]
+fn a_name_that_was_looked_up_is_not_searched_for_again() {
+    let Some(path) = compile("once", CONTEXT, &[]) else { return };
+    let module = load(&path).unwrap();
+    let lookup = module.get_function("lookup").unwrap();
+    let value = || lookup.call(("life_once",)).unwrap().get::<i64>().unwrap();
+    registry::register("life_once").set_body_typed(|| 1).unwrap();
+    let found = registry::get("life_once").unwrap();
+    assert_eq!(value(), 1);
+    // By its registry, its imports and theirs it would be another one now.
+    let import = constant("once_import", "life_once", 3).unwrap();
+    call_global("ffi.ModuleImportModule", &module, &import).unwrap();
+    registry::register("life_once").overriding().set_body_typed(|| 2).unwrap();
+    let holders = found.as_object().use_count();
+    for _ in 0..1000 {
+        assert_eq!(value(), 1);
+    }
+    assert_eq!(found.as_object().use_count(), holders, "the handle is lent, not counted");
+    // Another library searches for itself, and so does one that is not compiled code.
+    assert_eq!(registry::get("life_once").unwrap().call(()).unwrap().get::<i64>().unwrap(), 2);
+    let by_module = module.find_function("life_once", true).unwrap().unwrap();
+    assert_eq!(by_module.call(()).unwrap().get::<i64>().unwrap(), 3);
+    // What was not found is searched for again.
+    assert!(lookup.call(("life_once_later",)).is_err());
+    registry::register("life_once_later").set_body_typed(|| 4).unwrap();
+    assert_eq!(lookup.call(("life_once_later",)).unwrap().get::<i64>().unwrap(), 4);
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn cpp_clients_find_their_table() {

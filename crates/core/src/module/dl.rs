@@ -132,7 +132,7 @@ fn info_of(address: *const c_void) -> Option<libc::Dl_info> {
 }
 
 /// Where the file is mapped that an address belongs to.
-fn base_of(address: *const c_void) -> Option<usize> {
+pub(super) fn base_of(address: *const c_void) -> Option<usize> {
     info_of(address).map(|info| info.dli_fbase.addr())
 }
 

@@ -286,6 +286,8 @@ pub(super) fn needed(
     let mut names = facts.needed.clone();
     let (mut needed, mut pinned_by) = (Vec::new(), None);
     let mut left: Vec<(dl::Object, Facts)> = came
+        // Not the generated libraries, which are no files.
+        .filter(|object| !object.path.as_bytes().starts_with(b"/proc/"))
         .filter_map(|object| {
             let (_, file, _) = load::find(object.path.to_str().ok()?).ok()?;
             Some((object, elf::read_file(file, false).ok()?))

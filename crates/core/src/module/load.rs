@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::string::{String, ToString};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::vec::Vec;
 
 use anyfn::abi::TVMFFIFunctionCall;
@@ -56,10 +56,14 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     };
     let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
     check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
-    let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
-    check_needed(&facts).map_err(|reason| fail(&path, reason))?;
     // Of those that nobody has used for a while.
     lease::reap(true);
+    // The same content passed the checks when it was loaded.
+    if let Some(mapped) = lease::all().into_iter().find(|m| m.path == path && m.identity == identity(&before)) {
+        return instantiate(&mapped);
+    }
+    let facts = elf::check(file).map_err(|reason| fail(&path, reason))?;
+    check_needed(&facts).map_err(|reason| fail(&path, reason))?;
     let mapped = lease::while_opening(|| open(&path, &facts, &before)).map_err(|reason| fail(&path, reason))?;
     instantiate(&mapped)
 }
@@ -118,8 +122,9 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
 }
 
 /// The file that holds this runtime.
-fn runtime() -> Option<dl::Origin> {
-    dl::origin((TVMFFIFunctionCall as *const ()).cast())
+fn runtime() -> Option<&'static dl::Origin> {
+    static RUNTIME: OnceLock<Option<dl::Origin>> = OnceLock::new();
+    RUNTIME.get_or_init(|| dl::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
 }
 
 /// Whether a symbol is one that a runtime provides.
@@ -141,10 +146,7 @@ enum Visibility {
 
 fn visibility() -> Visibility {
     let ours = runtime();
-    let is_ours = |address: NonNull<c_void>| {
-        let base = |origin: Option<&dl::Origin>| origin.map(|o| o.base);
-        base(dl::origin(address.as_ptr()).as_ref()) == base(ours.as_ref())
-    };
+    let is_ours = |address: NonNull<c_void>| dl::base_of(address.as_ptr()) == ours.map(|ours| ours.base);
     if let Some(global) = dl::global_symbol(c"TVMFFIFunctionCall") {
         if is_ours(global) {
             return Visibility::Global;
@@ -152,7 +154,7 @@ fn visibility() -> Visibility {
         let origin = dl::origin(global.as_ptr());
         return Visibility::Foreign(origin.map_or_else(|| "an unknown file".into(), |origin| origin.path));
     }
-    let path = ours.as_ref().and_then(|ours| CString::new(ours.path.as_os_str().as_bytes()).ok());
+    let path = ours.and_then(|ours| CString::new(ours.path.as_os_str().as_bytes()).ok());
     match path {
         Some(path)
             if dl::Library::find(&path).and_then(|l| l.symbol(c"TVMFFIFunctionCall")).is_some_and(is_ours) =>
@@ -367,7 +369,8 @@ fn missing<'a, T: AsRef<str>>(
     let found = |name: &&str| {
         let Ok(name) = CString::new(*name) else { return false };
         let in_library = |l: dl::Library| l.symbol(&name).is_some();
-        dl::global_symbol(&name).is_some() || library.is_some_and(in_library) || runtime.is_some_and(in_library)
+        // First where most are: what is not found costs most.
+        runtime.is_some_and(in_library) || dl::global_symbol(&name).is_some() || library.is_some_and(in_library)
     };
     symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
 }

@@ -128,6 +128,14 @@ pub(super) fn read_file(mut file: File, with_content: bool) -> Result<Facts, Str
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::new();
+    /// Up to this size reading all is faster than reading the parts.
+    const SMALL: u64 = 1 << 16;
+    if len <= SMALL {
+        let mut all = Vec::with_capacity(len as usize + 1);
+        // Not more than that, should it grow meanwhile.
+        file.take(SMALL).read_to_end(&mut all).map_err(unreadable)?;
+        return read(&all[..all.len().min(64)], &*all, all.len() as u64, with_content);
+    }
     (&mut file).take(64).read_to_end(&mut head).map_err(unreadable)?;
     read(&head, &ReadCache::new(file), len, with_content)
 }
