@@ -43,6 +43,9 @@ def peer(python, work):
     run(["c++", "-O3", "-std=c++17", HERE / "peer_native.cc", *flags, "-o", work / "peer_native"])
     functions = [HERE / "peer_functions.cc", *flags, "-o", work / "peer_functions.so"]
     run(["c++", "-O3", "-std=c++17", "-shared", "-fPIC", *functions])
+    # Linked to no runtime, so that either one loads it.
+    plugin = [ROOT / "testing/hosts/plugin.cc", *flags[:2], "-o", work / "host_plugin.so"]
+    run(["c++", "-O2", "-std=c++17", "-shared", "-fPIC", *plugin])
     return library
 
 

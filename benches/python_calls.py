@@ -77,6 +77,7 @@ def runtime(m, folder, ours):
         map_str=lambda: convert({f"key {i}": i for i in array}),
         dictionary=lambda: m.Dict({i: i for i in array}),
         from_dlpack=lambda: m.from_dlpack,
+        load_time=lambda: load_time(m.__name__, folder),
     )
     for name in "ta tb tc".split():
         names[name] = lambda: m.from_dlpack(np.zeros(4, np.float32))
@@ -206,6 +207,46 @@ def import_time(module, folder=""):
         "__import__(sys.argv[1]); print(time.perf_counter_ns() - start)"
     )
     return lambda: float(subprocess.check_output([sys.executable, "-c", program, module, folder]))
+
+
+LOAD = """
+import os, shutil, sys, tempfile, time
+# As most processes have it, and with it the library of C++.
+import numpy
+module, library, what = sys.argv[1:]
+load, now = __import__(module).load_module, time.perf_counter_ns
+with tempfile.TemporaryDirectory() as folder:
+    copies = [shutil.copy(library, os.path.join(folder, f"{i}.so")) for i in range(1 if what == "first" else 9)]
+    found, kept = [], []
+    for path in copies:
+        start = now()
+        library = load(path)
+        loaded = now()
+        if what in ("call", "and_call"):
+            try:
+                # Refused by its own code.
+                library["add"](None)
+            except TypeError:
+                pass
+        end = now()
+        if what == "again":
+            load(path)
+            start, loaded = end, now()
+        found.append(end - loaded if what == "call" else max(loaded, end) - start)
+        kept.append(library)
+# The first one is the first use of the runtime, too.
+print(min(found[1:] or found))
+"""
+
+
+def load_time(module, folder):
+    """A measure of loading a library in a fresh process: nanoseconds of the best of several copies, or of the first."""
+
+    def measured(name, what):
+        command = [sys.executable, "-c", LOAD, module, os.path.join(folder, name), what]
+        return float(subprocess.check_output(command, stderr=subprocess.PIPE))
+
+    return measured
 
 
 def measure(row, names):

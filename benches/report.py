@@ -85,7 +85,9 @@ def markdown(data):
         "",
     ]
     for section in SECTIONS:
-        lines += table(section, data)
+        # What older data has not got has no table.
+        if data["sections"].get(section):
+            lines += table(section, data)
     return "\n".join(lines + instructions(data) + missing(data)).rstrip("\n") + "\n"
 
 

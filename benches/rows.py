@@ -145,6 +145,15 @@ SECTIONS = {
         Row("object_method", "pair.sum()"),
         Row("get_global_func", "get('testing.nop')"),
     ],
+    # In a fresh process each, over NumPy, of a copy that no process has seen. `first` is the first use of the runtime, too.
+    "Loading libraries": [
+        Row("load", "=load_time('kernels.so', 'load')", label="load a C library"),
+        Row("load_first", "=load_time('kernels.so', 'first')"),
+        Row("load_first_cpp", "=load_time('host_plugin.so', 'first')"),
+        Row("load_again", "=load_time('kernels.so', 'again')"),
+        Row("load_and_call", "=load_time('kernels.so', 'and_call')"),
+        Row("first_call", "=load_time('kernels.so', 'call')"),
+    ],
     "Threads, async, import": [
         Row("four_threads_per_call", "=four_threads(nop1, {n})"),
         Row("async_call", "=async_calls(2000)"),
