@@ -14,6 +14,8 @@ What there is:
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
     saving          save_json, load_json, json_metadata, register_alias
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace
+    graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
+                    DefRegionKind, StructuralVisitor, StructuralMutator
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     annotations     the module anyfn.typing
@@ -53,12 +55,24 @@ from ._registry import (
 )
 from ._saving import json_metadata, load_json, register_alias, save_json
 from ._async import check_signals, set_async_threads
+from ._rewrite import (
+    DefRegionKind,
+    StructuralMutator,
+    StructuralVisitor,
+    VisitInterrupt,
+    WalkResult,
+    structural_map,
+    structural_mutate,
+    structural_visit,
+    structural_walk,
+)
 from . import _ffi, _setup
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Array",
+    "DefRegionKind",
     "Dict",
     "Error",
     "ErrorObject",
@@ -68,7 +82,11 @@ __all__ = [
     "Object",
     "PackedFunc",
     "Shape",
+    "StructuralMutator",
+    "StructuralVisitor",
     "Tensor",
+    "VisitInterrupt",
+    "WalkResult",
     "Watch",
     "as_map",
     "check_signals",
@@ -95,6 +113,10 @@ __all__ = [
     "replace",
     "save_json",
     "set_async_threads",
+    "structural_map",
+    "structural_mutate",
+    "structural_visit",
+    "structural_walk",
     "system_lib",
     "to_python",
     "type_info",

@@ -177,14 +177,66 @@ fn text(array: &TVMFFIByteArray) -> Res<Own> {
     py::string_lossy(unsafe { array.as_slice() })
 }
 
+/// The context of an error; where a walk has added the way to the error, what is behind that.
+fn context_of(error: &Error) -> Option<ObjectRef> {
+    let context = error.context()?;
+    match context.type_index() {
+        kTVMFFIOpaquePyObject | kTVMFFIMap => Some(context),
+        _ => behind_way(context),
+    }
+}
+
+#[cold]
+fn behind_way(context: ObjectRef) -> Option<ObjectRef> {
+    if context.type_key() != "ffi.VisitErrorContext" {
+        return Some(context);
+    }
+    context.get_field("prev_error_context").ok()?.into_object()
+}
+
+/// Key of the access path in a context that is a Map.
+const VISITED: &str = "visited";
+
+/// Adds a note that says where in a graph an exception has happened.
+#[cold]
+fn add_note(exception: Obj<'_>, error: &Error) -> Res<()> {
+    let Some(Ok(map)) = context_of(error).map(Map::<Any, Any>::try_from_object) else { return Ok(()) };
+    let Ok(Some(path)) = map.get_any(VISITED) else { return Ok(()) };
+    let Ok(path) = path.get::<&str>() else { return Ok(()) };
+    let note = py::string(format!("while visiting {path}").as_bytes())?;
+    let notes = match exception.attr_opt(names::NOTES.get())? {
+        Some(notes) => notes,
+        None => {
+            let notes = py::list(Vec::new())?;
+            exception.set_attr(names::NOTES.get(), notes.obj())?;
+            notes
+        }
+    };
+    if notes.obj().type_ptr() != &raw mut ffi::PyList_Type {
+        return Ok(());
+    }
+    let known = py::list_len(notes.obj());
+    for at in 0..known {
+        if py::list_get(notes.obj(), at)
+            .is_some_and(|known| known.to_text().ok().as_deref() == note.obj().to_text().ok().as_deref())
+        {
+            return Ok(());
+        }
+    }
+    // SAFETY: a list and a string.
+    py::check(unsafe { ffi::PyList_Append(notes.as_ptr(), note.as_ptr()) })
+}
+
 /// The Python exception that an error was made of.
 fn python_exception(error: &Error) -> Option<Own> {
     let cell = cell(error);
-    let context: *const TVMFFIObject = cell.extra_context.cast();
-    // SAFETY: NULL or an object that the error keeps alive.
-    let exception = match unsafe { context.as_ref() }?.type_index {
-        kTVMFFIOpaquePyObject => opaque_object(context).to_own(),
-        kTVMFFIMap => exception_in_map(error)?,
+    if cell.extra_context.is_null() {
+        return None;
+    }
+    let context = context_of(error)?;
+    let exception = match context.type_index() {
+        kTVMFFIOpaquePyObject => opaque_object(context.as_handle().cast()).to_own(),
+        kTVMFFIMap => exception_in_map(error, context)?,
         _ => return None,
     };
     let is_exception = exception.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS != 0;
@@ -195,11 +247,15 @@ fn python_exception(error: &Error) -> Option<Own> {
 }
 
 #[cold]
-fn exception_in_map(error: &Error) -> Option<Own> {
-    let map = Map::<Any, Any>::try_from_object(error.context()?).ok()?;
+fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
+    let map = Map::<Any, Any>::try_from_object(context).ok()?;
     let object = map.get(&Any::new(EXCEPTION).ok()?).ok()??.into_object()?;
     let header: *const TVMFFIObject = object.as_handle().cast();
-    (object.type_index() == kTVMFFIOpaquePyObject).then(|| opaque_object(header).to_own())
+    let exception = (object.type_index() == kTVMFFIOpaquePyObject).then(|| opaque_object(header).to_own())?;
+    if add_note(exception.obj(), error).is_err() {
+        py::clear_error();
+    }
+    Some(exception)
 }
 
 /// Gives an exception the cause that native code has added to its error.
@@ -296,6 +352,9 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     };
     if !cell.cause_chain.is_null() && causes > 0 {
         set_cause(exception.obj(), &error, causes)?;
+    }
+    if !cell.extra_context.is_null() {
+        add_note(exception.obj(), &error)?;
     }
     let handle = object::wrap(error.into_object())?;
     exception.obj().set_attr(names::ERROR.get(), handle.obj())?;
@@ -396,7 +455,7 @@ fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<Obj
         trace
     };
     let mut context = make_opaque(exception).ok();
-    if let Some(detail) = native.context().filter(|context| context.type_index() == kTVMFFIMap)
+    if let Some(detail) = context_of(native).filter(|context| context.type_index() == kTVMFFIMap)
         && let Ok(mut detail) = Map::<Any, Any>::try_from_object(detail)
         && let Some(object) = context.take()
     {
@@ -455,7 +514,10 @@ pub(crate) fn objects(error: Obj<'_>) -> Res<Own> {
             Some(object) => crate::lift::lift_object(object),
         }
     };
-    py::tuple(vec![wrap(cell.cause_chain)?, wrap(cell.extra_context)?])
+    let context = context_of(&error).map_or(ptr::null_mut(), ObjectRef::into_handle);
+    // SAFETY: NULL or an owned object.
+    let _context = unsafe { ObjectRef::from_owned_or_null(context) };
+    py::tuple(vec![wrap(cell.cause_chain)?, wrap(context)?])
 }
 
 fn error_argument(object: Obj<'_>) -> Res<Error> {

@@ -462,6 +462,11 @@ functions! {
         Ok(py::none())
     }
 
+    #[doc = "native_call_in_progress() -> bool: whether native code is being called, on any thread"]
+    fn native_call_in_progress[] {
+        Ok(py::boolean(gil::any_in_progress()))
+    }
+
     #[doc = "type_of_class(class) -> (int, str) or None: index and key of the type that the class or the nearest of its bases stands for"]
     fn type_of_class[class] {
         define::type_of(class)

@@ -398,6 +398,7 @@ pub(crate) mod names {
         NEW = c"__new__";
         NATIVE = c"<native function>";
         ERROR = c"__anyfn_error__";
+        NOTES = c"__notes__";
         INDEX = c"__index__";
         FLOAT = c"__float__";
         DLPACK = c"__dlpack__";

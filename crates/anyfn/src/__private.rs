@@ -520,3 +520,38 @@ pub fn bytes_of(value: &Any) -> &[u8] {
         _ => &[],
     }
 }
+
+/// The pair of a Map or Dict at a place, which moves on to the next one; `None` at the end.
+///
+/// # Safety
+/// `object` must be a Map or Dict, which does not change as long as the result lives.
+pub unsafe fn next_pair<'a>(
+    object: &'a crate::ObjectRef,
+    place: &mut crate::MapPlace,
+) -> Option<(&'a Any, &'a Any)> {
+    // SAFETY: the caller guarantees the same.
+    unsafe { crate::containers::next_pair(object, place) }
+}
+
+/// Puts another value into the pair that [`next_pair`] gives for a place; gives the old one.
+///
+/// # Safety
+/// `object` must be a Map or Dict, and nothing else may use its content meanwhile.
+pub unsafe fn replace_value(object: &crate::ObjectRef, place: crate::MapPlace, value: Any) -> Option<Any> {
+    // SAFETY: the caller guarantees the same.
+    unsafe { crate::containers::replace_value(object, place, value) }
+}
+
+/// A number that no other running thread has; 0 where nothing is known of threads.
+#[must_use]
+pub fn thread_token() -> usize {
+    #[cfg(feature = "std")]
+    {
+        std::thread_local! {
+            static TOKEN: u8 = const { 0 };
+        }
+        TOKEN.with(|token| core::ptr::from_ref(token).addr())
+    }
+    #[cfg(not(feature = "std"))]
+    0
+}

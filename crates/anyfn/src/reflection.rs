@@ -248,6 +248,11 @@ impl Field {
         self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter.is_null()
     }
 
+    /// Whether the field can be set at all: by everybody, or while its object is being made.
+    pub fn is_settable(self) -> bool {
+        !self.0.setter.is_null()
+    }
+
     /// What the field gets when nothing is given: a value, or that of a function, called anew each time.
     ///
     /// # Errors
@@ -274,6 +279,32 @@ impl Field {
         }
         // SAFETY: the default is valid and lives for ever.
         unsafe { AnyView::from_raw(self.0.default_value_or_factory) }.get::<PackedFunc>().map(Some)
+    }
+
+    /// Whether the field's memory in an object is nothing but a reference to `value`, or a value that is it: then the
+    /// object owns one of the references that `value` has.
+    ///
+    /// # Safety
+    /// `object` must be of the type that has the field or of one derived from it, and nobody may set the field meanwhile.
+    pub unsafe fn holds(self, object: &ObjectRef, value: &ObjectRef) -> bool {
+        let Ok(place) = self.place(object) else { return false };
+        let words: *const usize = place.cast();
+        let at = match self.0.size {
+            8 => words,
+            16 => words.wrapping_add(1),
+            _ => return false,
+        };
+        if size_of::<usize>() != 8 || !at.is_aligned() {
+            return false;
+        }
+        // SAFETY: the field has this many bytes in the object.
+        let word = unsafe { at.read() };
+        if self.0.size == 16 {
+            // SAFETY: as above.
+            let kind = unsafe { words.cast::<i32>().read() };
+            return word == value.as_handle().addr() && kind == value.type_index();
+        }
+        word == value.as_handle().addr()
     }
 
     fn place(self, object: &ObjectRef) -> Result<*mut c_void> {

@@ -77,8 +77,8 @@ impl Drop for Nested {
 fn too_deep() -> Error {
     Error::new(
         "RecursionError",
-        "functions of types (such as `__ffi_repr__` or `__s_equal__`) are nested too deep: each one calls the next by \
-         its callback. Types without such functions have no limit",
+        "functions of types (such as `__ffi_repr__` or `__s_equal__`) and callbacks that go on with a visit themselves are \
+         nested too deep: each one calls the next. Without them there is no limit",
     )
 }
 

@@ -21,6 +21,7 @@ pub mod json;
 mod plan;
 mod printer;
 mod recursive;
+mod rewrite;
 mod structural;
 mod table;
 mod value;
@@ -29,6 +30,7 @@ pub use copy::{deep_copy, shallow_copy};
 pub use hook::{attribute, function};
 pub use printer::{Limits, repr, repr_within};
 pub use recursive::{recursive_compare, recursive_equal, recursive_hash};
+pub use rewrite::{Flow, IntoFlow, Region, Rewrite, Walk, error_path, map, walk};
 pub use structural::{
     AccessKind, Options, describe_path, first_mismatch, structural_equal, structural_hash, structural_key,
 };

@@ -297,3 +297,22 @@ anyfn.register_alias("x", "y", of="tour.New")
 
 for name in ("tour.greet", "tour.twice"):
     anyfn.remove_global_func(name)
+
+
+def graphs(root: anyfn.Object) -> None:
+    def on_node(node: Any) -> Optional[anyfn.VisitInterrupt]:
+        return anyfn.VisitInterrupt(node) if node is None else None
+
+    stop = anyfn.structural_walk(root, (anyfn.Object, on_node), order="pre", once=True)
+    if stop is not None:
+        print(stop.value, anyfn.WalkResult.SKIP, anyfn.DefRegionKind.NONE)
+
+    def visit(node: Any, visitor: anyfn.StructuralVisitor) -> Optional[anyfn.VisitInterrupt]:
+        return visitor.visit(node) or visitor.default_visit(node)
+
+    def mutate(node: Any, mutator: anyfn.StructuralMutator) -> Any:
+        return mutator.mutate(node)
+
+    anyfn.structural_visit(root, [((int, "my.Node"), visit), (str, visit)])
+    print(anyfn.structural_map(root, (int, lambda x: x + 1), share=False, inplace=True))
+    print(anyfn.structural_mutate(root, mutate))

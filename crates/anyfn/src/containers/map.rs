@@ -109,13 +109,8 @@ impl<K, V> Map<K, V> {
     /// must be the same, unchanged Map each time, else which pairs come is not said.
     #[inline]
     pub fn next_pair(&self, place: &mut MapPlace) -> Option<(&Any, &Any)> {
-        let layout = self.layout();
-        let at = place.0.unwrap_or_else(|| layout.first());
-        if !layout.holds(at) {
-            return None;
-        }
-        place.0 = Some(layout.next(at));
-        Some(layout.pair(at))
+        // SAFETY: a Map changes only by `&mut self`, and only if nobody else holds it.
+        unsafe { next_pair(&self.object, place) }
     }
 
     /// Makes a Map of pairs; the last value of a key counts.
@@ -300,6 +295,36 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
 /// Where a loop over a [`Map`] stands; the default is its beginning. See [`Map::next_pair`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapPlace(Option<u64>);
+
+/// As [`Map::next_pair`], of a Map or Dict.
+///
+/// # Safety
+/// `object` must be a Map or Dict, which does not change as long as the result lives.
+pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapPlace) -> Option<(&'a Any, &'a Any)> {
+    // SAFETY: the caller guarantees it.
+    let layout = unsafe { mapping::layout_of(object) };
+    let at = place.0.unwrap_or_else(|| layout.first());
+    if !layout.holds(at) {
+        return None;
+    }
+    place.0 = Some(layout.next(at));
+    Some(layout.pair(at))
+}
+
+/// Puts another value into the pair that [`next_pair`] gives for a place; gives the old one.
+///
+/// # Safety
+/// `object` must be a Map or Dict, and nothing else may use its content meanwhile.
+pub(crate) unsafe fn replace_value(object: &ObjectRef, place: MapPlace, value: Any) -> Option<Any> {
+    // SAFETY: the caller guarantees it.
+    let mut mapping = unsafe { mapping::mapping_of(object) };
+    let layout = mapping.layout();
+    let at = place.0.unwrap_or_else(|| layout.first());
+    if !layout.holds(at) {
+        return None;
+    }
+    Some(mapping.replace(at, value))
+}
 
 /// The pairs of a [`Map`].
 pub struct MapIter<'a, K = Any, V = Any> {

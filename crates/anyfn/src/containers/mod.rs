@@ -26,6 +26,7 @@ pub use array::{Array, ArrayBuilder, ArrayIter};
 pub use dict::{Dict, DictIter};
 pub use list::{List, ListIter};
 pub use map::{Map, MapIter, MapPlace};
+pub(crate) use map::{next_pair, replace_value};
 pub use slice::{Places, Slice};
 
 use crate::{FromArg, IntoAny};

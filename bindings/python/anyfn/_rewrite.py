@@ -1,0 +1,265 @@
+"""Walking and rewriting graphs of objects with callbacks."""
+
+from . import _core
+from ._object import register_object
+
+_rewrite = _core.get_global_func("anyfn.rewrite", False)
+_interrupt = _core.get_global_func("ffi.VisitInterrupt", False)
+_visit = _core.get_global_func("ffi.StructuralVisitorVisit", False)
+_default_visit = _core.get_global_func("ffi.StructuralVisitorDefaultVisit", False)
+_visitor_region = _core.get_global_func("ffi.StructuralVisitorDefRegionKind", False)
+_visitor_with_region = _core.get_global_func("ffi.StructuralVisitorWithDefRegionKind", False)
+_mutate = _core.get_global_func("ffi.StructuralMutatorMutate", False)
+_default_mutate = _core.get_global_func("ffi.StructuralMutatorDefaultMutate", False)
+_remap_get = _core.get_global_func("ffi.StructuralMutatorVarRemapGet", False)
+_remap_set = _core.get_global_func("ffi.StructuralMutatorVarRemapSet", False)
+_mutator_region = _core.get_global_func("ffi.StructuralMutatorDefRegionKind", False)
+_mutator_with_region = _core.get_global_func("ffi.StructuralMutatorWithDefRegionKind", False)
+
+# As the native function takes them.
+_WALK, _VISIT, _MAP, _MUTATE = range(4)
+_PRE, _ONCE, _EACH_TIME, _IN_PLACE = 1, 2, 4, 8
+_VALUE, _VALUE_AND_REGION, _VALUE_AND_TOOL, _ALL = range(4)
+
+
+class WalkResult:
+    """What a callback of ``structural_walk`` may return: go on, or (before the children) pass over the children."""
+
+    ADVANCE = 0
+    SKIP = 1
+
+
+class DefRegionKind:
+    """Whether variables are being defined where a value is: not, all that are in it, or the value itself only."""
+
+    NONE = 0
+    DEF_PATTERN = 1
+    DEF_SIMPLE = 2
+
+
+class VisitInterrupt(_core.Object):
+    """What a callback returns to end a walk or visit, which then returns it; ``value`` is anything."""
+
+    def __init__(self, value=None):
+        self.__init_handle_by_constructor__(_interrupt, value)
+
+
+_core.add_fields(77, VisitInterrupt)
+_core.register_class(77, VisitInterrupt)
+
+
+@register_object("ffi.StructuralVisitor")
+class StructuralVisitor(_core.Object):
+    """What callbacks of ``structural_visit`` get to visit children. It works during the callback only."""
+
+    def visit(self, value):
+        """Visits a value: its callback, or its children. Returns None or the VisitInterrupt that ends the visit."""
+        return _visit(self, value)
+
+    def default_visit(self, value):
+        """Visits the children of a value, whatever its callback. Returns None or the VisitInterrupt."""
+        return _default_visit(self, value)
+
+    def def_region_kind(self):
+        """The DefRegionKind of where the visit is."""
+        return _visitor_region(self)
+
+    def with_def_region_kind(self, kind, callback):
+        """Calls ``callback()`` with another DefRegionKind; inside a pattern it stays a pattern."""
+        return _visitor_with_region(self, kind, callback)
+
+
+@register_object("ffi.StructuralMutator")
+class StructuralMutator(_core.Object):
+    """What callbacks of ``structural_mutate`` get to mutate children. It works during the callback only."""
+
+    def mutate(self, value):
+        """The value that takes the place of a value: what its callback returns, or itself with mutated children."""
+        return _mutate(self, value)
+
+    def default_mutate(self, value):
+        """A value with mutated children, whatever its callback; the value itself if none of them changes."""
+        return _default_mutate(self, value)
+
+    def var_remap_get(self, var):
+        """What was recorded for a variable, or None."""
+        return _remap_get(self, var)
+
+    def var_remap_set(self, var, mapped_value):
+        """Records what takes the place of a variable where it is used."""
+        _remap_set(self, var, mapped_value)
+
+    def def_region_kind(self):
+        """The DefRegionKind of where the mutation is."""
+        return _mutator_region(self)
+
+    def with_def_region_kind(self, kind, callback):
+        """Calls ``callback()`` with another DefRegionKind; inside a pattern it stays a pattern."""
+        return _mutator_with_region(self, kind, callback)
+
+
+def structural_walk(root, callbacks=(), with_def_region_kind=(), order="post", once=False):
+    """Calls functions for the values of a graph: objects, elements of containers, and what their fields hold.
+
+    ``callbacks`` is a function for all values, a pair ``(type, function)``, or a list of pairs, of which the first that
+    fits is called. A type is a class (a type of native objects, ``int``, ``str``, ``list`` ..), the key of a type, a
+    tuple of these, or ``object`` for everything. Functions in ``with_def_region_kind`` also get the DefRegionKind.
+
+    With ``order="post"`` a value comes after its children, with ``"pre"`` before, and a function may return
+    ``WalkResult.SKIP`` to pass over them. A ``VisitInterrupt`` ends the walk and is returned. An object that is reached
+    on two ways comes twice, unless ``once`` is true. None and the keys of mappings do not come.
+
+    ``ValueError`` if an object contains itself. An exception of a function passes on, with a note where it happened.
+
+    >>> found = []
+    >>> structural_walk([1, {"a": 2}], (int, found.append))
+    >>> found
+    [1, 2]
+    """
+    options = _order(order, "walk") | (_ONCE if once else 0)
+    args = _entries(callbacks, _VALUE, "structural_walk")
+    if with_def_region_kind != ():
+        args += _entries(with_def_region_kind, _VALUE_AND_REGION, "structural_walk")
+    return _rewrite(root, _WALK, options, *args)
+
+
+def structural_visit(root, callbacks=()):
+    """Visits the values of a graph with functions that get the value and a ``StructuralVisitor``, and go on with the
+    children themselves: ``visitor.visit(child)``, ``visitor.default_visit(value)``, or neither.
+
+    Values that no function takes are visited by their children. A function returns None, or a ``VisitInterrupt``, which
+    ends the visit and is returned; what ``visit`` returns must be returned too if it is one.
+    """
+    return _rewrite(root, _VISIT, 0, *_entries(callbacks, _VALUE_AND_TOOL, "structural_visit"))
+
+
+def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", share=True, inplace=False):
+    """A graph in which what functions return takes the place of values; what does not change stays the same object.
+
+    Callbacks are given as for ``structural_walk``; each returns the value it got or another one. With ``order="post"`` a
+    function gets the value with its children mapped already, with ``"pre"`` what it returns is mapped on.
+
+    An object that is reached on two ways is mapped once, so the new graph shares what the old one does; with
+    ``share=False`` it is mapped each time. With ``inplace`` the old graph is given up: objects and containers of it that
+    nothing else holds are changed, where they would be copied.
+
+    ``ValueError`` if an object contains itself. An exception of a function passes on, with a note where it happened.
+
+    >>> structural_map([1, {"a": 2}], (int, lambda x: x * 10))
+    anyfn.Array([10, anyfn.Map({'a': 20})])
+    """
+    options = _order(order, "map") | (0 if share else _EACH_TIME)
+    if inplace and not _core.native_call_in_progress():
+        options |= _IN_PLACE
+    args = _entries(callbacks, _VALUE, "structural_map")
+    if with_def_region_kind != ():
+        args += _entries(with_def_region_kind, _VALUE_AND_REGION, "structural_map")
+    return _rewrite(root, _MAP, options, *args)
+
+
+def structural_mutate(root, callbacks=(), inplace=False):
+    """As ``structural_map`` with functions that get the value and a ``StructuralMutator``, and mutate the children
+    themselves: ``mutator.mutate(child)``, ``mutator.default_mutate(value)``, or neither. What they return is final.
+
+    A function with a third parameter also gets 1 if nothing else holds the value, so that it may be changed, else 0.
+    """
+    args = _entries(callbacks, _VALUE_AND_TOOL, "structural_mutate")
+    for at in range(1, len(args), 3):
+        if _takes_three(args[at + 1]):
+            args[at] = _ALL
+    options = _IN_PLACE if inplace and not _core.native_call_in_progress() else 0
+    return _rewrite(root, _MUTATE, options, *args)
+
+
+def _order(order, what):
+    if order == "post":
+        return 0
+    if order == "pre":
+        return _PRE
+    if type(order) is not bool and order in (0, 1):
+        return 0 if order else _PRE
+    raise ValueError(f"Unknown structural {what} order: {order!r}")
+
+
+def _entries(callbacks, extra, name):
+    """The arguments for callbacks: for each the index of a type, what the function gets, and the function."""
+    kind = type(callbacks)
+    if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]) and not isinstance(callbacks[0], (tuple, list)):
+        return [_type_index(callbacks[0], name), extra, callbacks[1]]
+    if callable(callbacks):
+        return [-1, extra, callbacks]
+    if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]):
+        callbacks = (callbacks,)
+    elif kind is str or kind is bytes or not hasattr(callbacks, "__iter__"):
+        raise TypeError(
+            f"{name} callbacks must be callbacks, (type, callback) entries, ((type1, type2, ...), callback) entries, "
+            "or sequences of tuple entries"
+        )
+    args = []
+    for entry in callbacks:
+        if type(entry) is not tuple or len(entry) != 2 or not callable(entry[1]):
+            raise TypeError(f"{name} callbacks within a sequence must be (type, callback) tuples")
+        types, function = entry
+        for wanted in types if type(types) is tuple else (types,):
+            args += (_type_index(wanted, name), extra, function)
+    return args
+
+
+_BUILTIN = {
+    object: -1,
+    type(None): 0,
+    None: 0,
+    int: 1,
+    bool: 2,
+    float: 3,
+    str: 65,
+    bytes: 66,
+    tuple: 71,
+    dict: 76,
+    list: 75,
+    _core.Object: 64,
+    _core.PackedFunc: 68,
+}
+
+
+def _type_index(wanted, name):
+    try:
+        known = _BUILTIN.get(wanted)
+    except TypeError:
+        known = None
+    if known is not None:
+        return known
+    if isinstance(wanted, str):
+        known = _core.type_index(wanted)
+    elif isinstance(wanted, type) and issubclass(wanted, _core.Object):
+        known = _core.type_of_class(wanted)
+        known = known and known[0]
+    elif getattr(wanted, "__module__", None) == "typing" and "Any" in str(wanted):
+        return -1
+    if known is None:
+        shown = repr(wanted) if isinstance(wanted, str) else getattr(wanted, "__name__", wanted)
+        raise TypeError(
+            f"{name} callback type must be a supported builtin, typing.Any/object, the key of a type, or an "
+            f"FFI-registered object class, not {shown}"
+        )
+    return known
+
+
+def _takes_three(function):
+    """Whether a function takes three arguments by position."""
+    code = getattr(function, "__code__", None)
+    if code is not None and type(function).__name__ == "function" and not code.co_flags & 4:
+        return code.co_argcount >= 3 and code.co_argcount - len(function.__defaults__ or ()) <= 3
+    import inspect
+
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return False
+    for given in ((None, None, 0), (None, None)):
+        try:
+            signature.bind(*given)
+        except TypeError:
+            continue
+        return len(given) == 3
+    raise TypeError("structural_mutate callback must accept (value, mutator) or (value, mutator, inplace_mode)")

@@ -1,0 +1,234 @@
+//! The children of a value, one after the other, without borrowing it.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use core::mem::ManuallyDrop;
+
+use anyfn::__private::{next_pair, replace_value};
+use anyfn::abi::{TVMFFIAny, TVMFFIObject, TVMFFISeqCell};
+use anyfn::reflection::Field;
+use anyfn::{Any, Dict, List, MapPlace, ObjectRef, Result};
+
+use super::Region;
+use super::plan::{Plan, Shape};
+
+/// A value on its way: with a reference of its own, or as it lies in what holds it.
+pub(crate) enum Value {
+    Owned(Any),
+    /// Valid as long as what holds it is not changed.
+    Lent(ManuallyDrop<Any>),
+}
+
+impl Value {
+    /// # Safety
+    /// `value` must stay where it is as long as the result is used.
+    pub(crate) unsafe fn lent(value: &Any) -> Value {
+        let raw = *value.as_view().as_raw();
+        // SAFETY: a copy that is never dropped.
+        Value::Lent(ManuallyDrop::new(unsafe { Any::from_raw(raw) }))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> &Any {
+        match self {
+            Value::Owned(value) => value,
+            Value::Lent(value) => value,
+        }
+    }
+
+    /// Whether others than what holds it know the object.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Value::Owned(value) => value.as_object().is_some_and(|object| object.use_count() > 2),
+            Value::Lent(value) => value.as_object().is_some_and(|object| object.use_count() > 1),
+        }
+    }
+
+    /// The value with a reference of its own.
+    #[inline]
+    pub(crate) fn into_owned(self) -> Any {
+        match self {
+            Value::Owned(value) => value,
+            Value::Lent(value) => Any::clone(&value),
+        }
+    }
+}
+
+/// Where a loop over the children of a value stands.
+pub(crate) enum Children {
+    /// The elements of an Array, or of a List that nobody else knows.
+    Elements(usize),
+    /// The elements that a List had.
+    Listed(Vec<Any>, usize),
+    /// The values of a Map, or of a Dict that nobody else knows: the next place, and that of the last value.
+    Pairs(MapPlace, MapPlace, u32),
+    /// The pairs that a Dict had.
+    Paired(Vec<(Any, Any)>, usize),
+    /// The fields of an object.
+    Fields(u32),
+    /// Those that a callback or the type's own function visits.
+    Chosen,
+}
+
+impl Children {
+    /// The children of an object; `in_place` if nobody else knows it.
+    pub(crate) fn of(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
+        Ok(match shape {
+            Shape::Array => Children::Elements(0),
+            Shape::List if in_place => Children::Elements(0),
+            Shape::List => match List::<Any>::try_from_object(object.clone()) {
+                Ok(list) => Children::Listed(list.try_snapshot()?, 0),
+                Err(_) => Children::Chosen,
+            },
+            Shape::Map => Children::Pairs(MapPlace::default(), MapPlace::default(), 0),
+            Shape::Dict if in_place => Children::Pairs(MapPlace::default(), MapPlace::default(), 0),
+            Shape::Dict => match Dict::<Any, Any>::try_from_object(object.clone()) {
+                Ok(dict) => Children::Paired(dict.try_snapshot()?, 0),
+                Err(_) => Children::Chosen,
+            },
+            Shape::Fields(_) => Children::Fields(0),
+            Shape::Leaf | Shape::Hook(_) => Children::Chosen,
+        })
+    }
+
+    /// The next child of `node`, whose children these are, and the region that it opens.
+    #[inline]
+    pub(crate) fn next(&mut self, plan: &Plan, node: &ObjectRef) -> Result<Option<(Value, Option<Region>)>> {
+        let lent = |value: &Any| {
+            // SAFETY: the frame that holds this loop keeps the container, or the copy of its elements; a child is used
+            // until the next one is asked for, and only the walk itself changes a container that nobody else knows.
+            Some((unsafe { Value::lent(value) }, None))
+        };
+        Ok(match self {
+            Children::Elements(at) => {
+                *at += 1;
+                elements(node).get(*at - 1).and_then(lent)
+            }
+            Children::Listed(items, at) => {
+                *at += 1;
+                items.get(*at - 1).and_then(lent)
+            }
+            Children::Pairs(next, last, at) => {
+                *last = *next;
+                *at += 1;
+                // SAFETY: a Map, or a Dict that nobody else knows.
+                unsafe { next_pair(node, next) }.and_then(|(_, value)| lent(value))
+            }
+            Children::Paired(pairs, at) => {
+                *at += 1;
+                pairs.get(*at - 1).and_then(|(_, value)| lent(value))
+            }
+            Children::Fields(at) => {
+                let Shape::Fields(members) = &plan.shape else { return Ok(None) };
+                let Some(member) = members.get(*at as usize) else { return Ok(None) };
+                *at += 1;
+                // SAFETY: the plan is that of the object's very type.
+                let value = unsafe { member.field.get_unchecked(node) }?;
+                Some((Value::Owned(value), member.opens))
+            }
+            Children::Chosen => None,
+        })
+    }
+
+    /// The field that the last child is in.
+    pub(crate) fn field(&self, plan: &Plan) -> Option<Field> {
+        match (self, &plan.shape) {
+            (Children::Fields(_), Shape::Fields(members)) => {
+                members.get(self.position()).map(|member| member.field)
+            }
+            _ => None,
+        }
+    }
+
+    /// Number of the last child.
+    pub(crate) fn position(&self) -> usize {
+        let next = match self {
+            Children::Elements(at) | Children::Listed(_, at) | Children::Paired(_, at) => *at,
+            Children::Pairs(_, _, at) | Children::Fields(at) => *at as usize,
+            Children::Chosen => 0,
+        };
+        next.saturating_sub(1)
+    }
+
+    /// Puts a value in the place of the last child, where the child still is; gives the old one.
+    ///
+    /// # Safety
+    /// Nobody else may know `node`, and the loop must be one for a value that is changed in place.
+    pub(crate) unsafe fn replace(&self, node: &ObjectRef, value: Any) -> Option<Any> {
+        match self {
+            Children::Elements(at) => {
+                // SAFETY: as the caller guarantees.
+                let cell = unsafe { &*cell_of(node) };
+                // SAFETY: the last child was within the elements, which have not changed since.
+                let slot = unsafe { cell.data.cast::<Any>().add(at - 1) };
+                // SAFETY: as above; the slot holds an owned value, which moves out.
+                Some(unsafe { slot.replace(value) })
+            }
+            // SAFETY: as the caller guarantees.
+            Children::Pairs(_, last, _) => unsafe { replace_value(node, *last, value) },
+            _ => None,
+        }
+    }
+
+    /// The step from `node` to the last child, as an access path shows it.
+    pub(crate) fn step(&self, plan: &Plan, node: &ObjectRef, out: &mut String) {
+        match self {
+            Children::Elements(_) | Children::Listed(..) => {
+                let _ = write!(out, "[{}]", self.position());
+            }
+            Children::Pairs(_, last, _) => {
+                let mut at = *last;
+                // SAFETY: as in `next`.
+                if let Some((key, _)) = unsafe { next_pair(node, &mut at) } {
+                    show_key(key, out);
+                }
+            }
+            Children::Paired(pairs, _) => {
+                if let Some((key, _)) = pairs.get(self.position()) {
+                    show_key(key, out);
+                }
+            }
+            Children::Fields(_) => {
+                if let Shape::Fields(members) = &plan.shape
+                    && let Some(member) = members.get(self.position())
+                {
+                    let _ = write!(out, ".{}", member.field.name());
+                }
+            }
+            Children::Chosen => {}
+        }
+    }
+}
+
+/// A key of a Map as an access path shows it.
+pub(crate) fn show_key(key: &Any, out: &mut String) {
+    let _ = match key.get::<&str>() {
+        Ok(text) => write!(out, "[{text:?}]"),
+        Err(_) => match key.get::<i64>() {
+            Ok(number) => write!(out, "[{number}]"),
+            Err(_) => write!(out, "[{}]", format!("{key:?}").lines().next().unwrap_or_default()),
+        },
+    };
+}
+
+/// The elements of an Array, or of a List that does not change.
+#[inline]
+pub(crate) fn elements(node: &ObjectRef) -> &[Any] {
+    // SAFETY: called for Arrays and Lists, which have the cell right behind the header.
+    let cell = unsafe { &*cell_of(node) };
+    match usize::try_from(cell.size) {
+        // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.
+        Ok(size) if size > 0 => unsafe { core::slice::from_raw_parts(cell.data.cast(), size) },
+        _ => &[],
+    }
+}
+
+#[inline]
+fn cell_of(node: &ObjectRef) -> *const TVMFFISeqCell {
+    node.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>()).cast()
+}
+
+const _: () = assert!(size_of::<Any>() == size_of::<TVMFFIAny>());

@@ -1,0 +1,258 @@
+//! Where an error happened: the context that a walk adds to it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIOpaqueObjectCell,
+    TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterField, kTVMFFIAny, kTVMFFIList, kTVMFFIObject,
+    kTVMFFIOpaquePyObject,
+};
+use anyfn::{Any, Error, List, Map, ObjectRef, Result};
+
+use super::children::Children;
+use super::plan::{Plan, Plans, Purpose, Shape};
+use super::walk::same;
+
+/// Content of a `ffi.VisitErrorContext`.
+#[repr(C)]
+struct Content {
+    /// The objects on the way to the error, the innermost first.
+    reverse_visit_pattern: List<Any>,
+    /// What the error had as context before; here a Map that has the access path under `visited`.
+    prev_error_context: Option<ObjectRef>,
+}
+
+const _: () = assert!(size_of::<List<Any>>() == size_of::<usize>());
+const _: () = assert!(size_of::<Option<ObjectRef>>() == size_of::<usize>());
+
+static TYPE: AtomicI32 = AtomicI32::new(-1);
+
+/// Index of the type, which is registered at the first use.
+pub(crate) fn type_index() -> i32 {
+    match TYPE.load(Ordering::Acquire) {
+        -1 => register(),
+        index => index,
+    }
+}
+
+#[cold]
+fn register() -> i32 {
+    let key = TVMFFIByteArray::from_slice(b"ffi.VisitErrorContext");
+    // SAFETY: the key is borrowed for the call.
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
+    TYPE.store(index, Ordering::Release);
+    index
+}
+
+/// Tells of the fields.
+pub(crate) fn register_fields() -> Result<()> {
+    let header = size_of::<TVMFFIObject>();
+    let index = type_index();
+    // SAFETY: the getter is that of a place with such content.
+    unsafe {
+        add_field(
+            index,
+            ("reverse_visit_pattern", "The objects on the way to the error, the innermost first."),
+            header,
+            kTVMFFIList,
+            get_reference,
+        )
+    }?;
+    let at = header + offset_of!(Content, prev_error_context);
+    // SAFETY: as above.
+    unsafe {
+        add_field(index, ("prev_error_context", "Further detail of the error."), at, kTVMFFIAny, get_reference)
+    }
+}
+
+type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_int;
+
+/// Tells of a read-only field of a type.
+///
+/// # Safety
+/// The getter must fit the place in objects of the type.
+pub(crate) unsafe fn add_field(
+    type_index: i32,
+    (name, doc): (&str, &str),
+    offset: usize,
+    static_type: i32,
+    getter: Getter,
+) -> Result<()> {
+    let size = if core::ptr::fn_addr_eq(getter, get_any as Getter) { 16 } else { 8 };
+    let info = TVMFFIFieldInfo {
+        name: TVMFFIByteArray::from_slice(name.as_bytes()),
+        doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
+        metadata: TVMFFIByteArray::EMPTY,
+        flags: 0,
+        size,
+        alignment: 8,
+        offset: offset as i64,
+        getter: Some(getter),
+        setter: core::ptr::null_mut(),
+        default_value_or_factory: TVMFFIAny::NONE,
+        field_static_type_index: static_type,
+    };
+    // SAFETY: the description is copied.
+    match unsafe { TVMFFITypeRegisterField(type_index, &info) } {
+        0 => Ok(()),
+        _ => Err(Error::take_raised()),
+    }
+}
+
+/// Reads a field that is a value.
+///
+/// # Safety
+/// As the ABI says of getters.
+pub(crate) unsafe extern "C" fn get_any(place: *mut core::ffi::c_void, out: *mut TVMFFIAny) -> c_int {
+    // SAFETY: the place of such a field in a live object.
+    let value = unsafe { &*place.cast::<Any>() };
+    // SAFETY: a writable result.
+    unsafe { out.write(value.clone().into_raw()) };
+    0
+}
+
+/// Reads a field that is a reference or NULL.
+unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMFFIAny) -> c_int {
+    // SAFETY: the place of such a field in a live object.
+    let object = unsafe { &*place.cast::<Option<ObjectRef>>() };
+    let value = object.clone().map_or(Any::NONE, Any::from);
+    // SAFETY: a writable result.
+    unsafe { out.write(value.into_raw()) };
+    0
+}
+
+/// The error with the way to it: objects, the innermost first, and the path as text.
+#[cold]
+pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
+    let before = error.context();
+    if let Some(known) = before.as_ref().and_then(content_of) {
+        // The error has come through a walk already, which was a part of this one.
+        let _ = known.reverse_visit_pattern.extend(objects);
+        return error;
+    }
+    let Ok(pattern) = List::from_vec(objects) else { return error };
+    let content = Content { reverse_visit_pattern: pattern, prev_error_context: detail(before, path).ok() };
+    error.with_context(anyfn::__private::new_object(type_index(), content))
+}
+
+/// Key of the access path in the detail of an error.
+const VISITED: &str = "visited";
+/// Key of a foreign exception there.
+const EXCEPTION: &str = "exception";
+
+/// The detail of an error with the path.
+fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
+    let mut detail = Map::<Any, Any>::new();
+    match before.map(Map::<Any, Any>::try_from_object) {
+        Some(Ok(known)) => detail = known,
+        Some(Err(object)) => detail.insert(Any::new(EXCEPTION)?, Any::from(object))?,
+        None => {}
+    }
+    // An error that has come up through a callback was met deeper down, if the way there begins like this one.
+    let deeper = detail.get_any(VISITED)?.and_then(|known| known.get::<String>().ok());
+    if !deeper.is_some_and(|known| known.starts_with(path)) {
+        detail.insert(Any::new(VISITED)?, Any::new(path)?)?;
+    }
+    Ok(detail.into_object())
+}
+
+fn content_of(context: &ObjectRef) -> Option<&Content> {
+    if context.type_index() != type_index() {
+        return None;
+    }
+    let content = context.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
+    // SAFETY: objects of this type have the ABI's two fields there, and those made here the third.
+    Some(unsafe { &*content.cast::<Content>() })
+}
+
+/// The access path in the context of an error.
+pub(crate) fn path_of(error: &Error) -> Option<String> {
+    let context = error.context()?;
+    let before = content_of(&context)?.prev_error_context.clone()?;
+    let detail = Map::<Any, Any>::try_from_object(before).ok()?;
+    detail.get_any(VISITED).ok()??.get::<String>().ok()
+}
+
+/// What tells an error apart when it comes back through a callback: a Python exception is made an error anew.
+pub(crate) fn identity(error: &Error) -> usize {
+    let mut context = error.context();
+    while let Some(known) = context.as_ref().and_then(content_of) {
+        context = known.prev_error_context.clone();
+    }
+    if let Some(Ok(detail)) = context.clone().map(Map::<Any, Any>::try_from_object) {
+        context = detail.get_any(EXCEPTION).ok().flatten().and_then(|object| object.clone().into_object());
+    }
+    match context {
+        Some(object) if object.type_index() == kTVMFFIOpaquePyObject => {
+            let cell = object.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
+            // SAFETY: such objects have the cell behind their header.
+            unsafe { (*cell.cast::<TVMFFIOpaqueObjectCell>()).handle.addr() }
+        }
+        _ => error.as_object().as_handle().addr(),
+    }
+}
+
+/// A walk has come to a value that it is inside of.
+#[cold]
+pub(crate) fn cycle(type_key: &str) -> Error {
+    let text = alloc::format!(
+        "an object of type {type_key} contains itself: a walk along this cycle would never end. Break the cycle, or let \
+         each object be visited once (`once`)"
+    );
+    Error::untraced("ValueError", &text)
+}
+
+/// The access path to `value` below the frames of a walk.
+#[cold]
+pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
+    /// Of long paths the steps at the beginning and at the end are shown: so many of each.
+    const SHOWN: usize = 24;
+    let way: Vec<_> = way.collect();
+    let mut out = String::from("<root>");
+    for (at, (node, plan, children)) in way.iter().enumerate() {
+        if way.len() > 2 * SHOWN && (SHOWN..way.len() - SHOWN).contains(&at) {
+            if at == SHOWN {
+                out.push_str("...");
+            }
+            continue;
+        }
+        let next = way.get(at + 1).map_or(value, |(node, ..)| node);
+        let Some(object) = node.as_object() else { continue };
+        if !matches!(children, Children::Chosen) {
+            children.step(plan, object, &mut out);
+        } else if !same(node, next) {
+            search(object, plan, next, &mut out);
+        }
+    }
+    out
+}
+
+/// The step to a child that a callback has chosen to visit.
+fn search(node: &ObjectRef, plan: &Plan, wanted: &Any, out: &mut String) {
+    let plain = Plans::new(Purpose::Visit);
+    let known = match &plan.shape {
+        Shape::Hook(_) => None,
+        shape => Children::of(shape, node, false).ok().map(|children| (plan, children)),
+    };
+    let fields;
+    let (plan, mut children) = match known {
+        Some(known) => known,
+        None => match plain.without_hook(node.type_index()) {
+            Ok(plan) => {
+                fields = plan;
+                (&fields, Children::Fields(0))
+            }
+            Err(_) => return out.push_str(".<?>"),
+        },
+    };
+    while let Ok(Some((child, _))) = children.next(plan, node) {
+        if same(child.get(), wanted) {
+            return children.step(plan, node, out);
+        }
+    }
+    out.push_str(".<?>");
+}

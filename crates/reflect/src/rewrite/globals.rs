@@ -1,0 +1,301 @@
+//! The registered functions, with the names, arguments and texts of the ABI.
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
+    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIOpaquePtr, kTVMFFIStr,
+    kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
+};
+use anyfn::{
+    Any, AnyView, Args, Array, Error, Names, ObjectRef, PackedFunc, Result, TypedPackedFunc, bail, register,
+};
+
+use super::links::{Extra, Links};
+use super::tool::{self, Kind, Native, Tool};
+use super::{Order, Region, fail, map, unchanged, walk};
+
+// ---- What types tell of themselves
+
+/// The first function of this file. Making it also registers types and what the built-in containers have for walks of
+/// other languages, which read it from the table of types.
+const _: () = {
+    #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
+    #[linkme(crate = anyfn::__private::linkme)]
+    static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
+        name: "ffi.VisitInterrupt",
+        overrides: false,
+        doc: "Makes what a callback returns to end a visit with a value.",
+        make: || {
+            if let Err(error) = register_types() {
+                panic!("{error}");
+            }
+            let names = Names { function: "ffi.VisitInterrupt", args: &["value"], ..Names::default() };
+            TypedPackedFunc::named(names, |value: Any| super::interrupt(value)).into()
+        },
+    };
+};
+
+fn register_types() -> Result<()> {
+    let header = size_of::<TVMFFIObject>();
+    // SAFETY: an interrupt has its value behind the header.
+    unsafe {
+        fail::add_field(
+            kTVMFFIVisitInterrupt,
+            ("value", "What the callback has ended the visit with."),
+            header,
+            kTVMFFIAny,
+            fail::get_any,
+        )
+    }?;
+    fail::register_fields()?;
+    tool::type_index(Kind::Visitor);
+    tool::type_index(Kind::Mutator);
+    for index in [kTVMFFIArray, kTVMFFIList, kTVMFFIMap, kTVMFFIDict] {
+        set_attribute(index, "__s_visit__", visit_children)?;
+        set_attribute(index, "__s_mutate__", mutate_children)?;
+        set_attribute(index, "__s_maybe_inplace_mutate__", mutate_children)?;
+    }
+    for index in [kTVMFFIStr, kTVMFFIBytes, kTVMFFIBigInt] {
+        set_attribute(index, "__s_mutate__", keep)?;
+        set_attribute(index, "__s_maybe_inplace_mutate__", keep)?;
+    }
+    Ok(())
+}
+
+fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
+    let name = TVMFFIByteArray::from_slice(name.as_bytes());
+    let value = TVMFFIAny {
+        type_index: kTVMFFIOpaquePtr,
+        small_str_len: 0,
+        value: TVMFFIAnyValue { v_ptr: native as *mut core::ffi::c_void },
+    };
+    // SAFETY: name and value are borrowed for the call.
+    match unsafe { TVMFFITypeRegisterAttr(type_index, &name, &value) } {
+        0 => Ok(()),
+        _ => Err(Error::take_raised()),
+    }
+}
+
+/// Visits the children of a container by a visitor of anybody.
+unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    tool::native(|| {
+        // SAFETY: called with a valid visitor.
+        let visitor = unsafe { tool::borrowed(visitor) }?;
+        // SAFETY: a view that is valid for the call.
+        walk::default_visit(Tool::of(&visitor, Kind::Visitor)?, &unsafe { AnyView::from_raw(value) })
+    })
+}
+
+/// Mutates the children of a container by a mutator of anybody.
+unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    tool::native(|| {
+        // SAFETY: called with a valid mutator.
+        let mutator = unsafe { tool::borrowed(mutator) }?;
+        // SAFETY: a view that is valid for the call.
+        map::default_mutate(Tool::of(&mutator, Kind::Mutator)?, &unsafe { AnyView::from_raw(value) }, false)
+    })
+}
+
+/// Keeps a value as it is.
+unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
+    unchanged().into_raw()
+}
+
+// ---- Walk and map
+
+type Pairs = Array<(i32, PackedFunc)>;
+
+fn links_of(links: &mut Links<'_>, pairs: &Pairs, extra: Extra) -> Result<()> {
+    for at in 0..pairs.len() {
+        let (type_index, function) = pairs.get(at)?;
+        links.add_function(type_index, function, extra);
+    }
+    Ok(())
+}
+
+fn order_of(order: i32) -> Order {
+    if order == 0 { Order::Pre } else { Order::Post }
+}
+
+/// Calls functions for the values of a graph: each entry is the index of a type and the function for its values, which
+/// returns nothing, 1 to pass over the children, or an interrupt to end the walk. `order` is 0 for before the children, 1
+/// for after. Gives the interrupt, if there was one.
+#[register("ffi.StructuralWalk")]
+fn structural_walk(
+    root: AnyView<'_>,
+    callbacks: Pairs,
+    callbacks_with_def_region_kind: Pairs,
+    order: i32,
+) -> Result<Any> {
+    let mut links = Links::default();
+    links_of(&mut links, &callbacks, Extra::Nothing)?;
+    links_of(&mut links, &callbacks_with_def_region_kind, Extra::Region)?;
+    let stop = walk::Walk::new(links, order_of(order), false).run(&root)?;
+    Ok(stop.unwrap_or_default())
+}
+
+/// Calls functions for the values of a graph, which get the value and a visitor and go on with its children themselves.
+#[register("ffi.StructuralVisit")]
+fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
+    let mut links = Links::default();
+    links_of(&mut links, &callbacks, Extra::Tool)?;
+    Ok(walk::Walk::new(links, Order::Own, false).run(&root)?.unwrap_or_default())
+}
+
+/// Puts what functions return in the place of the values of a graph. What does not change stays the same object; a root
+/// that is moved in and that nobody else knows is changed in place.
+#[register("ffi.StructuralMap")]
+fn structural_map(
+    root: Any,
+    callbacks: Pairs,
+    callbacks_with_def_region_kind: Pairs,
+    order: i32,
+) -> Result<Any> {
+    let mut links = Links::default();
+    links_of(&mut links, &callbacks, Extra::Nothing)?;
+    links_of(&mut links, &callbacks_with_def_region_kind, Extra::Region)?;
+    map::Mapping::new(links, order_of(order), false).run(root)
+}
+
+/// As `ffi.StructuralMap` with functions that get the value and a mutator (and whether the value may be changed in place,
+/// if the third of an entry says so), and mutate the children themselves.
+#[register("ffi.StructuralMutate")]
+fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Result<Any> {
+    let mut links = Links::default();
+    for at in 0..callbacks.len() {
+        let (type_index, function, mode) = callbacks.get(at)?;
+        links.add_function(type_index, function, if mode { Extra::ToolAndMode } else { Extra::Tool });
+    }
+    map::Mapping::new(links, Order::Own, false).run(root)
+}
+
+/// What of `anyfn.rewrite` is to be done.
+const WALK: i64 = 0;
+const VISIT: i64 = 1;
+const MAP: i64 = 2;
+const MUTATE: i64 = 3;
+/// Bits of the options: callbacks before the children, each object once (walk), each occurrence (map).
+const PRE: i64 = 1;
+const ONCE: i64 = 2;
+const EACH_TIME: i64 = 4;
+/// The caller gives the graph up: what only it holds may be changed in place.
+const IN_PLACE: i64 = 8;
+
+/// All four for frontends, without containers for the callbacks: root, what to do, options, then for each callback the
+/// index of a type, what the function gets besides the value (0 nothing, 1 the region, 2 the visitor or mutator, 3 that
+/// and the mode) and the function.
+const _: () = {
+    #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
+    #[linkme(crate = anyfn::__private::linkme)]
+    static ENTRY: anyfn::__private::Entry = anyfn::__private::Entry {
+        name: "anyfn.rewrite",
+        overrides: false,
+        doc: "Walks or rewrites a graph: root, operation, options, then three arguments for each callback.",
+        make: || PackedFunc::new(rewrite),
+    };
+};
+
+fn rewrite(args: Args<'_>) -> Result<Any> {
+    let views = args.as_slice();
+    if views.len() < 3 || !views.len().is_multiple_of(3) {
+        bail!("TypeError", "anyfn.rewrite takes 3 arguments and 3 for each callback, got {}", views.len());
+    }
+    let (what, options) = (args.get::<i64>(1)?, args.get::<i64>(2)?);
+    let mut links = Links::default();
+    for at in (3..views.len()).step_by(3) {
+        let extra = match args.get::<i64>(at + 1)? {
+            0 => Extra::Nothing,
+            1 => Extra::Region,
+            2 => Extra::Tool,
+            3 => Extra::ToolAndMode,
+            other => bail!("ValueError", "a callback gets something of kind 0 to 3, not {other}"),
+        };
+        links.add_function(args.get::<i32>(at)?, args.get::<PackedFunc>(at + 2)?, extra);
+    }
+    let order = match what {
+        VISIT | MUTATE => Order::Own,
+        _ if options & PRE != 0 => Order::Pre,
+        _ => Order::Post,
+    };
+    match what {
+        WALK | VISIT => {
+            let stop = walk::Walk::new(links, order, options & ONCE != 0).run(&views[0])?;
+            Ok(stop.unwrap_or_default())
+        }
+        MAP | MUTATE => {
+            let share = what == MAP && options & EACH_TIME == 0;
+            let mapping = map::Mapping::new(links, order, share);
+            if options & IN_PLACE != 0 {
+                return mapping.run_given_up(&views[0]);
+            }
+            mapping.run(views[0].to_owned())
+        }
+        other => bail!("ValueError", "anyfn.rewrite has the operations 0 to 3, not {other}"),
+    }
+}
+
+// ---- Visitors and mutators
+
+/// Visits a value: with callbacks.
+#[register("ffi.StructuralVisitorVisit")]
+fn visitor_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
+    walk::visit_by(&visitor, &value, false)
+}
+
+/// Visits the children of a value; callbacks for the value itself are passed over.
+#[register("ffi.StructuralVisitorDefaultVisit")]
+fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
+    walk::visit_by(&visitor, &value, true)
+}
+
+/// The kind of region that the visit is in.
+#[register("ffi.StructuralVisitorDefRegionKind")]
+fn visitor_region(visitor: ObjectRef) -> Result<i32> {
+    Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
+}
+
+/// Calls a function with another kind of region.
+#[register("ffi.StructuralVisitorWithDefRegionKind")]
+fn visitor_with_region(visitor: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
+    tool::with_region(Tool::of(&visitor, Kind::Visitor)?, Region::from_raw(kind), &callback)
+}
+
+fn or_itself(result: Any, value: &AnyView<'_>) -> Any {
+    if result.type_index() == kTVMFFIUnchanged { value.to_owned() } else { result }
+}
+
+/// Mutates a value: with callbacks.
+#[register("ffi.StructuralMutatorMutate")]
+fn mutator_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
+    Ok(or_itself(map::mutate_by(&mutator, &value, false, false)?, &value))
+}
+
+/// Mutates the children of a value; callbacks for the value itself are passed over.
+#[register("ffi.StructuralMutatorDefaultMutate")]
+fn mutator_default_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
+    Ok(or_itself(map::mutate_by(&mutator, &value, true, false)?, &value))
+}
+
+/// The replacement that is recorded for a variable, or nothing.
+#[register("ffi.StructuralMutatorVarRemapGet")]
+fn mutator_remap_get(mutator: ObjectRef, var: AnyView<'_>) -> Result<Any> {
+    let known = map::remap_get(&mutator, &var)?;
+    Ok(or_itself(known, &var))
+}
+
+/// Records a replacement for a variable.
+#[register("ffi.StructuralMutatorVarRemapSet")]
+fn mutator_remap_set(mutator: ObjectRef, var: AnyView<'_>, mapped_value: AnyView<'_>) -> Result<()> {
+    map::remap_set(&mutator, &var, &mapped_value)
+}
+
+/// The kind of region that the mutation is in.
+#[register("ffi.StructuralMutatorDefRegionKind")]
+fn mutator_region(mutator: ObjectRef) -> Result<i32> {
+    Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)
+}
+
+/// Calls a function with another kind of region.
+#[register("ffi.StructuralMutatorWithDefRegionKind")]
+fn mutator_with_region(mutator: ObjectRef, kind: i32, callback: PackedFunc) -> Result<Any> {
+    tool::with_region(Tool::of(&mutator, Kind::Mutator)?, Region::from_raw(kind), &callback)
+}

@@ -1,0 +1,108 @@
+//! Callbacks, each for the values of a type, and how they are called.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+
+use anyfn::abi::{
+    kTVMFFIAny, kTVMFFIBytes, kTVMFFIInt, kTVMFFIObject, kTVMFFISmallBytes, kTVMFFISmallStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, bail};
+
+use super::Region;
+
+/// What a function gets besides the value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extra {
+    Nothing,
+    /// The kind of the region, an int.
+    Region,
+    /// The visitor or mutator.
+    Tool,
+    /// The mutator, and whether the value may be changed in place.
+    ToolAndMode,
+}
+
+/// A callback of Rust code.
+pub(crate) type Native<'a> = Box<dyn FnMut(&Any, Region) -> Result<Any> + 'a>;
+
+enum Callee<'a> {
+    Function(PackedFunc, Extra),
+    Native(RefCell<Native<'a>>),
+}
+
+struct Link<'a> {
+    type_index: i32,
+    callee: Callee<'a>,
+}
+
+/// The callbacks of one walk, in order: the first that takes a type gets its values.
+#[derive(Default)]
+pub(crate) struct Links<'a>(Vec<Link<'a>>);
+
+/// Whether a callback for values of type `wanted` takes those of type `actual`.
+pub(crate) fn matches(actual: i32, wanted: i32) -> bool {
+    match wanted {
+        kTVMFFIAny => true,
+        kTVMFFIStr => matches!(actual, kTVMFFIStr | kTVMFFISmallStr),
+        kTVMFFIBytes => matches!(actual, kTVMFFIBytes | kTVMFFISmallBytes),
+        kTVMFFIObject => actual >= kTVMFFIStaticObjectBegin,
+        _ => anyfn::is_instance(actual, wanted),
+    }
+}
+
+impl<'a> Links<'a> {
+    pub(crate) fn add_function(&mut self, type_index: i32, function: PackedFunc, extra: Extra) {
+        self.0.push(Link { type_index, callee: Callee::Function(function, extra) });
+    }
+
+    pub(crate) fn add_native(&mut self, type_index: i32, native: Native<'a>) {
+        self.0.push(Link { type_index, callee: Callee::Native(RefCell::new(native)) });
+    }
+
+    /// Callbacks that take all values and do nothing.
+    pub(crate) fn all() -> Links<'a> {
+        let mut links = Links::default();
+        links.add_native(kTVMFFIAny, Box::new(|_, _| Ok(Any::NONE)));
+        links
+    }
+
+    /// The callback for values of a type.
+    pub(crate) fn find(&self, type_index: i32) -> Option<u32> {
+        self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
+    }
+
+    /// Calls a callback. `tool` is the visitor or mutator, for those that get it.
+    pub(crate) fn call(
+        &self,
+        link: u32,
+        value: &AnyView<'_>,
+        region: Region,
+        tool: Option<(&ObjectRef, bool)>,
+    ) -> Result<Any> {
+        match &self.0[link as usize].callee {
+            Callee::Function(function, Extra::Nothing) => function.call_views(core::slice::from_ref(value)),
+            Callee::Function(function, Extra::Region) => {
+                function.call_views(&[*value, int(region as i64).as_view()])
+            }
+            Callee::Function(function, extra) => {
+                let Some((tool, in_place)) = tool else {
+                    bail!("InternalError", "a callback needs a visitor and there is none")
+                };
+                let mode = int(i64::from(in_place));
+                let args = [*value, AnyView::from(tool), mode.as_view()];
+                function.call_views(if *extra == Extra::Tool { &args[..2] } else { &args })
+            }
+            Callee::Native(native) => match native.try_borrow_mut() {
+                Ok(mut native) => native(super::as_any(value), region),
+                Err(_) => bail!("RuntimeError", "a callback is called again while it runs"),
+            },
+        }
+    }
+}
+
+fn int(value: i64) -> Any {
+    // SAFETY: an int holds no reference.
+    unsafe { Any::from_raw(anyfn::abi::TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) }
+}

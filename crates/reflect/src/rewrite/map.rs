@@ -1,0 +1,665 @@
+//! The map: rewrites a graph by callbacks. What does not change stays the same object.
+//!
+//! An object or container is copied when a child of it changes, and not before. One that nobody else knows, on a way from
+//! a root that nobody else knows, is changed in place instead.
+
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::{Cell, OnceCell, RefCell};
+
+use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIStr, kTVMFFIUnchanged};
+use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
+
+use super::children::{Children, Value};
+use super::links::Links;
+use super::plan::{Plan, Plans, Purpose, Shape};
+use super::rebuild;
+use super::seen::{Memo, Seen};
+use super::tool::{self, Kind, Tool};
+use super::walk::same;
+use super::{Order, Region, fail, unchanged};
+use crate::guard::Nested;
+
+/// A value whose children are being mapped.
+struct Frame {
+    node: Value,
+    plan: Rc<Plan>,
+    children: Children,
+    /// Children that have changed, by number; those of a value that is changed in place are there already.
+    changes: Vec<(usize, Any)>,
+    in_place: bool,
+    inner: Region,
+    rest: Rest,
+}
+
+/// What is to be done with a value once its children are.
+struct Rest {
+    /// The region that the value is in.
+    region: Region,
+    /// Whether its callback comes then.
+    call: bool,
+    /// Whether a callback has put it in the place of what the graph has.
+    replaced: bool,
+    /// Whether it is noted that the map is inside of the value.
+    noted: bool,
+    /// What the result is kept for: the object that the graph has.
+    memo: Option<Any>,
+    /// Number of replacements that were recorded before.
+    generation: u64,
+}
+
+/// A map over a graph.
+pub(crate) struct Mapping<'a> {
+    links: Links<'a>,
+    order: Order,
+    /// Whether an object that is reached again gets the result that it got.
+    share: bool,
+    plans: Plans,
+    frames: RefCell<Vec<Frame>>,
+    seen: RefCell<Seen>,
+    /// Results of objects that others know too, by object and region.
+    results: RefCell<Memo>,
+    /// Replacements of variables.
+    remap: RefCell<Memo>,
+    /// Counts what is recorded there.
+    generation: Cell<u64>,
+    mutator: OnceCell<ObjectRef>,
+    described: RefCell<Option<(Error, String)>>,
+}
+
+/// A new value, or `None` if the value stays as it is.
+type Outcome = Option<Any>;
+
+enum Entered {
+    Children,
+    Done(Outcome),
+}
+
+/// A result that may be the value itself, as an outcome.
+#[inline]
+fn outcome_of(result: Any, of: &Any) -> Outcome {
+    let index = result.type_index();
+    if index == kTVMFFIUnchanged || same(&result, of) {
+        return None;
+    }
+    // Texts that went through another language are other objects, but nothing has changed.
+    let is_text = matches!(index, kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt);
+    if is_text && index == of.type_index() && result == *of { None } else { Some(result) }
+}
+
+impl<'a> Mapping<'a> {
+    pub(crate) fn new(links: Links<'a>, order: Order, share: bool) -> Mapping<'a> {
+        Mapping {
+            links,
+            order,
+            share,
+            plans: Plans::new(Purpose::Mutate),
+            frames: RefCell::new(Vec::new()),
+            seen: RefCell::new(Seen::default()),
+            results: RefCell::new(Memo::default()),
+            remap: RefCell::new(Memo::default()),
+            generation: Cell::new(0),
+            mutator: OnceCell::new(),
+            described: RefCell::new(None),
+        }
+    }
+
+    /// The callbacks, back.
+    pub(crate) fn into_links(self) -> Links<'a> {
+        self.links
+    }
+
+    /// Maps a graph. If nobody else knows the root, it is changed in place.
+    pub(crate) fn run(&self, root: Any) -> Result<Any> {
+        let in_place = root.as_object().is_some_and(ObjectRef::is_unique);
+        // SAFETY: `root` stays as it is until the end.
+        let value = unsafe { Value::lent(&root) };
+        let outcome = self.part(value, Region::None, in_place, false)?;
+        Ok(outcome.unwrap_or(root))
+    }
+
+    /// As [`Mapping::run`] of a root that its only owner lends and gives up.
+    pub(crate) fn run_given_up(&self, root: &AnyView<'_>) -> Result<Any> {
+        if !root.as_object().is_some_and(ObjectRef::is_unique) {
+            return self.run(root.to_owned());
+        }
+        // SAFETY: a view of an object that its owner lends for the time of the call.
+        let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*root.as_raw()) });
+        // SAFETY: as above.
+        let outcome = self.part(unsafe { Value::lent(&held) }, Region::None, true, false)?;
+        Ok(outcome.unwrap_or_else(|| Any::clone(&held)))
+    }
+
+    /// Maps a part of the graph; `bypass` passes over the callback for its root.
+    fn part(&self, root: Value, region: Region, in_place: bool, bypass: bool) -> Result<Outcome> {
+        let base = self.frames.borrow().len();
+        let result = match self.enter(root, region, in_place, bypass, base) {
+            Ok(Entered::Children) => self.work_off(base),
+            Ok(Entered::Done(outcome)) => Ok(outcome),
+            Err(error) => Err(error),
+        };
+        if result.is_err() {
+            self.unwind(base);
+        }
+        result
+    }
+
+    #[cold]
+    fn unwind(&self, base: usize) {
+        loop {
+            let mut frames = self.frames.borrow_mut();
+            if frames.len() <= base {
+                return;
+            }
+            let frame = frames.pop();
+            drop(frames);
+            if let Some(frame) = frame.filter(|frame| frame.rest.noted) {
+                self.seen.borrow_mut().remove(frame.node.get());
+            }
+        }
+    }
+
+    fn work_off(&self, base: usize) -> Result<Outcome> {
+        loop {
+            let mut frames = self.frames.borrow_mut();
+            let Some(frame) = frames.last_mut() else { return Ok(None) };
+            let Some(node) = frame.node.get().as_object() else { return Ok(None) };
+            match frame.children.next(&frame.plan, node) {
+                Ok(Some((child, opens))) => {
+                    let region = frame.inner.with(opens);
+                    let (child, in_place) = if frame.in_place {
+                        // SAFETY: nobody else knows the node, and its child stays where it is until it is mapped.
+                        unsafe { rebuild::only_here(child, frame.children.field(&frame.plan), node) }
+                    } else {
+                        (child, false)
+                    };
+                    drop(frames);
+                    if let Entered::Done(Some(new)) = self.enter(child, region, in_place, false, base)? {
+                        self.put(new, base)?;
+                    }
+                }
+                Ok(None) => {
+                    let last = frames.len() == base + 1;
+                    let frame = frames.pop();
+                    drop(frames);
+                    let Some(frame) = frame else { return Ok(None) };
+                    let outcome = self.finish(frame, base)?;
+                    if last {
+                        return Ok(outcome);
+                    }
+                    if let Some(new) = outcome {
+                        self.put(new, base)?;
+                    }
+                }
+                Err(error) => {
+                    let node = frame.node.get().clone();
+                    frames.pop();
+                    drop(frames);
+                    return Err(self.failed(error, &node, base));
+                }
+            }
+        }
+    }
+
+    /// Gives the value whose children are being mapped a new child in the place of the last one.
+    fn put(&self, new: Any, base: usize) -> Result<()> {
+        let mut frames = self.frames.borrow_mut();
+        let Some(frame) = frames.last_mut() else { return Ok(()) };
+        if !frame.in_place {
+            let at = frame.children.position();
+            frame.changes.push((at, new));
+            return Ok(());
+        }
+        let Some(node) = frame.node.get().as_object() else { return Ok(()) };
+        // What goes is released when nothing is borrowed: it may run code of anybody.
+        let old = match frame.children.field(&frame.plan) {
+            // SAFETY: nobody else knows the object, and the field is one of its type.
+            Some(field) => unsafe { rebuild::set_field(field, node, &new) }.map(|()| None),
+            // SAFETY: nobody else knows the container.
+            None => Ok(unsafe { frame.children.replace(node, new) }),
+        };
+        let failed = match old {
+            Ok(old) => {
+                drop(frames);
+                drop(old);
+                return Ok(());
+            }
+            Err(error) => (error, frame.node.get().clone()),
+        };
+        drop(frames);
+        Err(self.failed(failed.0, &failed.1, base))
+    }
+
+    /// Ends a value whose children are mapped.
+    fn finish(&self, frame: Frame, base: usize) -> Result<Outcome> {
+        let Frame { node, plan, children, changes, rest, .. } = frame;
+        if rest.noted {
+            self.seen.borrow_mut().remove(node.get());
+        }
+        let mut outcome = None;
+        if let (false, Some(object)) = (changes.is_empty(), node.get().as_object()) {
+            match rebuild::with_changes(object, &plan, children, changes) {
+                Ok(copy) => outcome = Some(copy),
+                Err(error) => return Err(self.failed(error, node.get(), base)),
+            }
+        }
+        if plan.free_var || plan.dag_node {
+            self.remember(node.get(), &plan, &outcome, rest.region);
+        }
+        self.settle(node, outcome, rest, base)
+    }
+
+    /// Records what a variable or a node of a graph has become.
+    fn remember(&self, node: &Any, plan: &Plan, outcome: &Outcome, region: Region) {
+        // The uses of a variable that was defined once and did not change need no record: they find none.
+        if plan.dag_node || region == Region::Pattern || outcome.is_some() {
+            self.record(node, outcome.clone().unwrap_or_else(unchanged), plan.free_var);
+        }
+    }
+
+    fn record(&self, node: &Any, value: Any, counts: bool) {
+        if counts {
+            self.generation.set(self.generation.get() + 1);
+        }
+        let old = self.remap.borrow_mut().set(node.clone(), 0, (0, value));
+        drop(old);
+    }
+
+    fn recorded(&self, node: &Any) -> Option<Any> {
+        self.remap.borrow().get(node, 0).map(|(_, value)| value)
+    }
+
+    /// What comes after the children: the callback, and keeping the result.
+    fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
+        let mut outcome = outcome;
+        if rest.call {
+            let target = outcome.as_ref().unwrap_or(node.get());
+            let plan = self.plans.get(target.type_index(), &self.links);
+            let called = plan.and_then(|plan| match plan.link {
+                Some(link) => {
+                    let result = self.links.call(link, &target.as_view(), rest.region, None)?;
+                    Ok(outcome_of(tool::expected(result)?, target))
+                }
+                None => Ok(None),
+            });
+            match called {
+                Ok(Some(new)) => outcome = Some(new),
+                Ok(None) => {}
+                Err(error) => {
+                    let target = target.clone();
+                    return Err(self.failed(error, &target, base));
+                }
+            }
+        }
+        if rest.replaced && outcome.is_none() {
+            outcome = Some(node.into_owned());
+        }
+        if let Some(object) = rest.memo
+            && rest.generation == self.generation.get()
+        {
+            let kept = (rest.generation, outcome.clone().unwrap_or_else(unchanged));
+            let old = self.results.borrow_mut().set(object, rest.region as usize, kept);
+            drop(old);
+        }
+        Ok(outcome)
+    }
+
+    fn enter(
+        &self,
+        child: Value,
+        region: Region,
+        in_place: bool,
+        bypass: bool,
+        base: usize,
+    ) -> Result<Entered> {
+        let value = child.get();
+        let plan = match self.plans.get(value.type_index(), &self.links) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.failed(error, value, base)),
+        };
+        let shared = !in_place && child.is_shared();
+        let generation = self.generation.get();
+        let mut memo = None;
+        if shared && self.share && !bypass {
+            match self.results.borrow().get(value, region as usize) {
+                Some((then, kept)) if then == generation => {
+                    return Ok(Entered::Done(outcome_of(kept, value)));
+                }
+                _ => memo = Some(value.clone()),
+            }
+        }
+        let at_root = base == self.frames.borrow().len();
+        let noted = (shared || (at_root && !in_place)) && value.as_object().is_some();
+        let call = !bypass && self.order == Order::Post;
+        let mut rest = Rest { region, call, replaced: false, noted, memo, generation };
+        if bypass || self.order == Order::Post {
+            return self.descend(child, plan, in_place, rest, base);
+        }
+        let Some(link) = plan.link else { return self.descend(child, plan, in_place, rest, base) };
+        if self.order == Order::Own {
+            let outcome = self.own(link, &child, &plan, region, in_place, base)?;
+            return self.settle(child, outcome, rest, base).map(Entered::Done);
+        }
+        let called = self.links.call(link, &value.as_view(), region, None).and_then(tool::expected);
+        let new = match called {
+            Ok(result) => outcome_of(result, value),
+            Err(error) => return Err(self.failed(error, value, base)),
+        };
+        match new {
+            // A callback may have kept the value.
+            None => {
+                let in_place = in_place && value.as_object().is_some_and(ObjectRef::is_unique);
+                self.descend(child, plan, in_place, rest, base)
+            }
+            Some(new) => {
+                let plan = match self.plans.get(new.type_index(), &self.links) {
+                    Ok(plan) => plan,
+                    Err(error) => return Err(self.failed(error, value, base)),
+                };
+                rest.replaced = true;
+                let in_place = in_place && new.as_object().is_some_and(ObjectRef::is_unique);
+                self.descend(Value::Owned(new), plan, in_place, rest, base)
+            }
+        }
+    }
+
+    /// Maps the children of a value, whatever its callback.
+    fn descend(
+        &self,
+        child: Value,
+        plan: Rc<Plan>,
+        in_place: bool,
+        mut rest: Rest,
+        base: usize,
+    ) -> Result<Entered> {
+        let value = child.get();
+        let region = rest.region;
+        let Some(node) = value.as_object() else {
+            return self.settle(child, None, rest, base).map(Entered::Done);
+        };
+        if let Shape::Hook(_) = plan.shape {
+            let outcome = self.by_hook(value, &plan, region, in_place, base)?;
+            return self.settle(child, outcome, rest, base).map(Entered::Done);
+        }
+        let is_node = plan.free_var || plan.dag_node;
+        if is_node {
+            if let Some(known) = self.recorded(value) {
+                let outcome = outcome_of(known, value);
+                return self.settle(child, outcome, rest, base).map(Entered::Done);
+            }
+            if plan.free_var && region == Region::None {
+                // A use of a variable that has not changed, or that is free.
+                return self.settle(child, None, rest, base).map(Entered::Done);
+            }
+        }
+        if let Shape::Leaf = plan.shape {
+            if is_node {
+                self.remember(value, &plan, &None, region);
+            }
+            return self.settle(child, None, rest, base).map(Entered::Done);
+        }
+        rest.noted &= !rest.replaced;
+        if rest.noted && !self.seen.borrow_mut().insert(value) {
+            return Err(self.failed(fail::cycle(value.type_key()), value, base));
+        }
+        let in_place = in_place && !is_node;
+        let children = match Children::of(&plan.shape, node, in_place) {
+            Ok(children) => children,
+            Err(error) => return Err(self.failed(error, value, base)),
+        };
+        let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
+        // In place the reference of what holds the value stays the only one.
+        let node = if in_place { child } else { Value::Owned(child.into_owned()) };
+        let frame = Frame { node, plan, children, changes: Vec::new(), in_place, inner, rest };
+        self.frames.borrow_mut().push(frame);
+        Ok(Entered::Children)
+    }
+
+    /// Calls a callback that owns the mutation of its value.
+    #[cold]
+    fn own(
+        &self,
+        link: u32,
+        child: &Value,
+        plan: &Rc<Plan>,
+        region: Region,
+        in_place: bool,
+        base: usize,
+    ) -> Result<Outcome> {
+        let value = child.get();
+        let called = self.nested(value, plan, region, |mutator| {
+            let tool = Some((mutator, in_place));
+            tool::expected(self.links.call(link, &value.as_view(), region, tool)?)
+        });
+        match called {
+            Ok(result) => Ok(outcome_of(result, value)),
+            Err(error) => Err(self.failed(error, value, base)),
+        }
+    }
+
+    /// Lets a type mutate a value of its own.
+    #[cold]
+    fn by_hook(
+        &self,
+        value: &Any,
+        plan: &Rc<Plan>,
+        region: Region,
+        in_place: bool,
+        base: usize,
+    ) -> Result<Outcome> {
+        let Shape::Hook(hook) = &plan.shape else { return Ok(None) };
+        let hook = plan.in_place.as_ref().filter(|_| in_place).unwrap_or(hook);
+        let called = self.nested(value, plan, region, |mutator| {
+            Tool::of(mutator, Kind::Mutator)?.call_hook(hook, &value.as_view())
+        });
+        match called {
+            Ok(result) => Ok(outcome_of(result, value)),
+            Err(error) => Err(self.failed(error, value, base)),
+        }
+    }
+
+    /// Runs what may go on with the map from inside a value.
+    fn nested<R>(
+        &self,
+        value: &Any,
+        plan: &Rc<Plan>,
+        region: Region,
+        body: impl FnOnce(&ObjectRef) -> Result<R>,
+    ) -> Result<R> {
+        let _nested = Nested::enter()?;
+        let mutator = self.mutator.get_or_init(|| tool::make(Kind::Mutator, &TABLE));
+        let rest = Rest { region, call: false, replaced: false, noted: false, memo: None, generation: 0 };
+        let frame = Frame {
+            // SAFETY: the caller keeps the value as long as the callback runs, and the frame goes with it.
+            node: unsafe { Value::lent(value) },
+            plan: Rc::clone(plan),
+            children: Children::Chosen,
+            changes: Vec::new(),
+            in_place: false,
+            inner: region,
+            rest,
+        };
+        self.frames.borrow_mut().push(frame);
+        let depth = self.frames.borrow().len();
+        let lent = Tool::of(mutator, Kind::Mutator)?;
+        let walk = core::ptr::from_ref(self).cast();
+        let result = lent.lend(&TABLE, walk, region, || body(mutator));
+        // Nobody mutates below this value any more. (An error is described after the frame has gone.)
+        self.frames.borrow_mut().truncate(depth - 1);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
+        let frames = self.frames.borrow();
+        let mut objects = Vec::new();
+        if value.as_object().is_some() {
+            objects.push(value.clone());
+        }
+        objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.get().clone()));
+        let identity = fail::identity(&error);
+        let mut described = self.described.borrow_mut();
+        let path = match described.take() {
+            Some((of, path)) if fail::identity(&of) == identity => path,
+            _ => {
+                let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
+                fail::path(way, value)
+            }
+        };
+        let error = fail::with_way(error, objects, &path);
+        // The error is kept, so that no other one can be at the same place.
+        *described = Some((error.clone(), path));
+        error
+    }
+}
+
+// ---- Mutators
+
+/// The functions of our mutators.
+static TABLE: tool::Table = tool::Table {
+    go: mutate,
+    go_in_place: mutate_in_place,
+    remap_get: remap_get_native,
+    remap_set: remap_set_native,
+};
+
+unsafe extern "C" fn mutate(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: as the caller of this guarantees.
+    tool::native(|| unsafe { mutate_raw(mutator, value, false) })
+}
+
+unsafe extern "C" fn mutate_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    // SAFETY: as the caller of this guarantees.
+    tool::native(|| unsafe { mutate_raw(mutator, value, true) })
+}
+
+/// # Safety
+/// Called with a mutator of ours and a valid view.
+unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: bool) -> Result<Any> {
+    // SAFETY: as the caller guarantees.
+    let mutator = unsafe { tool::borrowed(mutator) }?;
+    // SAFETY: as the caller guarantees.
+    let view = unsafe { AnyView::from_raw(value) };
+    mutate_by(&mutator, &view, false, in_place)
+}
+
+/// Goes on with the map of a mutator: a new value, or the mark that nothing changes. `default` passes over callbacks for
+/// the value itself; `in_place` says that the caller, who holds the only reference, lets the value be changed.
+pub(crate) fn mutate_by(
+    mutator: &ObjectRef,
+    value: &AnyView<'_>,
+    default: bool,
+    in_place: bool,
+) -> Result<Any> {
+    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let Some(walk) = tool.walk(&TABLE)? else {
+        return if default { default_mutate(tool, value, in_place) } else { tool.go(value, in_place) };
+    };
+    // SAFETY: a map lends itself for the time of a callback, on this thread, and is only ever borrowed shared. Its
+    // callbacks outlive it, so their lifetime does not matter here.
+    let map = unsafe { &*walk.cast::<Mapping<'_>>() };
+    let region = tool.region();
+    let unique = in_place && value.as_object().is_some_and(ObjectRef::is_unique);
+    let outcome = if unique {
+        // SAFETY: the caller holds the only reference for the time of the call, so the value is no borrowed text either.
+        let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*value.as_raw()) });
+        // SAFETY: as above.
+        map.part(unsafe { Value::lent(&held) }, region, true, default)
+    } else {
+        map.part(Value::Owned(value.to_owned()), region, false, default)
+    };
+    outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
+}
+
+/// Mutates the children of a value by a mutator of somebody else.
+pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
+    let _nested = Nested::enter()?;
+    let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;
+    let Some(node) = value.as_object() else { return Ok(unchanged()) };
+    if let Shape::Hook(hook) = &plan.shape {
+        return tool.call_hook(plan.in_place.as_ref().filter(|_| in_place).unwrap_or(hook), value);
+    }
+    let is_node = plan.free_var || plan.dag_node;
+    let outer = tool.region();
+    if is_node {
+        let known = tool.remap_get(value)?;
+        if !known.is_none() {
+            return Ok(known);
+        }
+        if plan.free_var && outer == Region::None {
+            return Ok(unchanged());
+        }
+    }
+    let clamped = plan.free_var && outer == Region::Simple;
+    let inner = if clamped { Region::None } else { outer };
+    let mut children = Children::of(&plan.shape, node, false)?;
+    let mut changes = Vec::new();
+    while let Some((child, opens)) = children.next(&plan, node)? {
+        tool.set_region(inner.with(opens));
+        let answer = tool.go(&child.get().as_view(), false);
+        tool.set_region(outer);
+        if let Some(new) = outcome_of(answer?, child.get()) {
+            changes.push((children.position(), new));
+        }
+    }
+    let result =
+        if changes.is_empty() { unchanged() } else { rebuild::with_changes(node, &plan, children, changes)? };
+    let changed = result.type_index() != kTVMFFIUnchanged;
+    if is_node && (plan.dag_node || outer == Region::Pattern || changed) {
+        tool.remap_set(value, &result.as_view())?;
+    }
+    Ok(result)
+}
+
+unsafe extern "C" fn remap_get_native(mutator: *mut TVMFFIObject, variable: TVMFFIAny) -> TVMFFIAny {
+    tool::native(|| {
+        // SAFETY: called with the mutator whose table it is of.
+        let mutator = unsafe { tool::borrowed(mutator) }?;
+        // SAFETY: a view that is valid for the call.
+        remap_get(&mutator, &unsafe { AnyView::from_raw(variable) })
+    })
+}
+
+unsafe extern "C" fn remap_set_native(
+    mutator: *mut TVMFFIObject,
+    variable: TVMFFIAny,
+    value: TVMFFIAny,
+) -> TVMFFIAny {
+    tool::native(|| {
+        // SAFETY: called with the mutator whose table it is of.
+        let mutator = unsafe { tool::borrowed(mutator) }?;
+        // SAFETY: a view that is valid for the call.
+        let variable = unsafe { AnyView::from_raw(variable) };
+        // SAFETY: as above.
+        let value = unsafe { AnyView::from_raw(value) };
+        remap_set(&mutator, &variable, &value).map(|()| Any::NONE)
+    })
+}
+
+fn checked_key(variable: &AnyView<'_>) -> Result<Any> {
+    if variable.as_object().is_none() {
+        bail!("TypeError", "Variable-remap key must be an object-backed value");
+    }
+    Ok(variable.to_owned())
+}
+
+/// The replacement that is recorded for a variable; `None` if there is none.
+pub(crate) fn remap_get(mutator: &ObjectRef, variable: &AnyView<'_>) -> Result<Any> {
+    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_get(variable) };
+    // SAFETY: as in `mutate_by`.
+    let map = unsafe { &*walk.cast::<Mapping<'_>>() };
+    Ok(map.recorded(&checked_key(variable)?).unwrap_or_default())
+}
+
+/// Records a replacement for a variable.
+pub(crate) fn remap_set(mutator: &ObjectRef, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
+    let tool = Tool::of(mutator, Kind::Mutator)?;
+    let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_set(variable, value) };
+    // SAFETY: as in `mutate_by`.
+    let map = unsafe { &*walk.cast::<Mapping<'_>>() };
+    map.record(&checked_key(variable)?, value.to_owned(), true);
+    Ok(())
+}

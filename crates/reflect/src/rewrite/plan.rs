@@ -1,0 +1,213 @@
+//! What a walk does with the values of each type that it meets, worked out once per type.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use core::cell::{Cell, RefCell};
+use core::ffi::c_void;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
+    kTVMFFIFieldFlagBitMaskSEqHashDefPattern, kTVMFFIFieldFlagBitMaskSEqHashDefSimple,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIOpaquePtr,
+    kTVMFFISEqHashKindDAGNode, kTVMFFISEqHashKindFreeVar, kTVMFFISmallBytes, kTVMFFISmallStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+use anyfn::reflection::{Field, TypeInfo};
+use anyfn::{Any, Error, PackedFunc, Result, bail};
+
+use super::Region;
+use super::links::Links;
+
+/// A function that a type has registered for being walked.
+pub(crate) enum Hook {
+    Function(PackedFunc),
+    /// The address of a native one, which returns its result in registers.
+    Native(*mut c_void),
+}
+
+/// Where the children of a value are.
+pub(crate) enum Shape {
+    /// There are none.
+    Leaf,
+    Array,
+    List,
+    Map,
+    Dict,
+    Fields(Vec<Member>),
+    /// The type does it itself.
+    Hook(Hook),
+}
+
+/// A field that is walked.
+pub(crate) struct Member {
+    pub(crate) field: Field,
+    /// What region the field opens.
+    pub(crate) opens: Option<Region>,
+}
+
+/// What is known of a type.
+pub(crate) struct Plan {
+    pub(crate) type_index: i32,
+    /// The callback for its values.
+    pub(crate) link: Option<u32>,
+    pub(crate) shape: Shape,
+    /// The type's function for changing a value in place, for a mutation.
+    pub(crate) in_place: Option<Hook>,
+    /// Whether its values stand for variables.
+    pub(crate) free_var: bool,
+    /// Whether it matters which of equal values one is.
+    pub(crate) dag_node: bool,
+}
+
+/// What the plans are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Visit,
+    Mutate,
+}
+
+/// The types that a walk has met.
+pub(crate) struct Plans {
+    purpose: Purpose,
+    /// By the low bits of the type's index; a place that is taken by another type is looked up in the list.
+    near: [Cell<u16>; NEAR],
+    list: RefCell<Vec<Rc<Plan>>>,
+}
+
+const NEAR: usize = 64;
+
+impl Plans {
+    pub(crate) fn new(purpose: Purpose) -> Plans {
+        Plans { purpose, near: [const { Cell::new(0) }; NEAR], list: RefCell::new(Vec::new()) }
+    }
+
+    /// The plan for values of a type.
+    ///
+    /// # Errors
+    /// `TypeError` if the type has registered something else than a function for being walked.
+    #[inline]
+    pub(crate) fn get(&self, type_index: i32, links: &Links<'_>) -> Result<Rc<Plan>> {
+        let near = &self.near[type_index as usize % NEAR];
+        if let Some(plan) = self.list.borrow().get(usize::from(near.get()))
+            && plan.type_index == type_index
+        {
+            return Ok(Rc::clone(plan));
+        }
+        self.find(type_index, links)
+    }
+
+    #[cold]
+    fn find(&self, type_index: i32, links: &Links<'_>) -> Result<Rc<Plan>> {
+        let known = self.list.borrow().iter().position(|plan| plan.type_index == type_index);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let plan = self.make(type_index, links)?;
+                let mut list = self.list.borrow_mut();
+                list.push(Rc::new(plan));
+                list.len() - 1
+            }
+        };
+        if let Ok(place) = u16::try_from(at) {
+            self.near[type_index as usize % NEAR].set(place);
+        }
+        Ok(Rc::clone(&self.list.borrow()[at]))
+    }
+
+    /// The plan for objects of a type by their fields, whatever it has registered.
+    pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
+        let mut plan = self.make(type_index, &Links::default())?;
+        if let (Shape::Hook(_), Some(info)) = (&plan.shape, TypeInfo::from_index(type_index)) {
+            plan.shape = fields(info, &Links::all());
+        }
+        Ok(plan)
+    }
+
+    fn make(&self, type_index: i32, links: &Links<'_>) -> Result<Plan> {
+        let link = links.find(type_index);
+        let mut plan =
+            Plan { type_index, link, shape: Shape::Leaf, in_place: None, free_var: false, dag_node: false };
+        if type_index < kTVMFFIStaticObjectBegin {
+            return Ok(plan);
+        }
+        plan.shape = match type_index {
+            kTVMFFIArray => Shape::Array,
+            kTVMFFIList => Shape::List,
+            kTVMFFIMap => Shape::Map,
+            kTVMFFIDict => Shape::Dict,
+            kTVMFFIStr | kTVMFFIBytes => Shape::Leaf,
+            _ => {
+                let Some(info) = TypeInfo::from_index(type_index) else {
+                    bail!("RuntimeError", "an object is of no type that is known")
+                };
+                plan.free_var = i64::from(info.structural_kind()) == kTVMFFISEqHashKindFreeVar;
+                plan.dag_node = i64::from(info.structural_kind()) == kTVMFFISEqHashKindDAGNode;
+                let name = if self.purpose == Purpose::Visit { "__s_visit__" } else { "__s_mutate__" };
+                if self.purpose == Purpose::Mutate {
+                    plan.in_place = hook(info, "__s_maybe_inplace_mutate__")?;
+                }
+                match hook(info, name)? {
+                    Some(hook) => Shape::Hook(hook),
+                    None => fields(info, links),
+                }
+            }
+        };
+        Ok(plan)
+    }
+}
+
+/// What the type itself has registered; ancestors do not count, as they know nothing of the type's own fields.
+fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
+    let Some(value) = info.attribute(name) else { return Ok(None) };
+    if value.type_index() == kTVMFFIOpaquePtr {
+        return Ok(Some(Hook::Native(value.get::<*mut c_void>()?)));
+    }
+    value
+        .get::<PackedFunc>()
+        .map(|function| Some(Hook::Function(function)))
+        .map_err(|_| wrong_hook(name, &value))
+}
+
+#[cold]
+fn wrong_hook(name: &str, value: &Any) -> Error {
+    match name {
+        "__s_visit__" => {
+            Error::new("TypeError", "__s_visit__ must be an opaque function pointer or ffi.Function")
+        }
+        _ => anyfn::error!(
+            "TypeError",
+            "{name} must be a direct hook pointer or ffi.Function, not {}",
+            value.type_key()
+        ),
+    }
+}
+
+fn fields(info: TypeInfo, links: &Links<'_>) -> Shape {
+    let mut members = Vec::new();
+    for field in info.fields() {
+        if field.has(kTVMFFIFieldFlagBitMaskSEqHashIgnore) || is_plain(field, links) {
+            continue;
+        }
+        let opens = if field.has(kTVMFFIFieldFlagBitMaskSEqHashDefSimple) {
+            Some(Region::Simple)
+        } else if field.has(kTVMFFIFieldFlagBitMaskSEqHashDefPattern) {
+            Some(Region::Pattern)
+        } else {
+            None
+        };
+        members.push(Member { field, opens });
+    }
+    if members.is_empty() { Shape::Leaf } else { Shape::Fields(members) }
+}
+
+/// Whether a field holds nothing but values without children that no callback takes.
+fn is_plain(field: Field, links: &Links<'_>) -> bool {
+    let index = field.static_type_index();
+    let untaken = |types: &[i32]| types.iter().all(|index| links.find(*index).is_none());
+    match index {
+        kTVMFFIInt | kTVMFFIBool | kTVMFFIFloat | kTVMFFIDataType | kTVMFFIDevice => untaken(&[index]),
+        kTVMFFIStr | kTVMFFISmallStr => untaken(&[kTVMFFIStr, kTVMFFISmallStr]),
+        kTVMFFIBytes | kTVMFFISmallBytes => untaken(&[kTVMFFIBytes, kTVMFFISmallBytes]),
+        _ => false,
+    }
+}

@@ -1,0 +1,265 @@
+//! The objects `ffi.StructuralVisitor` and `ffi.StructuralMutator`, which callbacks and types get to go on with a walk.
+//!
+//! Code of other languages reads their first two words: a table of functions and the kind of the region. What follows is
+//! ours: while a callback runs, the walk that it belongs to.
+
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIObject, TVMFFITypeGetOrAllocIndex, kTVMFFIError, kTVMFFIObject,
+};
+use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail};
+
+use super::Region;
+use super::plan::Hook;
+
+/// A function of a visitor's or mutator's table, and of a type that does its part itself.
+pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
+type NativeSet = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny, TVMFFIAny) -> TVMFFIAny;
+
+/// The table of a visitor is the first of these, that of a mutator all four.
+#[repr(C)]
+pub(crate) struct Table {
+    /// Visits or mutates a value.
+    pub(crate) go: Native,
+    /// Mutates a value that nobody else knows.
+    pub(crate) go_in_place: Native,
+    pub(crate) remap_get: Native,
+    pub(crate) remap_set: NativeSet,
+}
+
+/// What such an object begins with.
+#[repr(C)]
+struct Head {
+    table: *const Table,
+    region: AtomicI32,
+}
+
+/// What one of ours has.
+#[repr(C)]
+struct Content {
+    head: Head,
+    /// The walk, while a callback or a type's own function runs; else NULL.
+    walk: AtomicPtr<c_void>,
+    /// The thread of the walk.
+    thread: AtomicUsize,
+}
+
+// SAFETY: the table is a static; all else is atomic, and the walk is used on its own thread only.
+unsafe impl Send for Content {}
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Visitor,
+    Mutator,
+}
+
+static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
+static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
+
+/// Index of the type, which is registered at the first use.
+pub(crate) fn type_index(kind: Kind) -> i32 {
+    let (place, key) = match kind {
+        Kind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
+        Kind::Mutator => (&MUTATOR_TYPE, "ffi.StructuralMutator"),
+    };
+    let known = place.load(Ordering::Acquire);
+    if known >= 0 {
+        return known;
+    }
+    let key = TVMFFIByteArray::from_slice(key.as_bytes());
+    // SAFETY: the key is borrowed for the call.
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
+    place.store(index, Ordering::Release);
+    index
+}
+
+/// Makes a visitor or mutator.
+pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
+    let head = Head { table, region: AtomicI32::new(Region::None as i32) };
+    let content = Content { head, walk: AtomicPtr::new(ptr::null_mut()), thread: AtomicUsize::new(0) };
+    anyfn::__private::new_object(type_index(kind), content)
+}
+
+/// A visitor or mutator of anybody.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool<'a>(&'a ObjectRef);
+
+impl<'a> Tool<'a> {
+    /// The object as a visitor or mutator.
+    ///
+    /// # Errors
+    /// `TypeError` if it is none.
+    pub(crate) fn of(object: &'a ObjectRef, kind: Kind) -> Result<Tool<'a>> {
+        let index = type_index(kind);
+        if object.is_instance(index) {
+            return Ok(Tool(object));
+        }
+        bail!("TypeError", "expected `{}` but got `{}`", anyfn::type_key(index), object.type_key())
+    }
+
+    fn head(self) -> &'a Head {
+        let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
+        // SAFETY: visitors and mutators of anybody begin like that.
+        unsafe { &*content.cast::<Head>() }
+    }
+
+    /// The kind of the region.
+    pub(crate) fn region(self) -> Region {
+        Region::from_raw(self.head().region.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_region(self, region: Region) {
+        self.head().region.store(region as i32, Ordering::Relaxed);
+    }
+
+    /// Our content, if the object was made here with this table.
+    fn content(self, table: &'static Table) -> Option<&'a Content> {
+        let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
+        // SAFETY: only `make` uses our tables, and gives them this content.
+        ptr::eq(self.head().table, table).then(|| unsafe { &*content.cast::<Content>() })
+    }
+
+    /// The walk that a visitor or mutator of ours belongs to; `None` if it is somebody else's.
+    ///
+    /// # Errors
+    /// `RuntimeError` if no callback of the walk runs, or it runs on another thread.
+    pub(crate) fn walk(self, table: &'static Table) -> Result<Option<*const c_void>> {
+        let Some(content) = self.content(table) else { return Ok(None) };
+        let walk = content.walk.load(Ordering::Acquire);
+        if walk.is_null() || content.thread.load(Ordering::Relaxed) != anyfn::__private::thread_token() {
+            bail!(
+                "RuntimeError",
+                "a {} works during the callback that it was passed to only, on the same thread",
+                self.0.type_key()
+            );
+        }
+        Ok(Some(walk))
+    }
+
+    /// Runs `body` while a visitor or mutator of ours stands for a walk.
+    pub(crate) fn lend<R>(
+        self,
+        table: &'static Table,
+        walk: *const c_void,
+        region: Region,
+        body: impl FnOnce() -> R,
+    ) -> R {
+        let Some(content) = self.content(table) else { return body() };
+        /// Ends the loan, also when the body panics.
+        struct Loan<'a>(&'a Content, *mut c_void, i32);
+        impl Drop for Loan<'_> {
+            fn drop(&mut self) {
+                self.0.walk.store(self.1, Ordering::Release);
+                self.0.head.region.store(self.2, Ordering::Relaxed);
+            }
+        }
+        content.thread.store(anyfn::__private::thread_token(), Ordering::Relaxed);
+        let before = content.walk.swap(walk.cast_mut(), Ordering::AcqRel);
+        let _loan = Loan(content, before, content.head.region.swap(region as i32, Ordering::Relaxed));
+        body()
+    }
+
+    /// Visits or mutates a value by the table of functions.
+    pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
+        let table = self.head().table;
+        let go = if in_place {
+            // SAFETY: an object's table lives as long as it; only mutators are asked for this one, which have four.
+            unsafe { (*table).go_in_place }
+        } else {
+            // SAFETY: an object's table lives as long as it.
+            unsafe { (*table).go }
+        };
+        // SAFETY: the object's own function.
+        unsafe { self.call(go, value) }
+    }
+
+    /// Calls a function that a type has registered for itself.
+    pub(crate) fn call_hook(self, hook: &Hook, value: &AnyView<'_>) -> Result<Any> {
+        match hook {
+            Hook::Function(function) => expected(function.call_views(&[AnyView::from(self.0), *value])?),
+            Hook::Native(address) => {
+                // SAFETY: the type says that it is a function of this kind.
+                let native = unsafe { core::mem::transmute::<*mut c_void, Native>(*address) };
+                // SAFETY: as above.
+                unsafe { self.call(native, value) }
+            }
+        }
+    }
+
+    /// Looks a replacement up.
+    pub(crate) fn remap_get(self, variable: &AnyView<'_>) -> Result<Any> {
+        // SAFETY: an object's table lives as long as it.
+        let get = unsafe { (*self.head().table).remap_get };
+        // SAFETY: the object's own function.
+        unsafe { self.call(get, variable) }
+    }
+
+    /// # Safety
+    /// The function must be one for this visitor or mutator.
+    unsafe fn call(self, native: Native, value: &AnyView<'_>) -> Result<Any> {
+        // SAFETY: the caller guarantees the function; the view is valid for the call.
+        let raw = unsafe { native(self.0.as_handle().cast(), *value.as_raw()) };
+        // SAFETY: it gives an owned value.
+        expected(unsafe { Any::from_raw(raw) })
+    }
+
+    /// Records a replacement.
+    pub(crate) fn remap_set(self, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
+        // SAFETY: an object's table lives as long as it.
+        let set = unsafe { (*self.head().table).remap_set };
+        // SAFETY: the object's own function, called with it and views that are valid for the call.
+        let raw = unsafe { set(self.0.as_handle().cast(), *variable.as_raw(), *value.as_raw()) };
+        // SAFETY: it gives an owned value.
+        expected(unsafe { Any::from_raw(raw) }).map(drop)
+    }
+}
+
+/// The result of a native function: an error object stands for failure.
+pub(crate) fn expected(value: Any) -> Result<Any> {
+    if value.type_index() != kTVMFFIError {
+        return Ok(value);
+    }
+    match value.into_object().map(Error::try_from_object) {
+        Some(Ok(error)) => Err(error),
+        _ => Err(Error::new("InternalError", "a native function has failed without an error")),
+    }
+}
+
+/// A result as native functions give it.
+pub(crate) fn to_native(result: Result<Any>) -> TVMFFIAny {
+    match result {
+        Ok(value) => value.into_raw(),
+        Err(error) => Any::from(error.into_object()).into_raw(),
+    }
+}
+
+/// Runs the body of a native function; a panic becomes an error.
+pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
+    to_native(anyfn::__private::catch(body))
+}
+
+/// A handle that a native function got, as an object.
+///
+/// # Safety
+/// The handle must be one of an object that is valid for the call.
+pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
+    // SAFETY: the caller guarantees it.
+    unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) }
+        .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
+}
+
+/// Runs a function with the region of a visitor or mutator changed; inside a pattern it stays what it is.
+pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
+    let before = tool.region();
+    if before == Region::Pattern {
+        return body.call(());
+    }
+    tool.set_region(region);
+    let result = body.call(());
+    tool.set_region(before);
+    result
+}

@@ -1,0 +1,429 @@
+//! The walk: calls callbacks for the values of a graph, one after the other.
+//!
+//! The way from the root is a list of frames, so graphs of any depth are walked. Only callbacks that go on with the walk
+//! themselves nest, and functions that types have registered for it; both are bounded.
+
+use alloc::rc::Rc;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::{OnceCell, RefCell};
+
+use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBool, kTVMFFIInt, kTVMFFINone, kTVMFFIVisitInterrupt};
+use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
+
+use super::children::{Children, Value};
+use super::links::Links;
+use super::plan::{Plan, Plans, Purpose, Shape};
+use super::seen::Seen;
+use super::tool::{self, Kind, Tool};
+use super::{Order, Region, fail};
+use crate::guard::Nested;
+
+/// A value whose children are being walked.
+struct Frame {
+    node: Any,
+    plan: Rc<Plan>,
+    children: Children,
+    /// The region that the value is in, and that its children are in.
+    region: Region,
+    inner: Region,
+    /// Whether the callback for the value comes when its children are done.
+    call: bool,
+    /// Whether it is noted that the walk is inside of the value.
+    noted: bool,
+}
+
+/// A walk over a graph.
+pub(crate) struct Walk<'a> {
+    links: Links<'a>,
+    order: Order,
+    /// Whether an object that is reached again is passed over.
+    once: bool,
+    plans: Plans,
+    frames: RefCell<Vec<Frame>>,
+    /// Objects that the walk is inside of, or has seen.
+    seen: RefCell<Seen>,
+    visitor: OnceCell<ObjectRef>,
+    /// The last error that was described, and its path.
+    described: RefCell<Option<(Error, String)>>,
+}
+
+/// Why a walk ends early: the value of the interrupt.
+type Stop = Option<Any>;
+
+/// What follows after a value has been entered.
+enum Entered {
+    /// Its children.
+    Children,
+    /// The next one.
+    Done,
+    Stop(Any),
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(links: Links<'a>, order: Order, once: bool) -> Walk<'a> {
+        Walk {
+            links,
+            order,
+            once,
+            plans: Plans::new(Purpose::Visit),
+            frames: RefCell::new(Vec::new()),
+            seen: RefCell::new(Seen::default()),
+            visitor: OnceCell::new(),
+            described: RefCell::new(None),
+        }
+    }
+
+    /// The callbacks, back.
+    pub(crate) fn into_links(self) -> Links<'a> {
+        self.links
+    }
+
+    /// Walks a graph; gives the interrupt (an object) that a callback has stopped it with.
+    pub(crate) fn run(&self, root: &AnyView<'_>) -> Result<Stop> {
+        self.part(root.to_owned(), Region::None, false)
+    }
+
+    /// Walks a part of the graph; `bypass` passes over the callback for its root.
+    fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
+        let base = self.frames.borrow().len();
+        let result = self.enter(Value::Owned(root), region, bypass, base).and_then(|entered| match entered {
+            Entered::Children => self.work_off(base),
+            Entered::Done => Ok(None),
+            Entered::Stop(interrupt) => Ok(Some(interrupt)),
+        });
+        if !matches!(result, Ok(None)) {
+            self.unwind(base);
+        }
+        result
+    }
+
+    /// Takes back the frames that an error or interrupt has left.
+    #[cold]
+    fn unwind(&self, base: usize) {
+        loop {
+            let mut frames = self.frames.borrow_mut();
+            if frames.len() <= base {
+                return;
+            }
+            let frame = frames.pop();
+            drop(frames);
+            if let Some(frame) = frame
+                && frame.noted
+                && !self.once
+            {
+                self.seen.borrow_mut().remove(&frame.node);
+            }
+        }
+    }
+
+    fn work_off(&self, base: usize) -> Result<Stop> {
+        loop {
+            let mut frames = self.frames.borrow_mut();
+            let Some(frame) = frames.last_mut() else { return Ok(None) };
+            let Some(node) = frame.node.as_object() else { return Ok(None) };
+            match frame.children.next(&frame.plan, node) {
+                Ok(Some((child, opens))) => {
+                    let region = frame.inner.with(opens);
+                    drop(frames);
+                    if let Entered::Stop(interrupt) = self.enter(child, region, false, base)? {
+                        return Ok(Some(interrupt));
+                    }
+                }
+                Ok(None) => {
+                    let last = frames.len() == base + 1;
+                    let frame = frames.pop();
+                    drop(frames);
+                    let Some(frame) = frame else { return Ok(None) };
+                    if frame.noted && !self.once {
+                        self.seen.borrow_mut().remove(&frame.node);
+                    }
+                    if frame.call
+                        && let Some(interrupt) = self.after(&frame.node, &frame.plan, frame.region, base)?
+                    {
+                        return Ok(Some(interrupt));
+                    }
+                    if last {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => {
+                    let node = frame.node.clone();
+                    frames.pop();
+                    drop(frames);
+                    return Err(self.failed(error, &node, base));
+                }
+            }
+        }
+    }
+
+    /// Calls the callback for a value whose children are done.
+    #[inline]
+    fn after(&self, value: &Any, plan: &Plan, region: Region, base: usize) -> Result<Stop> {
+        let Some(link) = plan.link else { return Ok(None) };
+        match self.call(link, value, region) {
+            Ok(Answer::Stop(interrupt)) => Ok(Some(interrupt)),
+            Ok(_) => Ok(None),
+            Err(error) => Err(self.failed(error, value, base)),
+        }
+    }
+
+    #[inline]
+    fn enter(&self, child: Value, region: Region, bypass: bool, base: usize) -> Result<Entered> {
+        let value = child.get();
+        if value.type_index() == kTVMFFINone {
+            return Ok(Entered::Done);
+        }
+        let plan = match self.plans.get(value.type_index(), &self.links) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.failed(error, value, base)),
+        };
+        let shared = child.is_shared() || base == self.frames.borrow().len();
+        if shared && self.once && !bypass && !self.seen.borrow_mut().insert(value) {
+            return Ok(Entered::Done);
+        }
+        if let (Some(link), false) = (plan.link, bypass || self.order == Order::Post) {
+            let answer = match self.order {
+                Order::Own => self.own(link, child, plan, region, base),
+                _ => match self.call(link, value, region) {
+                    Ok(Answer::Advance) => return self.descend(child, plan, region, false, shared, base),
+                    other => other.map_err(|error| self.failed(error, value, base)),
+                },
+            };
+            return Ok(match answer? {
+                Answer::Stop(interrupt) => Entered::Stop(interrupt),
+                _ => Entered::Done,
+            });
+        }
+        self.descend(child, plan, region, !bypass && self.order == Order::Post, shared, base)
+    }
+
+    #[inline]
+    fn descend(
+        &self,
+        child: Value,
+        plan: Rc<Plan>,
+        region: Region,
+        call: bool,
+        shared: bool,
+        base: usize,
+    ) -> Result<Entered> {
+        let value = child.get();
+        let call = call && plan.link.is_some();
+        let node = match (&plan.shape, value.as_object()) {
+            (Shape::Leaf, _) | (_, None) => {
+                return Ok(match call.then(|| self.after(value, &plan, region, base)).transpose()?.flatten() {
+                    Some(interrupt) => Entered::Stop(interrupt),
+                    None => Entered::Done,
+                });
+            }
+            (Shape::Hook(_), _) => return self.by_hook(child, plan, region, call, base),
+            (_, Some(node)) => node,
+        };
+        let noted = shared && !self.once;
+        if noted && !self.seen.borrow_mut().insert(value) {
+            return Err(self.failed(fail::cycle(value.type_key()), value, base));
+        }
+        let children = match Children::of(&plan.shape, node, false) {
+            Ok(children) => children,
+            Err(error) => return Err(self.failed(error, value, base)),
+        };
+        let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
+        let frame = Frame { node: child.into_owned(), plan, children, region, inner, call, noted };
+        self.frames.borrow_mut().push(frame);
+        Ok(Entered::Children)
+    }
+
+    /// Calls a callback that owns the descent into its value.
+    #[cold]
+    fn own(&self, link: u32, child: Value, plan: Rc<Plan>, region: Region, base: usize) -> Result<Answer> {
+        let value = child.into_owned();
+        let called = self.nested(&value, plan, region, |visitor| {
+            let answer = self.links.call(link, &value.as_view(), region, Some((visitor, false)))?;
+            interrupt_of(answer)
+        });
+        called.map_err(|error| self.failed(error, &value, base))
+    }
+
+    /// Lets a type visit the children of its values itself.
+    #[cold]
+    fn by_hook(
+        &self,
+        child: Value,
+        plan: Rc<Plan>,
+        region: Region,
+        call: bool,
+        base: usize,
+    ) -> Result<Entered> {
+        let value = child.into_owned();
+        let Shape::Hook(hook) = &plan.shape else { return Ok(Entered::Done) };
+        let called = self.nested(&value, Rc::clone(&plan), region, |visitor| {
+            let visitor = Tool::of(visitor, Kind::Visitor)?;
+            interrupt_of(visitor.call_hook(hook, &value.as_view())?)
+        });
+        match called {
+            Ok(Answer::Stop(interrupt)) => return Ok(Entered::Stop(interrupt)),
+            Ok(_) => {}
+            Err(error) => return Err(self.failed(error, &value, base)),
+        }
+        match call.then(|| self.after(&value, &plan, region, base)).transpose()?.flatten() {
+            Some(interrupt) => Ok(Entered::Stop(interrupt)),
+            None => Ok(Entered::Done),
+        }
+    }
+
+    /// Runs what may go on with the walk from inside a value.
+    fn nested<R>(
+        &self,
+        value: &Any,
+        plan: Rc<Plan>,
+        region: Region,
+        body: impl FnOnce(&ObjectRef) -> Result<R>,
+    ) -> Result<R> {
+        let _nested = Nested::enter()?;
+        let visitor = self.visitor.get_or_init(|| tool::make(Kind::Visitor, &TABLE));
+        let node = value.clone();
+        let (children, call, noted) = (Children::Chosen, false, false);
+        self.frames.borrow_mut().push(Frame { node, plan, children, region, inner: region, call, noted });
+        let depth = self.frames.borrow().len();
+        let lent = Tool::of(visitor, Kind::Visitor)?;
+        let result = lent.lend(&TABLE, core::ptr::from_ref(self).cast(), region, || body(visitor));
+        if result.is_ok() {
+            self.frames.borrow_mut().truncate(depth - 1);
+        }
+        result
+    }
+
+    #[inline]
+    fn call(&self, link: u32, value: &Any, region: Region) -> Result<Answer> {
+        answer_of(self.links.call(link, &value.as_view(), region, None)?)
+    }
+
+    /// Adds to an error where it happened: at `value`, below the frames of this part of the walk.
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
+        let frames = self.frames.borrow();
+        let mut objects = Vec::new();
+        let is_last = |frame: &Frame| same(&frame.node, value);
+        if value.as_object().is_some() && !frames.last().is_some_and(is_last) {
+            objects.push(value.clone());
+        }
+        objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.clone()));
+        let identity = fail::identity(&error);
+        let mut described = self.described.borrow_mut();
+        let path = match described.take() {
+            Some((of, path)) if fail::identity(&of) == identity => path,
+            _ => {
+                let way = frames.iter().map(|frame| (&frame.node, &*frame.plan, &frame.children));
+                fail::path(way, value)
+            }
+        };
+        let error = fail::with_way(error, objects, &path);
+        // The error is kept, so that no other one can be at the same place.
+        *described = Some((error.clone(), path));
+        error
+    }
+}
+
+/// Whether two values are the very same.
+pub(crate) fn same(a: &Any, b: &Any) -> bool {
+    let (a, b) = (a.as_view(), b.as_view());
+    a.type_index() == b.type_index() && a.as_raw().bits() == b.as_raw().bits()
+}
+
+/// What a callback says.
+pub(crate) enum Answer {
+    Advance,
+    Skip,
+    Stop(Any),
+}
+
+fn answer_of(answer: Any) -> Result<Answer> {
+    match answer.type_index() {
+        kTVMFFINone => Ok(Answer::Advance),
+        kTVMFFIInt | kTVMFFIBool => {
+            Ok(if answer.as_view().as_raw().bits() == 1 { Answer::Skip } else { Answer::Advance })
+        }
+        kTVMFFIVisitInterrupt => Ok(Answer::Stop(answer)),
+        _ => bail!(
+            "TypeError",
+            "CallExpected: result type mismatch, expected WalkResult, but got {}",
+            answer.type_key()
+        ),
+    }
+}
+
+fn interrupt_of(answer: Any) -> Result<Answer> {
+    match answer.type_index() {
+        kTVMFFINone => Ok(Answer::Skip),
+        kTVMFFIVisitInterrupt => Ok(Answer::Stop(answer)),
+        _ => bail!(
+            "TypeError",
+            "CallExpected: result type mismatch, expected Optional<ffi.VisitInterrupt>, but got {}",
+            answer.type_key()
+        ),
+    }
+}
+
+// ---- Visitors
+
+/// The functions of our visitors.
+static TABLE: tool::Table =
+    tool::Table { go: visit, go_in_place: visit, remap_get: no_remap, remap_set: no_remap_set };
+
+unsafe extern "C" fn visit(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
+    tool::native(|| {
+        // SAFETY: called with the visitor whose table it is of.
+        let visitor = unsafe { tool::borrowed(visitor) }?;
+        // SAFETY: a view that is valid for the call.
+        visit_by(&visitor, &unsafe { AnyView::from_raw(value) }, false)
+    })
+}
+
+unsafe extern "C" fn no_remap(_visitor: *mut TVMFFIObject, _variable: TVMFFIAny) -> TVMFFIAny {
+    Any::NONE.into_raw()
+}
+
+unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIAny) -> TVMFFIAny {
+    Any::NONE.into_raw()
+}
+
+/// Goes on with the walk of a visitor: `None`, or the interrupt. `default` passes over callbacks for the value itself.
+pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
+    let tool = Tool::of(visitor, Kind::Visitor)?;
+    match tool.walk(&TABLE)? {
+        Some(walk) => {
+            // SAFETY: a walk lends itself for the time of a callback, on this thread, and is only ever borrowed shared.
+            // Its callbacks outlive it, so their lifetime does not matter here.
+            let walk = unsafe { &*walk.cast::<Walk<'_>>() };
+            walk.part(value.to_owned(), tool.region(), default).map(Option::unwrap_or_default)
+        }
+        None if default => default_visit(tool, value),
+        None => tool.go(value, false),
+    }
+}
+
+/// Visits the children of a value by a visitor of somebody else.
+pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
+    let _nested = Nested::enter()?;
+    let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;
+    let Some(node) = value.as_object() else { return Ok(Any::NONE) };
+    if let Shape::Hook(hook) = &plan.shape {
+        return tool.call_hook(hook, value);
+    }
+    let outer = tool.region();
+    let clamped = plan.free_var && outer == Region::Simple;
+    let inner = if clamped { Region::None } else { outer };
+    let mut children = Children::of(&plan.shape, node, false)?;
+    while let Some((child, opens)) = children.next(&plan, node)? {
+        tool.set_region(inner.with(opens));
+        let answer = tool.go(&child.get().as_view(), false);
+        tool.set_region(outer);
+        match answer {
+            Ok(answer) if answer.is_none() => {}
+            other => return other,
+        }
+    }
+    Ok(Any::NONE)
+}
