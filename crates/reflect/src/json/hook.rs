@@ -6,6 +6,8 @@ use anyfn::abi::{TVMFFIAny, kTVMFFIError, kTVMFFIOpaquePtr};
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Error, PackedFunc, Result};
 
+use crate::guard::Nested;
+
 /// A function of any language, or compiled code that takes and gives a value in registers.
 pub(super) enum Hook {
     Function(PackedFunc),
@@ -24,7 +26,12 @@ impl Hook {
         hook.get::<PackedFunc>().ok().map(Hook::Function)
     }
 
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What it gives; `RecursionError` if it saves or loads in turn, too deep.
     pub(super) fn call(&self, value: &Any) -> Result<Any> {
+        let _nested = Nested::enter()?;
         match self {
             Hook::Function(function) => function.call((value,)),
             Hook::Native(code) => {

@@ -225,7 +225,7 @@ impl<'t> Loader<'t> {
                     self.children(node, Part::First, &mut children)?;
                     if !children.is_empty() {
                         stack.push((index, from));
-                        for (child, at) in children.drain(..) {
+                        for (child, at) in children.drain(..).rev() {
                             if entered[child] && !self.ready[child] {
                                 return Err(self.cycle(child, at));
                             }

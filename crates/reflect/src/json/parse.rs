@@ -216,6 +216,7 @@ impl Parser<'_> {
     fn string(&mut self) -> Result<(), Fault> {
         let from = self.at;
         self.at += 1;
+        self.plain();
         loop {
             match self.text.get(self.at) {
                 Some(b'"') => {
@@ -228,6 +229,26 @@ impl Parser<'_> {
                 Some(_) => self.at += 1,
                 None => return Err(("Unterminated string starting at", from)),
             }
+        }
+    }
+
+    /// Goes over bytes of a string that stand for themselves, by words of eight: at most to the first other byte.
+    #[inline]
+    fn plain(&mut self) {
+        const ONES: u64 = u64::MAX / 255;
+        let (words, _) = self.text[self.at..].as_chunks::<8>();
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            // The lowest top bit that is set is that of the first such byte.
+            let is_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
+            let controls = word.wrapping_sub(ONES * 0x20) & !word;
+            let found = is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | controls;
+            let found = found & (ONES * 0x80);
+            if found != 0 {
+                self.at += found.trailing_zeros() as usize / 8;
+                return;
+            }
+            self.at += 8;
         }
     }
 

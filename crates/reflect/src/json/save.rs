@@ -343,6 +343,7 @@ impl<S: Sink> Saver<'_, S> {
                 // What can fail comes first.
                 match key_index {
                     kTVMFFIStr => drop(value.get::<&str>()?),
+                    kTVMFFIDataType => drop(dtype_name(value)?),
                     kTVMFFIBigInt => {
                         let text = bigint::to_text(value)?;
                         self.sink.begin(self.constants.key(key_index));
@@ -368,7 +369,7 @@ impl<S: Sink> Saver<'_, S> {
             kTVMFFIBool => self.sink.bool(value.get::<bool>()?),
             kTVMFFIInt => self.sink.int(value.get::<i64>()?),
             kTVMFFIFloat => self.sink.float(value.get::<f64>()?),
-            kTVMFFIDataType => self.sink.str(&format!("{}", value.get::<DType>()?)),
+            kTVMFFIDataType => self.sink.str(&dtype_name(value)?),
             kTVMFFIDevice => {
                 let Device(device) = value.get::<Device>()?;
                 self.sink.ints(&[i64::from(device.device_type), i64::from(device.device_id)])
@@ -384,12 +385,13 @@ impl<S: Sink> Saver<'_, S> {
         let tensor = value.get::<Tensor>()?;
         let content = tensor::content(&tensor)?;
         let view = tensor.view();
+        let dtype = dtype_name(&Any::new(view.dtype())?)?;
         self.sink.begin(self.constants.key(kTVMFFITensor));
         self.sink.begin_fields();
         self.sink.field(&self.constants.shape);
         self.sink.ints(view.shape())?;
         self.sink.field(&self.constants.dtype);
-        self.sink.str(&format!("{}", view.dtype()))?;
+        self.sink.str(&dtype)?;
         self.sink.field(&self.constants.data);
         self.sink.base64(&content)?;
         self.sink.end_fields()?;
@@ -554,13 +556,22 @@ fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     }
 }
 
+/// Name of a data type.
+fn dtype_name(value: &Any) -> Result<StdString> {
+    let name = format!("{}", value.get::<DType>()?);
+    match name.parse::<DType>() {
+        Ok(_) => Ok(name),
+        Err(_) => anyfn::bail!("ValueError", "the data type {name} has no name, so it cannot be saved"),
+    }
+}
+
 fn inline_value(sink: &mut impl Sink, inline: Inline, value: &Any) -> Result<()> {
     match inline {
         Inline::None => sink.null(),
         Inline::Bool => sink.bool(value.get::<bool>()?),
         Inline::Int => sink.int(value.get::<i64>()?),
         Inline::Float => sink.float(value.get::<f64>()?),
-        Inline::DType => sink.str(&format!("{}", value.get::<DType>()?)),
+        Inline::DType => sink.str(&dtype_name(value)?),
     }
 }
 

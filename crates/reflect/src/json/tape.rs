@@ -158,6 +158,7 @@ impl Tape<'_> {
             base: usize,
         }
         let (mut open, mut values): (Vec<Open>, Vec<Any>) = (Vec::new(), Vec::new());
+        let mut recent = Recent::default();
         let mut next = at;
         loop {
             let kind = self.kind(next);
@@ -165,6 +166,8 @@ impl Tape<'_> {
             if is_object || is_array {
                 let left = self.len(next) << u32::from(is_object);
                 open.push(Open { is_object, left, base: values.len() });
+            } else if matches!(kind, Kind::Str | Kind::Decoded) {
+                values.push(recent.string(self.bytes(next))?);
             } else {
                 values.push(self.leaf(next)?);
             }
@@ -273,6 +276,31 @@ pub(super) fn position(text: &[u8], at: usize) -> StdString {
 /// A string value.
 pub(super) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
+}
+
+/// Strings that were made lately: keys and names of types come again and again, and strings do not change.
+#[derive(Default)]
+struct Recent([Any; Recent::SIZE]);
+
+impl Recent {
+    const SIZE: usize = 16;
+    /// Longer ones are rarely the same.
+    const LONGEST: usize = 32;
+
+    #[inline]
+    fn string(&mut self, bytes: &[u8]) -> Result<Any> {
+        // Those that live in the value itself cost nothing.
+        if bytes.len() < 8 || bytes.len() > Self::LONGEST {
+            return string(bytes);
+        }
+        let place =
+            bytes.len() + 5 * usize::from(bytes[bytes.len() - 1]) + 3 * usize::from(bytes[bytes.len() / 2]);
+        let known = &mut self.0[place % Self::SIZE];
+        if anyfn::__private::bytes_of(known) != bytes {
+            *known = string(bytes)?;
+        }
+        Ok(known.clone())
+    }
 }
 
 /// Tokens beside each other.

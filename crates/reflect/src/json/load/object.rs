@@ -23,6 +23,7 @@ impl Loader<'_> {
         places.known.clear();
         places.known.resize(count, (0, None));
         places.unknown.clear();
+        let kept = self.tag.as_ref().and_then(|tag| tag.kept.get(&node.index)).copied();
         let mut expected = 0;
         for (name, value) in tape.pairs(data) {
             let fields = &self.plans[node.plan].fields;
@@ -43,6 +44,8 @@ impl Loader<'_> {
                     }
                 },
             };
+            // The writer did not know the field, and has told of this object alone.
+            let inline = kept.and_then(|kept| self.kept_inline(kept, name)).or(inline);
             expected = place + 1;
             if places.known[place].0 != 0 {
                 return Err(self.fail("the same field twice", name));
@@ -89,9 +92,7 @@ impl Loader<'_> {
         }
         let inline = match &self.tag {
             Some(tag) => {
-                let told = tag.kept.get(&node.index).and_then(|fields| {
-                    tape.get(*fields, tape.str(name)?).and_then(|kind| Inline::of_key(tape.str(kind)?))
-                });
+                let told = tag.kept.get(&node.index).and_then(|kept| self.kept_inline(*kept, name));
                 told.or_else(|| plan.told.get(tape.bytes(name)).copied())
             }
             // The file does not tell whether a number is a value or a node, so that is not kept.
@@ -105,6 +106,13 @@ impl Loader<'_> {
         };
         places.unknown.push((name, value, inline));
         Ok(())
+    }
+
+    /// How the value of a field stands in the file, which the writer has kept for another.
+    #[cold]
+    fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
+        let kind = self.tape.get(kept, self.tape.str(name)?)?;
+        Inline::of_key(self.tape.str(kind)?)
     }
 
     fn field_value(&self, value: At, inline: Option<Inline>) -> Result<Any> {
