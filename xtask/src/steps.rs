@@ -71,7 +71,11 @@ const ALL_PYTHON: &[&str] = &[
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 /// Run where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: [&str; 2] = ["bindings/python/tests/test_beside.py", "bindings/python/tests/test_peer.py"];
+const BESIDE_PEER: [&str; 3] = [
+    "bindings/python/tests/test_beside.py",
+    "bindings/python/tests/test_peer.py",
+    "bindings/python/tests/test_peer_saving.py",
+];
 
 /// All but what only tests use.
 const RELEASE_BUILD: &str =
@@ -219,6 +223,12 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fuzzing the reader of libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
             run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
+        }),
+        Step::new("fuzzing the reader of saved files", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-reflect --test saved reads_any").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
         }),
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")

@@ -72,6 +72,60 @@ def register_alias(old, new, *, of=None):
     return get_global_func("anyfn.alias_field")(of, old, new)
 
 
+# ---- pickle
+
+
+def _reduce(self):
+    """For pickle: an object is stored as what ``save_json`` gives."""
+    cls = type(self)
+    try:
+        text = save_json(self)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"cannot pickle or copy {cls.__name__} object: {error}; its class may define __reduce__"
+        ) from None
+    known = _core.registered_class(self.type_index)
+    if known is not cls:
+        raise TypeError(
+            f"cannot pickle or copy {cls.__name__} object: objects of type {self.type_key} are loaded as "
+            f"{known.__name__}; its class may define __reduce__"
+        )
+    made = (_load_pickled, (_classes_of(text), text))
+    state = getattr(self, "__dict__", None) or None
+    slots = _slots_of(self, cls)
+    return (*made, (state, slots) if slots else state) if state or slots else made
+
+
+def _load_pickled(classes, text):
+    """Loads an object; that the classes have been found is what defines their types."""
+    return load_json(text)
+
+
+def _classes_of(text):
+    """The classes of all types in what was saved, so that unpickling imports what defines them."""
+    import re
+
+    classes = []
+    # No string holds this: its quotes would be escaped.
+    for key in sorted(set(re.findall(r'\{"type":"([^"\\]*)"', text))):
+        index = _core.type_index(key)
+        if index is not None and index >= 128:
+            cls = _core.registered_class(index)
+            if cls is not _core.Object and cls.__module__ != "anyfn":
+                classes.append(cls)
+    return tuple(classes)
+
+
+def _slots_of(self, cls):
+    """What an instance keeps in Python besides a dict."""
+    import copyreg
+
+    return {name: getattr(self, name) for name in copyreg._slotnames(cls) if hasattr(self, name)}
+
+
+_core.Object.__reduce__ = _reduce
+
+
 def _replace(path, text):
     """Writes a file beside the one that it replaces, so that nobody ever sees half of it."""
     import os

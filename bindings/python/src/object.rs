@@ -111,13 +111,7 @@ fn methods() -> Vec<ffi::PyMethodDef> {
         ml_doc: c"Calls a function that makes the native object of this instance; once, from `__init__`."
             .as_ptr(),
     };
-    let reduce = ffi::PyMethodDef {
-        ml_name: c"__reduce__".as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunction: reduce },
-        ml_flags: ffi::METH_NOARGS,
-        ml_doc: c"Refuses: a native object has no general form that could be stored.".as_ptr(),
-    };
-    vec![same_as, init_handle, reduce, ffi::PyMethodDef::zeroed()]
+    vec![same_as, init_handle, ffi::PyMethodDef::zeroed()]
 }
 
 type Fastcall =
@@ -346,16 +340,6 @@ unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mu
         return construct::uninitialised_c(object);
     }
     py::boolean(handle_of(other) == Some(handle)).into_ptr()
-}
-
-unsafe extern "C" fn reduce(object: *mut PyObject, _: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
-    let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    let class = object.class_name();
-    let of = reference_of(object).map_or(String::new(), |native| format!(" of type {}", native.type_key()));
-    let message = format!("cannot pickle or copy {class} object{of}: its class defines no __reduce__");
-    let _ = py::raise::<()>(py::exceptions::type_error(), &message);
-    std::ptr::null_mut()
 }
 
 unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {

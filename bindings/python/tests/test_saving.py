@@ -4,13 +4,19 @@ import gc
 import json
 import math
 import os
+import pickle
 import random
+import re
+import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
+import test_guide
 
 to_graph = anyfn.get_global_func("ffi.ToJSONGraph")
 from_graph = anyfn.get_global_func("ffi.FromJSONGraph")
@@ -306,3 +312,87 @@ def test_memory_comes_back():
             anyfn.save_json([value, print])
     del text
     assert live() == before
+
+
+# ---- pickle
+
+
+@anyfn.object("saving.Pair")
+class Pair(anyfn.Object):
+    __slots__ = ("note",)
+    a: int
+    b: Any = None
+
+
+@anyfn.object("saving.Frozen", frozen=True)
+class Frozen(anyfn.Object):
+    name: str
+    held: Any = None
+
+
+def test_pickle():
+    inner = Pair(1, Frozen("x", anyfn.List([1])))
+    inner.note = ["only in Python"]
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps([inner, Frozen("f", inner)], protocol))
+        assert type(again[0]) is Pair and again[0].a == 1 and again[0].b.held[0] == 1
+        assert again[0].note == ["only in Python"]
+        assert type(again[1]) is Frozen and again[1].held.b.name == "x"
+    tensor = anyfn.from_dlpack(np.arange(3.0))
+    np.testing.assert_array_equal(np.from_dlpack(pickle.loads(pickle.dumps(tensor))), [0, 1, 2])
+    ring = Pair(1)
+    ring.b = anyfn.List([ring])
+    again = pickle.loads(pickle.dumps(ring))
+    assert again.b[0].same_as(again)
+    ring.b = again.b = None
+
+
+def test_unpickling_imports_what_is_needed(tmp_path):
+    (tmp_path / "saving_types.py").write_text(
+        "import anyfn\nfrom typing import Any\n"
+        "@anyfn.object\nclass Outer(anyfn.Object):\n    held: Any\n"
+        "@anyfn.object\nclass Inner(anyfn.Object):\n    x: int\n"
+    )
+    (tmp_path / "saving_more.py").write_text(
+        "import anyfn\n@anyfn.object\nclass More(anyfn.Object):\n    text: str\n"
+    )
+    make = (
+        "import sys, pickle, saving_types as t, saving_more as m\n"
+        "value = t.Outer([t.Inner(3), m.More('{\"type\":\"x\"}')])\n"
+        "sys.stdout.buffer.write(pickle.dumps(value))"
+    )
+    use = (
+        "import sys, pickle\nvalue = pickle.load(sys.stdin.buffer)\n"
+        "print(type(value).__name__, value.held[0].x, value.held[1].text)"
+    )
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+
+    def run(code, text=b""):
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, timeout=60, env=environment)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+    assert run(use, run(make)).split() == [b"Outer", b"3", b'{"type":"x"}']
+
+
+def test_what_cannot_be_pickled():
+    with pytest.raises(TypeError, match=r"cannot pickle or copy Pair object: Type `ffi.Function` .*, at root.b; its class"):
+        pickle.dumps(Pair(1, print))
+
+    class Other(Pair):
+        pass
+
+    with pytest.raises(TypeError, match="objects of type saving.Pair are loaded as Pair"):
+        pickle.dumps(Other(1))
+
+
+def test_the_guide():
+    """``docs/saving.md``, run line by line."""
+    root = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+    text = (root / "docs/saving.md").read_text(encoding="utf-8")
+    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert len(blocks) >= 8
+    names = {"__name__": "guide"}
+    for block in blocks:
+        test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)

@@ -375,7 +375,7 @@ impl<S: Sink> Saver<'_, S> {
                 self.sink.ints(&[i64::from(device.device_type), i64::from(device.device_id)])
             }
             kTVMFFIStr => self.sink.str(value.get::<&str>()?),
-            kTVMFFIBytes => self.sink.base64(bytes_of(value)),
+            kTVMFFIBytes => self.sink.bytes(bytes_of(value)),
             kTVMFFIShape => self.sink.ints(&value.get::<Shape>()?),
             _ => Ok(()),
         }
@@ -393,7 +393,7 @@ impl<S: Sink> Saver<'_, S> {
         self.sink.field(&self.constants.dtype);
         self.sink.str(&dtype)?;
         self.sink.field(&self.constants.data);
-        self.sink.base64(&content)?;
+        self.sink.elements(&content)?;
         self.sink.end_fields()?;
         self.sink.end()
     }

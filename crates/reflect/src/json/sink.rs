@@ -45,7 +45,9 @@ pub(super) trait Sink {
     fn int(&mut self, value: i64) -> Result<()>;
     fn float(&mut self, value: f64) -> Result<()>;
     fn str(&mut self, value: &str) -> Result<()>;
-    fn base64(&mut self, bytes: &[u8]) -> Result<()>;
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()>;
+    /// The elements of a tensor.
+    fn elements(&mut self, bytes: &[u8]) -> Result<()>;
     fn ints(&mut self, values: &[i64]) -> Result<()>;
     fn index(&mut self, slot: u32) -> Result<()>;
     fn indices(&mut self, slots: &[u32]) -> Result<()>;
@@ -182,7 +184,13 @@ impl Sink for Text {
         Ok(())
     }
 
-    fn base64(&mut self, bytes: &[u8]) -> Result<()> {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.data();
+        text::write_bytes(&mut self.out, bytes);
+        Ok(())
+    }
+
+    fn elements(&mut self, bytes: &[u8]) -> Result<()> {
         self.data();
         text::write_base64(&mut self.out, bytes);
         Ok(())
@@ -320,7 +328,11 @@ impl Sink for Value {
         self.put(string(value.as_bytes())?)
     }
 
-    fn base64(&mut self, bytes: &[u8]) -> Result<()> {
+    fn elements(&mut self, bytes: &[u8]) -> Result<()> {
+        self.bytes(bytes)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let mut out = Vec::new();
         text::write_base64(&mut out, bytes);
         let text = StdString::from_utf8(out).unwrap_or_default();

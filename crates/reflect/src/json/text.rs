@@ -125,7 +125,17 @@ pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Writes bytes as a string of base64.
+/// Writes bytes as a string of base64, with `/` escaped as in all strings.
+pub(super) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let from = out.len();
+    write_base64(out, bytes);
+    if memchr::memchr(b'/', &out[from..]).is_some() {
+        let text = out.split_off(from);
+        write_str(out, &text[1..text.len() - 1]);
+    }
+}
+
+/// Writes bytes as a string of base64, as it is.
 pub(super) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let from = out.len();
