@@ -101,6 +101,8 @@ TABLE = {
     "python, tvm_ffi imported later": [None, None, None, None, SECOND_RUNTIME],
     "python, tvm_ffi imported before": [NOT_OURS, NOT_OURS, NOT_OURS, None, OF_THE_PEER],
     "c": [None, None, None, None, SECOND_RUNTIME],
+    "c, libanyfn.a, exporting": [None, None, None, None, SECOND_RUNTIME],
+    "c, libanyfn.a": [NOT_SHOWN, NOT_SHOWN, NOT_SHOWN, None, SECOND_RUNTIME],
     "rust, exporting": [None, None, None, None, SECOND_RUNTIME],
     "rust, plain": [NOT_SHOWN, NOT_SHOWN, NOT_SHOWN, None, SECOND_RUNTIME],
 }
@@ -131,14 +133,14 @@ def compiler(*names):
 def built(name):
     """What cargo has built."""
     if not (BUILT / name).exists():
-        pytest.skip(f"{name} is not built; `cargo build -p anyfn-hosts -p anyfn-hosts-plugin`")
+        pytest.skip(f"{name} is not built; `cargo build -p anyfn-lib -p anyfn-hosts -p anyfn-hosts-plugin`")
     return BUILT / name
 
 
-def compile_cpp(source, target):
+def compile_cpp(source, target, level="-O1"):
     """Compiles C++ against the headers of apache-tvm-ffi."""
     folders = [run([peer(), "-m", "tvm_ffi.config", f"--{which}includedir"]).strip() for which in ("", "dlpack-")]
-    flags = ["-std=c++17", "-O1", "-Wall", "-shared", "-fPIC", *(f"-isystem{folder}" for folder in folders)]
+    flags = ["-std=c++17", level, "-Wall", "-shared", "-fPIC", *(f"-isystem{folder}" for folder in folders)]
     run([compiler("c++", "g++"), *flags, source, "-o", target])
 
 
@@ -175,17 +177,20 @@ def host(tmp_path_factory):
     """The command that runs a host."""
     folder = tmp_path_factory.mktemp("hosts")
 
-    def in_c():
-        program = folder / "host"
+    def in_c(name):
+        program = folder / name.replace(", ", "-")
         if not program.exists():
             strict = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/bindings/c/include"]
-            link = [f"-L{BUILT}", "-lanyfn", f"-Wl,-rpath,{BUILT}"]
+            if name == "c":
+                link = [f"-L{BUILT}", "-lanyfn", f"-Wl,-rpath,{BUILT}"]
+            else:
+                link = [built("libanyfn.a"), "-lpthread", "-ldl", "-lm", *(["-rdynamic"] if "exporting" in name else [])]
             run([compiler("cc", "gcc"), *strict, SOURCES / "host.c", "-o", program, *link])
         return [program]
 
     def get(name):
-        if name == "c":
-            return in_c()
+        if name.startswith("c"):
+            return in_c(name)
         if name.startswith("rust"):
             return [built({"rust, exporting": "host_exporting", "rust, plain": "host_plain"}[name])]
         python = sys.executable if name == "python" else peer()
@@ -236,6 +241,40 @@ def test_a_plugin_in_the_peer(host, plugin, kind):
     check(found, expected)
 
 
+BOTH = """
+import sys
+import anyfn
+ours = anyfn.load_module(sys.argv[1])
+first = ours.cell(1)
+import tvm_ffi
+theirs = tvm_ffi.load_module(sys.argv[2])
+def fail(x):
+    raise IndexError("of the host")
+for n in range(3):
+    one, two = ours.cell(n), theirs.cell(n)
+    assert one.value == two.value == ours.cell_value(one) == theirs.cell_value(two) == n
+    assert list(ours.reverse([1, 2])) == list(theirs.reverse([1, 2])) == [2, 1]
+    assert dict(ours.tally(["a"]).items()) == dict(theirs.tally(["a"]).items()) == {"a": 1}
+    assert ours.caught(fail, 1) == theirs.caught(fail, 1) == "IndexError: of the host"
+assert ours.cell_value(first) == 1
+# Objects are of their runtime.
+for module, cell in ((ours, two), (theirs, one)):
+    try:
+        module.cell_value(cell)
+    except TypeError as error:
+        assert "Expected `hosts.cpp.Cell` but got `ffi.OpaquePyObject`" in str(error), error
+    else:
+        raise AssertionError
+"""
+
+
+def test_each_runtime_has_its_own_copy_of_a_cpp_plugin(host, plugin, tmp_path):
+    """g++ makes the types of both copies one for the process, unless that is prevented."""
+    copies = [shutil.copy(plugin("c++"), tmp_path / f"{name}.so") for name in ("ours", "theirs")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python")}
+    run([*host("python, tvm_ffi imported later")[:-1], "-c", BOTH, *copies], env=env)
+
+
 RELOAD = """
 import os, sys
 import anyfn
@@ -275,13 +314,14 @@ assert second.cell(9).value == 9 and first.add(1, 2) == 3
 """
 
 
-def test_a_cpp_plugin_that_is_built_again(tmp_path):
+def test_a_cpp_plugin_that_is_built_again(plugin, tmp_path):
     """Its types and functions are registered by constructors, whose exceptions would end the process."""
     text = (SOURCES / "plugin.cc").read_text(encoding="utf-8")
-    changes = {"old": ("", ""), "new": ("return 42", "return 43"), "other": ("int64_t value;\n", "int64_t more = 1, value;\n")}
-    builds = []
+    changes = {"new": ("return 42", "return 43"), "other": ("int64_t value;\n", "int64_t more = 1, value;\n")}
+    builds = [shutil.copy(plugin("c++"), tmp_path / "old.so")]
     for name, change in changes.items():
-        (tmp_path / f"{name}.cc").write_text(text.replace(*change, 1) if change[0] else text, encoding="utf-8")
+        assert text.count(change[0]) == 1
+        (tmp_path / f"{name}.cc").write_text(text.replace(*change), encoding="utf-8")
         builds.append(tmp_path / f"{name}.so")
-        compile_cpp(tmp_path / f"{name}.cc", builds[-1])
+        compile_cpp(tmp_path / f"{name}.cc", builds[-1], "-O0")
     run([sys.executable, "-c", RELOAD, *builds], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

@@ -62,6 +62,25 @@ def test_a_function_made_by_a_library_keeps_it(library):
     assert anyfn.load_module(library)["adder"](1)(1) == 2
 
 
+def test_loading_and_unloading_leaves_nothing(library, flat_memory):
+    def mappings():
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            return len(maps.readlines())
+
+    def cycles(count):
+        for _ in range(count):
+            module = anyfn.load_module(library)
+            assert module["adder"](1)(2) == 3
+            del module
+            assert os.path.realpath(library) in anyfn.reap()
+
+    cycles(10)
+    before = mappings()
+    flat_memory(cycles, 1000)
+    # The heap of Python itself may take a mapping more.
+    assert mappings() <= before + 8
+
+
 def library_leases(path):
     (found,) = [entry["leases"] for entry in anyfn.mapped_libraries() if entry["file"] == os.path.realpath(path)]
     return found
