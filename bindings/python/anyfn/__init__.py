@@ -13,7 +13,8 @@ What there is:
     arrays          Tensor, from_dlpack
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
     saving          save_json, load_json, json_metadata, register_alias
-    native objects  Object, object and field (types defined in Python), register_object, type_info, replace
+    native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
+                    register_converter (value types of your own)
     graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
                     DefRegionKind, StructuralVisitor, StructuralMutator
     errors          Error, ErrorObject, register_error
@@ -44,6 +45,7 @@ from ._object import register_object
 # Not among the names of `import *`, which would hide the built-in one.
 from ._define import field, object as object
 from ._reflection import replace, type_info
+from ._convert import register_converter, remove_converter
 from ._module import Module, Watch, inspect_library, load_module, mapped_libraries, reap, system_lib, watch
 from ._registry import (
     _init_api,
@@ -106,9 +108,11 @@ __all__ = [
     "mapped_libraries",
     "reap",
     "register_alias",
+    "register_converter",
     "register_error",
     "register_func",
     "register_object",
+    "remove_converter",
     "remove_global_func",
     "replace",
     "save_json",

@@ -92,7 +92,8 @@ def object(
     ``"tree"``, ``"dag"``, ``"const_tree"``, ``"var"`` or ``"unique"``.
 
     ``__post_init__`` is called once the fields are set; an ``__init__`` of the class's own sets them itself, or by
-    ``super().__init__(a=..)``. Public methods are methods of the native type. A type lives as long as the process: the
+    ``super().__init__(a=..)``. Public methods are methods of the native type; ``__ffi_repr__(self, show)`` and its like
+    (docs/operations.md) say what operations of all languages do with an object. A type lives as long as the process: the
     same class statement may run again and the new class takes the type over, but with the same fields.
 
     ``TypeError`` for a field that cannot be native, and for a key that is in use.
@@ -162,6 +163,7 @@ def _define(cls, key, frozen, kw_only, structural):
     if "__replace__" not in cls.__dict__:
         cls.__replace__ = _replace
     _core.register_class(index, cls)
+    _add_hooks(cls, index)
     for name, member in vars(cls).items():
         if name.startswith("_") or name in shown:
             continue
@@ -194,6 +196,40 @@ def _inherited(cls):
     return shown
 
 
+# What a class may say of its type, as methods: attributes of the type that operations of all languages ask for.
+_HOOKS = (
+    "__ffi_repr__",
+    "__ffi_hash__",
+    "__ffi_eq__",
+    "__ffi_compare__",
+    "__data_to_json__",
+    "__data_from_json__",
+    "__s_equal__",
+    "__s_hash__",
+    "__s_visit__",
+    "__s_mutate__",
+    "__s_maybe_inplace_mutate__",
+)
+
+
+def _add_hooks(cls, index):
+    """Registers the hooks of a class and of its bases, since types do not inherit them.
+
+    They are registered once for a type, so they ask for the class of the moment.
+    """
+    for name in _HOOKS:
+        if hasattr(cls, name) and _core.type_attribute(name, index) is None:
+            _core.add_attribute(index, name, _hook(index, name))
+
+
+def _hook(index, name):
+    def hook(*args):
+        return getattr(_core.registered_class(index), name)(*args)
+
+    hook.__name__ = hook.__qualname__ = name
+    return hook
+
+
 _FUNCTION = type(lambda: None)
 
 
@@ -204,6 +240,8 @@ def _replace(self, /, **changes):
 
 def _compare(cls, order, hashed):
     """Gives a class the comparisons that go by its fields, unless it has its own."""
+    # A class with an `__eq__` of its own has None there.
+    own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]
     if order:
         names += [("__lt__", "ffi.RecursiveLt"), ("__le__", "ffi.RecursiveLe")]
@@ -211,7 +249,7 @@ def _compare(cls, order, hashed):
     for name, of in names:
         if name not in cls.__dict__:
             setattr(cls, name, _comparison(name, _core.get_global_func(of, False), cls))
-    if "__hash__" not in cls.__dict__ or cls.__dict__["__hash__"] is None:
+    if own_hash is None:
         cls.__hash__ = _hash(_core.get_global_func("ffi.RecursiveHash", False)) if hashed else None
 
 
@@ -370,6 +408,12 @@ def _kind(annotation, cls, key, where):
     native = native or plain
     if "Callable" in (getattr(plain, "__name__", ""), getattr(plain, "_name", "")):
         native, args = anyfn.PackedFunc, ()
+    if isinstance(native, type) and not issubclass(native, _core.Object):
+        from ._convert import _key_of
+
+        known = _key_of(native)
+        if known is not None:
+            return native.__name__, {"type": known[1]}
     if isinstance(native, type) and issubclass(native, _core.Object):
         known = (-1, key) if native is cls else _OF_ABI.get(native) or _core.type_of_class(native)
         if known is not None:
@@ -382,5 +426,5 @@ def _kind(annotation, cls, key, where):
     shown = getattr(annotation, "__name__", None) or str(annotation)
     raise TypeError(
         f"{where}: {shown} is no type of a native field; there are int, float, bool, str, bytes, list, dict, tuple, "
-        "Callable, Optional, Union, classes of anyfn objects, and Any for all other values"
+        "Callable, Optional, Union, classes of anyfn objects or with a converter, and Any for all other values"
     )

@@ -16,8 +16,9 @@ def register_object(type_key=None, constructor=None):
     ``__constructor__`` of the class. ``Point(1.0, 2.0)`` then calls it. A class may define ``__init__`` instead, which
     calls ``self.__init_handle_by_constructor__(function, *args)``.
 
-    Fields of which the type tells become attributes of the class, unless it has some of the same name. A type that
-    tells of a constructor (``__ffi_init__``) needs no other.
+    Fields and methods of which the type tells become attributes of the class, unless it has some of the same name. A type that
+    tells of a constructor (``__ffi_init__``) needs no other. A method ``__ffi_repr__(self, show)`` of the class prints the
+    type's objects, for all languages, unless the type prints them itself.
 
     ``ValueError`` if no library has registered the type.
 
@@ -54,6 +55,9 @@ def register_object(type_key=None, constructor=None):
             cls.__constructor__ = made_by
         _core.add_fields(index, cls)
         _core.register_class(index, cls)
+        from ._define import _add_hooks
+
+        _add_hooks(cls, index)
         return cls
 
     if isinstance(type_key, type):

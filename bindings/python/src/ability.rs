@@ -7,13 +7,16 @@ use pyo3_ffi as ffi;
 use crate::buffer::{self, Content};
 use crate::lower::{At, int, lower_owned, plain};
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
-use crate::{callback, cancel, containers, dlpack, error, ndarray, words};
+use crate::{callback, cancel, containers, convert, dlpack, error, ndarray, words};
 
 /// `enum.Enum`, once the process has it loaded.
 static ENUM: Global = Global::new();
 
 /// Lowers an object by what it can do.
 pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
+    if let Some(value) = convert::to_native(arg, at)? {
+        return Ok(value);
+    }
     if let Some(scalar) = ndarray::scalar(arg, at)? {
         return match scalar {
             ndarray::Scalar::Bool(value) => Ok(plain(kTVMFFIBool, value.into())),

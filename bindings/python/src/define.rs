@@ -4,9 +4,9 @@
 //! language does it. What Python needs to set fields without a call is a [`Record`], what makes instances a [`Plan`].
 
 use anyfn::abi::{
-    TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeRegisterMethod, kTVMFFIFieldFlagBitMaskInitOff as INIT_OFF,
-    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskKwOnly as KW_ONLY,
-    kTVMFFIFieldFlagBitMaskWritable as WRITABLE, kTVMFFIObject,
+    TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeRegisterAttr, TVMFFITypeRegisterMethod,
+    kTVMFFIFieldFlagBitMaskInitOff as INIT_OFF, kTVMFFIFieldFlagBitMaskIsStaticMethod,
+    kTVMFFIFieldFlagBitMaskKwOnly as KW_ONLY, kTVMFFIFieldFlagBitMaskWritable as WRITABLE, kTVMFFIObject,
 };
 use anyfn::record::{FieldKind, Maker, SLOTS_ATTRIBUTE};
 use anyfn::reflection::TypeInfo;
@@ -324,6 +324,17 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
     };
     // SAFETY: all is borrowed for the call; the type keeps a reference to the function.
     if unsafe { TVMFFITypeRegisterMethod(index, &info) } != 0 {
+        return Err(error::raise_from_native(-1));
+    }
+    Ok(())
+}
+
+/// Registers a value as an attribute of a type, once.
+pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
+    let value = lower_owned(value, &At::Value)?;
+    let name = TVMFFIByteArray::from_slice(name.as_bytes());
+    // SAFETY: all is borrowed for the call; the type keeps a reference to the value.
+    if unsafe { TVMFFITypeRegisterAttr(index, &name, value.as_view().as_raw()) } != 0 {
         return Err(error::raise_from_native(-1));
     }
     Ok(())

@@ -10,12 +10,13 @@ use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIObject,
     TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskWritable, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
 };
+use anyfn::reflection::TypeInfo;
 use anyfn::{AnyView, ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
-use crate::{construct, define, error, gil, lift, object, record};
+use crate::{construct, define, error, gil, lift, method, object, record};
 
 /// A field of a type. Lives as long as the process, like the descriptors that point to it.
 struct Field {
@@ -205,5 +206,8 @@ pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
         );
     }
     add(class.obj(), info).map_err(|Raised| Raised)?;
+    if let Some(info) = TypeInfo::from_index(info.type_index) {
+        method::add(class.obj(), info)?;
+    }
     Ok(class)
 }

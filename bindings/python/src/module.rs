@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, define, dlpack, error, function, gil, lift, object, plan, reflect, signature,
-    tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, plan,
+    reflect, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -94,6 +94,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     error::init()?;
     cancel::init()?;
     plan::init()?;
+    method::init()?;
     containers::init()?;
     gil::register_functions();
     for (name, class) in [
@@ -493,6 +494,22 @@ functions! {
     #[doc = "replace(object, changes): another object with the same fields but those in a dictionary"]
     fn replace[object, changes] {
         reflect::replace(object, changes)
+    }
+
+    #[doc = "set_converter(class, function, native): makes the native value of instances, or the Python value of objects"]
+    fn set_converter[class, function, native] {
+        if native.is_true()? {
+            convert::set_to_native(class, function)?;
+        } else {
+            convert::set_from_native(class, function)?;
+        }
+        Ok(py::none())
+    }
+
+    #[doc = "add_attribute(type_index, name, value): an attribute of a type, such as `__ffi_repr__`"]
+    fn add_attribute[index, name, value] {
+        define::add_attribute(i32::try_from(int(index)?).unwrap_or(-1), &text(name)?, value)?;
+        Ok(py::none())
     }
 
     #[doc = "make_error(kind, message, backtrace, context) -> ErrorObject"]

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
 use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject};
+use anyfn::reflection::TypeInfo;
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
-use crate::{construct, error, fields, record};
+use crate::{construct, convert, error, fields, method, record};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -149,7 +150,10 @@ pub(crate) fn reference_of(object: Obj<'_>) -> Option<ObjectRef> {
 
 /// Makes the Python object for a native one.
 pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
-    let class = class_for(object.type_index())?;
+    let class = found(object.type_index())?;
+    if class.addr() & CONVERTED != 0 {
+        return convert::from_native(class.map_addr(|address| address & !CONVERTED), object);
+    }
     wrap_as(class, object)
 }
 
@@ -174,10 +178,15 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
         py::dict_set(TYPES.get(), class, key.obj())?;
     }
     construct::forget_fits();
+    forget_classes();
+    Ok(())
+}
+
+/// Forgets which class stands for which type.
+pub(crate) fn forget_classes() {
     for found in &FOUND {
         found.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
-    Ok(())
 }
 
 /// The type index for which a class or the nearest of its bases is registered.
@@ -203,13 +212,26 @@ pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
     Ok(class.to_own())
 }
 
+/// Bit of a class's address in [`FOUND`]: objects that become its instances are converted further.
+const CONVERTED: usize = 1;
+
 /// The class for a type index.
 fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
+    found(type_index).map(|class| class.map_addr(|address| address & !CONVERTED))
+}
+
+/// The class for a type index, whose address may have the bit `CONVERTED`.
+fn found(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let slot = FOUND.get(usize::try_from(type_index).unwrap_or(usize::MAX));
     match slot.map(|slot| slot.load(Ordering::Relaxed)) {
         Some(class) if !class.is_null() => Ok(class),
         _ => {
             let class = find_class(type_index)?;
+            let class = if convert::is_converted(class) {
+                class.map_addr(|address| address | CONVERTED)
+            } else {
+                class
+            };
             if let Some(slot) = slot {
                 slot.store(class, Ordering::Relaxed);
             }
@@ -245,7 +267,7 @@ fn inherited_class(info: &TVMFFITypeInfo) -> Res<*mut ffi::PyTypeObject> {
     {
         class = class_for(parent.type_index)?;
     }
-    if fields::has_any(info) {
+    if fields::has_any(info) || info.num_methods > 0 {
         // SAFETY: a class that the table of classes or the module keeps.
         let base: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
         let made = fields::make_class(info, base)?;
@@ -268,6 +290,11 @@ pub(crate) fn add_fields(type_index: i64, class: Obj<'_>) -> Res<()> {
     for depth in (0..info.type_depth.max(0)).rev() {
         if let Some(ancestor) = ancestor(info, depth as usize) {
             fields::add(class, ancestor)?;
+        }
+    }
+    if let Some(info) = TypeInfo::from_index(info.type_index) {
+        for owner in info.lineage().rev() {
+            method::add(class, owner)?;
         }
     }
     Ok(())

@@ -297,3 +297,161 @@ def test_post_init_of_a_replacement():
                 raise ValueError("low is above high")
 
     assert message(ValueError, anyfn.replace, Ordered(1, 2), low=3) == "low is above high"
+
+
+# ---- Comparing and printing by fields
+
+
+def test_equality_and_order():
+    @anyfn.object("rt.Version", order=True, frozen=True)
+    class Version(anyfn.Object):
+        major: int
+        minor: int = 0
+        note: str = anyfn.field(default="", compare=False)
+
+    assert Version(1, 2) == Version(1, 2, "x") and Version(1, 2) != Version(1, 3)
+    assert hash(Version(1, 2)) == hash(Version(1, 2, "x")) and len({Version(1), Version(1), Version(2)}) == 2
+    assert sorted([Version(2), Version(1, 5), Version(1)]) == [Version(1), Version(1, 5), Version(2)]
+    assert Version(1) < Version(1, 1) <= Version(1, 1) and Version(2) > Version(1) >= Version(1)
+    assert Version(1) != 1 and not Version(1) == None  # noqa: E711
+
+    @anyfn.object("rt.Mutable", eq=True)
+    class Mutable(anyfn.Object):
+        items: list
+
+    assert Mutable([1, [2]]) == Mutable([1, [2]]) and Mutable([1]) != Mutable([2])
+    message(TypeError, hash, Mutable([]))
+    message(TypeError, lambda: Mutable([]) < Mutable([]))
+
+    @anyfn.object("rt.Unsafe", eq=True, unsafe_hash=True)
+    class Unsafe(anyfn.Object):
+        a: int
+
+        def __eq__(self, other):
+            return True
+
+    assert hash(Unsafe(1)) == hash(Unsafe(1)) and Unsafe(1) == Unsafe(2)
+
+
+def test_own_printer():
+    show = anyfn.get_global_func("ffi.ReprPrint")
+
+    @anyfn.object("rt.Angle")
+    class Angle(anyfn.Object):
+        degrees: float
+
+        def __ffi_repr__(self, show):
+            return f"{show(self.degrees)} deg"
+
+    assert show(anyfn.Array([Angle(30), 1])) == "(30 deg, 1)"
+
+    @anyfn.object("rt.Turn")
+    class Turn(Angle):
+        times: int = 1
+
+    assert show(Turn(30)) == "30 deg"
+
+    # The class of the moment prints.
+    @anyfn.object("rt.Angle")  # noqa: F811
+    class Angle(anyfn.Object):
+        degrees: float
+
+        def __ffi_repr__(self, show):
+            return "an angle"
+
+    assert show(Angle(1)) == "an angle"
+
+
+# ---- Value types of one's own
+
+
+class Money:
+    def __init__(self, amount, unit="EUR"):
+        self.amount, self.unit = amount, unit
+
+    def __eq__(self, other):
+        return isinstance(other, Money) and (self.amount, self.unit) == (other.amount, other.unit)
+
+    def __repr__(self):
+        return f"Money({self.amount}, {self.unit!r})"
+
+    __hash__ = None
+
+
+@anyfn.object("rt.Money", frozen=True)
+class NativeMoney(anyfn.Object):
+    amount: int
+    unit: str
+
+
+anyfn.register_converter(
+    Money,
+    NativeMoney,
+    to_native=lambda money: NativeMoney(money.amount, money.unit),
+    from_native=lambda native: Money(native.amount, native.unit),
+)
+
+
+def test_converted_both_ways():
+    back = ECHO(Money(5))
+    assert type(back) is Money and back == Money(5)
+    assert list(anyfn.Array([Money(1), Money(2, "USD")])) == [Money(1), Money(2, "USD")]
+    assert anyfn.Dict({"a": Money(3)})["a"] == Money(3)
+    # A callback of native code gets the Python value and gives one.
+    apply = anyfn.get_global_func("testing.apply")
+    assert apply(lambda money: Money(money.amount + 1), Money(1)) == Money(2)
+
+    class Special(Money):
+        pass
+
+    assert type(ECHO(Special(7))) is Money
+    # The native class itself is as it was.
+    assert NativeMoney(1, "x").amount == 1 and anyfn.type_info(NativeMoney).key == "rt.Money"
+
+
+def test_converted_fields():
+    @anyfn.object("rt.Bill")
+    class Bill(anyfn.Object):
+        total: Money
+        tip: Optional[Money] = None
+
+    bill = Bill(Money(3))
+    assert bill.total == Money(3) and bill.tip is None
+    bill.tip = Money(1)
+    assert bill.tip == Money(1)
+    assert message(TypeError, Bill, 3) == "field 'total' of Bill: expected Money but got int"
+    assert anyfn.type_info(Bill).field("total").type == "rt.Money"
+
+
+def test_one_way_and_errors():
+    class Opaque:
+        pass
+
+    @anyfn.object("rt.OneWay")
+    class OneWay(anyfn.Object):
+        n: int = 1
+
+    anyfn.register_converter(Opaque, OneWay, to_native=lambda value: OneWay(2))
+    assert type(ECHO(Opaque())) is OneWay
+    anyfn.register_converter(Opaque, "rt.OneWay", to_native=lambda value: 1 // 0)
+    message(ZeroDivisionError, ECHO, Opaque())
+    anyfn.register_converter(Opaque, OneWay, to_native=lambda value: value)
+    assert "gave its own argument" in message(TypeError, ECHO, Opaque())
+    anyfn.register_converter(Opaque, OneWay, to_native=lambda value: [value])
+    message(RecursionError, ECHO, Opaque())
+    anyfn.register_converter(Opaque, OneWay, from_native=lambda native: native.n)
+    assert ECHO(OneWay(4)) == 4
+    anyfn.register_converter(Opaque, OneWay, from_native=lambda native: native.m)
+    message(AttributeError, ECHO, OneWay(4))
+    anyfn.register_converter(Opaque, OneWay, from_native=lambda native: native)
+    assert ECHO(OneWay(4)).n == 4
+
+    class Number(int):
+        pass
+
+    assert "built-in type" in message(TypeError, anyfn.register_converter, Number, OneWay, to_native=int)
+    message(TypeError, anyfn.register_converter, Opaque, OneWay)
+    message(TypeError, anyfn.register_converter, Opaque, OneWay, to_native=3)
+    message(TypeError, anyfn.register_converter, 3, OneWay, to_native=int)
+    message(TypeError, anyfn.register_converter, Opaque, "ffi.Array", to_native=list)
+    message(ValueError, anyfn.register_converter, Opaque, "no.such", to_native=list)

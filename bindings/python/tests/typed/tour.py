@@ -194,6 +194,15 @@ documentation: str = described.field("rate").doc
 parent = anyfn.type_info("tour.Triple").parent
 assert parent is not None and parent.key == "tour.Pair" and "rate" not in repr(options)
 
+class Money:
+    cents: int = 5
+
+
+anyfn.register_converter(
+    Money, Options, to_native=lambda money: Options(steps=money.cents), from_native=lambda native: native.steps
+)
+anyfn.remove_converter(Money)
+
 # --- Tensors ---------------------------------------------------------------------------------------------------------
 
 zeros: NDArray[np.float32] = np.zeros((2, 3), np.float32)

@@ -1,0 +1,104 @@
+//! Values of a user's own: `anyfn.register_converter`.
+//!
+//! A class of Python that has a converter is passed as what the converter gives; objects of a native type that has one
+//! come back as what that gives. Who registers none pays for one comparison where rare values are converted.
+
+use std::cell::Cell;
+
+use anyfn::{Any, ObjectRef};
+use pyo3_ffi as ffi;
+
+use crate::lower::{At, lower_owned};
+use crate::object;
+use crate::py::{self, Global, Obj, Own, Res};
+
+thread_local! {
+    /// How many converters to native values run on this thread: what they make must not be converted back.
+    static LOWERING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// From class to the function that makes its native value; None if it was removed.
+static TO_NATIVE: Global = Global::new();
+/// From class for a native type to the function that makes the Python value of its objects; None if it was removed.
+static FROM_NATIVE: Global = Global::new();
+
+/// Makes `function` the converter of instances of `class`.
+pub(crate) fn set_to_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
+    if TO_NATIVE.try_get().is_none() {
+        TO_NATIVE.set(py::dict()?);
+    }
+    py::dict_set(TO_NATIVE.get(), class, function)
+}
+
+/// The native value of an instance whose class has a converter.
+#[inline]
+pub(crate) fn to_native(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
+    if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg, at) }
+}
+
+#[cold]
+fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
+    let order = arg.class().attr(py::names::MRO.get())?;
+    for index in 0..order.obj().tuple_len() {
+        let Some(class) = py::tuple_item(order.obj(), index) else { break };
+        let function = py::dict_get(TO_NATIVE.get(), class.obj());
+        if let Some(function) = function.filter(|function| !function.is_none()) {
+            let function = function.to_own();
+            return py::nested(|| {
+                let made = lowering(|| function.obj().call(&[arg]))?;
+                if made.obj().is(arg.as_ptr()) {
+                    let message = format!("the converter of {} gave its own argument", arg.class_name());
+                    return at.raise(py::exceptions::type_error(), &message);
+                }
+                lower_owned(made.obj(), at).map(Some)
+            });
+        }
+    }
+    Ok(None)
+}
+
+fn lowering<T>(body: impl FnOnce() -> T) -> T {
+    struct Ended;
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            LOWERING.set(LOWERING.get() - 1);
+        }
+    }
+    LOWERING.set(LOWERING.get() + 1);
+    let _ended = Ended;
+    body()
+}
+
+/// Makes `function` the converter of objects whose class is `class`.
+pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
+    if FROM_NATIVE.try_get().is_none() {
+        FROM_NATIVE.set(py::dict()?);
+    }
+    py::dict_set(FROM_NATIVE.get(), class, function)?;
+    object::forget_classes();
+    Ok(())
+}
+
+/// Whether objects that become instances of this class are converted further.
+pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
+    // SAFETY: a class that the table of classes or the module keeps.
+    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+    FROM_NATIVE
+        .try_get()
+        .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.is_none()))
+}
+
+/// The Python value of an object whose class has a converter.
+#[cold]
+pub(crate) fn from_native(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
+    let made = object::wrap_as(class, object)?;
+    // SAFETY: a class that the table of classes or the module keeps.
+    let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
+    match py::dict_get(FROM_NATIVE.get(), class) {
+        Some(function) if LOWERING.get() == 0 && !function.is_none() => {
+            let function = function.to_own();
+            py::nested(|| function.obj().call(&[made.obj()]))
+        }
+        _ => Ok(made),
+    }
+}

@@ -1,0 +1,105 @@
+//! Methods of native types as methods of their classes: `point.norm()`.
+
+use std::ffi::{c_int, c_void};
+
+use anyfn::reflection::TypeInfo;
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
+use crate::types::{self, Class};
+use crate::{callback, error, function};
+
+/// Memory of a `Method`: what stands in the class.
+#[repr(C)]
+struct Layout {
+    base: PyObject,
+    /// Owned: the function, which takes the object first.
+    function: *mut PyObject,
+}
+
+static CLASS: Global = Global::new();
+
+pub(crate) fn init() -> Res<()> {
+    let class = Class {
+        name: c"anyfn._core.Method",
+        size: size_of::<Layout>(),
+        base_for_others: false,
+        flags: ffi::Py_TPFLAGS_HAVE_GC,
+        base: None,
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_traverse, traverse as *mut c_void),
+            (ffi::Py_tp_descr_get, get as *mut c_void),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+unsafe extern "C" fn dealloc(method: *mut PyObject) {
+    // SAFETY: an instance that the collector knows.
+    unsafe { ffi::PyObject_GC_UnTrack(method.cast()) };
+    // SAFETY: an instance of `Method`.
+    let function = unsafe { (*method.cast::<Layout>()).function };
+    // SAFETY: NULL, or the reference that the instance owned.
+    drop(unsafe { Own::from_nullable(function) });
+    // SAFETY: the end of the destructor.
+    unsafe { types::free(method) };
+}
+
+unsafe extern "C" fn traverse(method: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: an instance of `Method`.
+    let function = unsafe { (*method.cast::<Layout>()).function };
+    if function.is_null() {
+        return 0;
+    }
+    // SAFETY: the collector's own function, with a reference that the instance owns.
+    unsafe { visit(function, arg) }
+}
+
+/// The function itself for the class, a bound method for an instance.
+unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mut PyObject) -> *mut PyObject {
+    // SAFETY: an instance of `Method` owns a function.
+    let function: Obj<'_> = unsafe { Obj::from_ptr((*method.cast::<Layout>()).function) };
+    // SAFETY: an instance of the class, or NULL.
+    let this: Option<Obj<'_>> = unsafe { Obj::from_nullable(this) };
+    match this.filter(|this| !this.is_none()) {
+        None => function.to_own().into_ptr(),
+        Some(this) => error::catch(|| callback::PLAIN[1].get().call(&[function, this])),
+    }
+}
+
+/// Gives a class an attribute for each method that a type itself adds, unless it has an attribute of that name.
+pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
+    let mut seen = Vec::new();
+    // What was registered last counts.
+    for method in info.own_methods().rev() {
+        if seen.contains(&method.name()) {
+            continue;
+        }
+        seen.push(method.name());
+        let name = py::string(method.name().as_bytes())?;
+        if class.attr_opt(name.obj())?.is_some() {
+            continue;
+        }
+        let Ok(made) = method.function() else { continue };
+        let function = function::wrap(made.into_object(), None, false)?;
+        function.obj().set_attr(names::NAME.get(), name.obj())?;
+        if !method.doc().is_empty() {
+            let doc = py::intern(c"__doc__")?;
+            function.obj().set_attr(doc.obj(), py::string(method.doc().as_bytes())?.obj())?;
+        }
+        // A function that stands in a class is not bound to instances.
+        let member = if method.is_static() { function } else { bind(function)? };
+        class.set_attr(name.obj(), member.obj())?;
+    }
+    Ok(())
+}
+
+fn bind(function: Own) -> Res<Own> {
+    let method = types::allocate(CLASS.ptr().cast())?;
+    // SAFETY: a new instance that nobody else uses; it takes the reference over.
+    unsafe { (*method.as_ptr().cast::<Layout>()).function = function.into_ptr() };
+    Ok(method)
+}
