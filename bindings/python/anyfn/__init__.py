@@ -14,7 +14,7 @@ What there is:
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
     saving          save_json, load_json, json_metadata, register_alias
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
-                    register_converter (value types of your own)
+                    register_converter and remove_converter (value types of your own)
     graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
                     DefRegionKind, StructuralVisitor, StructuralMutator
     errors          Error, ErrorObject, register_error

@@ -31,6 +31,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
     ... )
     >>> anyfn.Array([Fraction(1, 2), Fraction(2, 3)])[1]
     Fraction(2, 3)
+    >>> remove_converter(Fraction)
 
     The converter of a class holds for classes derived from it, too. A class can be the type of a field in a class
     statement with ``anyfn.object``. Registering again replaces the functions. While ``to_native`` runs, objects are not

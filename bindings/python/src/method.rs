@@ -60,8 +60,10 @@ unsafe extern "C" fn traverse(method: *mut PyObject, visit: ffi::visitproc, arg:
 
 /// The function itself for the class, a bound method for an instance.
 unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mut PyObject) -> *mut PyObject {
-    // SAFETY: an instance of `Method` owns a function.
-    let function: Obj<'_> = unsafe { Obj::from_ptr((*method.cast::<Layout>()).function) };
+    // SAFETY: an instance of `Method`.
+    let function = unsafe { (*method.cast::<Layout>()).function };
+    // SAFETY: it owns the function, from the moment that it stands in a class.
+    let function: Obj<'_> = unsafe { Obj::from_ptr(function) };
     // SAFETY: an instance of the class, or NULL.
     let this: Option<Obj<'_>> = unsafe { Obj::from_nullable(this) };
     match this.filter(|this| !this.is_none()) {
