@@ -5,6 +5,7 @@ the contender should have the row and has not.
 """
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import timeit
 
 import numpy as np
 
-from rows import PYTHON_SECTIONS, SECTIONS
+from rows import NODES, PYTHON_SECTIONS, SECTIONS
 
 # Each row runs this long, this often.
 SLICE_S, REPEATS = 0.004, 6
@@ -84,6 +85,56 @@ def runtime(m, folder, ours):
     return names
 
 
+def graphs(m, define, save, load):
+    """A binary tree of `NODES` objects, and what is done with it."""
+    get = m.get_global_func
+
+    @functools.lru_cache(None)
+    def classes():
+        @define("bench.Node")
+        class Node(m.Object):
+            name: str
+            value: int
+            args: m.Array
+
+        @define("bench.Other")
+        class Other(m.Object):
+            name: str
+
+        return Node, Other
+
+    @functools.lru_cache(None)
+    def graph(twin=False):
+        node = classes()[0]
+        level = [node(f"leaf {i}", i, []) for i in range((NODES + 1) // 2)]
+        while len(level) > 1:
+            level = [node(f"node {i}", i, level[2 * i : 2 * i + 2]) for i in range(len(level) // 2)]
+        return level[0]
+
+    def rename(node):
+        return classes()[0]("new name", node.value, node.args) if len(node.args) == 0 else node
+
+    return dict(
+        Node=lambda: classes()[0],
+        Other=lambda: classes()[1],
+        graph=graph,
+        graph_twin=lambda: graph(True),
+        graph_repr=lambda: get("ffi.ReprPrint"),
+        structural_equal=lambda: get("ffi.StructuralEqual"),
+        structural_hash=lambda: get("ffi.StructuralHash"),
+        recursive_equal=lambda: get("ffi.RecursiveEq"),
+        recursive_hash=lambda: get("ffi.RecursiveHash"),
+        deep_copy=lambda: get("ffi.DeepCopy"),
+        structural_walk=lambda: m.structural_walk,
+        structural_map=lambda: m.structural_map,
+        see=lambda: lambda node: None,
+        rename=lambda: rename,
+        save_json=lambda: save,
+        load_json=lambda: load,
+        json_text=lambda: save(graph()),
+    )
+
+
 def anyfn(folder):
     import anyfn
     import anyfn.testing
@@ -98,6 +149,7 @@ def anyfn(folder):
         def sum(self):
             return point_x(self)
 
+    @functools.lru_cache(None)
     def python_pair():
         @anyfn.object("bench.PythonPair")
         class PythonPair(anyfn.Object):
@@ -108,6 +160,12 @@ def anyfn(folder):
 
     return dict(
         runtime(anyfn, folder, True),
+        **graphs(
+            anyfn,
+            functools.partial(anyfn.object, structural="tree"),
+            lambda value: get("ffi.ToJSONGraphString")(value, None),
+            get("ffi.FromJSONGraphString", allow_missing=True),
+        ),
         add3_by_name=lambda: get("testing.add3_i64"),
         IntPair=lambda: Point,
         pair=lambda: Point(1, 2),
@@ -126,6 +184,7 @@ def peer(folder):
     tvm_ffi.load_module(os.path.join(folder, "peer_functions.so"))
     nop = tvm_ffi.get_global_func("testing.nop")
 
+    @functools.lru_cache(None)
     def python_pair():
         @tvm_ffi.dataclasses.py_class("bench.PythonPair")
         class PythonPair(tvm_ffi.Object):
@@ -136,6 +195,12 @@ def peer(folder):
 
     return dict(
         runtime(tvm_ffi, folder, False),
+        **graphs(
+            tvm_ffi,
+            functools.partial(tvm_ffi.dataclasses.py_class, structural_eq="tree"),
+            tvm_ffi.serialization.to_json_graph_str,
+            tvm_ffi.serialization.from_json_graph_str,
+        ),
         add3_by_name=lambda: kwargs_wrapper.make_kwargs_wrapper(tvm_ffi.get_global_func("bench.add3"), ["a", "b", "c"]),
         IntPair=lambda: tvm_ffi.testing.TestIntPair,
         pair=lambda: tvm_ffi.testing.TestIntPair(1, 2),

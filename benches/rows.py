@@ -32,6 +32,9 @@ def _plain(names, **budgets):
     return [Row(name, budget=budgets.get(name)) for name in names.split()]
 
 
+# Of the graph in `python_calls.py`, and the size of its JSON text.
+NODES = 1023
+JSON_BYTES = 133_481
 CATCH = "try: {}\nexcept ValueError: pass"
 
 SECTIONS = {
@@ -153,6 +156,26 @@ SECTIONS = {
         Row("load_again", "=load_time('kernels.so', 'again')"),
         Row("load_and_call", "=load_time('kernels.so', 'and_call')"),
         Row("first_call", "=load_time('kernels.so', 'call')"),
+    ],
+    # A tree of objects of a type that is defined in Python: a name, an int, and an Array of others.
+    "Graphs of objects, per node": [
+        Row("graph_repr", "graph_repr(graph)", per=NODES),
+        Row("graph_structural_equal", "structural_equal(graph, graph_twin, False, False)", 0.5, per=NODES,
+            label="structural equality, per node"),
+        Row("graph_structural_hash", "structural_hash(graph, False, False)", 0.5, per=NODES,
+            label="structural hash, per node"),
+        Row("graph_recursive_equal", "recursive_equal(graph, graph_twin)", 0.5, per=NODES),
+        Row("graph_recursive_hash", "recursive_hash(graph)", 0.5, per=NODES),
+        Row("graph_deep_copy", "deep_copy(graph)", 0.5, per=NODES),
+        Row("graph_walk_all", "structural_walk(graph, (Node, see))", 0.5, per=NODES,
+            label="walk with a Python callback, per node"),
+        Row("graph_walk_none", "structural_walk(graph, (Other, see))", 0.5, per=NODES),
+        Row("graph_map_leaves", "structural_map(graph, (Node, rename))", 0.5, per=NODES),
+        Row("graph_map_none", "structural_map(graph, (Other, rename))", 0.5, per=NODES),
+        # These two per byte of text: 1 ns is 1,000 MB/s.
+        Row("graph_save_json_per_byte", "save_json(graph)", 0.5, per=JSON_BYTES),
+        Row("graph_load_json_per_byte", "load_json(json_text)", 0.5, per=JSON_BYTES,
+            label="load JSON, per byte"),
     ],
     "Threads, async, import": [
         Row("four_threads_per_call", "=four_threads(nop1, {n})"),

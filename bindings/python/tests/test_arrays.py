@@ -116,6 +116,7 @@ def test_masked_arrays():
     assert anyfn.testing.tensor_sum(np.ma.array([1.0, 2.0], np.float32)) == 3.0
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_matrix_and_memmap(tmp_path):
     assert shape_of(np.matrix([[1, 2], [3, 4]])) == (2, 2)
     path = tmp_path / "data"
