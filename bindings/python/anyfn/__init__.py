@@ -17,6 +17,8 @@ What there is:
                     register_converter and remove_converter (value types of your own)
     graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
                     DefRegionKind, StructuralVisitor, StructuralMutator
+    comparing       structural_equal, structural_hash, get_first_structural_mismatch, StructuralKey, AccessPath, AccessStep;
+                    recursive_equal, recursive_less, recursive_hash; copying: deep_copy; register_type_attr
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     annotations     the module anyfn.typing
@@ -56,6 +58,19 @@ from ._registry import (
     remove_global_func,
 )
 from ._saving import json_metadata, load_json, register_alias, save_json
+from ._structural import (
+    AccessPath,
+    AccessStep,
+    StructuralKey,
+    deep_copy,
+    get_first_structural_mismatch,
+    recursive_equal,
+    recursive_hash,
+    recursive_less,
+    register_type_attr,
+    structural_equal,
+    structural_hash,
+)
 from ._async import check_signals, set_async_threads
 from ._rewrite import (
     DefRegionKind,
@@ -73,6 +88,8 @@ from . import _ffi, _setup
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessPath",
+    "AccessStep",
     "Array",
     "DefRegionKind",
     "Dict",
@@ -84,6 +101,7 @@ __all__ = [
     "Object",
     "PackedFunc",
     "Shape",
+    "StructuralKey",
     "StructuralMutator",
     "StructuralVisitor",
     "Tensor",
@@ -95,10 +113,12 @@ __all__ = [
     "convert",
     "cpu",
     "cuda",
+    "deep_copy",
     "device",
     "dtype",
     "field",
     "from_dlpack",
+    "get_first_structural_mismatch",
     "get_global_func",
     "inspect_library",
     "json_metadata",
@@ -107,16 +127,22 @@ __all__ = [
     "load_module",
     "mapped_libraries",
     "reap",
+    "recursive_equal",
+    "recursive_hash",
+    "recursive_less",
     "register_alias",
     "register_converter",
     "register_error",
     "register_func",
     "register_object",
+    "register_type_attr",
     "remove_converter",
     "remove_global_func",
     "replace",
     "save_json",
     "set_async_threads",
+    "structural_equal",
+    "structural_hash",
     "structural_map",
     "structural_mutate",
     "structural_visit",

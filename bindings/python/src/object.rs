@@ -14,7 +14,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
-use crate::{construct, convert, error, fields, method, record};
+use crate::{construct, convert, error, fields, gil, method, record};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -373,10 +373,15 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let handle = handle_unchecked(object);
-    if !handle.is_null()
-        && let Some(record) = record::record_of_object(handle)
-    {
-        return error::catch(|| record::repr(object, record));
+    if let Some(native) = reference_of(object) {
+        let info = TypeInfo::of(&native);
+        let prints_itself = info.attribute("__ffi_repr__").is_some();
+        if !prints_itself && let Some(record) = record::record_of_object(handle) {
+            return error::catch(|| record::repr(object, record));
+        }
+        if prints_itself || info.fields().next().is_some() {
+            return error::catch(|| print(native));
+        }
     }
     let class = object.class_name();
     let text = match reference_of(object) {
@@ -384,6 +389,15 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
         None => format!("<anyfn.{class}, not initialised>"),
     };
     to_c(py::string(text.as_bytes()))
+}
+
+/// The text that all languages give for an object.
+fn print(object: ObjectRef) -> Res<Own> {
+    let text = gil::counted(|| {
+        let printed = anyfn::global!("ffi.ReprPrint")?.call((&object,))?;
+        printed.get::<anyfn::String>()
+    });
+    py::string(text.map_err(error::raise)?.as_bytes())
 }
 
 unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {

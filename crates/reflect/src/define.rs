@@ -24,14 +24,14 @@ impl Type {
     /// Every object of the type must have at the offset, counted from the end of its header, what the getter reads.
     pub(crate) unsafe fn field(
         &self,
-        name: &str,
+        (name, doc): (&str, &str),
         (offset, size): (usize, usize),
         getter: TVMFFIFieldGetter,
         static_type: i32,
     ) -> Result<()> {
         let info = TVMFFIFieldInfo {
             name: TVMFFIByteArray::from_slice(name.as_bytes()),
-            doc: TVMFFIByteArray::EMPTY,
+            doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
             metadata: TVMFFIByteArray::EMPTY,
             flags: 0,
             size: size as i64,
@@ -147,4 +147,12 @@ pub(crate) unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny)
     // SAFETY: the caller passes a place for the result.
     unsafe { out.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
     0
+}
+
+/// Sets an attribute of a type, such as the function `__ffi_repr__` that prints its objects; once for each type and name.
+#[anyfn::register("anyfn.TypeRegisterAttr")]
+fn register_attribute(type_index: i32, name: &str, value: AnyView<'_>) -> Result<()> {
+    let name = TVMFFIByteArray::from_slice(name.as_bytes());
+    // SAFETY: both are borrowed for the call.
+    check(unsafe { TVMFFITypeRegisterAttr(type_index, &name, value.as_raw()) })
 }

@@ -98,9 +98,16 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
 pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
     // SAFETY: the struct has the field there.
-    unsafe { key.field("key", (offset_of!(Key, key), 16), define::get_any, define::ANY) }?;
+    unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::get_any, define::ANY) }?;
     // SAFETY: as above.
-    unsafe { key.field("hash_i64", (offset_of!(Key, hash), 8), define::get_i64, define::INT) }?;
+    unsafe {
+        key.field(
+            ("hash_i64", "Structural hash of the value."),
+            (offset_of!(Key, hash), 8),
+            define::get_i64,
+            define::INT,
+        )
+    }?;
     let doc = "A value that is found by its form.";
     key.metadata(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported)?;
     key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;

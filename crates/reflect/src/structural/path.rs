@@ -180,19 +180,44 @@ fn print_path(args: Args<'_>) -> Result<Any> {
 pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
     // SAFETY: the struct has the field there.
-    unsafe { step.field("kind", (offset_of!(Step, kind), 4), define::get_i32, define::INT) }?;
+    unsafe {
+        step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::get_i32, define::INT)
+    }?;
     // SAFETY: as above.
-    unsafe { step.field("key", (offset_of!(Step, key), 16), define::get_any, define::ANY) }?;
+    unsafe {
+        step.field(
+            ("key", "Name of the field, number of the element, or the key."),
+            (offset_of!(Step, key), 16),
+            define::get_any,
+            define::ANY,
+        )
+    }?;
     step.metadata("A step of an access path: its kind and its key.", size_of::<Step>(), CONST_TREE)?;
     step.attribute("__ffi_repr__", &PackedFunc::new(print_step))?;
 
     let path = Type(Path::type_index());
     // SAFETY: the struct has the field there.
-    unsafe { path.field("parent", (offset_of!(Path, parent), 8), define::get_object, define::ANY) }?;
+    unsafe {
+        path.field(
+            ("parent", "The path to the holder; None for the root."),
+            (offset_of!(Path, parent), 8),
+            define::get_object,
+            define::ANY,
+        )
+    }?;
     // SAFETY: as above.
-    unsafe { path.field("step", (offset_of!(Path, step), 8), define::get_object, define::ANY) }?;
+    unsafe {
+        path.field(
+            ("step", "The step from the holder; None for the root."),
+            (offset_of!(Path, step), 8),
+            define::get_object,
+            define::ANY,
+        )
+    }?;
     // SAFETY: as above.
-    unsafe { path.field("depth", (offset_of!(Path, depth), 4), define::get_i32, define::INT) }?;
+    unsafe {
+        path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::get_i32, define::INT)
+    }?;
     path.metadata("The way from a root to a value in it.", size_of::<Path>(), CONST_TREE)?;
     path.attribute("__ffi_repr__", &PackedFunc::new(print_path))?;
     let method = |name, function: PackedFunc| path.method(name, false, &function);

@@ -1,0 +1,254 @@
+"""Comparing, hashing and copying values of all types: what follows from their fields."""
+
+from . import _core
+from ._object import register_object
+
+_global = _core.get_global_func
+_equal = _global("ffi.StructuralEqual", False)
+_structural_hash = _global("ffi.StructuralHash", False)
+_mismatch = _global("ffi.GetFirstStructuralMismatch", False)
+_key_equal = _global("ffi.StructuralKeyEqual", False)
+_describe = _global("anyfn.DescribePath", False)
+_deep_copy = _global("ffi.DeepCopy", False)
+_shallow_copy = _global("anyfn.ShallowCopy", False)
+_recursive_equal = _global("ffi.RecursiveEq", False)
+_recursive_less = _global("ffi.RecursiveLt", False)
+_recursive_hash = _global("ffi.RecursiveHash", False)
+_ALL_BITS = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def structural_equal(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
+    """Whether two values have the same form.
+
+    Variables that one value defines correspond to those that the other defines at the same place. ``map_free_vars``:
+    variables that neither defines may correspond, too. ``skip_tensor_content``: tensors are equal if their shapes and data
+    types are.
+
+    >>> structural_equal([1, {"a": "x"}], [1, {"a": "x"}])
+    True
+
+    ``TypeError`` for objects whose type does not say how they are compared.
+    """
+    return _equal(lhs, rhs, map_free_vars, skip_tensor_content)
+
+
+def structural_hash(value, map_free_vars=False, skip_tensor_content=False):
+    """Hash of a value's form: equal for values that are structurally equal, in every process. Not negative.
+
+    >>> structural_hash([1, "x"]) == structural_hash((1, "x"))
+    True
+
+    ``ValueError`` for a value that contains itself.
+    """
+    return _structural_hash(value, map_free_vars, skip_tensor_content) & _ALL_BITS
+
+
+def get_first_structural_mismatch(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
+    """Where two values differ first: the path in each, or None if they are structurally equal.
+
+    >>> left, right = get_first_structural_mismatch([1, {"a": 2}], [1, {"a": 3}])
+    >>> print(left)
+    root[1]["a"]
+    """
+    paths = _mismatch(lhs, rhs, map_free_vars, skip_tensor_content)
+    return None if paths is None else (paths[0], paths[1])
+
+
+def recursive_equal(lhs, rhs):
+    """Whether two values are equal: numbers by value, containers by elements, objects by all fields.
+
+    >>> recursive_equal([1.0, None], [1.0, None])
+    True
+    """
+    return _recursive_equal(lhs, rhs)
+
+
+def recursive_less(lhs, rhs):
+    """Whether one value comes before another: by the first element or field that differs.
+
+    >>> recursive_less([1, "a"], [1, "b"])
+    True
+
+    ``TypeError`` for values without an order: of different types, NaN, mappings; ``ValueError`` for cycles.
+    """
+    return _recursive_less(lhs, rhs)
+
+
+def recursive_hash(value):
+    """Hash that goes with ``recursive_equal``.
+
+    >>> recursive_hash([0.0]) == recursive_hash([-0.0])
+    True
+    """
+    return _recursive_hash(value)
+
+
+def deep_copy(value):
+    """A copy of a value with all that it consists of, however deep. What is shared in it, or lies on a cycle, is so in the
+    copy.
+
+    >>> from anyfn import List
+    >>> inner = List([1])
+    >>> copy = deep_copy(List([inner, inner]))
+    >>> copy[0].append(2)
+    >>> copy
+    anyfn.List([anyfn.List([1, 2]), anyfn.List([1, 2])])
+    """
+    return _deep_copy(value)
+
+
+_methods = {}
+
+
+def _method(name, *args):
+    """Calls a method of the type of paths."""
+    if not _methods:
+        told = _core.type_info(_core.type_index("ffi.reflection.AccessPath"))[6]
+        _methods.update((method[1], method[4]) for method in told)
+    return _methods[name](*args)
+
+
+class AccessStep(_core.Object):
+    """A step of an ``AccessPath``, with ``kind`` and ``key``."""
+
+    ATTR, ARRAY_ITEM, MAP_ITEM, ATTR_MISSING, ARRAY_ITEM_MISSING, MAP_ITEM_MISSING = range(6)
+
+
+class AccessPath(_core.Object):
+    """The way from a root to a value in it, with ``parent``, ``step`` and ``depth``. As text: ``root.args[1].name``."""
+
+    def __str__(self):
+        return _describe(self, "root")
+
+    def describe(self, root="root"):
+        """The path as text, beginning with a name of the root."""
+        return _describe(self, root)
+
+    def to_steps(self):
+        """The steps, the first one first."""
+        return list(_method("_to_steps", self))
+
+    @staticmethod
+    def root():
+        """The path of no steps."""
+        return _method("_root")
+
+    def attr(self, name):
+        """The path to a field."""
+        return _method("_attr", self, name)
+
+    def array_item(self, index):
+        """The path to an element."""
+        return _method("_array_item", self, index)
+
+    def map_item(self, key):
+        """The path to the value of a key."""
+        return _method("_map_item", self, key)
+
+    def is_prefix_of(self, other):
+        """Whether another path begins with this one."""
+        return _method("_is_prefix_of", self, other)
+
+    def __eq__(self, other):
+        return _method("_path_equal", self, other) if isinstance(other, AccessPath) else NotImplemented
+
+    __hash__ = None
+
+
+class StructuralKey(_core.Object):
+    """A key that finds values by their form, in a dict as in a ``Map`` or ``Dict``; with ``key`` and ``hash_i64``.
+
+    >>> names = {StructuralKey([1, 2]): "a"}
+    >>> names[StructuralKey((1, 2))]
+    'a'
+    """
+
+    def __eq__(self, other):
+        return _key_equal(self, other) if isinstance(other, StructuralKey) else NotImplemented
+
+    def __hash__(self):
+        return self.hash_i64 & _ALL_BITS
+
+
+# What a type may do itself, besides what its definition says.
+_HOOKS = (
+    "__ffi_repr__",
+    "__ffi_eq__",
+    "__ffi_compare__",
+    "__ffi_hash__",
+    "__s_equal__",
+    "__s_hash__",
+    "__s_visit__",
+    "__s_mutate__",
+    "__s_maybe_inplace_mutate__",
+    "__any_hash__",
+    "__any_equal__",
+    "__data_to_json__",
+    "__data_from_json__",
+)
+
+# The functions of types by index and name: a type keeps what it has been given, a class may be defined again.
+_hooks = {}
+
+
+def register_type_attr(of, name, function):
+    """Gives a native type a function of its own for an operation, for objects from all languages.
+
+    ``of`` is a class that stands for it, or its key; ``name`` is, for example, ``__ffi_repr__``, and the function then
+    gets the object and a callback that prints others. Methods of these names in a class that ``anyfn.object`` defines are
+    registered by it.
+
+    >>> import anyfn
+    >>> @anyfn.object("doc.Celsius")
+    ... class Celsius(anyfn.Object):
+    ...     degrees: float
+    >>> register_type_attr(Celsius, "__ffi_repr__", lambda self, show: show(self.degrees) + " C")
+    >>> Celsius(21.5)
+    21.5 C
+
+    ``RuntimeError`` if the type has such a function already, but from here: then it is replaced.
+    """
+    if isinstance(of, str):
+        index = _core.type_index(of)
+        if index is None:
+            raise ValueError(f"no native type {of!r} is registered")
+    else:
+        known = _core.type_of_class(of)
+        if known is None:
+            raise TypeError(f"expected a class that stands for a native type, or its key, but got {of!r}")
+        index = known[0]
+    if not callable(function):
+        raise TypeError(f"expected a function but got {function!r}")
+    key = (index, name)
+    if key not in _hooks:
+        _global("anyfn.TypeRegisterAttr", False)(index, name, lambda *args: _hooks[key](*args))
+    _hooks[key] = function
+
+
+def register_hooks(cls):
+    """Registers the functions of a class body that are a type's own."""
+    for name in _HOOKS:
+        function = cls.__dict__.get(name)
+        if function is not None:
+            function = getattr(function, "__func__", function)
+            register_type_attr(cls, name, function)
+
+
+def _copy(self):
+    return _shallow_copy(self)
+
+
+def _deepcopy(self, memo):
+    # Each reading makes a new Python object, so the native one is what has been met.
+    key = ("anyfn", _core.address(self))
+    met = memo.get(key)
+    if met is None:
+        memo[key] = met = _deep_copy(self)
+    return met
+
+
+_core.Object.__copy__ = _copy
+_core.Object.__deepcopy__ = _deepcopy
+register_object("ffi.reflection.AccessStep")(AccessStep)
+register_object("ffi.reflection.AccessPath")(AccessPath)
+register_object("ffi.StructuralKey")(StructuralKey)
