@@ -120,7 +120,8 @@ fn no_copy(object: &ObjectRef) -> Error {
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    Key(Dict, Any, Any),
+    /// Keys and values by turns, of a Dict that stays empty until then: a key is what others are ordered by.
+    Pairs(Dict),
     Field(ObjectRef, Field),
 }
 
@@ -129,9 +130,12 @@ impl Holder {
         match self {
             Holder::Element(list, at) => list.set(at, part),
             Holder::Value(dict, key) => dict.insert(key, part).map(drop),
-            Holder::Key(dict, old, value) => {
-                dict.remove(&old)?;
-                dict.insert(part, value).map(drop)
+            Holder::Pairs(dict) => {
+                let pairs = part.get::<Array>()?;
+                pairs
+                    .as_slice()
+                    .chunks_exact(2)
+                    .try_for_each(|pair| dict.insert(pair[0].clone(), pair[1].clone()).map(drop))
             }
             // SAFETY: a field of the copy's type; the copy is not given to anybody yet.
             Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
@@ -166,7 +170,7 @@ struct Frame {
     original: ObjectRef,
     /// Whether others may meet the original, so that its copy is remembered.
     shared: bool,
-    /// Whether an element is still the original, so that an Array or Map has to be copied again later.
+    /// Whether an element (of a Dict: a key) is still the original, so that all elements have to be copied again later.
     unfinished: bool,
 }
 
@@ -306,15 +310,16 @@ impl Copier {
             }
             Content::Dict(_, made, key @ None) => {
                 *key = Some(part);
-                frame.unfinished = hole;
-                let _ = made;
+                if hole && !core::mem::replace(&mut frame.unfinished, true) {
+                    made.clear()?;
+                }
             }
             Content::Dict(_, made, key) => {
                 let key = key.take().unwrap_or_default();
-                made.insert(key.clone(), part.clone())?;
-                if core::mem::take(&mut frame.unfinished) {
-                    self.holes.push((Holder::Key(made.clone(), key.clone(), part.clone()), key.clone()));
+                if frame.unfinished {
+                    return Ok(());
                 }
+                made.insert(key.clone(), part.clone())?;
                 if hole {
                     self.holes.push((Holder::Value(made.clone(), key), part));
                 }
@@ -339,7 +344,14 @@ impl Copier {
         let Some(frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
         let copy: Any = match frame.content {
             Content::List(_, made) => return Ok(Look::Copy(made.into())),
-            Content::Dict(_, made, _) => return Ok(Look::Copy(made.into())),
+            Content::Dict(pairs, made, _) => {
+                if frame.unfinished {
+                    let flat = pairs.into_iter().flat_map(|(key, value)| [key, value]);
+                    let original = Array::<Any>::try_from_iter(flat)?;
+                    self.holes.push((Holder::Pairs(made.clone()), original.into()));
+                }
+                return Ok(Look::Copy(made.into()));
+            }
             Content::Object(_, made, _) => return Ok(Look::Copy(made.into())),
             Content::Array(..) | Content::Map(..) if frame.unfinished => {
                 self.known.set(value::address_of(&frame.original), Known::Nothing);
