@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Generic, Optional, final
 
-from typing_extensions import ParamSpec, TypeVar
+from typing_extensions import ParamSpec, Self, TypeVar
 
 _P = ParamSpec("_P", default=...)
 _R = TypeVar("_R", default=Any)
@@ -21,6 +21,8 @@ class Object:
     @property
     def type_index(self) -> int: ...
     def same_as(self, other: object, /) -> bool: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, memo: dict[Any, Any], /) -> Self: ...
 
 @final
 class PackedFunc(Object, Generic[_P, _R]):

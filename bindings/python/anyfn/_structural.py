@@ -234,11 +234,31 @@ def register_hooks(cls):
             register_type_attr(cls, name, function)
 
 
+_reduce = _core.Object.__reduce__
+
+
+def _reconstruct(self, memo):
+    """A copy by way of what pickling uses, for a class or type that knows no other; then TypeError says so."""
+    import copy
+
+    reduced = self.__reduce_ex__(4)
+    return self if isinstance(reduced, str) else copy._reconstruct(self, memo, *reduced)
+
+
+def _copies(self):
+    """Whether the native part copies an object: its class does not say how, its type does."""
+    if type(self).__reduce__ is not _reduce:
+        return False
+    return isinstance(self, _core.BuiltinObject) or _core.type_attribute("__ffi_shallow_copy__", self.type_index) is not None
+
+
 def _copy(self):
-    return _shallow_copy(self)
+    return _shallow_copy(self) if _copies(self) else _reconstruct(self, None)
 
 
-def _deepcopy(self, memo):
+def _deepcopy(self, memo, /):
+    if not _copies(self):
+        return _reconstruct(self, memo)
     # Each reading makes a new Python object, so the native one is what has been met.
     key = ("anyfn", _core.address(self))
     met = memo.get(key)

@@ -47,6 +47,7 @@ class AccessPath(Object):
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
 class StructuralKey(Object):
+    __constructor__: ClassVar[Any]
     def __init__(self, key: Any, /) -> None: ...
     @property
     def key(self) -> Any: ...

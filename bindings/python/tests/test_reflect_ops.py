@@ -544,3 +544,14 @@ def test_lists_that_change_meanwhile():
         for thread in threads:
             thread.join()
         sys.setswitchinterval(interval)
+
+
+def test_the_page_of_the_documentation():
+    import doctest
+    import pathlib
+
+    page = pathlib.Path(__file__).resolve().parents[3] / "docs/operations.md"
+    text = page.read_text(encoding="utf-8").replace("```python", "").replace("```", "\n")
+    test = doctest.DocTestParser().get_doctest(text, {"__name__": "guide"}, page.name, str(page), 0)
+    assert len(test.examples) > 10
+    assert doctest.DocTestRunner().run(test).failed == 0

@@ -296,6 +296,22 @@ def told(x: int) -> str:
 
 tensor = shares(zeros)
 
+# --- Comparing and copying -------------------------------------------------------------------------------------------
+
+is_same: bool = anyfn.structural_equal([1, 2], [1, 2], map_free_vars=True)
+form: int = anyfn.structural_hash([1, {"a": 2.5}], skip_tensor_content=True)
+differs = anyfn.get_first_structural_mismatch([1, {"a": 2}], [1, {"a": 3}])
+assert differs is not None
+where_first: anyfn.AccessPath = differs[0]
+last_step: Optional[anyfn.AccessStep] = where_first.step
+assert str(where_first) == 'root[1]["a"]' and where_first.depth == 2 and last_step is not None and last_step.key == "a"
+by_form: dict[anyfn.StructuralKey, str] = {anyfn.StructuralKey([1, 2]): "a"}
+assert by_form[anyfn.StructuralKey((1, 2))] == "a"
+assert anyfn.recursive_equal([1], [1]) and anyfn.recursive_less([1], [2])
+assert anyfn.recursive_hash([1.0]) == anyfn.recursive_hash([1.0])
+again = anyfn.deep_copy(List([1, 2]))
+anyfn.register_type_attr(Options, "__ffi_repr__", lambda options, show: f"options of {show(options.steps)} steps")
+
 # --- Saving ----------------------------------------------------------------------------------------------------------
 
 saved: str = anyfn.save_json([1, 2], metadata={"by": "the tour"})
