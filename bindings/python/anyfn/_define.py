@@ -171,9 +171,6 @@ def _define(cls, key, frozen, kw_only, structural):
             _core.add_method(index, name, getattr(cls, name), member.__func__.__doc__ or "", True)
         elif type(member) is _FUNCTION:
             _core.add_method(index, name, member, member.__doc__ or "", False)
-    from ._structural import register_hooks
-
-    register_hooks(cls)
     return cls
 
 

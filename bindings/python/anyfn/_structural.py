@@ -170,23 +170,6 @@ class StructuralKey(_core.Object):
         return self.hash_i64 & _ALL_BITS
 
 
-# What a type may do itself, besides what its definition says.
-_HOOKS = (
-    "__ffi_repr__",
-    "__ffi_eq__",
-    "__ffi_compare__",
-    "__ffi_hash__",
-    "__s_equal__",
-    "__s_hash__",
-    "__s_visit__",
-    "__s_mutate__",
-    "__s_maybe_inplace_mutate__",
-    "__any_hash__",
-    "__any_equal__",
-    "__data_to_json__",
-    "__data_from_json__",
-)
-
 # The functions of types by index and name: a type keeps what it has been given, a class may be defined again.
 _hooks = {}
 
@@ -195,8 +178,8 @@ def register_type_attr(of, name, function):
     """Gives a native type a function of its own for an operation, for objects from all languages.
 
     ``of`` is a class that stands for it, or its key; ``name`` is, for example, ``__ffi_repr__``, and the function then
-    gets the object and a callback that prints others. Methods of these names in a class that ``anyfn.object`` defines are
-    registered by it.
+    gets the object and a callback that prints others. A class that ``anyfn.object`` defines has methods of these names
+    instead.
 
     >>> import anyfn
     >>> @anyfn.object("doc.Celsius")
@@ -221,17 +204,8 @@ def register_type_attr(of, name, function):
         raise TypeError(f"expected a function but got {function!r}")
     key = (index, name)
     if key not in _hooks:
-        _global("anyfn.TypeRegisterAttr", False)(index, name, lambda *args: _hooks[key](*args))
+        _core.add_attribute(index, name, lambda *args: _hooks[key](*args))
     _hooks[key] = function
-
-
-def register_hooks(cls):
-    """Registers the functions of a class body that are a type's own."""
-    for name in _HOOKS:
-        function = cls.__dict__.get(name)
-        if function is not None:
-            function = getattr(function, "__func__", function)
-            register_type_attr(cls, name, function)
 
 
 _reduce = _core.Object.__reduce__

@@ -148,11 +148,3 @@ pub(crate) unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny)
     unsafe { out.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
     0
 }
-
-/// Sets an attribute of a type, such as the function `__ffi_repr__` that prints its objects; once for each type and name.
-#[anyfn::register("anyfn.TypeRegisterAttr")]
-fn register_attribute(type_index: i32, name: &str, value: AnyView<'_>) -> Result<()> {
-    let name = TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: both are borrowed for the call.
-    check(unsafe { TVMFFITypeRegisterAttr(type_index, &name, value.as_raw()) })
-}
