@@ -68,6 +68,18 @@ def _parser() -> argparse.ArgumentParser:
     registry.add_argument("--load", **load)  # type: ignore[arg-type]
     registry.add_argument("-o", "--output", metavar="DIR", help="folder of the files; without it they are printed")
 
+    types = kinds.add_parser(
+        "types",
+        parents=[common],
+        help="the classes of native types",
+        description="Stubs of native object types: fields, constructor and methods of each. The dots in keys become modules: "
+        "`my.ir.Add` is the class `Add` in my/ir.pyi. By --runtime, importing the module gives the classes.",
+        epilog="example: anyfn stubs types --load libir.so --prefix ir. -o typings",
+    )
+    types.add_argument("--prefix", default="", help="only types whose keys begin so, such as `testing.`")
+    types.add_argument("--load", **load)  # type: ignore[arg-type]
+    types.add_argument("-o", "--output", metavar="DIR", help="folder of the files; without it they are printed")
+
     module = kinds.add_parser(
         "module",
         parents=[common],
@@ -172,6 +184,11 @@ def _stubs(options: argparse.Namespace) -> int:
         if not files:
             what = f"there is no global function whose name begins with {options.prefix!r}"
             raise _Failed(f"{what}; load its library by --load")
+    elif options.kind == "types":
+        files = _stubs.types_files(options.prefix, options.output or "", options.runtime)
+        if not files:
+            what = f"there is no native type with fields or methods whose key begins with {options.prefix!r}"
+            raise _Failed(f"{what}; load its library by --load, or import its module by --import")
     else:
         files = _module_files(options, loaded)
     if options.output is None:

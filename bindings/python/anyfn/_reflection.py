@@ -106,6 +106,11 @@ class TypeInfo:
     def parent(self):
         return None if self._parent < 0 else TypeInfo(_core.type_info(self._parent))
 
+    @property
+    def cls(self):
+        """The class whose instances objects of the type become."""
+        return _core.registered_class(self.index)
+
     def field(self, name):
         """The field of a name. ``KeyError`` if there is none."""
         return _find(self.fields, name, f"{self.key} has no field")

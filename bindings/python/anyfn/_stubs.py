@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 from . import Module, Object, PackedFunc, _core, get_global_func, list_global_func_names
+from ._reflection import FieldInfo, MethodInfo, TypeInfo, type_info
 
 # What stubs import: modules of these names would hide it.
 _MODULES = ("anyfn", "builtins", "collections", "typing")
@@ -125,9 +126,11 @@ def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, s
 class Imports:
     """The names that a stub imports, each under a name that none of its own functions has."""
 
-    def __init__(self, own: Iterable[str]) -> None:
+    def __init__(self, own: Iterable[str], classes: Optional[dict[str, str]] = None) -> None:
         self.own = frozenset(own)
         self.used: dict[str, str] = {}
+        # The classes that the stub itself has, by the keys of their types.
+        self.classes = classes or {}
 
     def use(self, path: str) -> str:
         """How the stub refers to ``module.name``, or to the name of something built in."""
@@ -191,6 +194,8 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
             return imports.use("anyfn.PackedFunc")
         return f"{imports.use('collections.abc.Callable')}[..., {imports.use('typing.Any')}]"
     # The key of a type.
+    if origin in imports.classes:
+        return imports.classes[origin]
     return imports.use(_class_of(origin) if "." in origin else "typing.Any")
 
 
@@ -390,3 +395,125 @@ def module_files(module: Module, library: str, file: str, runtime: bool) -> dict
         relative = os.path.relpath(library, os.path.dirname(os.path.abspath(file)))
         files[os.path.splitext(file)[0] + ".py"] = module_runtime(space, relative, title)
     return files
+
+
+# --- Classes of native types -----------------------------------------------------------------------------------------
+
+# Types below are the ABI's own.
+_FIRST_OTHER = 128
+
+
+def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
+    """The types whose keys begin with a prefix, those with content: by what stands before the last dot, and by key."""
+    found: dict[str, dict[str, TypeInfo]] = {}
+    keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
+    for key in sorted(keys, key=lambda key: (_core.type_index(key) or 0, key)):
+        info = type_info(key)
+        if not key.startswith(prefix) or info.index < _FIRST_OTHER or (key.startswith("ffi.") and not prefix):
+            continue
+        if info.fields or info.methods:
+            found.setdefault(key.rpartition(".")[0], {})[key] = info
+    return found
+
+
+def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
+    """The files of the classes of native types: text by path, below a folder."""
+    files: dict[str, str] = {}
+    spaces = of_types(prefix)
+    for space, types in spaces.items():
+        path = [python_name(part, _MODULES if not at else ()) for at, part in enumerate(space.split("."))]
+        file = os.path.join(folder, *path) if space else os.path.join(folder, "types_")
+        if any(other.startswith(f"{space}.") for other in spaces):
+            file = os.path.join(file, "__init__")
+        title = f"Native types: {space}." if space else "Native types."
+        names = python_names(key.rpartition(".")[2] for key in types)
+        classes = {key: names[key.rpartition(".")[2]] for key in types}
+        files[file + ".pyi"] = types_stub(types, classes, title)
+        if runtime:
+            lines = [HEADER, _docstring(title, "") + "\n", "from anyfn import type_info as _type_info", ""]
+            lines += [f"{name} = _type_info({key!r}).cls" for key, name in classes.items()]
+            files[file + ".py"] = "\n".join(lines) + "\n"
+    return files
+
+
+def types_stub(types: dict[str, TypeInfo], classes: dict[str, str], title: str) -> str:
+    """The stub of types that stand in one module."""
+    imports = Imports(classes.values(), classes)
+    body: list[str] = []
+    for key, info in types.items():
+        body += [*_class_lines(info, classes[key], imports), ""]
+    lines = [HEADER, _docstring(title, ""), "", *imports.lines()]
+    return "\n".join([*lines, "", *body]).rstrip() + "\n"
+
+
+def _class_lines(info: TypeInfo, name: str, imports: Imports) -> list[str]:
+    parent = info.parent
+    local = imports.classes.get(parent.key) if parent is not None else None
+    base = local or imports.use(_class_of(parent.key) if parent is not None else "anyfn.Object")
+    # What a base has that nobody can import stands in the class itself.
+    inherited = base if base != "Object" else ""
+    fields = [field for field in info.fields if not inherited or field.owner == info.key]
+    methods = [method for method in info.methods if not inherited or method.owner == info.key]
+    doc = info.doc if name == info.key.rpartition(".")[2] else f"The type {info.key!r}.\n\n{info.doc}".strip()
+    lines = [f"class {name}({base}):", *([_docstring(doc)] if doc else [])]
+    for field in fields:
+        lines += _field_lines(field, imports)
+    lines += _init_lines(info, imports)
+    for method in methods:
+        lines += _method_lines(method, imports)
+    return lines if len(lines) > 1 else [f"{lines[0]} ..."]
+
+
+def _field_lines(field: FieldInfo, imports: Imports) -> list[str]:
+    if not is_name(field.name):
+        return []
+    shown = type_text(field.schema, imports, False)
+    doc = [_docstring(field.doc)] if field.doc else []
+    if "writable" in field.flags:
+        return [f"    {field.name}: {shown}", *doc]
+    head = f"    def {field.name}(self) -> {shown}:"
+    rest = [_docstring(field.doc, "        ")] if doc else []
+    return [f"    @{imports.use('property')}", head if rest else f"{head} ...", *rest]
+
+
+def _init_lines(info: TypeInfo, imports: Imports) -> list[str]:
+    """The constructor, if the type tells of one."""
+    if _core.type_attribute("__ffi_init__", info.index) is None:
+        return []
+    taken = [field for field in info.fields if "init_off" not in field.flags]
+    if not all(is_name(field.name) for field in taken):
+        return [f"    def __init__(self, *args: {imports.use('typing.Any')}, **kwargs: {imports.use('typing.Any')}) -> None: ..."]
+    parts = ["self"]
+    for by_name in (False, True):
+        some = [field for field in taken if ("kw_only" in field.flags) == by_name]
+        if not by_name:
+            some.sort(key=lambda field: "has_default" in field.flags)
+        elif some:
+            parts.append("*")
+        for field in some:
+            part = f"{field.name}: {type_text(field.schema, imports, True)}"
+            if "has_default" in field.flags:
+                part += f" = {'...' if field.default_factory is not None else _default(field.default)}"
+            parts.append(part)
+    return [f"    def __init__({', '.join(parts)}) -> None: ..."]
+
+
+def _method_lines(method: MethodInfo, imports: Imports) -> list[str]:
+    if not is_name(method.name) or hasattr(Object, method.name):
+        return []
+    signature = Signature(method.function.signature)
+    doc = method.doc.strip() or signature.doc
+    any_ = imports.use("typing.Any")
+    head = signature.head(imports)
+    lines = [f"    @{imports.use('staticmethod')}"] if method.static else []
+    if not method.static and (signature.params is None or signature.params[:1] == []):
+        head = f"(self, *args: {any_}) -> {type_text(signature.result, imports, False)}"
+    elif not method.static:
+        # The object is the first argument, whatever its name is.
+        signature.params = (signature.params or [])[1:]
+        signature.names = signature.names[1:]
+        rest = signature.head(imports)[1:]
+        head = f"(self{'' if rest.startswith(')') else ', '}{rest}"
+    return [*lines, f"    def {method.name}{head}:", _docstring(doc, "        ")] if doc else [
+        *lines, f"    def {method.name}{head}: ..."
+    ]  # fmt: skip

@@ -39,6 +39,40 @@ use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, 
 /// | `*mut c_void` | opaque pointer, None |
 /// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], `&T`, [`ObjectRef`] | such an object |
 /// | [`Any`], [`AnyView`] | everything |
+///
+/// A type of your own implements it by way of one of these: by value as a tuple, a list or text, by reference as the
+/// [`Ref`] of an [`Object`](crate::Object) that holds it.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, AnyView, FromArg, IntoAny, Mismatch, Schema, TypedPackedFunc};
+///
+/// #[derive(Debug, PartialEq)]
+/// struct Celsius(f64);
+///
+/// impl FromArg for Celsius {
+///     type Arg<'a> = Celsius;
+///     fn schema() -> Schema {
+///         <f64 as FromArg>::schema()
+///     }
+///     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Celsius, Mismatch> {
+///         f64::from_arg(view).map(Celsius)
+///     }
+/// }
+///
+/// impl IntoAny for Celsius {
+///     fn schema() -> Schema {
+///         <f64 as IntoAny>::schema()
+///     }
+///     fn into_any(self) -> anyfn::Result<Any> {
+///         self.0.into_any()
+///     }
+/// }
+///
+/// let warmer = TypedPackedFunc::from_fn(|t: Celsius, by: f64| Celsius(t.0 + by));
+/// assert_eq!(warmer.as_packed().call((20.0, 1.5))?.get::<Celsius>()?, Celsius(21.5));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
 pub trait FromArg {
     /// The type, borrowing from the value where it can.
     type Arg<'a>;
