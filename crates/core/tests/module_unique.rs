@@ -10,6 +10,7 @@ use support::{compile, load};
 /// Two unique variables, of which the first one has the name of one in a function of the headers.
 const SOURCE: &str = r#"
 #include <anyfn/anyfn.h>
+int _Z11is_cpp_codev(void) { return 0; }
 asm(".data\n"
     ".globl _ZZN3tvm3ffi4testEvE1x\n.type _ZZN3tvm3ffi4testEvE1x, @gnu_unique_object\n_ZZN3tvm3ffi4testEvE1x: .long 1\n"
     ".size _ZZN3tvm3ffi4testEvE1x, 4\n"
@@ -24,28 +25,59 @@ ANYFN_EXPORT(addresses) {
 }
 "#;
 
+/// The source with a name of its own, of four letters, for each test: the variables are one for the process.
+fn source(name: &str) -> String {
+    assert_eq!(name.len(), 4);
+    SOURCE.replace("4test", &format!("4{name}"))
+}
+
+/// Opens such a library as another runtime would come, by no means of ours.
+fn addresses_elsewhere(name: &str) -> extern "C" fn(i32) -> *mut c_void {
+    let path = compile(&format!("unique_{name}"), &source(name), &[]).unwrap();
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a library without constructors.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null());
+    // SAFETY: an open library, and a name that ends.
+    let addresses = unsafe { libc::dlsym(handle, c"addresses".as_ptr()) };
+    assert!(!addresses.is_null());
+    // SAFETY: the function of this name.
+    unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(i32) -> *mut c_void>(addresses) }
+}
+
+/// A C++ library that has its variables in another one.
 #[test]
-fn variables_of_the_headers_are_not_shared_with_a_later_library() {
-    let (Some(path), Some(other)) =
-        (compile("unique_first", SOURCE, &[]), compile("unique_later", SOURCE, &[]))
-    else {
+fn variables_of_a_needed_library_are_not_shared_either() {
+    let Some(inner) = compile("unique_inner", &source("deep"), &["-Wl,-soname,unique_inner.so"]) else {
         return;
     };
+    let outer = r#"
+        #include <anyfn/anyfn.h>
+        int _Z11is_cpp_codev2(void) { return 0; }
+        void* addresses(int which);
+        ANYFN_EXPORT(address) { return anyfn_return_ptr(result, addresses(0)); }
+        ANYFN_EXPORT(fail) { return anyfn_raise("ValueError", "so that the library needs the runtime"); }"#;
+    // The name by which the dynamic loader finds it.
+    let folder = inner.parent().unwrap().join("unique_needed");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(&inner, folder.join("unique_inner.so")).unwrap();
+    let flags = [format!("-Wl,-rpath,{}", folder.display()), format!("-L{}", folder.display())];
+    let flags = [flags[0].as_str(), flags[1].as_str(), "-l:unique_inner.so"];
+    let Some(path) = compile("unique_outer", outer, &flags) else { return };
+    let module = load(&path).unwrap();
+    let ours = module.get_function("address").unwrap().call(()).unwrap().get::<*mut c_void>().unwrap();
+    assert_ne!(ours, addresses_elsewhere("deep")(0));
+}
+
+#[test]
+fn variables_of_the_headers_are_not_shared_with_a_later_library() {
+    let Some(path) = compile("unique_first", &source("late"), &[]) else { return };
     let module = load(&path).unwrap();
     let ours = |which: i64| {
         let addresses = module.get_function("addresses").unwrap();
         addresses.call((which,)).unwrap().get::<*mut c_void>().unwrap()
     };
-    let other = CString::new(other.to_str().unwrap()).unwrap();
-    // As another runtime would come, by no means of ours.
-    // SAFETY: a library without constructors.
-    let handle = unsafe { libc::dlopen(other.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    assert!(!handle.is_null());
-    // SAFETY: an open library, and a name that ends.
-    let theirs = unsafe { libc::dlsym(handle, c"addresses".as_ptr()) };
-    assert!(!theirs.is_null());
-    // SAFETY: the function of this name.
-    let theirs: extern "C" fn(i32) -> *mut c_void = unsafe { std::mem::transmute(theirs) };
+    let theirs = addresses_elsewhere("late");
     assert_ne!(ours(0), theirs(0));
     if cfg!(target_env = "gnu") {
         // The others are as their makers want them.

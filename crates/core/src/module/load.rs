@@ -257,7 +257,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         // Another file, which had this name before: nothing of it has run now.
         lease::close_all(&handles);
     };
-    unique::keep_apart(handles[0], facts);
+    unique::keep_apart(handles[0], facts, &opening);
     if let Err(error) = registered {
         // It stays, since the types that it has registered name its code.
         let reason = format!("it cannot register what it has: {}", error.message());

@@ -12,27 +12,49 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::dl;
-use super::elf::Facts;
+use super::elf::{self, Facts};
+use super::{dl, lease, load};
 
 /// Begins of names of variables in functions of the headers, and of the guards of those.
 const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
 /// The function in which every class of an object keeps its type index.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
-/// Takes the names of such variables away from a library that was opened just now.
-pub(super) fn keep_apart(library: dl::Library, facts: &Facts) {
+/// Takes the names of such variables away from a C++ library that was opened just now, and from what has come with it.
+pub(super) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::Opening) {
+    if !lease::is_cpp(facts) {
+        return;
+    }
+    let Some(difference) = library.difference() else { return };
+    hide(difference, facts);
+    let own = difference.wrapping_add(facts.span.start as usize);
+    for object in opening.came().into_iter().filter(|object| object.range.start != own) {
+        let path = object.path.to_string_lossy();
+        if is_of_system(path.rsplit('/').next().unwrap_or_default()) {
+            continue;
+        }
+        let facts = load::find(&path).and_then(|(_, file, _)| elf::read_file(file, false));
+        if let Ok(facts) = facts {
+            hide(object.range.start.wrapping_sub(facts.span.start as usize), &facts);
+        }
+    }
+}
+
+/// Libraries without such variables that are large and often come with the first C++ library, and the generated ones.
+fn is_of_system(name: &str) -> bool {
+    let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
+    known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Takes the names away from a library that is mapped at its addresses plus `difference`.
+fn hide(difference: usize, facts: &Facts) {
     let is_of_headers =
         |name: &str| OF_HEADERS.iter().any(|begin| name.starts_with(begin)) || name.contains(TYPE_INDEX);
     let mut names = facts.defined.iter().filter(|s| s.is_unique && is_of_headers(&s.name)).peekable();
     if names.peek().is_none() {
         return;
     }
-    let (Some(difference), Ok(memory)) =
-        (library.difference(), File::options().read(true).write(true).open("/proc/self/mem"))
-    else {
-        return;
-    };
+    let Ok(memory) = File::options().read(true).write(true).open("/proc/self/mem") else { return };
     for symbol in names {
         let at = (difference as u64).wrapping_add(symbol.name_at);
         // What is there must be this name and no part of a longer one.
