@@ -423,6 +423,14 @@ fn a_library_that_is_cut_off_anywhere_is_refused() {
             .flat_map(|(_, offset, size)| [*offset, offset + size - 1, offset + size / 2])
             .map(|end| end as usize),
     );
+    // Where sections begin, in their middle, and before their last byte; those without bytes in the file left out.
+    let sections = u64_at(&whole, 40) as usize;
+    let section = |i: usize| {
+        let at = sections + 64 * i;
+        (u32_at(&whole, at + 4), u64_at(&whole, at + 24) as usize, u64_at(&whole, at + 32) as usize)
+    };
+    let in_file = (0..u16_at(&whole, 60) as usize).map(section).filter(|(kind, ..)| ![0, 8].contains(kind));
+    ends.extend(in_file.flat_map(|(_, offset, size)| [offset, offset + size / 2, offset + size - 1]));
     for end in ends {
         let path = scratch(&format!("cut-{end}.so"));
         fs::write(&path, &whole[..end]).unwrap();
