@@ -13,6 +13,7 @@ What there is:
     arrays          Tensor, from_dlpack
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
     saving          save_json, load_json, json_metadata, register_alias
+    looking for leaks  start_ledger, live_handles, live_handles_text
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
                     register_converter and remove_converter (value types of your own)
     graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
@@ -48,7 +49,19 @@ from ._object import register_object
 from ._define import field, object as object
 from ._reflection import replace, type_info
 from ._convert import register_converter, remove_converter
-from ._module import Module, Watch, inspect_library, load_module, mapped_libraries, reap, system_lib, watch
+from ._module import (
+    Module,
+    Watch,
+    inspect_library,
+    live_handles,
+    live_handles_text,
+    load_module,
+    mapped_libraries,
+    reap,
+    start_ledger,
+    system_lib,
+    watch,
+)
 from ._registry import (
     _init_api,
     convert,
@@ -124,6 +137,8 @@ __all__ = [
     "json_metadata",
     "list_global_func_names",
     "load_json",
+    "live_handles",
+    "live_handles_text",
     "load_module",
     "mapped_libraries",
     "reap",
@@ -141,6 +156,7 @@ __all__ = [
     "replace",
     "save_json",
     "set_async_threads",
+    "start_ledger",
     "structural_equal",
     "structural_hash",
     "structural_map",

@@ -33,9 +33,17 @@ class Module(_core.BuiltinObject):
         """Names of the functions, sorted; empty if the module does not know them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
-    def leases(self):
-        """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out."""
-        return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
+    def leases(self, detail=False):
+        """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out.
+
+        With ``detail`` a dict of lists instead: what ``live_handles`` tells of each handle, by what it holds.
+        """
+        if not detail:
+            return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
+        leases = {}
+        for handle in live_handles(self):
+            leases.setdefault(handle["lease"], []).append(handle)
+        return leases
 
     def is_current(self, path=None):
         """Whether loading the module's file now, or the one at ``path``, would give this very code."""
@@ -199,6 +207,31 @@ def mapped_libraries():
     """Libraries that were loaded as modules and are still mapped: a list of dicts with ``file``, ``leases`` (what of it
     is in use) and ``pinned`` (why it stays in any case, or None)."""
     return _core.to_python(_core.get_global_func("ffi.ModuleMapped", False)())
+
+
+def start_ledger():
+    """Has it written down from now on who makes each native object, and where: for ``live_handles``.
+
+    The environment variable ``ANYFN_LEDGER=1`` does so from the start. Objects from before are not in the ledger. It
+    cannot be stopped again. Making an object then takes microseconds, and more memory.
+    """
+    _core.start_ledger()
+
+
+def live_handles(module=None):
+    """Native objects that are alive, in the order in which they were made: a list of dicts. With a module only those that
+    keep its library mapped. ``RuntimeError`` if there is no ledger, see ``start_ledger``.
+
+    ``type`` is the type's key, ``place`` the line of Python code from which the object was made, ``frames`` the native
+    calls that led there, ``references`` the number of references to it; ``lease`` is what it counts as in
+    ``module.leases()``, ``libraries`` which ones it keeps mapped, and ``code`` the function that it stands for.
+    """
+    return _core.to_python(_core.get_global_func("ffi.LiveHandles", False)(module))
+
+
+def live_handles_text(module=None):
+    """What ``live_handles`` tells, as text."""
+    return _core.get_global_func("ffi.LiveHandlesText", False)(module)
 
 
 def reap():

@@ -44,7 +44,6 @@ const INLINE: usize = 8;
 
 /// Makes a native function that calls `callable`, which it keeps alive.
 pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
-    anyfn::__private::object_created(kTVMFFIFunction);
     let function = Box::new(PythonFunction {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -56,8 +55,10 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
         ext: &signature::PYTHON,
         callable: callable.to_own().into_ptr(),
     });
+    let function = Box::into_raw(function);
+    anyfn::__private::object_created(function, kTVMFFIFunction);
     // SAFETY: a valid object with one reference, which the result takes.
-    unsafe { ObjectRef::from_owned_or_null(Box::into_raw(function).cast()) }
+    unsafe { ObjectRef::from_owned_or_null(function.cast()) }
 }
 
 /// The native function for a callable, as a value.
@@ -78,7 +79,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(callable) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(kTVMFFIFunction);
+        anyfn::__private::object_freed(function, kTVMFFIFunction);
         // SAFETY: made by `Box`; the content is plain data by now.
         drop(unsafe { Box::from_raw(function) });
     }

@@ -298,7 +298,6 @@ struct OpaqueObject {
 
 /// Makes a native object that keeps a Python object.
 pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
-    anyfn::__private::object_created(kTVMFFIOpaquePyObject);
     let opaque = Box::new(OpaqueObject {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -308,8 +307,10 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
         },
         cell: TVMFFIOpaqueObjectCell { handle: object.to_own().into_ptr().cast() },
     });
+    let opaque = Box::into_raw(opaque);
+    anyfn::__private::object_created(opaque, kTVMFFIOpaquePyObject);
     // SAFETY: a valid object with one reference, which the result takes.
-    match unsafe { ObjectRef::from_owned_or_null(Box::into_raw(opaque).cast()) } {
+    match unsafe { ObjectRef::from_owned_or_null(opaque.cast()) } {
         Some(object) => Ok(object),
         None => py::raise(py::exceptions::memory_error(), "out of memory"),
     }
@@ -325,7 +326,7 @@ unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(held.cast()) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(kTVMFFIOpaquePyObject);
+        anyfn::__private::object_freed(object, kTVMFFIOpaquePyObject);
         // SAFETY: made by `Box`; the content is plain data by now.
         drop(unsafe { Box::from_raw(object) });
     }

@@ -18,7 +18,7 @@ use crate::lower::{At, Frame, WORDS, lower, lower_result};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::signature::{self, Known};
 use crate::types::{self, Class};
-use crate::{callback, error, gil, lift, object};
+use crate::{callback, error, gil, lift, object, place};
 
 /// Memory of an instance.
 #[repr(C)]
@@ -125,7 +125,26 @@ pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -
 
 /// What Python calls.
 fn entry(releases: bool) -> ffi::vectorcallfunc {
-    if releases { vectorcall::<true> } else { vectorcall::<false> }
+    match (releases, anyfn::has_ledger()) {
+        (true, false) => vectorcall::<true>,
+        (false, false) => vectorcall::<false>,
+        (true, true) => noted::<true>,
+        (false, true) => noted::<false>,
+    }
+}
+
+/// The same call, where a ledger is to know the place.
+///
+/// # Safety
+/// As [`vectorcall`].
+unsafe extern "C" fn noted<const RELEASE: bool>(
+    callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: as the caller guarantees.
+    place::noted(|| unsafe { vectorcall::<RELEASE>(callable, args, nargsf, kwnames) })
 }
 
 /// The function's own statement that it runs long or blocks.
@@ -498,8 +517,8 @@ unsafe extern "C" fn get_signature(object: *mut PyObject, _closure: *mut c_void)
 unsafe extern "C" fn get_releases(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    py::boolean(ptr::fn_addr_eq(layout(object).vectorcall, vectorcall::<true> as ffi::vectorcallfunc))
-        .into_ptr()
+    let is_entry = |entry: ffi::vectorcallfunc| ptr::fn_addr_eq(layout(object).vectorcall, entry);
+    py::boolean(is_entry(vectorcall::<true>) || is_entry(noted::<true>)).into_ptr()
 }
 
 unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {

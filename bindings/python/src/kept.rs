@@ -62,9 +62,10 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
         lender,
         words,
     });
-    anyfn::__private::object_created(kTVMFFITensor);
+    let kept = Box::into_raw(kept);
+    anyfn::__private::object_created(kept, kTVMFFITensor);
     // SAFETY: a valid object with one reference, which the result takes.
-    let made = unsafe { ObjectRef::from_owned_or_null(Box::into_raw(kept).cast()) };
+    let made = unsafe { ObjectRef::from_owned_or_null(kept.cast()) };
     match made.and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),
         None => py::raise(py::exceptions::memory_error(), "out of memory"),
@@ -111,7 +112,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(content.object) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(kTVMFFITensor);
+        anyfn::__private::object_freed(kept, kTVMFFITensor);
         // SAFETY: made by `Box`; what it kept is given back by now.
         drop(unsafe { Box::from_raw(kept) });
     }

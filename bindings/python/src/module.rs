@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, plan,
-    reflect, signature, tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, place,
+    plan, reflect, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -97,6 +97,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     method::init()?;
     containers::init()?;
     gil::register_functions();
+    place::init();
     for (name, class) in [
         (c"Object", &object::CLASS),
         (c"BuiltinObject", &object::BUILTIN),
@@ -159,6 +160,9 @@ unsafe fn enter<const N: usize>(
             py::raise::<()>(py::exceptions::type_error(), &format!("expected {N} arguments but got {count}"));
         return ptr::null_mut();
     };
+    if anyfn::has_ledger() {
+        return place::noted(|| error::catch(|| body(args)));
+    }
     error::catch(|| body(args))
 }
 
@@ -227,6 +231,12 @@ fn function(object: Obj<'_>) -> Res<PackedFunc> {
 }
 
 functions! {
+    #[doc = "start_ledger(): has the makers of live objects written down from now on"]
+    fn start_ledger[] {
+        native(place::start())?;
+        Ok(py::none())
+    }
+
     #[doc = "get_global_func(name, allow_missing)"]
     fn get_global_func[name, allow_missing] {
         let key = text(name)?;

@@ -410,6 +410,9 @@ pub(crate) mod names {
         TB_LINENO = c"tb_lineno";
         TB_NEXT = c"tb_next";
         F_CODE = c"f_code";
+        F_BACK = c"f_back";
+        F_LINENO = c"f_lineno";
+        F_GLOBALS = c"f_globals";
         CO_FILENAME = c"co_filename";
         CO_NAME = c"co_name";
         FROM_BYTES = c"from_bytes";

@@ -143,7 +143,7 @@ pub(crate) fn borrow(view: *const DLTensor) -> Res<Own> {
     borrow.tensor.dl_tensor.strides = borrow.words[shape.len()..].as_mut_ptr();
     // The tensor is the first field, so this is its address too.
     let borrow: *mut DLManagedTensorVersioned = Box::into_raw(borrow).cast();
-    anyfn::__private::object_created(kTVMFFIDLTensorPtr);
+    anyfn::__private::object_created(borrow, kTVMFFIDLTensorPtr);
     // SAFETY: a valid tensor; `end_borrows` sees to it that it is not used for longer than its memory.
     let tensor = unsafe { Tensor::from_dlpack(borrow) }.map_err(|error| {
         // SAFETY: not taken over.
@@ -154,9 +154,9 @@ pub(crate) fn borrow(view: *const DLTensor) -> Res<Own> {
 }
 
 unsafe extern "C" fn delete_borrow(tensor: *mut DLManagedTensorVersioned) {
+    anyfn::__private::object_freed(tensor, kTVMFFIDLTensorPtr);
     // SAFETY: the first field of a `Borrow` made by `Box`, released once.
     drop(unsafe { Box::from_raw(tensor.cast::<Borrow>()) });
-    anyfn::__private::object_freed(kTVMFFIDLTensorPtr);
 }
 
 /// Whether an argument of a callback is a tensor made by [`borrow`].

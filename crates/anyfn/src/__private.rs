@@ -446,14 +446,14 @@ pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
         .map(|value| unsafe { crate::AnyView::from_raw(*value) }.to_owned())
 }
 
-/// Counts an object that is not made by [`new_object`].
-pub fn object_created(type_index: i32) {
-    crate::live::created(type_index);
+/// Counts an object that is not made by [`new_object`], once it is at its address.
+pub fn object_created<T>(object: *const T, type_index: i32) {
+    crate::live::created(object, type_index);
 }
 
-/// Counts the end of an object that is not made by [`new_object`].
-pub fn object_freed(type_index: i32) {
-    crate::live::freed(type_index);
+/// Counts the end of an object that is not made by [`new_object`], before its memory is given back.
+pub fn object_freed<T>(object: *const T, type_index: i32) {
+    crate::live::freed(object, type_index);
 }
 
 /// Releases the content of an object that is not made by [`new_object`], for its deleter: runs `release`, or puts the

@@ -53,7 +53,7 @@ impl BytesObject {
         let end = unsafe { data.add(bytes.len()) };
         // SAFETY: as above.
         unsafe { end.write(0) };
-        live::created(type_index);
+        live::created(this, type_index);
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
@@ -76,7 +76,7 @@ impl BytesObject {
         let len = unsafe { (*this).content.size };
         if let Some(layout) = Self::layout(len) {
             // SAFETY: the memory is still there.
-            live::freed(unsafe { (*this).header.type_index });
+            live::freed(this, unsafe { (*this).header.type_index });
             // SAFETY: allocated with this very layout.
             unsafe { dealloc(this.cast(), layout) };
         }

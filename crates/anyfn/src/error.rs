@@ -119,7 +119,7 @@ impl Texts<'_> {
         };
         // SAFETY: fresh memory, large and aligned enough.
         unsafe { this.write(object) };
-        live::created(kTVMFFIError);
+        live::created(this, kTVMFFIError);
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }.map(Error)
     }
@@ -154,7 +154,7 @@ impl ErrorObject {
             // SAFETY: the memory is still there.
             let size = unsafe { (*this).size };
             if let Ok(layout) = Layout::from_size_align(size, align_of::<ErrorObject>()) {
-                live::freed(kTVMFFIError);
+                live::freed(this, kTVMFFIError);
                 // SAFETY: allocated with this very layout; the content is gone.
                 unsafe { dealloc(this.cast(), layout) };
             }

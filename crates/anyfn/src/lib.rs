@@ -75,6 +75,8 @@ pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use function::{Args, PackedFunc};
+#[doc(hidden)]
+pub use live::{Ledger, has_ledger, use_ledger};
 pub use live::{live_objects, live_objects_by_type};
 pub use module::Module;
 pub use object::{Object, ObjectRef, Ref, WeakRef};

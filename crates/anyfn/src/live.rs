@@ -4,8 +4,12 @@
 //! still needed. An atomic addition costs as much as the allocation that it counts, so the first threads that make or
 //! free objects have a count each, which only they write; threads beyond those share one. A count is never given back:
 //! that would take a destructor of the thread, and such a destructor keeps a library loaded.
+//!
+//! Who looks for the maker of an object has a *ledger* told of each object: see [`Ledger`]. Without one, making and freeing
+//! an object costs the load of a pointer that is NULL.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
 
@@ -124,16 +128,74 @@ mod ledger {
     }
 }
 
-#[inline(always)]
-pub(crate) fn created(type_index: i32) {
-    imp::add(|count| &count.made);
-    ledger::add(type_index, 1);
+/// What is told of each object that a library makes and frees, when somebody looks for the makers of objects.
+#[doc(hidden)]
+#[repr(C)]
+#[derive(Debug)]
+pub struct Ledger {
+    /// Size of this struct.
+    pub size: usize,
+    /// Called with the object, its type and an address in the library that has made it.
+    pub created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
+    /// Called before the object's memory is given back.
+    pub freed: unsafe extern "C" fn(object: *const c_void),
 }
 
+static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Has a ledger told of the objects that this library makes from now on.
+#[doc(hidden)]
+pub fn use_ledger(ledger: &'static Ledger) {
+    if ledger.size >= size_of::<Ledger>() {
+        LEDGER.store(core::ptr::from_ref(ledger).cast_mut(), Ordering::Release);
+    }
+}
+
+/// Whether a ledger is told.
+#[doc(hidden)]
+#[inline]
+pub fn has_ledger() -> bool {
+    !LEDGER.load(Ordering::Relaxed).is_null()
+}
+
+#[cold]
+#[inline(never)]
+fn tell_created(object: *const c_void, type_index: i32) {
+    // SAFETY: NULL, or a ledger that lives as long as the process.
+    if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
+        // SAFETY: what the ledger asks for.
+        unsafe { (ledger.created)(object, type_index, (&raw const LEDGER).cast()) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell_freed(object: *const c_void) {
+    // SAFETY: as above.
+    if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
+        // SAFETY: what the ledger asks for.
+        unsafe { (ledger.freed)(object) };
+    }
+}
+
+/// An object was made at this address.
 #[inline(always)]
-pub(crate) fn freed(type_index: i32) {
+pub(crate) fn created<T>(object: *const T, type_index: i32) {
+    imp::add(|count| &count.made);
+    ledger::add(type_index, 1);
+    if has_ledger() {
+        tell_created(object.cast(), type_index);
+    }
+}
+
+/// The object at this address is about to be freed.
+#[inline(always)]
+pub(crate) fn freed<T>(object: *const T, type_index: i32) {
     imp::add(|count| &count.freed);
     ledger::add(type_index, -1);
+    if has_ledger() {
+        tell_freed(object.cast());
+    }
 }
 
 /// Number of objects that this library has made and that are not freed yet.

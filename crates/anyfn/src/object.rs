@@ -236,8 +236,8 @@ impl<T: 'static> ObjectBox<T> {
             },
             content,
         });
-        live::created(type_index);
         let raw: *mut ObjectBox<T> = alloc::boxed::Box::into_raw(boxed);
+        live::created(raw, type_index);
         // SAFETY: `Box` never gives NULL, and the header is the first field of `repr(C)`.
         ObjectRef(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
@@ -258,7 +258,7 @@ impl<T: 'static> ObjectBox<T> {
         }
         if flags & WEAK != 0 {
             // SAFETY: the memory is still there.
-            live::freed(unsafe { (*this).header.type_index });
+            live::freed(this, unsafe { (*this).header.type_index });
             // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
             drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
         }

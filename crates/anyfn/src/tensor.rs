@@ -423,14 +423,15 @@ mod owned {
             flags: 0,
             dl_tensor,
         };
-        live::created(kTVMFFIDLTensorPtr);
-        Ok(Box::into_raw(Box::new(Owned { managed, shape, layout })).cast())
+        let owned = Box::into_raw(Box::new(Owned { managed, shape, layout }));
+        live::created(owned, kTVMFFIDLTensorPtr);
+        Ok(owned.cast())
     }
 
     /// # Safety
     /// `managed` must come from `allocate` and not be used again.
     pub(super) unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-        live::freed(kTVMFFIDLTensorPtr);
+        live::freed(managed, kTVMFFIDLTensorPtr);
         // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
         let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
         // SAFETY: allocated with this very layout.

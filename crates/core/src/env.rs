@@ -83,11 +83,13 @@ pub(crate) fn allocator() -> Allocator {
 }
 
 type TensorOwner = unsafe extern "C" fn(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
+type Place = unsafe extern "C" fn(out: *mut u8, capacity: usize) -> usize;
 type CheckSignals = unsafe extern "C" fn() -> c_int;
 type EnsureGil = unsafe extern "C" fn() -> c_int;
 type ReleaseGil = unsafe extern "C" fn(state: c_int);
 
 static TENSOR_OWNER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static PLACE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CHECK_SIGNALS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -99,6 +101,7 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
         b"PyGILState_Ensure" => &ENSURE_GIL,
         b"PyGILState_Release" => &RELEASE_GIL,
         b"AnyfnTensorOwner" => &TENSOR_OWNER,
+        b"AnyfnPlace" => &PLACE,
         _ => bail!("ValueError", "Unknown env API {}", String::from_utf8_lossy(name)),
     };
     cell.store(symbol, Ordering::Release);
@@ -120,6 +123,22 @@ pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     }
     // SAFETY: NULL, or a tensor with a reference that passes to us.
     Ok(unsafe { ObjectRef::from_owned_or_null(out) })
+}
+
+/// The place in a frontend's code from which this thread has called native code, if a frontend knows.
+#[cfg(feature = "std")]
+pub(crate) fn place() -> Option<String> {
+    let place = PLACE.load(Ordering::Acquire);
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: registered under the name of a function of this type.
+    let place = unsafe { core::mem::transmute::<*mut c_void, Place>(place) };
+    let mut text = [0; 512];
+    // SAFETY: the text is writable, and so long.
+    let length = unsafe { place(text.as_mut_ptr(), text.len()) };
+    let text = String::from_utf8_lossy(&text[..length.min(text.len())]);
+    (!text.is_empty()).then(|| text.into_owned())
 }
 
 /// Lets the host language handle pending signals; a code other than 0 means that it raised an error of its own.

@@ -82,14 +82,18 @@ pub(crate) unsafe fn create(
     let lease = Lease::of(Kind::Function, &[last, call as *const c_void, data]);
     if data.is_null() && deleter.is_none() {
         if lease.is_held() {
-            let content = Leased { cell: TVMFFIFunctionCell { safe_call: call, cpp_call }, _lease: lease };
-            return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
+            let cell = TVMFFIFunctionCell { safe_call: call, cpp_call };
+            return Ok(lease.explain(call as *const c_void, |lease| {
+                anyfn::__private::new_object(kTVMFFIFunction, Leased { cell, _lease: lease })
+            }));
         }
         let content = Plain { cell: TVMFFIFunctionCell { safe_call: call, cpp_call } };
         return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
     }
     let cell = TVMFFIFunctionCell { safe_call: call_closure, cpp_call };
-    Ok(anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter, _lease: lease }))
+    Ok(lease.explain(call as *const c_void, |lease| {
+        anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter, _lease: lease })
+    }))
 }
 
 /// Like [`create`], as a [`PackedFunc`].

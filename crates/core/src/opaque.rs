@@ -38,6 +38,8 @@ pub(crate) fn create(
     }
     let address = deleter.map_or(core::ptr::null(), |deleter| deleter as *const c_void);
     let lease = Lease::of(Kind::Opaque, &[address, handle]);
-    let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
-    Ok(anyfn::__private::new_object(type_index, content))
+    Ok(lease.explain(address, |lease| {
+        let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
+        anyfn::__private::new_object(type_index, content)
+    }))
 }

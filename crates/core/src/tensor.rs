@@ -131,11 +131,10 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
     // Tensors without a deleter are often constants of a library.
     let addresses = [deleter, tensor.data.cast_const(), from, tensor.shape.cast_const().cast()];
     let lease = Lease::of(Kind::Tensor, &addresses);
-    anyfn::__private::new_object_with_flags(
-        kTVMFFITensor,
-        flags,
-        Content { tensor, owner, _extents: extents, _lease: lease },
-    )
+    lease.explain(deleter, |lease| {
+        let content = Content { tensor, owner, _extents: extents, _lease: lease };
+        anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, content)
+    })
 }
 
 /// Checks a tensor's description and gives it strides where it has none.

@@ -63,6 +63,12 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
+            /// Has the process's ledger told of the objects that code of this library makes.
+            #[unsafe(no_mangle)]
+            extern "C" fn __anyfn_use_ledger(ledger: &'static ::anyfn::Ledger) {
+                ::anyfn::use_ledger(ledger);
+            }
+
             /// What the library was built for, read before any of its code runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]

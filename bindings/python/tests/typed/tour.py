@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import Any, Optional, Union
 
 import anyfn
@@ -230,6 +231,8 @@ reason: Optional[str] = module.pinned
 assert in_use["modules"] >= 1 and (reason is None or reason)
 library_facts = anyfn.inspect_library(os.environ["ANYFN_TESTING_LIB"])
 assert "add_one" in library_facts["functions"] and len(anyfn.mapped_libraries()) >= 1
+in_detail: Callable[[], dict[str, list[dict[str, Any]]]] = lambda: module.leases(detail=True)
+ledger: list[Callable[[], object]] = [anyfn.start_ledger, anyfn.live_handles, anyfn.live_handles_text]
 unmapped: list[str] = anyfn.reap()
 followed: anyfn.Watch = anyfn.watch(os.environ["ANYFN_TESTING_LIB"], on_problem=lambda path, reason: None)
 assert followed.add_one(1) == followed["add_one"](1) == followed.module.add_one(1) == 2

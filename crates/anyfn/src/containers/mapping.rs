@@ -84,7 +84,7 @@ unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -
     let place = unsafe { &raw mut (*object).cell };
     // SAFETY: as above.
     unsafe { place.write(cell) };
-    live::created(type_index);
+    live::created(object, type_index);
     // SAFETY: a valid object with one reference, which the result takes.
     match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
         Some(object) => object,
@@ -156,7 +156,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     }
     if flags & WEAK != 0 {
         // SAFETY: the memory is still there, and begins with the header.
-        live::freed(unsafe { (*object.cast::<TVMFFIObject>()).type_index });
+        live::freed(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
         // SAFETY: the object came from `memory`; its content is gone.
         unsafe { memory::FREE(object) };
     }

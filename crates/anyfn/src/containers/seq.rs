@@ -78,7 +78,7 @@ unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -
         TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
     // SAFETY: the caller guarantees the memory.
     unsafe { object.write(SeqObject { header, cell }) };
-    live::created(type_index);
+    live::created(object, type_index);
     // SAFETY: a valid object with one reference, which the result takes.
     match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
         Some(object) => object,
@@ -102,7 +102,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     }
     if flags & WEAK != 0 {
         // SAFETY: the memory is still there, and begins with the header.
-        live::freed(unsafe { (*object.cast::<TVMFFIObject>()).type_index });
+        live::freed(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
         // SAFETY: the object came from `memory::allocate`; its content is gone.
         unsafe { memory::FREE(object) };
     }

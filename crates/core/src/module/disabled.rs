@@ -81,6 +81,15 @@ impl Lease {
         Lease
     }
 
+    /// Makes the object that holds it.
+    pub(crate) fn explain(
+        self,
+        _code: *const c_void,
+        make: impl FnOnce(Lease) -> anyfn::ObjectRef,
+    ) -> anyfn::ObjectRef {
+        make(self)
+    }
+
     /// It holds nothing.
     pub(crate) fn is_held(&self) -> bool {
         false

@@ -145,6 +145,14 @@ pub(super) fn origin(address: *const c_void) -> Option<Origin> {
     Some(Origin { base: info.dli_fbase.addr(), path: std::fs::canonicalize(&path).unwrap_or(path) })
 }
 
+/// The symbol at or before an address that the file shows, and how far the address is behind it.
+pub(super) fn nearest_symbol(address: *const c_void) -> Option<(String, usize)> {
+    let info = info_of(address).filter(|info| !info.dli_sname.is_null())?;
+    // SAFETY: the name is NUL-terminated and lives as long as the file is loaded; it is copied at once.
+    let name = unsafe { CStr::from_ptr(info.dli_sname) };
+    Some((name.to_string_lossy().into_owned(), address.addr().wrapping_sub(info.dli_saddr.addr())))
+}
+
 /// A file that is mapped.
 pub(super) struct Object {
     /// Its addresses.

@@ -11,6 +11,7 @@ use anyfn::abi::{
 };
 use anyfn::{Error, ObjectRef, PackedFunc, Result};
 
+use super::ledger;
 use super::object::OwnModule;
 
 /// Memory of the object; the ABI fixes everything before `symbol`.
@@ -50,6 +51,7 @@ pub(super) unsafe fn make(
         metadata,
         module: Some(module.clone()),
     }));
+    ledger::add(raw.cast_const().cast(), kTVMFFIFunction);
     // SAFETY: a new object with one reference, which goes over to the result.
     let object = unsafe { ObjectRef::from_owned_or_null(raw.cast()) };
     match object.map(PackedFunc::try_from_object) {
@@ -87,6 +89,7 @@ unsafe extern "C" fn delete(handle: *mut c_void, flags: c_int) {
         drop(unsafe { (*this).module.take() });
     }
     if flags & WEAK != 0 {
+        ledger::remove(handle);
         // SAFETY: the memory came from `Box` with this type; what remains of the content owns nothing.
         drop(unsafe { Box::from_raw(this) });
     }

@@ -1,17 +1,21 @@
 //! The `ffi.*` functions of modules.
 
+use core::ffi::c_void;
+
 use std::path::Path;
 use std::string::ToString;
+use std::sync::Arc;
 use std::vec::Vec;
 
 use anyfn::{Any, Args, Array, Map, Module, PackedFunc, Result, String, registry};
 
 use super::inspect::inspect;
-use super::lease;
+use super::library::Mapped;
 use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
 use super::watch::{self, Watch};
+use super::{lease, ledger};
 use crate::sys::Mutex;
 
 /// Modules that are kept until they are removed from here.
@@ -34,6 +38,7 @@ pub(crate) fn register_globals() -> Result<()> {
         Any::new(OwnModule::try_from(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))
     })?;
     register_watch()?;
+    register_ledger()?;
     reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
     reg("ffi.SystemLib").set_body(|args: Args<'_>| {
         let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };
@@ -87,6 +92,32 @@ pub(crate) fn register_globals() -> Result<()> {
         drop(removed);
     })?;
     Ok(())
+}
+
+/// Those that tell who has made what is alive.
+fn register_ledger() -> Result<()> {
+    let reg = registry::register;
+    reg("ffi.LedgerStart")
+        .set_body_typed(|| core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>())?;
+    reg("ffi.LedgerIsOn").set_body_typed(ledger::is_on)?;
+    reg("ffi.LiveHandles")
+        .set_body(|args: Args<'_>| of_module(args, |mapped| Any::new(ledger::list(mapped)?)))?;
+    reg("ffi.LiveHandlesText")
+        .set_body(|args: Args<'_>| of_module(args, |mapped| Any::new(ledger::text(mapped)?)))?;
+    ledger::start_if_asked();
+    Ok(())
+}
+
+/// Calls `body` with the library of the module that is the one argument, if there is one.
+fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<Any>) -> Result<Any> {
+    let module = if args.is_empty() { None } else { args.get::<Option<Module>>(0)? };
+    let Some(module) = module else { return body(None) };
+    let newest = watch::newest(&OwnModule::try_from(&module)?)?;
+    let own = OwnModule::try_from(&newest)?;
+    match own.mapped() {
+        Some(mapped) => body(Some(mapped)),
+        None => anyfn::bail!("RuntimeError", "the module is of no library file"),
+    }
 }
 
 /// Those of modules that follow a file.

@@ -16,11 +16,11 @@ use std::string::{String as StdString, ToString};
 use std::sync::Arc;
 use std::vec::Vec;
 
-use anyfn::{Any, IntoAny, Map, Result, String};
+use anyfn::{Any, IntoAny, Map, ObjectRef, Result, String};
 
 use super::elf::{self, Facts};
 use super::library::Mapped;
-use super::{dl, load};
+use super::{dl, ledger, load};
 use crate::sys::Mutex;
 
 /// Libraries that are mapped.
@@ -108,6 +108,18 @@ impl Lease {
             *free = Some(owner.clone());
         }
         lease
+    }
+
+    /// Makes the object that holds it, which stands for `code`.
+    #[inline]
+    pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
+        if !self.is_held() || !ledger::is_on() {
+            return make(self);
+        }
+        let (mapped, kind) = (self.mapped.clone(), KINDS[self.kind as usize].0);
+        let object = make(self);
+        ledger::explain(object.as_handle(), kind, mapped.iter().flatten(), code, None);
+        object
     }
 
     /// Whether it holds a library.

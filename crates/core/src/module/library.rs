@@ -20,7 +20,7 @@ use super::elf::Facts;
 use super::load::identity_of;
 use super::object::{Implementation, OwnModule};
 use super::registrations::Registered;
-use super::{dl, function, lease, registrations, system};
+use super::{dl, function, lease, ledger, registrations, system};
 use crate::sys::Mutex;
 
 /// Name of the blob with the modules that a library imports.
@@ -130,7 +130,7 @@ impl Mapped {
             // SAFETY: the symbol of this name is this function.
             unsafe { core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> i64>(count) }
         });
-        lease::entry(Mapped {
+        let entry = lease::entry(Mapped {
             library,
             handles,
             name,
@@ -150,7 +150,9 @@ impl Mapped {
             lookups: Arc::default(),
             owner: Mutex::new(Owner::default()),
             registering: Mutex::new(()),
-        })
+        });
+        ledger::tell(&entry);
+        entry
     }
 
     /// The library is nobody's any more, if it is that of `context`: its registrations go.
@@ -299,6 +301,7 @@ impl LibraryModule {
         unsafe { super::context::fill(|name| slots.data(name)) };
         if let Code::File(mapped) = &slots {
             mapped.modules.fetch_add(1, Ordering::Relaxed);
+            ledger::explain_module(module.as_object(), Some(mapped), None);
             let mut owner = mapped.owner.lock();
             owner.context = module.context().addr();
             owner.module = Some(module.as_object().downgrade());
@@ -324,7 +327,9 @@ impl Implementation for LibraryModule {
         let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
         let metadata = self.0.function_of(METADATA, name);
         // SAFETY: both are functions of the library convention in this module's code.
-        unsafe { function::make(module, symbol, metadata) }.map(Some)
+        let function = unsafe { function::make(module, symbol, metadata) }?;
+        ledger::explain_module(function.as_object(), self.mapped(), Some(name));
+        Ok(Some(function))
     }
 
     fn implements(&self, _module: &OwnModule, name: &str) -> Result<bool> {

@@ -122,7 +122,7 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
 }
 
 /// The file that holds this runtime.
-fn runtime() -> Option<&'static dl::Origin> {
+pub(super) fn runtime() -> Option<&'static dl::Origin> {
     static RUNTIME: OnceLock<Option<dl::Origin>> = OnceLock::new();
     RUNTIME.get_or_init(|| dl::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
 }

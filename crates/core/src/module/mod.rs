@@ -35,6 +35,8 @@ mod inspect;
 #[cfg(feature = "std")]
 mod lease;
 #[cfg(feature = "std")]
+mod ledger;
+#[cfg(feature = "std")]
 mod library;
 #[cfg(feature = "std")]
 mod load;

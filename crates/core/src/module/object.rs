@@ -19,6 +19,7 @@ use anyfn::{Any, Map, Module, ObjectRef, PackedFunc, Result, String};
 
 use super::context::Lookups;
 use super::imports::Imports;
+use super::ledger;
 use super::library::Mapped;
 use super::vtable;
 use super::watch::Watch;
@@ -132,6 +133,7 @@ impl ModuleBox {
             unsafe { imports.drop_in_place() };
         }
         if flags & WEAK != 0 {
+            ledger::remove(handle);
             // SAFETY: the memory came from `Box` with this layout; the content is gone, so only it is freed.
             drop(unsafe { Box::from_raw(this.cast::<ManuallyDrop<ModuleBox>>()) });
         }
@@ -158,6 +160,7 @@ impl OwnModule {
             state: State { implementation, lookups },
         }));
         let handle = raw.wrapping_byte_add(HEADER_OFFSET).cast();
+        ledger::add(handle, kTVMFFIModule);
         // SAFETY: a new object with one reference, which goes over to the result.
         let object = unsafe { ObjectRef::from_owned_or_null(handle) };
         match object.map(Module::try_from_object) {

@@ -124,7 +124,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
         // SAFETY: as above.
         unsafe { slot.write(Slot::UNSET) };
     }
-    anyfn::__private::object_created(layout.type_index);
+    anyfn::__private::object_created(object, layout.type_index);
     // SAFETY: a valid object with one reference, which the result takes.
     let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
@@ -216,7 +216,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         }
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(layout.type_index);
+        anyfn::__private::object_freed(header, layout.type_index);
         let memory: *mut u8 = header.wrapping_byte_sub(layout.prefix()).cast();
         // SAFETY: allocated by `make` with this very layout.
         unsafe { alloc::alloc::dealloc(memory, layout.memory()) };
