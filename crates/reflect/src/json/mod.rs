@@ -199,14 +199,14 @@ fn json_stringify(value: Any, indent: Option<i64>) -> Result<String> {
 }
 
 /// Saves a value and all that it reaches as a JSON text that tells format and version.
-#[register("anyfn.save_json")]
+#[register("anyfn.save_json", blocking)]
 fn save_json(value: Any, metadata: Option<Any>) -> Result<String> {
     to_json(&value, &SaveOptions { metadata, ..SaveOptions::default() })
 }
 
 /// Loads what `anyfn.save_json` has saved. `unknown_fields` says what happens to fields that a type does not have by now:
 /// "keep", "drop" or "error".
-#[register("anyfn.load_json")]
+#[register("anyfn.load_json", blocking)]
 fn load_json(text: String, unknown_fields: &str) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, UnknownFields::of(unknown_fields)?)
 }
