@@ -3,6 +3,7 @@
 import copy
 import inspect
 import json
+import pickle
 from typing import Any, Optional
 
 import anyfn
@@ -284,6 +285,27 @@ def test_copies():
     assert "expected an object with fields" in message(TypeError, anyfn.replace, 3)
     if hasattr(copy, "replace"):
         assert copy.replace(one, a=7).a == 7
+
+
+@anyfn.object("rt.Saved")
+class Saved(anyfn.Object):
+    n: int
+    items: list = anyfn.field(default_factory=list, kw_only=True)
+    text: Optional[str] = None
+
+
+def test_copied_and_saved_with_all_values():
+    for n in (5, 2**63, -(2**200)):
+        one = Saved(n, "t", items=[1, "x"])
+        for other in (
+            pickle.loads(pickle.dumps(one)),
+            copy.copy(one),
+            copy.deepcopy(one),
+            anyfn.load_json(anyfn.save_json(one)),
+        ):
+            assert type(other) is Saved and not other.same_as(one)
+            assert (other.n, list(other.items), other.text) == (n, [1, "x"], "t")
+        assert copy.copy(one).items.same_as(one.items) and not copy.deepcopy(one).items.same_as(one.items)
 
 
 def test_post_init_of_a_replacement():

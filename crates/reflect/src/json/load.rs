@@ -440,9 +440,14 @@ impl<'t> Loader<'t> {
         let tape = self.tape;
         match inline {
             Inline::None => Ok(Any::NONE),
-            Inline::Int => match tape.int(at) {
-                Some(value) => Any::new(value),
-                None => Err(self.mismatch(at, "int")),
+            Inline::Int => match (tape.int(at), tape.str(at)) {
+                (Some(value), _) => Any::new(value),
+                // One that does not fit 64 bits.
+                (None, Some(text)) => match bigint::from_text(text) {
+                    Some(value) => value,
+                    None => Err(self.mismatch(at, "int")),
+                },
+                (None, None) => Err(self.mismatch(at, "int")),
             },
             Inline::Bool => match tape.int(at) {
                 Some(value) => Any::new(value != 0),

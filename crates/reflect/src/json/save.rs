@@ -569,6 +569,8 @@ fn inline_value(sink: &mut impl Sink, inline: Inline, value: &Any) -> Result<()>
     match inline {
         Inline::None => sink.null(),
         Inline::Bool => sink.bool(value.get::<bool>()?),
+        // As in a node of its own.
+        Inline::Int if value.type_index() == kTVMFFIBigInt => sink.str(&bigint::to_text(value)?),
         Inline::Int => sink.int(value.get::<i64>()?),
         Inline::Float => sink.float(value.get::<f64>()?),
         Inline::DType => sink.str(&dtype_name(value)?),
