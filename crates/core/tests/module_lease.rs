@@ -227,3 +227,59 @@ fn what_cannot_be_counted_is_pinned() {
     fails(unknown, "TypeError", "argument #0");
     let _: *const c_void = (TVMFFIFunctionCall as *const ()).cast();
 }
+
+/// A function of the library that others were given as an argument, and one of theirs that the library keeps.
+#[test]
+fn callbacks_in_both_directions_outlive_the_module() {
+    let _turn = turn();
+    let source = format!(
+        "{SOURCE}\n{}",
+        r#"
+        ANYFN_EXPORT(give) {
+          TVMFFIAny arg = {0};
+          if (num_args != 1) return anyfn_raise("TypeError", "expected one function");
+          arg.type_index = kTVMFFIFunction;
+          if (TVMFFIFunctionCreate(0, seven, 0, &arg.v_obj)) return -1;
+          int code = TVMFFIFunctionCall(args[0].v_obj, &arg, 1, result);
+          TVMFFIObjectDecRef(arg.v_obj);
+          return code;
+        }
+        static int call_kept(void* self, const TVMFFIAny* args, int32_t n, TVMFFIAny* result) {
+          return TVMFFIFunctionCall((TVMFFIObjectHandle)self, args, n, result);
+        }
+        static void release_kept(void* self) { TVMFFIObjectDecRef(self); }
+        ANYFN_EXPORT(wrap) {
+          TVMFFIObjectHandle f;
+          if (num_args != 1) return anyfn_raise("TypeError", "expected one function");
+          TVMFFIObjectIncRef(args[0].v_obj);
+          if (TVMFFIFunctionCreate(args[0].v_obj, call_kept, release_kept, &f)) return -1;
+          result->type_index = kTVMFFIFunction;
+          result->v_obj = f;
+          return 0;
+        }"#
+    );
+    let Some(path) = compile("callbacks", &source, &[]) else { return };
+    let module = load(&path).unwrap();
+    let given = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let keep = PackedFunc::new({
+        let given = given.clone();
+        move |args| {
+            *given.lock().unwrap() = Some(args.get::<PackedFunc>(0)?);
+            Ok(anyfn::Any::default())
+        }
+    });
+    module.get_function("give").unwrap().call((keep,)).unwrap();
+    let host = PackedFunc::new(|args| anyfn::Any::new(args.get::<i64>(0)? * 2));
+    let wrapped = module.get_function("wrap").unwrap().call((&host,)).unwrap().get::<PackedFunc>().unwrap();
+    let given = given.lock().unwrap().take().unwrap();
+    drop(module);
+    assert_eq!(leases(&path).unwrap(), ["functions: 2"]);
+    assert!(reap().is_empty());
+    assert_eq!(given.call(()).unwrap().get::<i64>().unwrap(), 7);
+    assert_eq!(wrapped.call((4,)).unwrap().get::<i64>().unwrap(), 8);
+    assert_eq!(host.as_object().use_count(), 2);
+    drop((given, wrapped));
+    assert_eq!(host.as_object().use_count(), 1);
+    assert_eq!(reap().len(), 1);
+    assert_eq!(mappings(&path), 0);
+}
