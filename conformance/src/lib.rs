@@ -68,7 +68,7 @@ pub enum Outcome {
 pub struct Corpus {
     /// `values.json`
     pub values: Vec<ValueCase>,
-    /// `calls.json`, `errors.json` and `named.json`
+    /// `calls.json`, `errors.json`, `named.json` and `operations.json`
     pub calls: Vec<CallCase>,
 }
 
@@ -94,6 +94,7 @@ pub fn load() -> Result<Corpus, String> {
     let mut calls = read_calls("calls.json")?;
     calls.extend(read_calls("errors.json")?);
     calls.extend(read_calls("named.json")?);
+    calls.extend(read_calls("operations.json")?);
     Ok(Corpus { values, calls })
 }
 

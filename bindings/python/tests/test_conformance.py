@@ -103,7 +103,8 @@ def pairs(value):
 
 VALUES = {case["name"]: case["value"] for case in cases("values")}
 NAMED = cases("named")
-CALLS = {case["name"]: case for case in cases("calls") + [case for case in NAMED if "error" not in case]}
+PLAIN = cases("calls") + cases("operations")
+CALLS = {case["name"]: case for case in PLAIN + [case for case in NAMED if "error" not in case]}
 ERRORS = {case["name"]: case for case in cases("errors") + [case for case in NAMED if "error" in case]}
 
 

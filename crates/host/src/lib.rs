@@ -19,8 +19,9 @@
 extern crate std;
 
 extern crate anyfn_core as _;
+/// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
-extern crate anyfn_reflect as _;
+pub use anyfn_reflect as reflect;
 
 #[cfg(feature = "build")]
 pub mod build;

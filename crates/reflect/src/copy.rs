@@ -13,7 +13,7 @@ use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, Tensor, Tenso
 use crate::column::{Column, Hook, expected};
 use crate::guard::Nested;
 use crate::plan::{self, Plans};
-use crate::structural::DEEP;
+use crate::structural::is_watched;
 use crate::table::Table;
 use crate::value::{self, Mapping};
 
@@ -222,7 +222,7 @@ impl Copier {
             Known::Open => return Ok(Look::Hole(value)),
             Known::Nothing => {}
         }
-        let shared = object.use_count() > own || self.stack.len() >= DEEP;
+        let shared = object.use_count() > own || is_watched(self.stack.len());
         let object = object.clone();
         let content = match object.type_index() {
             kTVMFFIArray => {

@@ -18,6 +18,7 @@ use anyfn::{Any, Args, ObjectRef, PackedFunc, Result};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
+use crate::structural::is_watched;
 use crate::table::Table;
 use crate::value::{self, Node};
 
@@ -183,7 +184,7 @@ impl Printer {
         let start = self.text().len();
         let mut key = 0;
         // What nobody else holds is not met again.
-        if object.use_count() > own || self.stack.len() >= 1000 {
+        if object.use_count() > own || is_watched(self.stack.len()) {
             match self.known.get(address).unwrap_or_default() {
                 Known::Done(piece, from, to) => {
                     self.copy(piece as usize, from, to);

@@ -14,7 +14,7 @@ use anyfn::{Any, Args, Array, Error, ObjectRef, Result, TensorView};
 use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
-use crate::structural::{DEEP, hook_equal};
+use crate::structural::{is_watched, hook_equal};
 use crate::table::Table;
 use crate::value::{self, Mapping};
 
@@ -136,7 +136,7 @@ impl Compare {
         let index = left.type_index();
         let mut key = (0, 0);
         // What nobody else holds is not met again.
-        if (left.use_count() > own && right.use_count() > own) || self.stack.len() >= DEEP {
+        if (left.use_count() > own && right.use_count() > own) || is_watched(self.stack.len()) {
             key = (value::address_of(&left), value::address_of(&right));
             match self.met.get(key).unwrap_or_default() {
                 Known::Open if self.ordered => return Err(cycle()),

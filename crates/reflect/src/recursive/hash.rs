@@ -14,7 +14,7 @@ use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::printer::call;
-use crate::structural::{DEEP, shape_hash};
+use crate::structural::{is_watched, shape_hash};
 use crate::table::Table;
 use crate::value::{self, Node, hash_bytes, hash_combine};
 
@@ -120,7 +120,7 @@ impl Hash {
         let mut address = 0;
         let has_hook = HASH.has(index);
         // What nobody else holds is not met again.
-        if object.use_count() > own || self.stack.len() >= DEEP || has_hook {
+        if object.use_count() > own || is_watched(self.stack.len()) || has_hook {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
                 Known::Hash(hash) => return Ok(Look::Hash(hash)),

@@ -20,8 +20,12 @@ use crate::value::{self, Mapping};
 
 static EQUAL: Column = Column::new("__s_equal__");
 
-/// Beyond so many values within values each pair is remembered, so that cycles end.
-pub(crate) const DEEP: usize = 1000;
+/// Whether values at this depth are remembered though nobody else seems to hold them: now and then, beyond what is usual,
+/// so that a cycle ends whatever the counts say.
+#[inline]
+pub(crate) fn is_watched(depth: usize) -> bool {
+    depth >= 1024 && depth.is_multiple_of(256)
+}
 
 /// Whether two values have the same form.
 ///
@@ -238,7 +242,7 @@ impl Equal {
     fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
         // What nobody else holds is not met again.
         let shared = left.use_count() > own && right.use_count() > own;
-        if !shared && self.stack.len() < DEEP {
+        if !shared && !is_watched(self.stack.len()) {
             return false;
         }
         let key = (value::address_of(left), value::address_of(right));

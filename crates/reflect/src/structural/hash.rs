@@ -11,7 +11,7 @@ use anyfn::abi::{
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Args, Error, ObjectRef, PackedFunc, Result, TensorView};
 
-use super::equal::DEEP;
+use super::equal::is_watched;
 use super::{Options, Region, kind_of};
 use crate::column::{Column, Hook, expected};
 use crate::guard;
@@ -150,7 +150,7 @@ impl Hash {
         };
         let mut address = 0;
         // What nobody else holds is not met again.
-        if object.use_count() > own || self.stack.len() >= DEEP {
+        if object.use_count() > own || is_watched(self.stack.len()) {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
                 Known::Hash(hash) => {

@@ -29,6 +29,7 @@ pub fn structural_key(value: Any) -> Result<ObjectRef> {
 }
 
 fn make(key: Any) -> Result<Ref<Key>> {
+    super::ensure_defined();
     let hash = structural_hash(&key, Options::default())? as i64;
     Ok(Ref::new(Key { key, hash }))
 }

@@ -8,6 +8,8 @@ mod hash;
 mod key;
 mod path;
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use anyfn::abi::{
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern as DEF_PATTERN,
     kTVMFFIFieldFlagBitMaskSEqHashDefSimple as DEF_SIMPLE,
@@ -17,7 +19,7 @@ use anyfn::{Any, Error, ObjectRef, Result};
 
 use crate::plan::Plan;
 
-pub(crate) use equal::{DEEP, hook_equal};
+pub(crate) use equal::{hook_equal, is_watched};
 pub use equal::{first_mismatch, structural_equal};
 pub(crate) use hash::shape as shape_hash;
 pub use hash::structural_hash;
@@ -119,6 +121,15 @@ fn mismatch_global(
 #[anyfn::register("anyfn.DescribePath")]
 fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String> {
     describe_path(&path, root)
+}
+
+/// Makes sure that the types of paths and keys are registered, which the registry does when it starts.
+fn ensure_defined() {
+    static DEFINED: AtomicBool = AtomicBool::new(false);
+    if !DEFINED.load(Ordering::Acquire) {
+        let _started = anyfn::registry::find("ffi.StructuralKey");
+        DEFINED.store(true, Ordering::Release);
+    }
 }
 
 /// Registers the types of paths and keys.

@@ -97,6 +97,7 @@ fn int(value: i64) -> Any {
 
 /// The path of no steps.
 pub(crate) fn root() -> Ref<Path> {
+    super::ensure_defined();
     Ref::new(Path { parent: None, step: None, depth: 0 })
 }
 
