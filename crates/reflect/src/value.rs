@@ -1,6 +1,7 @@
 //! What all operations need of values: their kinds, their bits, and what lies in containers.
 
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 
 use anyfn::abi::{
     TVMFFIBigIntGetContentByteArray, kTVMFFIArray, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap,
@@ -178,4 +179,63 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<&'a [u8
     let data = dl.data.cast::<u8>().wrapping_byte_add(dl.byte_offset as usize);
     // SAFETY: a valid tensor in main memory has so many bytes from there on, and lives as long as its view.
     Ok(unsafe { core::slice::from_raw_parts(data, size) })
+}
+
+/// An object that is being looked at: with a reference of its own, or by that of an Array which is being looked at, too.
+///
+/// Counting references is most of the work where little else is done.
+pub(crate) struct Held {
+    object: ManuallyDrop<ObjectRef>,
+    owned: bool,
+}
+
+impl Held {
+    #[inline]
+    pub(crate) fn owned(object: ObjectRef) -> Held {
+        Held { object: ManuallyDrop::new(object), owned: true }
+    }
+
+    /// An element of an Array, without a reference of its own.
+    ///
+    /// # Safety
+    /// As long as the result is used, somebody must hold the Array: then it does not change and keeps its elements.
+    #[inline]
+    pub(crate) unsafe fn borrowed(object: &ObjectRef) -> Held {
+        // SAFETY: the copy is never dropped, and the caller guarantees that the object lives.
+        let object = unsafe { core::ptr::read(object) };
+        Held { object: ManuallyDrop::new(object), owned: false }
+    }
+
+    /// How many of the references are those of whoever holds the value and our own.
+    #[inline]
+    pub(crate) fn own(&self) -> usize {
+        1 + usize::from(self.owned)
+    }
+}
+
+impl core::ops::Deref for Held {
+    type Target = ObjectRef;
+    #[inline]
+    fn deref(&self) -> &ObjectRef {
+        &self.object
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        if self.owned {
+            // SAFETY: dropped here only.
+            unsafe { ManuallyDrop::drop(&mut self.object) };
+        }
+    }
+}
+
+/// The elements of an object of the type Array.
+#[inline]
+pub(crate) fn elements(array: &Held) -> &[Any] {
+    debug_assert_eq!(array.type_index(), kTVMFFIArray);
+    let array: *const ObjectRef = &raw const *array.object;
+    // SAFETY: `Array` is transparent over an `ObjectRef`, and the object is an Array.
+    unsafe { &*array.cast::<Array>() }.as_slice()
 }

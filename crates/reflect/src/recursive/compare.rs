@@ -14,7 +14,7 @@ use anyfn::{Any, Args, Array, Error, ObjectRef, Result, TensorView};
 use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
-use crate::structural::{is_watched, hook_equal};
+use crate::structural::{hook_equal, is_watched};
 use crate::table::Table;
 use crate::value::{self, Mapping};
 

@@ -8,7 +8,7 @@ use anyfn::abi::{
     kTVMFFISEqHashKindDAGNode as DAG, kTVMFFISEqHashKindFreeVar as FREE_VAR,
     kTVMFFISEqHashKindUniqueInstance as UNIQUE, kTVMFFIShape, kTVMFFIStr, kTVMFFITensor,
 };
-use anyfn::{Any, Args, Array, ObjectRef, Result, TensorView};
+use anyfn::{Any, Args, ObjectRef, Result, TensorView};
 
 use super::path::{self, Step};
 use super::{Options, Region, kind_of};
@@ -16,7 +16,7 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Mapping};
+use crate::value::{self, Held, Mapping};
 
 static EQUAL: Column = Column::new("__s_equal__");
 
@@ -73,10 +73,10 @@ enum Look {
 
 /// The content of two values of one type.
 enum Content {
-    Arrays { left: Array, right: Array },
+    Arrays { left: Held, right: Held },
     Lists { left: Vec<Any>, right: Vec<Any> },
     Pairs { left: Vec<(Any, Any)>, right: Mapping, same_len: bool },
-    Objects { left: ObjectRef, right: ObjectRef, plan: u32 },
+    Objects { left: Held, right: Held, plan: u32 },
 }
 
 /// Two values whose content is being compared.
@@ -143,7 +143,7 @@ impl Equal {
         let mut step = match leaf(self.skip_tensor_content, &left, &right)? {
             Some(true) => return Ok(true),
             Some(false) => return Ok(false),
-            None => self.open(left, right, own, outer)?,
+            None => self.open_values(left, right, own, outer)?,
         };
         loop {
             if let Look::Unequal = step {
@@ -186,13 +186,18 @@ impl Equal {
         }
     }
 
-    /// Begins to compare the content of two values of one type. `own` references to each are not those of others; the
-    /// region is `outer` afterwards.
-    fn open(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
+    /// As `open`, for values that have a reference of their own.
+    fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
             return Ok(Look::Equal);
         };
+        self.open(Held::owned(left), Held::owned(right), own, outer)
+    }
+
+    /// Begins to compare the content of two objects of one type. `own` references to each are not those of others; the
+    /// region is `outer` afterwards.
+    fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         let content = match left.type_index() {
             kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict => {
                 if self.meet(&left, &right, own) {
@@ -215,21 +220,21 @@ impl Equal {
     }
 
     /// The content of two containers of one type; `None` if their lengths differ and no path is wanted.
-    fn containers(&mut self, left: ObjectRef, right: ObjectRef) -> Result<Option<Content>> {
+    fn containers(&mut self, left: Held, right: Held) -> Result<Option<Content>> {
         let lengths;
         let content = match left.type_index() {
             kTVMFFIArray => {
-                let (left, right) = (value::array(left)?, value::array(right)?);
-                lengths = (left.len(), right.len());
+                lengths = (value::elements(&left).len(), value::elements(&right).len());
                 Content::Arrays { left, right }
             }
             kTVMFFIList => {
-                let (left, right) = (value::list(left)?.try_snapshot()?, value::list(right)?.try_snapshot()?);
+                let snapshot = |list: &Held| value::list((**list).clone())?.try_snapshot();
+                let (left, right) = (snapshot(&left)?, snapshot(&right)?);
                 lengths = (left.len(), right.len());
                 Content::Lists { left, right }
             }
             _ => {
-                let (left, right) = (value::pairs(&left)?, Mapping::of(right)?);
+                let (left, right) = (value::pairs(&left)?, Mapping::of((*right).clone())?);
                 lengths = (left.len(), right.len());
                 Content::Pairs { left, right, same_len: lengths.0 == lengths.1 }
             }
@@ -255,7 +260,7 @@ impl Equal {
     }
 
     #[inline]
-    fn open_objects(&mut self, left: ObjectRef, right: ObjectRef, own: usize, outer: Region) -> Result<Look> {
+    fn open_objects(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         let plan = self.plans.of(&left)?;
         let kind = kind_of(self.plans.get(plan))?;
         let decided = match kind {
@@ -289,11 +294,11 @@ impl Equal {
         self.right_to_left.get(value::address_of(right)).map(|_| false)
     }
 
-    fn bind(&mut self, left: ObjectRef, right: ObjectRef) {
+    fn bind(&mut self, left: &ObjectRef, right: &ObjectRef) {
         let at = self.bound.len() as u32;
-        self.left_to_right.set(value::address_of(&left), at);
-        self.right_to_left.set(value::address_of(&right), at);
-        self.bound.push((left, right));
+        self.left_to_right.set(value::address_of(left), at);
+        self.right_to_left.set(value::address_of(right), at);
+        self.bound.push((left.clone(), right.clone()));
     }
 
     /// What a key is called on the other side.
@@ -317,7 +322,7 @@ impl Equal {
             frame.next += 1;
             match &frame.content {
                 Content::Arrays { left, right } => {
-                    let (left, right) = (left.as_slice(), right.as_slice());
+                    let (left, right) = (value::elements(left), value::elements(right));
                     let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
                         let lengths = (left.len(), right.len());
                         return Ok(self.end_of_sequence(lengths));
@@ -326,8 +331,13 @@ impl Equal {
                         Some(true) => continue,
                         Some(false) => return Ok(Look::Unequal),
                         None => {
-                            let (l, r) = (l.clone(), r.clone());
-                            return self.open(l, r, READ, self.region);
+                            let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
+                            // SAFETY: the frame holds the Array, and lies below that of its element.
+                            let l = unsafe { Held::borrowed(l) };
+                            // SAFETY: as above.
+                            let r = unsafe { Held::borrowed(r) };
+                            let own = l.own();
+                            return self.open(l, r, own, self.region);
                         }
                     }
                 }
@@ -341,7 +351,7 @@ impl Equal {
                         Some(false) => return Ok(Look::Unequal),
                         None => {
                             let (l, r) = (l.clone(), r.clone());
-                            return self.open(l, r, READ + 1, self.region);
+                            return self.open_values(l, r, READ + 1, self.region);
                         }
                     }
                 }
@@ -360,7 +370,7 @@ impl Equal {
                         Some(false) => return Ok(Look::Unequal),
                         None => {
                             self.region = outer.of(field);
-                            return self.open(l, r, READ, outer);
+                            return self.open_values(l, r, READ, outer);
                         }
                     }
                 }
@@ -397,14 +407,14 @@ impl Equal {
     }
 
     /// What follows when the fields of two objects are equal; `region` is that of the objects.
-    fn compared(&mut self, left: ObjectRef, right: ObjectRef, plan: u32, region: Region) -> Look {
+    fn compared(&mut self, left: Held, right: Held, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
-            DAG => self.bind(left, right),
+            DAG => self.bind(&left, &right),
             FREE_VAR => {
                 if region == Region::Use && !left.ptr_eq(&right) {
                     return Look::Unequal;
                 }
-                self.bind(left, right);
+                self.bind(&left, &right);
             }
             _ => {}
         }
@@ -437,7 +447,7 @@ impl Equal {
         Ok(match leaf(self.skip_tensor_content, &l, &r)? {
             Some(true) => None,
             Some(false) => Some(Look::Unequal),
-            None => Some(self.open(l, r, READ, self.region)?),
+            None => Some(self.open_values(l, r, READ, self.region)?),
         })
     }
 
@@ -457,7 +467,7 @@ impl Equal {
 
     /// Lets the type's own function compare two objects.
     #[cold]
-    fn ask(&mut self, left: ObjectRef, right: ObjectRef, plan: u32, outer: Region) -> Result<Look> {
+    fn ask(&mut self, left: Held, right: Held, plan: u32, outer: Region) -> Result<Look> {
         let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(Look::Unequal) };
         let (region, steps) = (self.region, self.reverse.len());
         if self.plans.get(plan).kind == FREE_VAR {

@@ -17,7 +17,7 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Node, hash_bytes, hash_combine};
+use crate::value::{self, Held, Node, hash_bytes, hash_combine};
 
 static HASH: Column = Column::new("__s_hash__");
 
@@ -62,7 +62,7 @@ enum Content {
     Node(Node),
     /// The values of a Map or Dict, with the hash of their keys, sorted by that.
     Sorted(Vec<(u64, Any)>),
-    Object(ObjectRef, u32),
+    Object(Held, u32),
 }
 
 /// A value after a look.
@@ -116,7 +116,7 @@ impl Hash {
         let outer = self.region;
         let mut hash = match leaf(self.skip_tensor_content, &value)? {
             Some(hash) => return Ok(hash),
-            None => match self.open(value, own, outer)? {
+            None => match self.open_value(value, own, outer)? {
                 Look::Hash(hash) => return Ok(hash),
                 Look::Opened => None,
             },
@@ -137,9 +137,16 @@ impl Hash {
         }
     }
 
+    /// As `open`, for a value that has a reference of its own.
+    fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
+        match value.into_object() {
+            Some(object) => self.open(Held::owned(object), own, outer),
+            None => Ok(Look::Hash(0)),
+        }
+    }
+
     /// Begins with the content of an object; the region is `outer` afterwards.
-    fn open(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
-        let Some(object) = value.into_object() else { return Ok(Look::Hash(0)) };
+    fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
         let is_container =
             matches!(index, anyfn::abi::kTVMFFIArray | anyfn::abi::kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -160,7 +167,7 @@ impl Hash {
                 Known::Open => return Err(cycle()),
                 Known::Nothing => {
                     self.known.set(address, Known::Open);
-                    self.kept.push(object.clone());
+                    self.kept.push((*object).clone());
                 }
             }
         }
@@ -172,7 +179,7 @@ impl Hash {
                 }
                 (Content::Object(object, plan), hash)
             }
-            None => self.container(object)?,
+            None => self.container((*object).clone())?,
         };
         let (region, skipped) = (self.region, self.skipped);
         self.stack.push(Frame { node, next: 0, hash, address, skipped, region, outer });
@@ -227,20 +234,24 @@ impl Hash {
     fn advance(&mut self) -> Result<Look> {
         let skip = self.skip_tensor_content;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
-        let (value, own, region) = loop {
+        let (object, own, region) = loop {
             let at = frame.next;
             frame.next += 1;
             match &frame.node {
                 Content::Node(node) => {
                     let (item, own) = match node {
-                        Node::Array(items) => (items.as_slice().get(at), 2),
-                        Node::List(items) => (items.get(at), 3),
+                        Node::Array(items) => (items.as_slice().get(at), 1),
+                        Node::List(items) => (items.get(at), 2),
                         _ => (None, 2),
                     };
                     let Some(item) = item else { return Ok(self.close()) };
                     match leaf(skip, item)? {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
-                        None => break (item.clone(), own, self.region),
+                        None => {
+                            let Some(object) = item.as_object() else { continue };
+                            // SAFETY: the frame holds the element, and lies below that of it.
+                            break (unsafe { Held::borrowed(object) }, own, self.region);
+                        }
                     }
                 }
                 Content::Sorted(pairs) => {
@@ -254,7 +265,11 @@ impl Hash {
                     }
                     match leaf(skip, item)? {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
-                        None => break (item.clone(), 3, self.region),
+                        None => {
+                            let Some(object) = item.as_object() else { continue };
+                            // SAFETY: the frame holds the value, and lies below that of it.
+                            break (unsafe { Held::borrowed(object) }, 2, self.region);
+                        }
                     }
                 }
                 Content::Object(object, plan) => {
@@ -262,14 +277,17 @@ impl Hash {
                     let item = plan::read(field, object)?;
                     match leaf(skip, &item)? {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
-                        None => break (item, 2, self.region.of(field)),
+                        None => {
+                            let Some(object) = item.into_object() else { continue };
+                            break (Held::owned(object), 2, self.region.of(field));
+                        }
                     }
                 }
             }
         };
         let outer = self.region;
         self.region = region;
-        self.open(value, own, outer)
+        self.open(object, own, outer)
     }
 
     /// Ends the innermost value.
@@ -314,7 +332,7 @@ impl Hash {
 
     /// Lets the type's own function hash an object.
     #[cold]
-    fn ask(&mut self, object: ObjectRef, plan: u32, address: usize, outer: Region) -> Result<Look> {
+    fn ask(&mut self, object: Held, plan: u32, address: usize, outer: Region) -> Result<Look> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
         let (region, start) = (self.region, self.plans.get(plan).info.key_hash());
         if self.plans.get(plan).kind == FREE_VAR {
