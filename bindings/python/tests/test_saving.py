@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -396,3 +397,38 @@ def test_the_guide():
     names = {"__name__": "guide"}
     for block in blocks:
         test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+
+
+def test_a_million_objects_deep():
+    depth = 1_000_000
+    node = None
+    for at in range(depth):
+        node = Pair(at, node) if at % 5 else Frozen("x", node)
+    text = anyfn.save_json(node)
+    again = anyfn.load_json(text)
+    del node
+    assert anyfn.save_json(again) == text
+    assert again.b.b.a == depth - 3
+
+
+def test_other_threads_go_on_while_a_graph_is_saved():
+    """A List that changes meanwhile is saved as it was at some moment."""
+    shared = anyfn.List(list(range(1000)))
+    stop = threading.Event()
+
+    def change():
+        while not stop.is_set():
+            shared.append(1)
+            shared.pop()
+
+    threads = [threading.Thread(target=change) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(50):
+            again = anyfn.load_json(anyfn.save_json([shared, shared]))
+            assert again[0].same_as(again[1]) and 1000 <= len(again[0]) <= 1002
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
