@@ -28,6 +28,7 @@ mod value;
 
 pub use copy::{deep_copy, shallow_copy};
 pub use hook::{attribute, function};
+pub use json::{from_json, to_json};
 pub use printer::{Limits, repr, repr_within};
 pub use recursive::{recursive_compare, recursive_equal, recursive_hash};
 pub use rewrite::{Flow, IntoFlow, Region, Rewrite, Walk, error_path, map, walk};
