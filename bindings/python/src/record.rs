@@ -112,17 +112,22 @@ fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
 }
 
 /// The records by the index of their type.
-type Table = Vec<Option<&'static Record>>;
+type Table = Vec<AtomicPtr<Record>>;
 
-/// The table, which is replaced by a larger one when it has to grow; changed under the interpreter's lock.
+/// The table, which is replaced by one of twice the size when it has to grow; changed under the interpreter's lock.
 static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
+
+fn table() -> Option<&'static Table> {
+    // SAFETY: NULL, or a table that lives for ever.
+    unsafe { RECORDS.load(Ordering::Acquire).as_ref() }
+}
 
 /// What is known of a type, if a class of Python has defined it.
 #[inline]
 pub(crate) fn record_of(type_index: i32) -> Option<&'static Record> {
-    // SAFETY: NULL, or a table that lives for ever; it is changed under the lock, which the caller holds.
-    let table = unsafe { RECORDS.load(Ordering::Acquire).as_ref() }?;
-    *table.get(usize::try_from(type_index).ok()?)?
+    let record = table()?.get(usize::try_from(type_index).ok()?)?.load(Ordering::Acquire);
+    // SAFETY: NULL, or a record that lives for ever.
+    unsafe { record.as_ref() }
 }
 
 /// The same for an object.
@@ -134,17 +139,26 @@ pub(crate) fn record_of_object(object: *mut TVMFFIObject) -> Option<&'static Rec
 
 /// Keeps what is known of a type.
 pub(crate) fn keep(record: Record) -> &'static Record {
-    let record: &'static Record = Box::leak(Box::new(record));
     let at = usize::try_from(record.type_index).unwrap_or(0);
-    // SAFETY: NULL, or a table that lives for ever.
-    let mut table = unsafe { RECORDS.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default();
-    if table.len() <= at {
-        table.resize(at + 1, None);
+    let record: &'static mut Record = Box::leak(Box::new(record));
+    let record = ptr::from_mut(record);
+    match table().and_then(|table| table.get(at)) {
+        Some(place) => place.store(record, Ordering::Release),
+        None => {
+            let known =
+                |at: usize| table().and_then(|table| table.get(at)).map(|old| old.load(Ordering::Acquire));
+            let size = (at + 1).next_power_of_two().max(256);
+            let larger: Table = (0..size)
+                .map(|index| {
+                    AtomicPtr::new(if index == at { record } else { known(index).unwrap_or(ptr::null_mut()) })
+                })
+                .collect();
+            // The old one stays, since nobody knows who reads it.
+            RECORDS.store(Box::into_raw(Box::new(larger)), Ordering::Release);
+        }
     }
-    table[at] = Some(record);
-    // The old one stays, since nobody knows who reads it; definitions are few.
-    RECORDS.store(Box::into_raw(Box::new(table)), Ordering::Release);
-    record
+    // SAFETY: made above, lives for ever.
+    unsafe { &*record }
 }
 
 // ---- Attributes
