@@ -1,5 +1,6 @@
 //! The children of a value, one after the other, without borrowing it.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,6 +14,7 @@ use anyfn::{Any, Dict, List, MapPlace, ObjectRef, Result};
 
 use super::Region;
 use super::plan::{Plan, Shape};
+use crate::structural::Step;
 
 /// A value on its way: with a reference of its own, or as it lies in what holds it.
 pub(crate) enum Value {
@@ -62,11 +64,11 @@ pub(crate) enum Children {
     /// The elements of an Array, or of a List that nobody else knows.
     Elements(usize),
     /// The elements that a List had.
-    Listed(Vec<Any>, usize),
+    Listed(Box<(Vec<Any>, usize)>),
     /// The values of a Map, or of a Dict that nobody else knows: the next place, and that of the last value.
-    Pairs(MapPlace, MapPlace, u32),
+    Pairs(Box<(MapPlace, MapPlace, u32)>),
     /// The pairs that a Dict had.
-    Paired(Vec<(Any, Any)>, usize),
+    Paired(Box<(Vec<(Any, Any)>, usize)>),
     /// The fields of an object.
     Fields(u32),
     /// Those that a callback or the type's own function visits.
@@ -80,13 +82,13 @@ impl Children {
             Shape::Array => Children::Elements(0),
             Shape::List if in_place => Children::Elements(0),
             Shape::List => match List::<Any>::try_from_object(object.clone()) {
-                Ok(list) => Children::Listed(list.try_snapshot()?, 0),
+                Ok(list) => Children::Listed(Box::new((list.try_snapshot()?, 0))),
                 Err(_) => Children::Chosen,
             },
-            Shape::Map => Children::Pairs(MapPlace::default(), MapPlace::default(), 0),
-            Shape::Dict if in_place => Children::Pairs(MapPlace::default(), MapPlace::default(), 0),
+            Shape::Map => Children::Pairs(Box::default()),
+            Shape::Dict if in_place => Children::Pairs(Box::default()),
             Shape::Dict => match Dict::<Any, Any>::try_from_object(object.clone()) {
-                Ok(dict) => Children::Paired(dict.try_snapshot()?, 0),
+                Ok(dict) => Children::Paired(Box::new((dict.try_snapshot()?, 0))),
                 Err(_) => Children::Chosen,
             },
             Shape::Fields(_) => Children::Fields(0),
@@ -107,17 +109,20 @@ impl Children {
                 *at += 1;
                 elements(node).get(*at - 1).and_then(lent)
             }
-            Children::Listed(items, at) => {
+            Children::Listed(listed) => {
+                let (items, at) = &mut **listed;
                 *at += 1;
                 items.get(*at - 1).and_then(lent)
             }
-            Children::Pairs(next, last, at) => {
+            Children::Pairs(places) => {
+                let (next, last, at) = &mut **places;
                 *last = *next;
                 *at += 1;
                 // SAFETY: a Map, or a Dict that nobody else knows.
                 unsafe { next_pair(node, next) }.and_then(|(_, value)| lent(value))
             }
-            Children::Paired(pairs, at) => {
+            Children::Paired(paired) => {
+                let (pairs, at) = &mut **paired;
                 *at += 1;
                 pairs.get(*at - 1).and_then(|(_, value)| lent(value))
             }
@@ -146,8 +151,11 @@ impl Children {
     /// Number of the last child.
     pub(crate) fn position(&self) -> usize {
         let next = match self {
-            Children::Elements(at) | Children::Listed(_, at) | Children::Paired(_, at) => *at,
-            Children::Pairs(_, _, at) | Children::Fields(at) => *at as usize,
+            Children::Elements(at) => *at,
+            Children::Listed(listed) => listed.1,
+            Children::Paired(paired) => paired.1,
+            Children::Pairs(places) => places.2 as usize,
+            Children::Fields(at) => *at as usize,
             Children::Chosen => 0,
         };
         next.saturating_sub(1)
@@ -168,25 +176,46 @@ impl Children {
                 Some(unsafe { slot.replace(value) })
             }
             // SAFETY: as the caller guarantees.
-            Children::Pairs(_, last, _) => unsafe { replace_value(node, *last, value) },
+            Children::Pairs(places) => unsafe { replace_value(node, places.1, value) },
             _ => None,
+        }
+    }
+
+    /// The step from `node` to the last child.
+    pub(crate) fn access_step(&self, plan: &Plan, node: &ObjectRef) -> Step {
+        match self {
+            Children::Pairs(places) => {
+                let mut at = places.1;
+                // SAFETY: as in `next`.
+                let key = unsafe { next_pair(node, &mut at) }.map(|(key, _)| key.clone());
+                Step::key(key.unwrap_or_default())
+            }
+            Children::Paired(paired) => {
+                let pairs = &paired.0;
+                Step::key(pairs.get(self.position()).map(|(key, _)| key.clone()).unwrap_or_default())
+            }
+            _ => match self.field(plan) {
+                Some(field) => Step::attr(field.name()),
+                None => Step::item(self.position()),
+            },
         }
     }
 
     /// The step from `node` to the last child, as an access path shows it.
     pub(crate) fn step(&self, plan: &Plan, node: &ObjectRef, out: &mut String) {
         match self {
-            Children::Elements(_) | Children::Listed(..) => {
+            Children::Elements(_) | Children::Listed(_) => {
                 let _ = write!(out, "[{}]", self.position());
             }
-            Children::Pairs(_, last, _) => {
-                let mut at = *last;
+            Children::Pairs(places) => {
+                let mut at = places.1;
                 // SAFETY: as in `next`.
                 if let Some((key, _)) = unsafe { next_pair(node, &mut at) } {
                     show_key(key, out);
                 }
             }
-            Children::Paired(pairs, _) => {
+            Children::Paired(paired) => {
+                let pairs = &paired.0;
                 if let Some((key, _)) = pairs.get(self.position()) {
                     show_key(key, out);
                 }

@@ -169,6 +169,11 @@ fn content_of(context: &ObjectRef) -> Option<&Content> {
     Some(unsafe { &*content.cast::<Content>() })
 }
 
+/// The objects on the way to an error, the innermost first; `None` if this is no such context.
+pub(crate) fn way_of(context: &ObjectRef) -> Option<Vec<Any>> {
+    content_of(context).map(|content| content.reverse_visit_pattern.snapshot())
+}
+
 /// The access path in the context of an error.
 pub(crate) fn path_of(error: &Error) -> Option<String> {
     let context = error.context()?;

@@ -314,6 +314,9 @@ impl<'a> Mapping<'a> {
         base: usize,
     ) -> Result<Entered> {
         let value = child.get();
+        if self.plans.is_idle(value.type_index()) {
+            return Ok(Entered::Done(None));
+        }
         let plan = match self.plans.get(value.type_index(), &self.links) {
             Ok(plan) => plan,
             Err(error) => return Err(self.failed(error, value, base)),

@@ -23,14 +23,15 @@
 //! ```
 //!
 //! - `links`: callbacks. `plan`: what is known of a type. `children`: the children of a value. - `walk`, `map`: the two
-//!   engines. `tool`: the visitor and mutator objects that callbacks get. - `rebuild`: copies. `fail`: where an error
-//!   happened. `globals`: the registered functions.
+//!   engines. `tool`: the visitor and mutator objects that callbacks get. - `rebuild`: copies. `fail`,
+//!   `paths`: where an error happened. `globals`: the registered functions.
 
 mod children;
 mod fail;
 mod globals;
 mod links;
 mod map;
+mod paths;
 mod plan;
 mod rebuild;
 mod seen;

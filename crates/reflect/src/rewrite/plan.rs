@@ -71,6 +71,8 @@ pub(crate) struct Plans {
     purpose: Purpose,
     /// By the low bits of the type's index; a place that is taken by another type is looked up in the list.
     near: [Cell<u16>; NEAR],
+    /// By the low bits too: types whose values no callback takes and that have no children.
+    idle: [Cell<i32>; NEAR],
     list: RefCell<Vec<Rc<Plan>>>,
 }
 
@@ -78,7 +80,18 @@ const NEAR: usize = 64;
 
 impl Plans {
     pub(crate) fn new(purpose: Purpose) -> Plans {
-        Plans { purpose, near: [const { Cell::new(0) }; NEAR], list: RefCell::new(Vec::new()) }
+        Plans {
+            purpose,
+            near: [const { Cell::new(0) }; NEAR],
+            idle: [const { Cell::new(-1) }; NEAR],
+            list: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Whether it is known that there is nothing to do with values of a type.
+    #[inline]
+    pub(crate) fn is_idle(&self, type_index: i32) -> bool {
+        self.idle[type_index as usize % NEAR].get() == type_index
     }
 
     /// The plan for values of a type.
@@ -103,6 +116,10 @@ impl Plans {
             Some(at) => at,
             None => {
                 let plan = self.make(type_index, links)?;
+                let stands_for_itself = !plan.free_var && !plan.dag_node;
+                if plan.link.is_none() && matches!(plan.shape, Shape::Leaf) && stands_for_itself {
+                    self.idle[type_index as usize % NEAR].set(type_index);
+                }
                 let mut list = self.list.borrow_mut();
                 list.push(Rc::new(plan));
                 list.len() - 1
@@ -114,11 +131,13 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// The plan for objects of a type by their fields, whatever it has registered.
+    /// The plan for objects of a type by all of their fields, whatever it has registered.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
-        if let (Shape::Hook(_), Some(info)) = (&plan.shape, TypeInfo::from_index(type_index)) {
-            plan.shape = fields(info, &Links::all());
+        if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =
+            (&plan.shape, TypeInfo::from_index(type_index))
+        {
+            plan.shape = fields(info, &Links::all(), 0);
         }
         Ok(plan)
     }
@@ -148,7 +167,7 @@ impl Plans {
                 }
                 match hook(info, name)? {
                     Some(hook) => Shape::Hook(hook),
-                    None => fields(info, links),
+                    None => fields(info, links, kTVMFFIFieldFlagBitMaskSEqHashIgnore),
                 }
             }
         };
@@ -182,10 +201,11 @@ fn wrong_hook(name: &str, value: &Any) -> Error {
     }
 }
 
-fn fields(info: TypeInfo, links: &Links<'_>) -> Shape {
+/// The fields of a type but those with one of these flags.
+fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     let mut members = Vec::new();
     for field in info.fields() {
-        if field.has(kTVMFFIFieldFlagBitMaskSEqHashIgnore) || is_plain(field, links) {
+        if field.has(without) || is_plain(field, links) {
             continue;
         }
         let opens = if field.has(kTVMFFIFieldFlagBitMaskSEqHashDefSimple) {

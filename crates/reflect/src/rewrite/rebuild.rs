@@ -26,13 +26,15 @@ pub(crate) fn with_changes(
             }
             Ok(Any::from(copy))
         }
-        (Shape::List, Children::Listed(mut items, _)) => {
+        (Shape::List, Children::Listed(listed)) => {
+            let mut items = listed.0;
             for (at, value) in changes {
                 items[at] = value;
             }
             Ok(Any::from(List::<Any>::from_vec(items)?.into_object()))
         }
-        (Shape::Dict, Children::Paired(mut pairs, _)) => {
+        (Shape::Dict, Children::Paired(paired)) => {
+            let mut pairs = paired.0;
             for (at, value) in changes {
                 pairs[at].1 = value;
             }

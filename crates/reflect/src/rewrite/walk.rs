@@ -87,11 +87,12 @@ impl<'a> Walk<'a> {
     /// Walks a part of the graph; `bypass` passes over the callback for its root.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
-        let result = self.enter(Value::Owned(root), region, bypass, base).and_then(|entered| match entered {
-            Entered::Children => self.work_off(base),
-            Entered::Done => Ok(None),
-            Entered::Stop(interrupt) => Ok(Some(interrupt)),
-        });
+        let result =
+            self.enter(Value::Owned(root), region, bypass, true, base).and_then(|entered| match entered {
+                Entered::Children => self.work_off(base),
+                Entered::Done => Ok(None),
+                Entered::Stop(interrupt) => Ok(Some(interrupt)),
+            });
         if !matches!(result, Ok(None)) {
             self.unwind(base);
         }
@@ -126,7 +127,7 @@ impl<'a> Walk<'a> {
                 Ok(Some((child, opens))) => {
                     let region = frame.inner.with(opens);
                     drop(frames);
-                    if let Entered::Stop(interrupt) = self.enter(child, region, false, base)? {
+                    if let Entered::Stop(interrupt) = self.enter(child, region, false, false, base)? {
                         return Ok(Some(interrupt));
                     }
                 }
@@ -169,16 +170,17 @@ impl<'a> Walk<'a> {
     }
 
     #[inline]
-    fn enter(&self, child: Value, region: Region, bypass: bool, base: usize) -> Result<Entered> {
+    fn enter(&self, child: Value, region: Region, bypass: bool, at_root: bool, base: usize) -> Result<Entered> {
         let value = child.get();
-        if value.type_index() == kTVMFFINone {
+        if value.type_index() == kTVMFFINone || self.plans.is_idle(value.type_index()) {
             return Ok(Entered::Done);
         }
         let plan = match self.plans.get(value.type_index(), &self.links) {
             Ok(plan) => plan,
             Err(error) => return Err(self.failed(error, value, base)),
         };
-        let shared = child.is_shared() || base == self.frames.borrow().len();
+        let matters = self.once || !matches!(plan.shape, Shape::Leaf);
+        let shared = matters && (at_root || child.is_shared());
         if shared && self.once && !bypass && !self.seen.borrow_mut().insert(value) {
             return Ok(Entered::Done);
         }

@@ -25,6 +25,7 @@ pub(crate) use hash::shape as shape_hash;
 pub use hash::structural_hash;
 pub use key::structural_key;
 pub use path::{AccessKind, describe_path};
+pub(crate) use path::{Path, Step, extend, root as root_path};
 
 /// How values are compared and hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,127 @@
+//! The access paths to where an error happened, found again by the objects on the way to it.
+
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+
+use anyfn::{Any, Array, ObjectRef, Ref, Result, bail};
+
+use super::children::Children;
+use super::plan::{Plan, Plans, Purpose};
+use super::seen::{Memo, Seen};
+use super::{fail, unchanged};
+use crate::structural::{Path, extend, root_path};
+
+/// An object whose children are being searched.
+struct Frame {
+    node: Any,
+    plan: Rc<Plan>,
+    children: Children,
+    path: Ref<Path>,
+    /// How many objects of the way were met before it, and with it.
+    before: usize,
+    matched: usize,
+    /// Number of paths found before it.
+    found: usize,
+}
+
+/// Paths from `root` on which the objects that the context of an error tells of come one after the other, other objects
+/// between them. With `prefixes` also paths on which only the first of them come.
+#[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
+fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
+    let Some(objects) = fail::way_of(&context) else {
+        bail!("TypeError", "expected `ffi.VisitErrorContext` but got `{}`", context.type_key())
+    };
+    let mut way: Vec<Any> = Vec::new();
+    for object in objects.into_iter().filter(|object| object.as_object().is_some()) {
+        if !way.last().is_some_and(|last| super::walk::same(last, &object)) {
+            way.push(object);
+        }
+    }
+    way.reverse();
+    let mut search = Search {
+        way,
+        prefixes: allow_prefix_match,
+        plans: Vec::new(),
+        frames: Vec::new(),
+        inside: Seen::default(),
+        without: Memo::default(),
+        found: Vec::new(),
+    };
+    search.run(Any::from(root))?;
+    Array::try_from_iter(search.found)
+}
+
+struct Search {
+    /// The objects, the outermost first.
+    way: Vec<Any>,
+    prefixes: bool,
+    plans: Vec<Rc<Plan>>,
+    frames: Vec<Frame>,
+    /// What the search is inside of.
+    inside: Seen,
+    /// Objects below which nothing is found after so many matches.
+    without: Memo,
+    found: Vec<Ref<Path>>,
+}
+
+impl Search {
+    fn run(&mut self, root: Any) -> Result<()> {
+        self.enter(root, root_path(), 0)?;
+        while let Some(frame) = self.frames.last_mut() {
+            let Some(node) = frame.node.as_object() else { break };
+            if let Some((child, _)) = frame.children.next(&frame.plan, node)? {
+                if child.get().as_object().is_none() {
+                    continue;
+                }
+                let step = frame.children.access_step(&frame.plan, node);
+                let (path, matched) = (extend(&frame.path, step), frame.matched);
+                self.enter(child.into_owned(), path, matched)?;
+                continue;
+            }
+            let Some(frame) = self.frames.pop() else { break };
+            self.inside.remove(&frame.node);
+            if self.found.len() > frame.found {
+                continue;
+            }
+            let partly = frame.matched > 0 && frame.matched < self.way.len();
+            if self.prefixes && partly && !self.frames.is_empty() {
+                self.found.push(frame.path);
+            } else {
+                self.without.set(frame.node, frame.before, (0, unchanged()));
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, node: Any, path: Ref<Path>, before: usize) -> Result<()> {
+        let Some(object) = node.as_object() else { return Ok(()) };
+        if self.without.get(&node, before).is_some() {
+            return Ok(());
+        }
+        let mut matched = before;
+        if self.way.get(before).is_some_and(|next| super::walk::same(next, &node)) {
+            matched += 1;
+            if matched == self.way.len() {
+                self.found.push(path);
+                return Ok(());
+            }
+        }
+        let plan = self.plan(object.type_index())?;
+        if !self.inside.insert(&node) {
+            return Ok(());
+        }
+        let children = Children::of(&plan.shape, object, false)?;
+        let found = self.found.len();
+        self.frames.push(Frame { node, plan, children, path, before, matched, found });
+        Ok(())
+    }
+
+    fn plan(&mut self, type_index: i32) -> Result<Rc<Plan>> {
+        if let Some(known) = self.plans.iter().find(|plan| plan.type_index == type_index) {
+            return Ok(Rc::clone(known));
+        }
+        let plan = Rc::new(Plans::new(Purpose::Visit).without_hook(type_index)?);
+        self.plans.push(Rc::clone(&plan));
+        Ok(plan)
+    }
+}
