@@ -307,6 +307,7 @@ impl Field {
         word == value.as_handle().addr()
     }
 
+    #[inline]
     fn place(self, object: &ObjectRef) -> Result<*mut c_void> {
         match usize::try_from(self.0.offset) {
             Ok(offset) => Ok(object.as_handle().wrapping_byte_add(offset)),
@@ -321,6 +322,7 @@ impl Field {
     ///
     /// # Safety
     /// The object must be of the type that has the field or of one derived from it.
+    #[inline]
     pub unsafe fn get_unchecked(self, object: &ObjectRef) -> Result<Any> {
         let Some(getter) = self.0.getter else {
             crate::bail!("AttributeError", "field `{}` cannot be read", self.name());

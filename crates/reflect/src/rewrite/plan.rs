@@ -6,7 +6,7 @@ use core::cell::{Cell, RefCell};
 use core::ffi::c_void;
 
 use anyfn::abi::{
-    kTVMFFIArray, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
+    kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBool, kTVMFFIBytes, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict,
     kTVMFFIFieldFlagBitMaskSEqHashDefPattern, kTVMFFIFieldFlagBitMaskSEqHashDefSimple,
     kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIFloat, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIOpaquePtr,
     kTVMFFISEqHashKindDAGNode, kTVMFFISEqHashKindFreeVar, kTVMFFISmallBytes, kTVMFFISmallStr,
@@ -222,12 +222,16 @@ fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
 
 /// Whether a field holds nothing but values without children that no callback takes.
 fn is_plain(field: Field, links: &Links<'_>) -> bool {
-    let index = field.static_type_index();
-    let untaken = |types: &[i32]| types.iter().all(|index| links.find(*index).is_none());
-    match index {
-        kTVMFFIInt | kTVMFFIBool | kTVMFFIFloat | kTVMFFIDataType | kTVMFFIDevice => untaken(&[index]),
-        kTVMFFIStr | kTVMFFISmallStr => untaken(&[kTVMFFIStr, kTVMFFISmallStr]),
-        kTVMFFIBytes | kTVMFFISmallBytes => untaken(&[kTVMFFIBytes, kTVMFFISmallBytes]),
-        _ => false,
-    }
+    let types: &[i32] = match field.static_type_index() {
+        // Large numbers are objects.
+        kTVMFFIInt => &[kTVMFFIInt, kTVMFFIBigInt],
+        kTVMFFIBool => &[kTVMFFIBool],
+        kTVMFFIFloat => &[kTVMFFIFloat],
+        kTVMFFIDataType => &[kTVMFFIDataType],
+        kTVMFFIDevice => &[kTVMFFIDevice],
+        kTVMFFIStr | kTVMFFISmallStr => &[kTVMFFIStr, kTVMFFISmallStr],
+        kTVMFFIBytes | kTVMFFISmallBytes => &[kTVMFFIBytes, kTVMFFISmallBytes],
+        _ => return false,
+    };
+    types.iter().all(|index| links.find(*index).is_none())
 }
