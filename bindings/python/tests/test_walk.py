@@ -1,7 +1,9 @@
 """Walking and rewriting graphs: `structural_walk`, `structural_map`, `structural_visit`, `structural_mutate`."""
 
 import gc
+import os
 import typing
+from pathlib import Path
 
 import anyfn
 import pytest
@@ -490,3 +492,12 @@ def test_nothing_is_left_behind():
     after = dict(live())
     grown = {key: n - before.get(key, 0) for key, n in after.items() if n > before.get(key, 0)}
     assert not {key for key in grown if key.startswith(("test.walk", "ffi.Structural", "ffi.Visit"))}, grown
+
+
+def test_the_documentation_is_true():
+    root = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+    text = (root / "docs/rewriting.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0].replace("structural_map(graph, (Add", "new = structural_map(graph, (Add")
+    names = {}
+    exec(code, names)
+    assert names["found"] == [1, 2, 3] and names["new"].value == 6
