@@ -161,18 +161,36 @@ pub(super) struct Object {
     pub(super) path: CString,
 }
 
-/// All files that are mapped.
-pub(super) fn objects() -> Vec<Object> {
-    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, all: *mut c_void) -> c_int {
+/// Where the files begin that are mapped.
+pub(super) fn starts() -> Vec<usize> {
+    let mut starts = Vec::new();
+    for_each_object(&mut |range, _| starts.push(range.start));
+    starts
+}
+
+/// The files that are mapped, but for those that begin at the given addresses.
+pub(super) fn objects_without(starts: &[usize]) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for_each_object(&mut |range, path| {
+        if !starts.contains(&range.start) {
+            objects.push(Object { range, path: path.to_owned() });
+        }
+    });
+    objects
+}
+
+/// Calls `body` with addresses and path of each file that is mapped.
+fn for_each_object(mut body: &mut dyn FnMut(Range<usize>, &CStr)) {
+    unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, body: *mut c_void) -> c_int {
         // SAFETY: the system passes a valid description.
         let info = unsafe { &*info };
-        // SAFETY: what `objects` passes; nobody else uses it meanwhile.
-        let all = unsafe { &mut *all.cast::<Vec<Object>>() };
+        // SAFETY: what `for_each_object` passes; nobody else uses it meanwhile.
+        let body = unsafe { &mut *body.cast::<&mut dyn FnMut(Range<usize>, &CStr)>() };
         let path = if info.dlpi_name.is_null() {
-            CString::default()
+            c""
         } else {
-            // SAFETY: the name is NUL-terminated and lives as long as the file is mapped; it is copied at once.
-            unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()
+            // SAFETY: the name is NUL-terminated and lives as long as the file is mapped.
+            unsafe { CStr::from_ptr(info.dlpi_name) }
         };
         // SAFETY: the table of the file that is mapped, which has so many entries.
         let segments = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
@@ -184,15 +202,12 @@ pub(super) fn objects() -> Vec<Object> {
         }
         if start < end {
             let base = info.dlpi_addr as usize;
-            let range = base.wrapping_add(start as usize)..base.wrapping_add(end as usize);
-            all.push(Object { range, path });
+            body(base.wrapping_add(start as usize)..base.wrapping_add(end as usize), path);
         }
         0
     }
-    let mut all: Vec<Object> = Vec::new();
-    // SAFETY: `visit` fits, and its argument is the list.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut all).cast()) };
-    all
+    // SAFETY: `visit` fits, and its argument is the body, which does not unwind: it fills a list.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut body).cast()) };
 }
 
 /// What went wrong last on this thread.

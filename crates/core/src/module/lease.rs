@@ -172,7 +172,7 @@ pub(super) struct Opening {
 impl Opening {
     /// Before anything of the library runs.
     pub(super) fn begin() -> Opening {
-        let before = dl::objects().iter().map(|object| object.range.start).collect();
+        let before = dl::starts();
         let mut state = STATE.lock();
         state.opening += 1;
         state.changed();
@@ -181,8 +181,7 @@ impl Opening {
 
     /// What has come since, but for libraries that are known: the library, those that it needs, and perhaps others.
     pub(super) fn came(&self) -> Vec<dl::Object> {
-        let new = |object: &dl::Object| !self.before.contains(&object.range.start);
-        let objects: Vec<dl::Object> = dl::objects().into_iter().filter(new).collect();
+        let objects = dl::objects_without(&self.before);
         let state = STATE.lock();
         let is_known = |object: &dl::Object| state.mapped.iter().any(|mapped| mapped.holds(object.range.start));
         objects.into_iter().filter(|object| !is_known(object)).collect()

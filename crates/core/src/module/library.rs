@@ -77,6 +77,8 @@ pub(super) struct Mapped {
     pub(super) import_tree_size: Option<u64>,
     /// Names of its functions.
     functions: Vec<StdString>,
+    /// Names of all symbols that it defines, sorted, but for those of C++.
+    symbols: Vec<StdString>,
     /// Held while a module is made of the library.
     pub(super) loading: Mutex<()>,
     /// What the library's code has looked up; outlives its modules, as the code's own static data does.
@@ -126,7 +128,11 @@ impl Mapped {
             let made = "its constructors have made functions, tensors or objects, which were not counted";
             pinned = pinned.or(Some(made.into()));
         }
-        let live_objects = library.own_symbol(c"__anyfn_live_objects").map(|count| {
+        let mut symbols: Vec<StdString> =
+            facts.defined.iter().filter(|s| !s.name.starts_with("_Z")).map(|s| s.name.clone()).collect();
+        symbols.sort_unstable();
+        let own_symbol = |name| own_symbol(library, &symbols, name);
+        let live_objects = own_symbol(c"__anyfn_live_objects").map(|count| {
             // SAFETY: the symbol of this name is this function.
             unsafe { core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> i64>(count) }
         });
@@ -137,7 +143,7 @@ impl Mapped {
             range,
             needed,
             live_objects,
-            context_slot: library.own_symbol(CONTEXT).map(Address),
+            context_slot: own_symbol(CONTEXT).map(Address),
             pinned: Mutex::new(pinned),
             counts: lease::Counts::default(),
             modules: AtomicUsize::new(0),
@@ -146,6 +152,7 @@ impl Mapped {
             identity,
             import_tree_size: facts.import_tree_size(),
             functions: function_names(facts.functions(), ""),
+            symbols,
             loading: Mutex::new(()),
             lookups: Arc::default(),
             owner: Mutex::new(Owner::default()),
@@ -153,6 +160,11 @@ impl Mapped {
         });
         ledger::tell(&entry);
         entry
+    }
+
+    /// Address of a symbol that the library itself defines.
+    pub(super) fn own_symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
+        own_symbol(self.library, &self.symbols, name)
     }
 
     /// The library is nobody's any more, if it is that of `context`: its registrations go.
@@ -196,6 +208,14 @@ impl Mapped {
         drop(removed);
         result
     }
+}
+
+/// The system takes longest to look up what is not there, which most of the symbols are that are asked for.
+fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Option<NonNull<c_void>> {
+    let text = name.to_str().ok()?;
+    let may_be_there =
+        text.starts_with("_Z") || symbols.binary_search_by(|known| known.as_str().cmp(text)).is_ok();
+    if may_be_there { library.own_symbol(name) } else { None }
 }
 
 /// Where a library's symbols are.
@@ -247,7 +267,7 @@ impl Code {
     /// A data symbol that the library itself has.
     pub(super) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
         match self {
-            Code::File(mapped) => mapped.library.own_symbol(name),
+            Code::File(mapped) => mapped.own_symbol(name),
             Code::System(prefix) => {
                 let prefixed = CString::new([prefix.as_bytes(), name.to_bytes()].concat()).ok()?;
                 system::symbol(&prefixed).or_else(|| system::symbol(name))

@@ -404,7 +404,7 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
         // SAFETY: whoever asks for the library vouches that it follows the convention; nobody calls it yet.
         None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
-    let import_tree = mapped.library.own_symbol(IMPORT_TREE);
+    let import_tree = mapped.own_symbol(IMPORT_TREE);
     // SAFETY: the symbol of this name is the blob, whose size the file says.
     let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
         .map_err(|error| in_file(&error, &mapped.path))?;

@@ -27,7 +27,7 @@ pub(super) struct Registered {
 /// # Errors
 /// `RuntimeError` if a name is taken; then nothing of the library stays registered.
 pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
-    let Some(symbol) = mapped.library.own_symbol(c"__anyfn_registrations") else { return Ok(Vec::new()) };
+    let Some(symbol) = mapped.own_symbol(c"__anyfn_registrations") else { return Ok(Vec::new()) };
     type Collected = unsafe extern "C" fn(count: *mut i32) -> *const TVMFFIMethodInfo;
     // SAFETY: the symbol of this name is this function; the library's note was checked.
     let collected = unsafe { core::mem::transmute::<core::ptr::NonNull<core::ffi::c_void>, Collected>(symbol) };
