@@ -7,12 +7,13 @@
 mod callbacks;
 mod containers;
 mod errors;
+pub mod ir;
 mod loops;
 mod objects;
 mod tensors;
 mod values;
 
-pub use objects::{Counter, Point};
+pub use objects::{Counter, NamedPoint, Point};
 
 use anyfn::{Any, Args, Map, PackedFunc, Result, String, register};
 

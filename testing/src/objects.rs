@@ -1,9 +1,7 @@
 //! Object types.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex};
 use anyfn::{Object, Ref, register};
 
 /// A point of the plane; immutable.
@@ -20,6 +18,7 @@ pub struct Point {
 #[derive(Object, Debug)]
 #[object(key = "testing.Counter")]
 pub struct Counter {
+    #[field(skip)]
     value: AtomicI64,
 }
 
@@ -76,34 +75,20 @@ fn counter_value(counter: Ref<Counter>) -> i64 {
     counter.value()
 }
 
-/// A name; in tests of what frontends do with derived types, its type derives from `testing.Point`.
-pub(crate) struct NamedPoint {
-    /// Text that the object holds and releases.
-    name: anyfn::String,
-}
-
-// SAFETY: the index is asked for once, for this key and with this parent, and kept; the key is this type's own.
-unsafe impl Object for NamedPoint {
-    const TYPE_KEY: &'static str = "testing.NamedPoint";
-
-    fn type_index() -> i32 {
-        static INDEX: OnceLock<i32> = OnceLock::new();
-        *INDEX.get_or_init(|| {
-            let key = TVMFFIByteArray::from_slice(Self::TYPE_KEY.as_bytes());
-            // SAFETY: the key is borrowed for the call; the parent is a type of depth 1.
-            unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 2, 0, 1, Self::parent_index()) }
-        })
-    }
-
-    fn parent_index() -> i32 {
-        Point::type_index()
-    }
+/// A point with a name, derived from `testing.Point`.
+#[derive(Object, Debug)]
+#[object(key = "testing.NamedPoint", parent = Point)]
+#[repr(C)]
+pub struct NamedPoint {
+    point: Point,
+    /// What the point is called.
+    pub name: anyfn::String,
 }
 
 /// Makes an object of the derived type.
 #[register("testing.make_named_point")]
 fn make_named_point(name: anyfn::String) -> Ref<NamedPoint> {
-    Ref::new(NamedPoint { name })
+    Ref::new(NamedPoint { point: Point { x: 0.0, y: 0.0 }, name })
 }
 
 /// Name of such an object.

@@ -399,7 +399,7 @@ def test_a_list_that_changes_while_it_is_read():
 
 def test_handles():
     point = anyfn.testing.make_point(1.0, 2.0)
-    assert type(point) is anyfn.Object
+    assert isinstance(point, anyfn.Object)
     assert point.type_key == "testing.Point"
     assert anyfn.testing.point_x(point) == 1.0
     same = anyfn.testing.echo(point)

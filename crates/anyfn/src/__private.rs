@@ -10,15 +10,9 @@ pub use linkme;
 
 pub use crate::convert::Mismatch;
 pub use crate::typed::Names;
-use core::alloc::Layout;
-use core::any::TypeId;
 use core::ffi::c_int;
-use core::hash::{Hash, Hasher};
 
-use anyfn_abi::{
-    ABI_VERSION, TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeGetOrAllocIndex,
-    TVMFFITypeRegisterAttr, kTVMFFIDynObjectBegin, kTVMFFIInt, kTVMFFIObject,
-};
+use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
 
 use crate::{Any, AnyView, Error, PackableFn, PackedFunc, panics};
 
@@ -42,13 +36,32 @@ pub static REGISTRATIONS: [Entry];
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];
 
-/// All types with `#[derive(Object)]` in this program or library: each gives its index, registering it if need be.
+/// One type with `#[derive(Object)]`.
+pub struct TypeEntry {
+    /// Makes sure that the table of types knows all of it.
+    pub define: fn(again: bool),
+}
+
+/// All types with `#[derive(Object)]` in this program or library.
 #[cfg(not(test))]
 #[linkme::distributed_slice]
-pub static TYPES: [fn() -> i32];
+pub static TYPES: [TypeEntry];
 /// As for [`REGISTRATIONS`].
 #[cfg(test)]
-pub static TYPES: [fn() -> i32; 0] = [];
+pub static TYPES: [TypeEntry; 0] = [];
+
+/// Makes sure that the table of types knows all types of this program or library; see [`TypeIndex::define`].
+pub fn define_types(again: bool) {
+    for entry in TYPES.iter() {
+        // The schema of a field may be a user's code.
+        panics::swallow(|| (entry.define)(again));
+    }
+}
+
+pub use crate::define::{
+    Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset, create, default_value,
+    get, set,
+};
 pub use crate::signature::unsigned;
 
 /// Keeps a name for ever, for error texts of a function that is registered under it. The same text is kept once.
@@ -181,85 +194,6 @@ pub fn shorten(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}... ({} bytes)", &name[..end], name.len()))
 }
 
-/// Index of a type that is registered at its first use.
-pub struct TypeIndex {
-    key: &'static str,
-    content: TypeId,
-    layout: Layout,
-    index: core::sync::atomic::AtomicI32,
-}
-
-/// Attribute of a type: which Rust type its objects hold.
-const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
-
-/// Folds what identifies a Rust type into one number, the same in every library of a build.
-struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-}
-
-impl TypeIndex {
-    /// An index that is not known yet.
-    #[must_use]
-    pub const fn of<T: 'static>(key: &'static str) -> TypeIndex {
-        let index = core::sync::atomic::AtomicI32::new(-1);
-        TypeIndex { key, content: TypeId::of::<T>(), layout: Layout::new::<T>(), index }
-    }
-
-    /// The index; the type is registered first if it is new. The index stays the same for ever.
-    ///
-    /// # Panics
-    /// If the key is of another type: an object of that one must not be read as this one.
-    #[inline]
-    pub fn get(&self) -> i32 {
-        use core::sync::atomic::Ordering::Relaxed;
-        match self.index.load(Relaxed) {
-            -1 => self.register(),
-            index => index,
-        }
-    }
-
-    #[cold]
-    fn register(&self) -> i32 {
-        let key = TVMFFIByteArray::from_slice(self.key.as_bytes());
-        // SAFETY: the key is borrowed for the call.
-        let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
-        assert!(index >= 0, "type `{}` cannot be registered: {}", self.key, Error::take_raised());
-        assert!(self.claim(index), "type `{}` cannot be registered: the key is of another type", self.key);
-        self.index.store(index, core::sync::atomic::Ordering::Relaxed);
-        index
-    }
-
-    /// Makes the type this Rust type's own; `false` if it is another one's.
-    fn claim(&self, index: i32) -> bool {
-        if index < kTVMFFIDynObjectBegin {
-            return false;
-        }
-        let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-        (self.content, self.layout).hash(&mut digest);
-        let own = TVMFFIAny {
-            type_index: kTVMFFIInt,
-            small_str_len: 0,
-            value: TVMFFIAnyValue { v_uint64: digest.finish() },
-        };
-        let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
-        // SAFETY: the name and the value are borrowed for the call.
-        if unsafe { TVMFFITypeRegisterAttr(index, &name, &own) } == 0 {
-            return true;
-        }
-        drop(Error::take_raised());
-        crate::types::attribute(CONTENT_ATTRIBUTE, index).is_some_and(|known| known.bits() == own.bits())
-    }
-}
-
 /// Calls an exported function.
 ///
 /// # Safety
@@ -344,12 +278,7 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
         return core::ptr::null();
     };
     panics::remember_places();
-    for type_index in TYPES.iter() {
-        // A key that is another type's is an error where the type is used.
-        panics::swallow(|| {
-            type_index();
-        });
-    }
+    define_types(true);
     let made = |entry: &Entry| {
         let function = (entry.make)();
         let signature = function.signature();

@@ -18,7 +18,9 @@ use anyfn_abi::{
 use crate::bigint;
 use crate::schema::word;
 use crate::string::bytes_of;
-use crate::{Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc};
+use crate::{
+    Any, AnyView, Bytes, Error, Object, ObjectRef, Ref, Result, Schema, String, TypedPackedFunc, types,
+};
 
 /// A Rust type that a value can be read as: an argument, a result, an element.
 ///
@@ -614,7 +616,7 @@ impl<T: Object> FromArg for Ref<T> {
     }
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<Ref<T>, Mismatch> {
-        take_object(view, |index| index == T::type_index())
+        take_object(view, |index| types::is_instance(index, T::type_index()))
             .and_then(|object| Ref::try_from_object(object).ok())
             .ok_or_else(|| Mismatch::of_type::<Self>(view))
     }

@@ -40,6 +40,7 @@ mod bigint;
 mod bytes_object;
 mod containers;
 mod convert;
+mod define;
 mod device;
 mod dtype;
 mod error;
@@ -71,6 +72,7 @@ pub use containers::{
     Value,
 };
 pub use convert::{FromArg, IntoAny, Mismatch};
+pub use define::value::FieldValue;
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, Result};
@@ -79,7 +81,7 @@ pub use function::{Args, PackedFunc};
 pub use live::{Ledger, has_ledger, use_ledger};
 pub use live::{live_objects, live_objects_by_type};
 pub use module::Module;
-pub use object::{Object, ObjectRef, Ref, WeakRef};
+pub use object::{Derived, Object, ObjectRef, Ref, WeakRef};
 pub use schema::Schema;
 pub use shape::Shape;
 pub use signals::check_signals;

@@ -202,7 +202,8 @@ impl Drop for WeakRef {
 ///
 /// # Safety
 /// `type_index` must always give the same index, registered for `TYPE_KEY` with `parent_index` as parent, and no other
-/// Rust type may use that key in this process.
+/// Rust type may use that key in this process. If the parent is a Rust type, the memory of this type must begin with a
+/// value of it.
 pub unsafe trait Object: Send + Sync + Sized + 'static {
     /// Unique name of the type.
     const TYPE_KEY: &'static str;
@@ -214,6 +215,15 @@ pub unsafe trait Object: Send + Sync + Sized + 'static {
     fn parent_index() -> i32 {
         kTVMFFIObject
     }
+}
+
+/// A type that derives from another Rust type, made by `#[object(parent = ..)]`.
+///
+/// # Safety
+/// `Parent` must be the type of `parent_index`, and lie at the beginning of this type, as its objects do.
+pub unsafe trait Derived: Object {
+    /// The type that this one derives from.
+    type Parent: Object;
 }
 
 /// An object's memory as Rust code allocates it: the header, then the content.
@@ -287,27 +297,68 @@ impl<T: Object> Ref<T> {
         &self.object
     }
 
-    /// Gives the reference its Rust type back if the object has exactly that type.
+    /// Gives the reference its Rust type back if the object is of that type or of one derived from it.
     ///
     /// # Errors
     /// The reference itself, if it is of another type.
     pub fn try_from_object(object: ObjectRef) -> Result<Self, ObjectRef> {
-        if object.type_index() == T::type_index() {
+        if is_content::<T>(object.type_index()) {
             Ok(Ref { object, content: PhantomData })
         } else {
             Err(object)
         }
     }
+
+    /// The same reference as one of a base or derived type, if the object is of that type.
+    ///
+    /// # Errors
+    /// The reference itself, if it is of another type.
+    pub fn cast<U: Object>(self) -> Result<Ref<U>, Self> {
+        Ref::try_from_object(self.object).map_err(|object| Ref { object, content: PhantomData })
+    }
+
+    /// Whether the object is of this type or of one derived from it.
+    pub fn is<U: Object>(&self) -> bool {
+        is_content::<U>(self.object.type_index())
+    }
+
+    /// Whether both references are of the same object.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.object.ptr_eq(&other.object)
+    }
+
+    /// The content, to be changed in place, if this is the only reference.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        if !self.object.is_unique() {
+            return None;
+        }
+        // SAFETY: the object is of this type, and nobody else has a reference, not even a weak one.
+        Some(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
+    }
+}
+
+impl<T: Derived> Ref<T> {
+    /// The same reference as one of the parent type.
+    pub fn into_parent(self) -> Ref<T::Parent> {
+        Ref { object: self.object, content: PhantomData }
+    }
+}
+
+/// Whether objects of a type have a `T` as their content, or begin with one.
+#[inline]
+fn is_content<T: Object>(type_index: i32) -> bool {
+    let own = T::type_index();
+    type_index == own || types::is_instance(type_index, own)
 }
 
 impl<T: Object> Ref<T> {
-    /// The content of an object, if it has exactly this type.
+    /// The content of an object, if it is of this type or of one derived from it.
     #[inline]
     pub(crate) fn content_of(object: &ObjectRef) -> Option<&T> {
-        if object.type_index() != T::type_index() {
+        if !is_content::<T>(object.type_index()) {
             return None;
         }
-        // SAFETY: the type index says that `Ref::<T>::new` made the object, and the borrow keeps it alive.
+        // SAFETY: the type index says that the object begins with this content, and the borrow keeps it alive.
         Some(unsafe { &(*object.header().cast::<ObjectBox<T>>()).content })
     }
 }

@@ -20,7 +20,7 @@ use anyfn_abi::{
     TVMFFIAny, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObjectCreator, TVMFFIObjectHandle,
     TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
     kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
-    kTVMFFIFieldFlagBitSetterIsFunctionObj,
+    kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
 use crate::string::text_of;
@@ -139,7 +139,8 @@ impl TypeInfo {
         self.creator().is_some() || self.attribute("__ffi_new__").is_some_and(|new| !new.is_none())
     }
 
-    /// Makes an object of the type, by its own function; the caller sets the fields before anyone else sees it.
+    /// Makes an object of the type, by its own function; the caller sets the fields before anyone else sees it. The object
+    /// may be a plain `ffi.Object` until all its fields are set.
     ///
     /// # Errors
     /// `RuntimeError` if the type has no function for that; that of the function.
@@ -172,7 +173,10 @@ impl TypeInfo {
     /// What the type's own function has made.
     fn made(self, object: Option<ObjectRef>) -> Result<ObjectRef> {
         match object {
-            Some(object) if object.is_instance(self.index()) => Ok(object),
+            // An object of Rust code is of its type once all its fields are set.
+            Some(object) if object.is_instance(self.index()) || object.type_index() == kTVMFFIObject => {
+                Ok(object)
+            }
             _ => crate::bail!("TypeError", "the function that makes objects of `{}` gave none", self.key()),
         }
     }

@@ -41,4 +41,5 @@ mod sync;
 mod sys;
 mod tensor;
 mod type_table;
+mod unload;
 mod value;

@@ -30,12 +30,9 @@ static ENTRIES: NameTable<Entry> = NameTable::new();
 static WRITER: Mutex<()> = Mutex::new(());
 static START: Start = Start::new();
 
-/// Registers the functions of the runtime itself, then what `#[register]` has collected in the same file.
+/// Registers the functions of the runtime itself, then what `#[register]` and `#[derive(Object)]` have collected in the
+/// same file.
 fn register_own() {
-    for type_index in anyfn::__private::TYPES.iter() {
-        // A key that is another type's is an error where the type is used.
-        drop(anyfn::__private::catch(|| Ok(type_index())));
-    }
     let registered = anyfn::__private::catch(globals::register).and_then(|()| {
         anyfn::__private::REGISTRATIONS.iter().try_for_each(|entry| {
             anyfn::__private::catch(|| anyfn::registry::register_all(core::slice::from_ref(entry)))
@@ -44,6 +41,7 @@ fn register_own() {
     if let Err(error) = registered {
         sys::warn(&format!("a function could not be registered: {error}"));
     }
+    anyfn::__private::define_types(false);
 }
 
 /// The function of a name, with a reference of its own. Takes no lock.

@@ -4,6 +4,7 @@
 //! table of chunks, its key in a [`NameTable`]. Whatever changes is changed under one lock, in an order that lets readers go
 //! on: a new array is complete before its address is stored, and the address is stored before the number of elements.
 
+use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
@@ -22,6 +23,7 @@ use anyfn::{AnyView, ObjectRef, Result, bail};
 
 use crate::sync::{NameTable, Start};
 use crate::sys::{self, Mutex};
+use crate::{module, unload};
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
@@ -84,6 +86,11 @@ impl<T: Copy> Growing<T> {
             self.old.push(core::mem::replace(&mut self.items, larger));
         }
         self.items.push(item);
+    }
+
+    /// All elements, those of old versions too.
+    fn all(&mut self) -> impl Iterator<Item = &mut T> {
+        self.old.iter_mut().chain([&mut self.items]).flatten()
     }
 }
 
@@ -381,6 +388,9 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
     // SAFETY: the names of registered fields live for ever.
     let has = |info: &TVMFFITypeInfo| fields(info).iter().any(|known| unsafe { known.name.as_slice() } == name);
     if has(info) {
+        if writer.renew_field(type_index, name, field) {
+            return Ok(());
+        }
         bail!("InternalError", "Duplicate field name \"{}\" in type \"{}\"", lossy(name), key_text(info));
     }
     if let Some(ancestor) = lineage(info).find(|ancestor| !ptr::eq(*ancestor, info) && has(ancestor)) {
@@ -413,6 +423,52 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
     // SAFETY: only written under the lock, by atomic stores.
     unsafe { publish(items, &raw const info.fields, &raw const info.num_fields) };
     Ok(())
+}
+
+impl Writer {
+    /// Takes a field that is registered again: the same one, of the same library or of one whose code is gone. `false` if
+    /// it is another field.
+    fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
+        let Some(details) = self.details.get_mut(&type_index) else { return false };
+        let mut found = false;
+        for known in details.fields.all() {
+            // SAFETY: texts of registered fields live for ever.
+            let same_name = unsafe { known.name.as_slice() } == name;
+            let place = |field: &TVMFFIFieldInfo| (field.offset, field.size, field.flags);
+            let is_gone = unload::is_gone(known);
+            let code = unload::code_of(known);
+            let same_code = code == unload::code_of(new) && module::is_code_of_plugin(code);
+            if same_name && place(known) == place(new) && (is_gone || same_code) {
+                unload::store_code(known, new.getter, new.setter);
+                found = true;
+            }
+        }
+        found
+    }
+}
+
+/// Puts functions that say so in place of those of a library that is about to be unmapped.
+pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
+    let mut writer = WRITER.lock();
+    for (type_index, details) in &mut writer.details {
+        for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
+            unload::store_code(field, Some(unload::get), unload::set as *mut c_void);
+        }
+        // SAFETY: NULL, or metadata that lives for ever.
+        let metadata =
+            info(*type_index).and_then(|info| unsafe { metadata_cell(info).load(Ordering::Acquire).as_ref() });
+        if let Some(metadata) = metadata
+            && metadata.creator.is_some_and(|creator| is_gone(creator as usize))
+        {
+            unload::store_creator(metadata, Some(unload::create));
+        }
+    }
+}
+
+/// Where the metadata of a type is.
+fn metadata_cell(info: &'static TVMFFITypeInfo) -> &'static AtomicPtr<TVMFFITypeMetadata> {
+    // SAFETY: changed under the lock only, by atomic stores.
+    unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) }
 }
 
 /// Adds a method to a type.
@@ -484,10 +540,16 @@ pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
 pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata) -> Result<()> {
     let info = info_or_error(type_index)?;
     let writer = WRITER.lock();
-    // SAFETY: changed under the lock only, by atomic stores.
-    let cell =
-        unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) };
-    if !cell.load(Ordering::Acquire).is_null() {
+    let cell = metadata_cell(info);
+    // SAFETY: NULL, or metadata that lives for ever.
+    if let Some(known) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
+        let same = |metadata: &TVMFFITypeMetadata| (metadata.total_size, metadata.structural_eq_hash_kind);
+        let code = unload::creator_of(known);
+        let same_code = code == unload::creator_of(metadata) && module::is_code_of_plugin(code);
+        if (unload::has_no_creator(known) || same_code) && same(known) == same(metadata) {
+            unload::store_creator(known, metadata.creator);
+            return Ok(());
+        }
         let key = key_text(info);
         bail!(
             "RuntimeError",

@@ -106,7 +106,7 @@ impl Arguments {
 }
 
 /// A default as an `::anyfn::Literal`.
-fn literal(value: &Expr) -> syn::Result<TokenStream> {
+pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     let class = quote!(::anyfn::Literal);
     let is_number = |value: &Expr| matches!(value, Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }));
     match value {
@@ -136,7 +136,7 @@ fn literal(value: &Expr) -> syn::Result<TokenStream> {
 }
 
 /// An item that compiles only if the default is of the argument's type; none for types that are not simple.
-fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
+pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
     let is_none = matches!(default, Expr::Path(_));
     let (ty, optional) = match optional(ty) {
         Some(inner) => (inner, true),

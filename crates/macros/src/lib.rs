@@ -63,23 +63,53 @@ pub fn export(items: TokenStream) -> TokenStream {
     finish(export::expand(items.into()))
 }
 
-/// Lets a Rust type live in an object: `#[derive(Object)] #[object(key = "my.Point")]`.
+/// Lets a Rust type live in an object, and tells all languages of its fields: `#[derive(Object)]`.
+///
+/// The named fields become fields that every language reads by name, with their doc comments; of arguments for them every
+/// language makes objects. A field needs a type that functions take and return, or an atomic number, which can be set at
+/// any time; other fields do not change once the object is made.
 ///
 /// ```
 /// # use anyfn_core as _;
-/// #[derive(anyfn::Object)]
+/// use anyfn::{Any, Object, Ref, String};
+///
+/// /// A point with a name.
+/// #[derive(Object)]
 /// #[object(key = "doc.Point")]
 /// struct Point {
-///     x: i64,
+///     /// First coordinate.
+///     x: f64,
+///     #[field(default = "origin", kw_only)]
+///     name: String,
 /// }
 ///
-/// let point = anyfn::Ref::new(Point { x: 3 });
-/// let value = anyfn::Any::new(point)?;
+/// let point = Ref::new(Point { x: 3.0, name: "p".into() });
+/// assert_eq!(point.as_object().get_field("x")?.get::<f64>()?, 3.0);
+/// let value = Any::new(point)?;
 /// assert_eq!(value.type_key(), "doc.Point");
-/// assert_eq!(value.get::<anyfn::Ref<Point>>()?.x, 3);
+/// assert_eq!(value.get::<Ref<Point>>()?.x, 3.0);
+///
+/// let make = anyfn::registry::get("ffi.MakeObjectFromPackedArgs")?;
+/// let other = make.call(("doc.Point", "x", 4))?.get::<Ref<Point>>()?;
+/// assert_eq!((other.x, &*other.name), (4.0, "origin"));
 /// # Ok::<(), anyfn::Error>(())
 /// ```
-#[proc_macro_derive(Object, attributes(object))]
+///
+/// Options of the type, in `#[object(..)]`:
+/// - `key = "my.Node"`: the name of the type, needed.
+/// - `parent = Base`: the type derives from another one. The first field holds the parent; the struct is `#[repr(C)]`.
+///   An object is taken wherever one of the parent is expected, and dereferences to the parent.
+/// - `final`: no type derives from it. `child_slots = N`: keeps type indices for derived types.
+/// - `structural = "tree"`, `"dag"`, `"var"`, `"const_tree"` or `"unique"`: how structural equality and hash see it.
+/// - `init = false`: only Rust code makes objects. `opaque`: nothing but the key is told.
+///
+/// Options of a field, in `#[field(..)]`:
+/// - `default = value`, or `default` for that of its type: need not be given. A value that is not a constant is computed
+///   anew each time.
+/// - `skip`: other languages do not see the field. If it has a `default`, they still can make objects.
+/// - `kw_only`, `init = false`, `repr = false`, `compare = false`, `hash = false`, `name = ".."`.
+/// - `structural = "ignore"`, `"def"` (the field defines variables) or `"def_simple"`.
+#[proc_macro_derive(Object, attributes(object, field))]
 pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
 }

@@ -1,22 +1,209 @@
 //! `#[derive(Object)]`
 
 use proc_macro2::TokenStream;
-use quote::quote;
-use syn::{DeriveInput, LitStr};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Expr, Fields, Ident, LitBool, LitInt, LitStr, Member, Type};
+
+use crate::attributes::{check, doc, literal};
+
+/// What stands in `#[object(..)]`.
+#[derive(Default)]
+struct TypeOptions {
+    key: Option<LitStr>,
+    parent: Option<Type>,
+    is_final: bool,
+    child_slots: Option<LitInt>,
+    structural: Option<Ident>,
+    no_init: bool,
+    opaque: bool,
+}
+
+impl TypeOptions {
+    fn read(input: &DeriveInput) -> syn::Result<TypeOptions> {
+        let mut options = TypeOptions::default();
+        for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("object")) {
+            attribute.parse_nested_meta(|meta| {
+                let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                match &*name {
+                    "key" => options.key = Some(meta.value()?.parse()?),
+                    "parent" => options.parent = Some(meta.value()?.parse()?),
+                    "final" => options.is_final = true,
+                    "opaque" => options.opaque = true,
+                    "child_slots" => options.child_slots = Some(meta.value()?.parse()?),
+                    "structural" => options.structural = Some(structural_kind(&meta.value()?.parse()?)?),
+                    "init" => options.no_init = !meta.value()?.parse::<LitBool>()?.value,
+                    _ => {
+                        return Err(meta.error(
+                            "unknown option; expected `key = \"..\"`, `parent = Type`, `final`, `child_slots = N`, \
+                             `structural = \"..\"`, `init = false` or `opaque`",
+                        ));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(options)
+    }
+}
+
+fn structural_kind(name: &LitStr) -> syn::Result<Ident> {
+    let kind = match &*name.value() {
+        "tree" => "TreeNode",
+        "var" => "FreeVar",
+        "dag" => "DAGNode",
+        "const_tree" => "ConstTreeNode",
+        "unique" => "UniqueInstance",
+        _ => {
+            let text = "expected \"tree\", \"var\", \"dag\", \"const_tree\" or \"unique\"";
+            return Err(syn::Error::new_spanned(name, text));
+        }
+    };
+    Ok(format_ident!("kTVMFFISEqHashKind{kind}"))
+}
+
+/// What stands in `#[field(..)]`.
+#[derive(Default)]
+struct FieldOptions {
+    skip: bool,
+    name: Option<LitStr>,
+    /// `None` inside for the default of the field's type.
+    default: Option<Option<Expr>>,
+    /// `kTVMFFIFieldFlagBitMask` and this.
+    flags: Vec<&'static str>,
+}
+
+impl FieldOptions {
+    fn read(attributes: &[syn::Attribute]) -> syn::Result<FieldOptions> {
+        let mut options = FieldOptions::default();
+        for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("field")) {
+            attribute.parse_nested_meta(|meta| options.add(&meta))?;
+        }
+        Ok(options)
+    }
+
+    fn add(&mut self, meta: &syn::meta::ParseNestedMeta<'_>) -> syn::Result<()> {
+        let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        match &*name {
+            "skip" => self.skip = true,
+            "name" => self.name = Some(meta.value()?.parse()?),
+            "default" => {
+                let value = if meta.input.peek(syn::Token![=]) { Some(meta.value()?.parse()?) } else { None };
+                self.default = Some(value);
+            }
+            "kw_only" => self.flags.push("KwOnly"),
+            "repr" | "compare" | "hash" | "init" => {
+                let flag = match &*name {
+                    "repr" => "ReprOff",
+                    "compare" => "CompareOff",
+                    "hash" => "HashOff",
+                    _ => "InitOff",
+                };
+                if !meta.value()?.parse::<LitBool>()?.value {
+                    self.flags.push(flag);
+                }
+            }
+            "structural" => {
+                let value: LitStr = meta.value()?.parse()?;
+                self.flags.push(match &*value.value() {
+                    "ignore" => "SEqHashIgnore",
+                    "def" | "def_pattern" => "SEqHashDefPattern",
+                    "def_simple" => "SEqHashDefSimple",
+                    _ => {
+                        let text = "expected \"ignore\", \"def_pattern\" (or \"def\") or \"def_simple\"";
+                        return Err(syn::Error::new_spanned(value, text));
+                    }
+                });
+            }
+            _ => {
+                return Err(meta.error(
+                    "unknown option; expected `skip`, `name = \"..\"`, `default`, `default = value`, `kw_only`, \
+                     `structural = \"..\"`, or `repr`, `compare`, `hash`, `init` with `= false`",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A field of the struct.
+struct Field<'a> {
+    member: Member,
+    ty: &'a Type,
+    name: LitStr,
+    doc: String,
+    options: FieldOptions,
+}
+
+impl<'a> Field<'a> {
+    fn read(index: usize, field: &'a syn::Field) -> syn::Result<Field<'a>> {
+        let options = FieldOptions::read(&field.attrs)?;
+        let (member, name) = match &field.ident {
+            Some(ident) => (Member::Named(ident.clone()), ident.unraw().to_string()),
+            None => (Member::Unnamed(index.into()), index.to_string()),
+        };
+        let name = options.name.clone().unwrap_or_else(|| LitStr::new(&name, field.span()));
+        Ok(Field { member, ty: &field.ty, name, doc: doc(&field.attrs), options })
+    }
+
+    /// The `FieldDef`, of the field with this number among those that are told of.
+    fn definition(&self, this: &Ident, number: usize) -> syn::Result<TokenStream> {
+        let Field { member, ty, name, doc, options } = self;
+        let offset = quote!((__p::content_offset::<#this>() + ::core::mem::offset_of!(#this, #member)));
+        let number = quote!({ FIRST + #number });
+        let flags = options.flags.iter().map(|flag| {
+            let flag = format_ident!("kTVMFFIFieldFlagBitMask{flag}");
+            quote!(| ::anyfn::abi::#flag)
+        });
+        let value = quote_spanned!(ty.span()=> <#ty as __p::FieldValue>);
+        let (default, checked) = match &options.default {
+            None => (quote!(__p::FieldDefault::None), None),
+            Some(Some(expr)) if is_constant(expr) => {
+                let (value, checked) = (literal(expr)?, check(ty, expr)?);
+                (quote!(__p::FieldDefault::Value(#value)), checked)
+            }
+            Some(expr) => {
+                let expr = default_expr(expr.as_ref());
+                let make = quote!(|| { let value: #ty = #expr; __p::default_value(&value) });
+                (quote!(__p::FieldDefault::Factory(#make)), None)
+            }
+        };
+        Ok(quote! {
+            {
+                #checked
+                __p::FieldDef {
+                    name: #name,
+                    doc: #doc,
+                    flags: 0 #(#flags)*,
+                    offset: #offset,
+                    size: ::core::mem::size_of::<#ty>(),
+                    alignment: ::core::mem::align_of::<#ty>(),
+                    getter: __p::get::<#ty, { #offset }, #number>,
+                    setter: __p::set::<#ty, { #offset }, #number>,
+                    writable: #value::WRITABLE,
+                    schema: #value::schema,
+                    static_type_index: #value::static_type_index,
+                    default: #default,
+                }
+            }
+        })
+    }
+}
+
+/// Whether a default is a number, a truth value, a text or None, which other languages can be told.
+fn is_constant(expr: &Expr) -> bool {
+    !matches!(expr, Expr::Array(_)) && literal(expr).is_ok()
+}
+
+fn default_expr(expr: Option<&Expr>) -> TokenStream {
+    expr.map_or_else(|| quote!(::core::default::Default::default()), |expr| quote!(#expr))
+}
 
 pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
-    let mut key: Option<LitStr> = None;
-    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("object")) {
-        attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("key") {
-                return Err(meta.error("unknown option; expected `key = \"..\"`"));
-            }
-            key = Some(meta.value()?.parse()?);
-            Ok(())
-        })?;
-    }
-    let Some(key) = key else {
+    let options = TypeOptions::read(&input)?;
+    let Some(key) = &options.key else {
         return Err(syn::Error::new_spanned(
             &input.ident,
             "an object type needs a key: #[object(key = \"my.Type\")]",
@@ -28,20 +215,172 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
             "an object type cannot be generic: its key names one type",
         ));
     }
-    let ident = &input.ident;
-    Ok(quote! {
-        // SAFETY: the index is registered for this key once and kept; `TypeIndex` refuses a key of another type.
-        unsafe impl ::anyfn::Object for #ident {
-            const TYPE_KEY: &'static str = #key;
-            fn type_index() -> i32 {
-                static INDEX: ::anyfn::__private::TypeIndex = ::anyfn::__private::TypeIndex::of::<#ident>(#key);
-                INDEX.get()
+    let this = &input.ident;
+    let all = fields(&input.data)?;
+    let (base, rest) = match &options.parent {
+        Some(parent) => {
+            let first = all
+                .first()
+                .filter(|field| quote!(#parent).to_string() == field.ty.to_token_stream().to_string());
+            let Some(first) = first else {
+                let text = "a derived type begins with its parent: the first field must be of this type";
+                return Err(syn::Error::new_spanned(parent, text));
+            };
+            (Some((parent, &first.member)), &all[1..])
+        }
+        None => (None, &all[..]),
+    };
+    let definition = definition(&input, &options, base, rest)?;
+    let parent_index = base.map(|(parent, _)| {
+        quote! {
+            fn parent_index() -> i32 {
+                <#parent as ::anyfn::Object>::type_index()
             }
+        }
+    });
+    let derived = base.map(|(parent, member)| {
+        let text = "a derived type must begin with its parent in memory: put #[repr(C)] on the struct";
+        quote! {
+            const _: () = assert!(
+                ::core::mem::offset_of!(#this, #member) == 0
+                    && ::anyfn::__private::content_offset::<#this>() == ::anyfn::__private::content_offset::<#parent>(),
+                #text
+            );
+            // SAFETY: the assertion above, and `parent_index`.
+            unsafe impl ::anyfn::Derived for #this {
+                type Parent = #parent;
+            }
+            impl ::core::ops::Deref for #this {
+                type Target = #parent;
+                fn deref(&self) -> &#parent {
+                    &self.#member
+                }
+            }
+        }
+    });
+    Ok(quote! {
+        #definition
+        #derived
+        // SAFETY: the index is registered for this key once and kept; `TypeIndex` refuses a key of another type.
+        unsafe impl ::anyfn::Object for #this {
+            const TYPE_KEY: &'static str = #key;
+            #[inline]
+            fn type_index() -> i32 {
+                <#this as ::anyfn::__private::Define>::index().get::<#this>()
+            }
+            #parent_index
         }
         const _: () = {
             #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::TYPES)]
             #[linkme(crate = ::anyfn::__private::linkme)]
-            static TYPE: fn() -> i32 = <#ident as ::anyfn::Object>::type_index;
+            static TYPE: ::anyfn::__private::TypeEntry = ::anyfn::__private::TypeEntry {
+                define: |again| <#this as ::anyfn::__private::Define>::index().define::<#this>(again),
+            };
+        };
+    })
+}
+
+/// The fields of the type.
+fn fields(data: &Data) -> syn::Result<Vec<Field<'_>>> {
+    let Data::Struct(data) = data else { return Ok(Vec::new()) };
+    let named = matches!(data.fields, Fields::Named(_));
+    let read = |(index, field)| {
+        let mut field = Field::read(index, field)?;
+        // Without a name, a field is told of only if it is given one.
+        field.options.skip |= !named && field.options.name.is_none();
+        Ok(field)
+    };
+    data.fields.iter().enumerate().map(read).collect()
+}
+
+/// The implementation of `Define`.
+fn definition(
+    input: &DeriveInput,
+    options: &TypeOptions,
+    base: Option<(&Type, &Member)>,
+    fields: &[Field<'_>],
+) -> syn::Result<TokenStream> {
+    let this = &input.ident;
+    let doc = doc(&input.attrs);
+    let (told, left): (Vec<&Field<'_>>, Vec<&Field<'_>>) =
+        fields.iter().partition(|field| !field.options.skip && !options.opaque);
+    let told_of = told
+        .iter()
+        .enumerate()
+        .map(|(number, field)| field.definition(this, number))
+        .collect::<syn::Result<Vec<TokenStream>>>()?;
+    // Nobody but Rust code can make an object with a field of which there is nothing to begin with.
+    let is_struct = matches!(input.data, Data::Struct(_));
+    let prepares = is_struct && left.iter().all(|field| field.options.default.is_some());
+    let parents_count = base.map_or(quote!(0), |(parent, _)| quote!(<#parent as __p::Define>::COUNT));
+    let number_told = told.len();
+    let prepare_base = base.map(
+        |(parent, member)| quote!(unsafe { <#parent as __p::Define>::prepare(&raw mut (*this).#member) };),
+    );
+    let drop_base = base.map(|(parent, member)| {
+        quote!(unsafe { <#parent as __p::Define>::drop_partial(&raw mut (*this).#member, is_set) };)
+    });
+    let prepare = left.iter().filter(|_| prepares).map(|Field { member, ty, options, .. }| {
+        let expr = default_expr(options.default.as_ref().and_then(Option::as_ref));
+        quote! { { let value: #ty = #expr; unsafe { (&raw mut (*this).#member).write(value) }; } }
+    });
+    let drop_left = left
+        .iter()
+        .filter(|_| prepares)
+        .map(|Field { member, .. }| quote!(unsafe { (&raw mut (*this).#member).drop_in_place() };));
+    let drop_told = told.iter().enumerate().map(|(number, Field { member, .. })| {
+        quote! {
+            if is_set(FIRST + #number) {
+                unsafe { (&raw mut (*this).#member).drop_in_place() };
+            }
+        }
+    });
+    let prepares = match base {
+        Some((parent, _)) => quote!(#prepares && <#parent as __p::Define>::PREPARES),
+        None => quote!(#prepares),
+    };
+    let can_be_made = !options.no_init;
+    let kind = options.structural.clone().unwrap_or_else(|| format_ident!("kTVMFFISEqHashKindUnsupported"));
+    let (is_final, is_opaque, child_slots) = (options.is_final, options.opaque, &options.child_slots);
+    let child_slots = child_slots.as_ref().map_or(quote!(0), |slots| quote!(#slots));
+    Ok(quote! {
+        const _: () = {
+            use ::anyfn::__private as __p;
+            /// Number of the first field that the type itself tells of.
+            const FIRST: usize = #parents_count;
+            // SAFETY: the fields are those of the struct, and the functions go through all of them.
+            unsafe impl __p::Define for #this {
+                const DEFINITION: &'static __p::Definition = &__p::Definition {
+                    doc: #doc,
+                    structural_kind: ::anyfn::abi::#kind as i32,
+                    fields: &[#(#told_of),*],
+                    creator: if #can_be_made && <#this as __p::Define>::PREPARES {
+                        ::core::option::Option::Some(__p::create::<#this>)
+                    } else {
+                        ::core::option::Option::None
+                    },
+                    is_final: #is_final,
+                    is_opaque: #is_opaque,
+                    child_slots: #child_slots,
+                };
+                const COUNT: usize = FIRST + #number_told;
+                const PREPARES: bool = #prepares;
+                fn index() -> &'static __p::TypeIndex {
+                    static INDEX: __p::TypeIndex = __p::TypeIndex::new();
+                    &INDEX
+                }
+                #[allow(unused_variables, clippy::multiple_unsafe_ops_per_block, clippy::undocumented_unsafe_blocks)]
+                unsafe fn prepare(this: *mut Self) {
+                    #prepare_base
+                    #(#prepare)*
+                }
+                #[allow(unused_variables, clippy::multiple_unsafe_ops_per_block, clippy::undocumented_unsafe_blocks)]
+                unsafe fn drop_partial(this: *mut Self, is_set: &dyn ::core::ops::Fn(usize) -> bool) {
+                    #drop_base
+                    #(#drop_told)*
+                    #(#drop_left)*
+                }
+            }
         };
     })
 }
@@ -50,11 +389,74 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
 mod tests {
     use super::*;
 
+    fn error(item: TokenStream) -> String {
+        expand(item).unwrap_err().to_string()
+    }
+
     #[test]
     fn needs_a_key_and_no_generics() {
         assert!(expand(quote! { struct X; }).is_err());
         assert!(expand(quote! { #[object(key = "x")] struct X<T>(T); }).is_err());
-        assert!(expand(quote! { #[object(name = "x")] struct X; }).is_err());
+        assert!(error(quote! { #[object(name = "x")] struct X; }).contains("expected `key = "));
         assert!(expand(quote! { #[object(key = "x")] struct X; }).unwrap().to_string().contains("\"x\""));
+    }
+
+    #[test]
+    fn tells_of_named_fields() {
+        let item = quote! {
+            #[object(key = "x", structural = "var")]
+            struct X {
+                /// The name.
+                r#type: i64,
+                #[field(default = 2, kw_only, repr = false)]
+                b: i64,
+                #[field(skip, default)]
+                c: Vec<Box<u8>>,
+            }
+        };
+        let out = expand(item).unwrap().to_string();
+        for part in [
+            "name : \"type\"",
+            "doc : \"The name.\"",
+            "FieldDefault :: Value",
+            "kTVMFFIFieldFlagBitMaskKwOnly",
+            "kTVMFFIFieldFlagBitMaskReprOff",
+            "kTVMFFISEqHashKindFreeVar",
+            "FIRST + 2usize",
+            "create :: < X >",
+        ] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+        assert!(!out.contains("name : \"c\""));
+    }
+
+    #[test]
+    fn what_has_nothing_to_begin_with_cannot_be_made() {
+        for (item, made) in [
+            (quote! { #[object(key = "x", init = false)] struct X { a: i64 } }, "if false"),
+            (quote! { #[object(key = "x")] struct X { #[field(skip)] a: i64 } }, "PREPARES : bool = false"),
+            (quote! { #[object(key = "x")] struct X(Box<u8>); }, "PREPARES : bool = false"),
+            (quote! { #[object(key = "x")] enum X { A, B } }, "PREPARES : bool = false"),
+            (quote! { #[object(key = "x")] struct X { a: i64 } }, "PREPARES : bool = true"),
+        ] {
+            let out = expand(item).unwrap().to_string();
+            assert!(out.contains(made), "{made} in {out}");
+        }
+    }
+
+    #[test]
+    fn explains_mistakes() {
+        let cases = [
+            (quote! { #[object(key = "x", structural = "x")] struct X; }, "expected \"tree\""),
+            (
+                quote! { #[object(key = "x")] struct X { #[field(structural = "x")] a: i64 } },
+                "expected \"ignore\"",
+            ),
+            (quote! { #[object(key = "x")] struct X { #[field(frozen)] a: i64 } }, "unknown option"),
+            (quote! { #[object(key = "x", parent = Y)] struct X { a: i64 } }, "begins with its parent"),
+        ];
+        for (item, text) in cases {
+            assert!(error(item.clone()).contains(text), "{item}");
+        }
     }
 }

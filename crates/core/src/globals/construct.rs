@@ -1,23 +1,24 @@
 //! Constructors that are made of what a type tells of its fields.
 
-use core::ffi::c_void;
+use core::fmt;
 use core::ptr;
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIObjectHandle, TVMFFITypeInfo,
-    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
-    kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskKwOnly, kTVMFFIFieldFlagBitSetterIsFunctionObj,
-    kTVMFFIFunction, kTVMFFINone,
+    TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskInitOff,
+    kTVMFFIFieldFlagBitMaskKwOnly,
 };
+use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::{attributes, type_table};
 
 /// Registers them.
 pub(super) fn register() -> Result<()> {
-    super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)
+    super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
+    super::packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
 }
 
 /// Gives a type the constructor that follows from its fields, under the attribute `__ffi_init__`.
@@ -29,26 +30,18 @@ pub(crate) fn register_init(type_index: i32) -> Result<()> {
     unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }
 }
 
-/// A field's text as registered.
-fn text(array: &TVMFFIByteArray) -> &'static str {
-    // SAFETY: texts of registered fields live for ever.
-    core::str::from_utf8(unsafe { array.as_slice() }).unwrap_or("")
-}
-
-fn has(field: &TVMFFIFieldInfo, flag: i64) -> bool {
-    field.flags & flag != 0
-}
-
-/// All fields of a type, those of its ancestors first.
-fn all_fields(info: &'static TVMFFITypeInfo) -> Vec<&'static TVMFFIFieldInfo> {
-    type_table::lineage(info).flat_map(type_table::fields).collect()
+fn type_info(type_index: i32) -> Result<TypeInfo> {
+    match TypeInfo::from_index(type_index) {
+        Some(info) => Ok(info),
+        None => bail!("InternalError", "Cannot find type info for type_index={type_index}"),
+    }
 }
 
 /// Makes an object of arguments by position, then by name behind the keyword sentinel.
 fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
-    let info = type_table::info_or_error(type_index)?;
-    let key = text(&info.type_key);
-    let fields = all_fields(info);
+    let info = type_info(type_index)?;
+    let key = info.key();
+    let fields: Vec<Field> = info.fields().collect();
     let (by_position, by_name) = split(key, args.as_slice())?;
     let mut values: Vec<Option<&AnyView<'_>>> = Vec::new();
     values.resize(fields.len(), None);
@@ -67,8 +60,8 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
         let Ok(name) = pair[0].get::<&str>() else {
             bail!("TypeError", "Cannot convert from type `{}` to `str`", pair[0].type_key());
         };
-        let known = fields.iter().position(|field| text(&field.name) == name);
-        match known.filter(|at| !has(fields[*at], kTVMFFIFieldFlagBitMaskInitOff)) {
+        let known = fields.iter().position(|field| field.name() == name);
+        match known.filter(|at| !fields[*at].has(kTVMFFIFieldFlagBitMaskInitOff)) {
             None => bail!("TypeError", "{key}.__ffi_init__() got an unexpected keyword argument '{name}'"),
             Some(at) if values[at].is_some() => {
                 bail!("TypeError", "{key}.__ffi_init__() got multiple values for argument '{name}'")
@@ -76,23 +69,58 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
             Some(at) => values[at] = Some(&pair[1]),
         }
     }
-    let object = new_object(info)?;
-    for (field, value) in fields.iter().zip(values) {
-        match value {
-            Some(value) => set_field(&object, field, value).map_err(|error| in_field(&error, key, field))?,
-            None => set_default(&object, field, key)?,
-        }
+    make(info, "__ffi_init__()", fields.into_iter().zip(values))
+}
+
+/// Who makes an object, for messages.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    info: TypeInfo,
+    function: &'a str,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dot = if self.function.is_empty() { "" } else { "." };
+        write!(f, "{}{dot}{}", self.info.key(), self.function)
     }
-    Any::new(object)
+}
+
+/// Makes an object of a type: its key or index, then names and values of fields.
+fn from_packed_args(args: Args<'_>) -> Result<Any> {
+    let Some((first, pairs)) = args.as_slice().split_first().filter(|(_, pairs)| pairs.len().is_multiple_of(2))
+    else {
+        bail!("TypeError", "ffi.MakeObjectFromPackedArgs takes a type, and names and values of its fields");
+    };
+    let info = match first.get::<&str>() {
+        Ok(key) => {
+            TypeInfo::from_key(key).ok_or_else(|| anyfn::error!("TypeError", "Cannot find type `{key}`"))?
+        }
+        Err(_) => type_info(first.get::<i32>()?)?,
+    };
+    let key = info.key();
+    let fields: Vec<Field> = info.fields().collect();
+    let mut values: Vec<Option<&AnyView<'_>>> = Vec::new();
+    values.resize(fields.len(), None);
+    for pair in pairs.chunks_exact(2) {
+        let name = pair[0].get::<&str>()?;
+        // The type's own field before one of an ancestor.
+        let Some(at) = fields.iter().rposition(|field| field.name() == name) else {
+            let near = anyfn::__private::nearest(name, fields.iter().map(|field| field.name()));
+            let near = near.map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"));
+            bail!("TypeError", "Type `{key}` does not have field `{name}`{near}");
+        };
+        values[at] = Some(&pair[1]);
+    }
+    make(info, "", fields.into_iter().zip(values))
 }
 
 /// Indices of the fields that are arguments by position: required ones before those with a default.
-fn positions(fields: &[&'static TVMFFIFieldInfo]) -> impl Iterator<Item = usize> {
+fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     let off = kTVMFFIFieldFlagBitMaskInitOff | kTVMFFIFieldFlagBitMaskKwOnly;
     let select = |defaults: bool| {
-        let fits = move |field: &TVMFFIFieldInfo| {
-            !has(field, off) && has(field, kTVMFFIFieldFlagBitMaskHasDefault) == defaults
-        };
+        let fits =
+            move |field: &Field| !field.has(off) && field.has(kTVMFFIFieldFlagBitMaskHasDefault) == defaults;
         fields.iter().enumerate().filter(move |(_, field)| fits(field)).map(|(at, _)| at).collect::<Vec<_>>()
     };
     select(false).into_iter().chain(select(true))
@@ -110,17 +138,39 @@ fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &
     Ok((&args[..at], by_name))
 }
 
+/// Makes an object with these fields; those without a value get their default. Errors name the function.
+fn make<'a>(
+    info: TypeInfo,
+    function: &str,
+    fields: impl Iterator<Item = (Field, Option<&'a AnyView<'a>>)>,
+) -> Result<Any> {
+    let place = Place { info, function };
+    let object = new_object(info)?;
+    for (field, value) in fields {
+        let default = if value.is_some() { None } else { default_of(field, place)? };
+        let Some(value) = value.copied().or(default.as_ref().map(Any::as_view)) else { continue };
+        // SAFETY: a field of the type that the object is made of, and nobody else knows the object.
+        unsafe { field.set_unchecked(&object, &value) }.map_err(|error| in_field(&error, place, field))?;
+    }
+    // An object whose type asks for all its fields is of this type once it has them.
+    if !anyfn::is_instance(object.type_index(), info.index()) {
+        bail!("TypeError", "{place} cannot make an object: some of its fields have neither value nor default");
+    }
+    Any::new(object)
+}
+
 /// Makes an object whose fields are still to be set.
-pub(crate) fn new_object(info: &'static TVMFFITypeInfo) -> Result<ObjectRef> {
-    let key = text(&info.type_key);
-    if let Some(new) = attributes::get(info.type_index, b"__ffi_new__")
-        && new.type_index == kTVMFFIFunction
+pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
+    let key = info.key();
+    if let Some(new) = info.attribute("__ffi_new__")
+        && let Ok(new) = new.get::<PackedFunc>()
     {
-        let made = function(new)?.call(())?;
+        let made = new.call(())?;
         return made
             .into_object()
             .ok_or_else(|| anyfn::error!("TypeError", "__ffi_new__ of {key} gave no object"));
     }
+    let info: &TVMFFITypeInfo = type_table::info_or_error(info.index())?;
     // SAFETY: NULL, or metadata that lives for ever.
     let Some(creator) = unsafe { info.metadata.as_ref() }.and_then(|metadata| metadata.creator) else {
         bail!("TypeError", "type `{key}` cannot be constructed: it has no creator and no __ffi_new__");
@@ -135,63 +185,24 @@ pub(crate) fn new_object(info: &'static TVMFFITypeInfo) -> Result<ObjectRef> {
     object.ok_or_else(|| anyfn::error!("TypeError", "the creator of {key} gave no object"))
 }
 
-/// The function in a value that lives for ever.
-fn function(value: &TVMFFIAny) -> Result<PackedFunc> {
-    // SAFETY: values of columns and fields are valid and live for ever.
-    unsafe { AnyView::from_raw(*value) }.get::<PackedFunc>()
-}
-
 /// Says which field an error is about; the kind and the trace stay.
 #[cold]
-fn in_field(error: &Error, key: &str, field: &TVMFFIFieldInfo) -> Error {
-    let message = alloc::format!("{key}.__ffi_init__() field '{}':\n  {}", text(&field.name), error.message());
+fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
+    let message = alloc::format!("{place} field '{}':\n  {}", field.name(), error.message());
     let (kind, trace) = (error.kind().as_bytes(), error.backtrace());
     let cause = error.cause().map(Error::into_object);
     let renamed = Error::try_from_texts(kind, message.as_bytes(), trace.as_bytes(), cause, error.context());
     renamed.unwrap_or_else(|| error.clone())
 }
 
-fn set_default(object: &ObjectRef, field: &TVMFFIFieldInfo, key: &str) -> Result<()> {
-    if !has(field, kTVMFFIFieldFlagBitMaskHasDefault) {
-        if has(field, kTVMFFIFieldFlagBitMaskInitOff) {
-            return Ok(());
-        }
-        let only = if has(field, kTVMFFIFieldFlagBitMaskKwOnly) { "keyword-only " } else { "" };
-        bail!("TypeError", "{key}.__ffi_init__() missing required {only}argument: '{}'", text(&field.name));
+/// What a field gets for which nothing is given; `None` if it stays as it is.
+fn default_of(field: Field, place: Place<'_>) -> Result<Option<Any>> {
+    if let Some(default) = field.default()? {
+        return Ok(Some(default));
     }
-    let default = &field.default_value_or_factory;
-    if has(field, kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
-        let made = function(default)?.call(())?;
-        return set_field(object, field, &made.as_view());
+    if field.has(kTVMFFIFieldFlagBitMaskInitOff) {
+        return Ok(None);
     }
-    // SAFETY: the default is valid and lives for ever.
-    set_field(object, field, &unsafe { AnyView::from_raw(*default) })
+    let only = if field.has(kTVMFFIFieldFlagBitMaskKwOnly) { "keyword-only " } else { "" };
+    bail!("TypeError", "{place} missing required {only}argument: '{}'", field.name())
 }
-
-fn set_field(object: &ObjectRef, field: &TVMFFIFieldInfo, value: &AnyView<'_>) -> Result<()> {
-    let Ok(offset) = usize::try_from(field.offset) else {
-        bail!("InternalError", "field `{}` lies before its object", text(&field.name));
-    };
-    if field.setter.is_null() {
-        bail!("TypeError", "field `{}` cannot be set", text(&field.name));
-    }
-    let address: *mut c_void = object.as_handle().wrapping_byte_add(offset);
-    if has(field, kTVMFFIFieldFlagBitSetterIsFunctionObj) {
-        // SAFETY: the flag says that the setter is a function object, which the type keeps.
-        let setter = unsafe { ObjectRef::from_borrowed_or_null(field.setter) };
-        let setter = setter.and_then(|object| PackedFunc::try_from_object(object).ok());
-        let Some(setter) = setter else {
-            bail!("InternalError", "the setter of field `{}` is no function", text(&field.name));
-        };
-        return setter.call((address, *value)).map(drop);
-    }
-    // SAFETY: without the flag the setter is a C function of this type.
-    let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(field.setter) };
-    // SAFETY: the field lies at its offset in an object of its type, which nobody else has seen yet.
-    match unsafe { setter(address, value.as_raw()) } {
-        0 => Ok(()),
-        _ => Err(Error::take_raised()),
-    }
-}
-
-const _: () = assert!(kTVMFFINone == 0);

@@ -95,3 +95,8 @@ impl Lease {
         false
     }
 }
+
+/// There are no plugins.
+pub(crate) fn is_code_of_plugin(_address: usize) -> bool {
+    false
+}

@@ -22,6 +22,7 @@ use super::elf::{self, Facts};
 use super::library::Mapped;
 use super::{dl, ledger, load};
 use crate::sys::Mutex;
+use crate::type_table;
 
 /// Libraries that are mapped.
 struct State {
@@ -135,6 +136,12 @@ impl Drop for Lease {
             mapped.counts.0[self.kind as usize].fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether an address is of a Rust plugin, which counts its objects and so may be unmapped.
+pub(crate) fn is_code_of_plugin(address: usize) -> bool {
+    let state = STATE.lock();
+    state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
 /// All libraries that are mapped.
@@ -272,7 +279,9 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
         ("TVMFFIEnvModRegisterSystemLibSymbol", "symbols of a system library"),
         ("TVMFFIEnvSetDLPackManagedTensorAllocator", "an allocator"),
     ];
-    if let Some((_, what)) = KEPT.iter().find(|(name, _)| uses(name)) {
+    // What a Rust plugin tells of its types is taken back when it is unmapped.
+    let kept = if is_rust { &KEPT[3..] } else { &KEPT[..] };
+    if let Some((_, what)) = kept.iter().find(|(name, _)| uses(name)) {
         return Some(format!("it registers {what}, which stay for ever"));
     }
     if is_rust && !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_live_objects") {
@@ -372,6 +381,9 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
     loop {
         let gone = while_opening(|| {
             let idle = take_idle(later);
+            for library in idle.iter().filter(|library| library.live_objects.is_some()) {
+                type_table::revoke(&|address| library.holds(address));
+            }
             // The latest first, since it may need an earlier one; all of them before any is asked for.
             idle.iter().rev().for_each(|library| close_all(&library.handles));
             idle.into_iter().filter_map(unless_kept).collect::<Vec<_>>()

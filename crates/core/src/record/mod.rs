@@ -15,11 +15,12 @@ use core::ptr;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    TVMFFIAny, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePtr,
 };
 use anyfn::record::{FieldKind, Slot};
-use anyfn::{Any, AnyView, Args, Error, FromArg, ObjectRef, PackedFunc, Result, bail};
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, PackedFunc, Result, bail};
 
 pub(crate) use define::register;
 
@@ -146,7 +147,7 @@ unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usi
 /// A new object, with what its parent makes.
 fn new(layout: &'static Layout) -> Result<ObjectRef> {
     let shell = match layout.native {
-        Some((native, _)) => Some(check_shell(layout, new_object(type_table::info_or_error(native)?)?)?),
+        Some((native, _)) => Some(check_shell(layout, blank(native)?)?),
         None => None,
     };
     make(layout, shell)
@@ -170,6 +171,30 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
         Ok(())
     });
     made
+}
+
+/// A new object of a type of compiled code. One that is of its type only when all its fields are set gets defaults or, where
+/// there are none, whatever its fields take: the caller sets them anew.
+fn blank(native: i32) -> Result<ObjectRef> {
+    let Some(info) = TypeInfo::from_index(native) else {
+        bail!("InternalError", "Cannot find type info for type_index={native}");
+    };
+    let object = new_object(info)?;
+    if object.type_index() != kTVMFFIObject {
+        return Ok(object);
+    }
+    let mut blanks = alloc::vec![Any::NONE, Any::new(0)?, Any::new("")?, Any::new(Array::<Any>::new())?];
+    blanks.push(Any::new(Map::<Any, Any>::new())?);
+    for field in info.fields() {
+        let default = field.default().ok().flatten();
+        for value in default.iter().chain(&blanks) {
+            // SAFETY: a field of the object's type, and nobody else knows the object.
+            if unsafe { field.set_unchecked(&object, &value.as_view()) }.is_ok() {
+                break;
+            }
+        }
+    }
+    Ok(object)
 }
 
 /// Only a new object of the very type may give its content.

@@ -57,7 +57,7 @@ pub(super) struct KeptField {
 
 /// What was read of an object besides its fields.
 #[derive(anyfn::Object)]
-#[object(key = "anyfn.json.Kept")]
+#[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct Kept {
     /// Keeps the address from being used again.
     object: WeakRef,

@@ -12,7 +12,7 @@ use crate::guard::Nested;
 
 /// A value with its hash.
 #[derive(anyfn::Object)]
-#[object(key = "ffi.StructuralKey")]
+#[object(key = "ffi.StructuralKey", opaque)]
 #[repr(C)]
 pub(crate) struct Key {
     key: Any,

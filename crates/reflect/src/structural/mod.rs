@@ -134,12 +134,13 @@ fn ensure_defined() {
 }
 
 /// Registers the types of paths and keys.
-fn define() -> i32 {
-    let types = path::define().and_then(|()| key::define());
-    debug_assert!(types.is_ok(), "{types:?}");
-    anyfn::type_index_of("ffi.reflection.AccessPath").unwrap_or_default()
+fn define(again: bool) {
+    if !again {
+        let types = path::define().and_then(|()| key::define());
+        debug_assert!(types.is_ok(), "{types:?}");
+    }
 }
 
 #[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]
 #[linkme(crate = anyfn::__private::linkme)]
-static DEFINE: fn() -> i32 = define;
+static DEFINE: anyfn::__private::TypeEntry = anyfn::__private::TypeEntry { define };

@@ -32,7 +32,7 @@ pub enum AccessKind {
 
 /// One step.
 #[derive(anyfn::Object)]
-#[object(key = "ffi.reflection.AccessStep")]
+#[object(key = "ffi.reflection.AccessStep", opaque)]
 #[repr(C)]
 pub(crate) struct Step {
     kind: i32,
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 
 /// A path: the path to the holder and the step from there; the root has neither.
 #[derive(anyfn::Object)]
-#[object(key = "ffi.reflection.AccessPath")]
+#[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]
 pub(crate) struct Path {
     parent: Option<ObjectRef>,

@@ -1,0 +1,149 @@
+//! Rust types that fields of objects have.
+
+use core::any::TypeId;
+use core::sync::atomic::{
+    AtomicBool, AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, Ordering,
+};
+
+use anyfn_abi::{
+    kTVMFFIAny, kTVMFFIArray, kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIDict, kTVMFFIFloat,
+    kTVMFFIFunction, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFIModule, kTVMFFINone, kTVMFFIObject,
+    kTVMFFIShape, kTVMFFITensor,
+};
+
+use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
+
+/// A Rust type that a field of an object can have.
+///
+/// Every type that can be an argument and a result of functions is one, if it is `Clone`, `Send` and `Sync`. Such a field
+/// is set while its object is made and does not change later. The atomic types and [`crate::Cell`] are fields that
+/// every language may set at any time.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a field that other languages see",
+    note = "a field needs a type that functions take and return (`FromArg`, `IntoAny`, `Clone`), a `Cell` of one, or an \
+            atomic number",
+    note = "leave the field out with `#[field(skip)]`"
+)]
+pub trait FieldValue: Sized + Send + Sync + 'static {
+    /// Whether the field may be set at any time.
+    const WRITABLE: bool = false;
+
+    /// What signatures and error texts call the type.
+    fn schema() -> Schema;
+
+    /// Index of the type that all values have; -1 if they may have different ones.
+    fn static_type_index() -> i32;
+
+    /// The value, for other languages.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    fn read(&self) -> Result<Any>;
+
+    /// The field of a new object.
+    ///
+    /// # Errors
+    /// The [`Mismatch`] between what is expected and what `value` holds.
+    fn make(value: &AnyView<'_>) -> Result<Self, Mismatch>;
+
+    /// The field of a copy of the object.
+    fn copied(&self) -> Self;
+
+    /// Sets a field that is [writable](Self::WRITABLE).
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
+        Err(Mismatch::new("AttributeError", "a field that can be set".into(), value.type_key().into()))
+    }
+}
+
+impl<T> FieldValue for T
+where
+    T: Clone + IntoAny + for<'a> FromArg<Arg<'a> = T> + Send + Sync + 'static,
+{
+    fn schema() -> Schema {
+        <T as FromArg>::schema()
+    }
+
+    fn static_type_index() -> i32 {
+        let own = TypeId::of::<T>();
+        // Of these some values are objects: large ints.
+        let large = [TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<i128>(), TypeId::of::<u128>()];
+        if large.contains(&own) { kTVMFFIAny } else { index_of(&<T as FromArg>::schema()) }
+    }
+
+    #[inline]
+    fn read(&self) -> Result<Any> {
+        self.clone().into_any()
+    }
+
+    #[inline]
+    fn make(value: &AnyView<'_>) -> Result<T, Mismatch> {
+        T::from_arg(value)
+    }
+
+    fn copied(&self) -> T {
+        self.clone()
+    }
+}
+
+/// The type index that a schema means, as the stable ABI has it for fields.
+fn index_of(schema: &Schema) -> i32 {
+    match &*schema.origin {
+        "None" => kTVMFFINone,
+        "int" => kTVMFFIInt,
+        "bool" => kTVMFFIBool,
+        "float" => kTVMFFIFloat,
+        "DataType" => kTVMFFIDataType,
+        "Device" => kTVMFFIDevice,
+        "ffi.Function" => kTVMFFIFunction,
+        "ffi.Shape" => kTVMFFIShape,
+        "ffi.Tensor" => kTVMFFITensor,
+        "ffi.Array" => kTVMFFIArray,
+        "ffi.Map" => kTVMFFIMap,
+        "ffi.List" => kTVMFFIList,
+        "ffi.Dict" => kTVMFFIDict,
+        "ffi.Module" => kTVMFFIModule,
+        "ffi.Object" => kTVMFFIObject,
+        // The key of another object type.
+        key if key.contains('.') && !key.starts_with("ffi.") => kTVMFFIObject,
+        // Of strings some are values and some are objects.
+        _ => kTVMFFIAny,
+    }
+}
+
+macro_rules! atomics {
+    ($($atomic:ident: $plain:ident => $index:ident),*) => { $(
+        impl FieldValue for $atomic {
+            const WRITABLE: bool = true;
+            fn schema() -> Schema {
+                <$plain as FromArg>::schema()
+            }
+            fn static_type_index() -> i32 {
+                $index
+            }
+            #[inline]
+            fn read(&self) -> Result<Any> {
+                self.load(Ordering::Acquire).into_any()
+            }
+            #[inline]
+            fn make(value: &AnyView<'_>) -> Result<Self, Mismatch> {
+                $plain::from_arg(value).map($atomic::new)
+            }
+            fn copied(&self) -> Self {
+                $atomic::new(self.load(Ordering::Acquire))
+            }
+            #[inline]
+            fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
+                $plain::from_arg(value).map(|value| self.store(value, Ordering::Release))
+            }
+        }
+    )* };
+}
+
+atomics! {
+    AtomicBool: bool => kTVMFFIBool, AtomicI8: i8 => kTVMFFIInt, AtomicI16: i16 => kTVMFFIInt,
+    AtomicI32: i32 => kTVMFFIInt, AtomicI64: i64 => kTVMFFIInt, AtomicU8: u8 => kTVMFFIInt,
+    AtomicU16: u16 => kTVMFFIInt, AtomicU32: u32 => kTVMFFIInt
+}
