@@ -340,6 +340,30 @@ impl Field {
         Ok(unsafe { Any::from_raw(value) })
     }
 
+    /// As [`Field::get_unchecked`], into a place that holds nothing: the value is not moved, which would cost more than
+    /// reading it.
+    ///
+    /// # Errors
+    /// That of the type's own function; the place holds nothing then.
+    ///
+    /// # Safety
+    /// As `get_unchecked`.
+    #[inline]
+    pub unsafe fn get_into_unchecked(self, object: &ObjectRef, value: &mut Any) -> Result<()> {
+        debug_assert!(value.as_object().is_none());
+        let Some(getter) = self.0.getter else {
+            crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
+        };
+        let result: *mut TVMFFIAny = core::ptr::from_mut(value).cast();
+        // SAFETY: the field lies at its offset in each object of its type; the result is transparent over the struct and
+        // holds nothing.
+        if unsafe { getter(self.place(object)?, result) } != 0 {
+            *value = Any::NONE;
+            return Err(Error::take_raised());
+        }
+        Ok(())
+    }
+
     /// Sets the field in an object of its type. Also one that is read-only: while an object is being made, its maker
     /// sets all of them.
     ///

@@ -90,3 +90,13 @@ pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
     // SAFETY: the fields of a plan are used with objects of its very type only.
     unsafe { field.get_unchecked(object) }
 }
+
+/// As [`read`], into a place that holds nothing.
+///
+/// # Errors
+/// That of the type.
+#[inline]
+pub(crate) fn read_into(field: Field, object: &ObjectRef, value: &mut anyfn::Any) -> Result<()> {
+    // SAFETY: the fields of a plan are used with objects of its very type only.
+    unsafe { field.get_into_unchecked(object, value) }
+}

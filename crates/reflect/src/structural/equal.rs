@@ -363,7 +363,9 @@ impl Equal {
                     let Some(field) = self.plans.field(*plan, at as u32) else {
                         return Ok(self.end_of_object());
                     };
-                    let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
+                    let (mut l, mut r) = (Any::NONE, Any::NONE);
+                    plan::read_into(field, left, &mut l)?;
+                    plan::read_into(field, right, &mut r)?;
                     let outer = self.region;
                     match leaf(self.skip_tensor_content, &l, &r)? {
                         Some(true) => continue,

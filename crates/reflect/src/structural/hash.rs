@@ -274,7 +274,8 @@ impl Hash {
                 }
                 Content::Object(object, plan) => {
                     let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
-                    let item = plan::read(field, object)?;
+                    let mut item = Any::NONE;
+                    plan::read_into(field, object, &mut item)?;
                     match leaf(skip, &item)? {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
                         None => {
