@@ -1,5 +1,7 @@
 """Object types that Rust code defines: their fields and constructors, with no line of Python about them."""
 
+import copy
+
 import anyfn
 import anyfn._core as core
 import anyfn.testing
@@ -46,6 +48,13 @@ def test_what_follows_from_fields():
     one, two = (MAKE("testing.Func", "params", [v], "body", add(v, imm(1))) for v in (x, y))
     assert anyfn.structural_equal(one, two) and anyfn.structural_hash(one) == anyfn.structural_hash(two)
     assert not anyfn.structural_equal(one, MAKE("testing.Func", "params", [x], "body", add(y, imm(1))))
+
+
+def test_copies():
+    total = add(imm(1), imm(2))
+    for again in (copy.copy(total), anyfn.get_global_func("ffi.DeepCopy")(total)):
+        assert again != total and again.type_key == "testing.Add" and again.rhs.value == 2
+    assert copy.copy(total).lhs == total.lhs
 
 
 def test_what_a_constructor_refuses():

@@ -340,6 +340,11 @@ fn definition(
         None => quote!(#prepares),
     };
     let can_be_made = !options.no_init;
+    let is_told = left.is_empty();
+    let is_told = match base {
+        Some((parent, _)) => quote!(#is_told && <#parent as __p::Define>::IS_TOLD),
+        None => quote!(#is_told),
+    };
     let kind = options.structural.clone().unwrap_or_else(|| format_ident!("kTVMFFISEqHashKindUnsupported"));
     let (is_final, is_opaque, child_slots) = (options.is_final, options.opaque, &options.child_slots);
     let child_slots = child_slots.as_ref().map_or(quote!(0), |slots| quote!(#slots));
@@ -365,6 +370,7 @@ fn definition(
                 };
                 const COUNT: usize = FIRST + #number_told;
                 const PREPARES: bool = #prepares;
+                const IS_TOLD: bool = #is_told;
                 fn index() -> &'static __p::TypeIndex {
                     static INDEX: __p::TypeIndex = __p::TypeIndex::new();
                     &INDEX

@@ -40,6 +40,9 @@ pub unsafe trait Define: Object {
     /// Whether the fields that are not told of have something to begin with.
     const PREPARES: bool;
 
+    /// Whether all fields are told of, so that an object with the same ones is a copy.
+    const IS_TOLD: bool;
+
     /// Where the index of the type is kept.
     fn index() -> &'static TypeIndex;
 
@@ -165,6 +168,11 @@ fn finish<T: Define>(type_index: i32) {
     }
     // Other runtimes may not have it; then objects are made by functions only.
     if let Some(register) = crate::registry::find("ffi._RegisterFFIInit") {
+        ignore(register.call((type_index,)));
+    }
+    if T::IS_TOLD
+        && let Some(register) = crate::registry::find("anyfn.RegisterFieldCopy")
+    {
         ignore(register.call((type_index,)));
     }
 }

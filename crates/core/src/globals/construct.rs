@@ -18,7 +18,33 @@ use crate::{attributes, type_table};
 /// Registers them.
 pub(super) fn register() -> Result<()> {
     super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
+    super::typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
     super::packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
+}
+
+/// Gives a type whose objects are made of their fields and nothing else a copy, under the attribute `__ffi_shallow_copy__`.
+fn register_copy(type_index: i32) -> Result<()> {
+    type_info(type_index)?;
+    let copy = PackedFunc::new(move |args| copy_fields(type_index, &args.get::<ObjectRef>(0)?));
+    let view = AnyView::from(copy.as_object());
+    // SAFETY: a valid value, of which the column takes a reference.
+    unsafe { attributes::set(type_index, b"__ffi_shallow_copy__", view.as_raw()) }
+}
+
+/// Another object of a type with the same fields.
+fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
+    let info = type_info(type_index)?;
+    if !from.is_instance(type_index) {
+        bail!("TypeError", "expected an object of type `{}` but got `{}`", info.key(), from.type_key());
+    }
+    let object = new_object(info)?;
+    for field in info.fields() {
+        // SAFETY: a field of the object's own type.
+        let value = unsafe { field.get_unchecked(from) }?;
+        // SAFETY: a field of the type that the object is made of, and nobody else knows the object.
+        unsafe { field.set_unchecked(&object, &value.as_view()) }?;
+    }
+    Any::new(object)
 }
 
 /// Gives a type the constructor that follows from its fields, under the attribute `__ffi_init__`.
