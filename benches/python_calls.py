@@ -162,7 +162,7 @@ def anyfn(folder):
         runtime(anyfn, folder, True),
         **graphs(
             anyfn,
-            functools.partial(anyfn.object, structural="tree"),
+            functools.partial(anyfn.object, structural="tree", frozen=True),
             lambda value: get("ffi.ToJSONGraphString")(value, None),
             get("ffi.FromJSONGraphString", allow_missing=True),
         ),
@@ -197,7 +197,7 @@ def peer(folder):
         runtime(tvm_ffi, folder, False),
         **graphs(
             tvm_ffi,
-            functools.partial(tvm_ffi.dataclasses.py_class, structural_eq="tree"),
+            functools.partial(tvm_ffi.dataclasses.py_class, structural_eq="tree", frozen=True),
             tvm_ffi.serialization.to_json_graph_str,
             tvm_ffi.serialization.from_json_graph_str,
         ),

@@ -157,7 +157,7 @@ SECTIONS = {
         Row("load_and_call", "=load_time('kernels.so', 'and_call')"),
         Row("first_call", "=load_time('kernels.so', 'call')"),
     ],
-    # A tree of objects of a type that is defined in Python: a name, an int, and an Array of others.
+    # A tree of objects of a frozen type that is defined in Python: a name, an int, and an Array of others.
     "Graphs of objects, per node": [
         Row("graph_repr", "graph_repr(graph)", per=NODES),
         Row("graph_structural_equal", "structural_equal(graph, graph_twin, False, False)", 0.5, per=NODES,

@@ -341,6 +341,9 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 
 // What the implementation of the ABI needs of this crate, beyond its public interface.
 
+/// Flag of a field whose place holds a value that does not change once it is set.
+pub const LENDS_VALUE: i64 = crate::reflection::LENDS_VALUE;
+
 /// Count of a new object: one strong reference.
 pub const UNIQUE: u64 = crate::refcount::UNIQUE;
 

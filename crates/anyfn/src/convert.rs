@@ -16,6 +16,7 @@ use anyfn_abi::{
 };
 
 use crate::bigint;
+use crate::reflection::Lent;
 use crate::schema::word;
 use crate::string::bytes_of;
 use crate::{
@@ -94,6 +95,10 @@ pub trait FromArg {
 
 /// A Rust type that can become a value: a result, an element, an argument that owns what it holds.
 pub trait IntoAny {
+    /// How fields of the type lie in memory, for those who read them often.
+    #[doc(hidden)]
+    const LENT: Lent = Lent::NOT;
+
     /// What signatures call the type.
     fn schema() -> Schema;
 
@@ -352,6 +357,7 @@ impl<T: FromArg> FromArg for Option<T> {
 }
 
 impl<T: IntoAny> IntoAny for Option<T> {
+    const LENT: Lent = T::LENT.optional::<T>();
     fn schema() -> Schema {
         Schema::of("Optional", vec![T::schema()])
     }
@@ -468,8 +474,9 @@ impl FromArg for Bytes {
 }
 
 macro_rules! into_string {
-    ($($ty:ty => $via:ident),*) => { $(
+    ($($ty:ty => $via:ident, $lent:ident;)*) => { $(
         impl IntoAny for $ty {
+            const LENT: Lent = Lent::$lent;
             fn schema() -> Schema {
                 <$via as FromArg>::schema()
             }
@@ -481,7 +488,13 @@ macro_rules! into_string {
     )* };
 }
 
-into_string!(&str => String, StdString => String, String => String, &[u8] => Bytes, Bytes => Bytes);
+into_string! {
+    &str => String, NOT;
+    StdString => String, NOT;
+    String => String, VALUE;
+    &[u8] => Bytes, NOT;
+    Bytes => Bytes, VALUE;
+}
 
 impl FromArg for *mut c_void {
     type Arg<'a> = *mut c_void;
@@ -522,6 +535,7 @@ impl FromArg for Any {
 }
 
 impl IntoAny for Any {
+    const LENT: Lent = Lent::VALUE;
     fn schema() -> Schema {
         Schema::plain("Any")
     }
@@ -600,6 +614,7 @@ impl FromArg for ObjectRef {
 }
 
 impl IntoAny for ObjectRef {
+    const LENT: Lent = Lent::OBJECT;
     fn schema() -> Schema {
         Schema::plain("ffi.Object")
     }
@@ -635,6 +650,7 @@ impl<T: Object> FromArg for &T {
 }
 
 impl<T: Object> IntoAny for Ref<T> {
+    const LENT: Lent = Lent::OBJECT;
     fn schema() -> Schema {
         Schema::plain(T::TYPE_KEY)
     }
@@ -682,6 +698,7 @@ macro_rules! object_wrapper {
         }
 
         impl $crate::IntoAny for $name {
+            const LENT: $crate::reflection::Lent = $crate::reflection::Lent::OBJECT;
             fn schema() -> $crate::Schema {
                 $crate::Schema::plain($key)
             }

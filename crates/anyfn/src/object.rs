@@ -276,6 +276,7 @@ impl<T: 'static> ObjectBox<T> {
 }
 
 /// A counted reference to an object whose content is the Rust type `T`.
+#[repr(transparent)]
 pub struct Ref<T: Object> {
     object: ObjectRef,
     content: PhantomData<T>,

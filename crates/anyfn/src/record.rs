@@ -432,6 +432,24 @@ impl Slot {
     }
 }
 
+/// The value in a slot that does not change any more, without a reference of its own; `None` if it has not been set. Also
+/// for values of that size in other memory.
+///
+/// # Safety
+/// `place` must be that of a valid value in a live object, which nobody changes.
+#[inline]
+pub(crate) unsafe fn lend(place: *mut TVMFFIAny) -> Option<TVMFFIAny> {
+    // SAFETY: as the caller guarantees.
+    let word = unsafe { &raw mut (*place).small_str_len };
+    // SAFETY: as above; a reader may lock the slot meanwhile, by an atomic operation.
+    let length = unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Relaxed) & !LOCKED;
+    // SAFETY: as above.
+    let type_index = unsafe { (*place).type_index };
+    // SAFETY: as above.
+    let value = TVMFFIAny { type_index, small_str_len: length, value: unsafe { (*place).value } };
+    (type_index != kTVMFFINone || value.bits() != UNSET).then_some(value)
+}
+
 #[cold]
 fn wait(word: &AtomicU32) -> u32 {
     let mut turns = 0u32;

@@ -14,17 +14,18 @@
 //! ```
 
 use core::ffi::c_void;
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObjectCreator, TVMFFIObjectHandle,
-    TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
-    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObject,
+    TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
+    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
     kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
 use crate::string::text_of;
-use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, types};
+use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, record, types};
 
 /// A type of the process's table. Lives as long as the process.
 #[derive(Clone, Copy)]
@@ -204,6 +205,36 @@ unsafe fn published<T>(count: *const i32, data: *const *const T) -> &'static [T]
     }
 }
 
+/// A flag of ours beside those of the ABI: the place of the field holds a value of 16 bytes that does not change once it
+/// is set.
+pub(crate) const LENDS_VALUE: i64 = 1 << 62;
+/// .. the address of an object, or NULL.
+pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
+
+/// How a field of a Rust type lies in its object, where others may know.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub struct Lent(i64);
+
+impl Lent {
+    /// In its own way.
+    pub const NOT: Lent = Lent(0);
+    /// As a value.
+    pub(crate) const VALUE: Lent = Lent(LENDS_VALUE);
+    /// As a reference to an object, or NULL.
+    pub(crate) const OBJECT: Lent = Lent(LENDS_OBJECT);
+
+    /// The same for an `Option`, if it has the size of what is in it.
+    pub(crate) const fn optional<T>(self) -> Lent {
+        if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() { self } else { Lent::NOT }
+    }
+
+    /// The flags of such a field.
+    pub const fn flags(self) -> i64 {
+        self.0
+    }
+}
+
 /// A field of a type. Lives as long as the process.
 #[derive(Clone, Copy)]
 pub struct Field(&'static TVMFFIFieldInfo);
@@ -338,6 +369,36 @@ impl Field {
         }
         // SAFETY: on success the result is an owned value.
         Ok(unsafe { Any::from_raw(value) })
+    }
+
+    /// Value of a field that never changes, as it lies in its object, without a reference of its own; `None` for other
+    /// fields, and for those that have not been set.
+    ///
+    /// # Safety
+    /// As `get_unchecked`; and the result may be used only as long as the object lives.
+    #[inline]
+    pub unsafe fn lend_unchecked(self, object: &ObjectRef) -> Option<ManuallyDrop<Any>> {
+        if !self.has(LENDS_VALUE | LENDS_OBJECT) {
+            return None;
+        }
+        let place = object.as_handle().wrapping_byte_add(self.0.offset as usize);
+        let value = if self.has(LENDS_VALUE) {
+            // SAFETY: by the flag the field is such a value, in this object.
+            unsafe { record::lend(place.cast()) }?
+        } else {
+            // SAFETY: by the flag the field is the address of an object, or NULL.
+            let handle = unsafe { *place.cast::<TVMFFIObjectHandle>() };
+            // SAFETY: as above; the object keeps it alive.
+            match unsafe { handle.cast::<TVMFFIObject>().as_ref() } {
+                Some(header) => {
+                    let value = TVMFFIAnyValue { v_obj: handle.cast() };
+                    TVMFFIAny { type_index: header.type_index, small_str_len: 0, value }
+                }
+                None => TVMFFIAny::NONE,
+            }
+        };
+        // SAFETY: a copy that is never dropped, of a value that the object owns.
+        Some(ManuallyDrop::new(unsafe { Any::from_raw(value) }))
     }
 
     /// As [`Field::get_unchecked`], into a place that holds nothing: the value is not moved, which would cost more than

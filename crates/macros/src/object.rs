@@ -175,7 +175,7 @@ impl<'a> Field<'a> {
                 __p::FieldDef {
                     name: #name,
                     doc: #doc,
-                    flags: 0 #(#flags)*,
+                    flags: #value::LENT.flags() #(#flags)*,
                     offset: #offset,
                     size: ::core::mem::size_of::<#ty>(),
                     alignment: ::core::mem::align_of::<#ty>(),

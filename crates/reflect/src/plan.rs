@@ -1,6 +1,7 @@
 //! What one operation reads of the types that it meets: their fields and their own functions.
 
 use alloc::vec::Vec;
+use core::mem::ManuallyDrop;
 
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Error, ObjectRef, Result};
@@ -89,6 +90,16 @@ impl Plans {
 pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
     // SAFETY: the fields of a plan are used with objects of its very type only.
     unsafe { field.get_unchecked(object) }
+}
+
+/// The value of a field that never changes, as it lies in the object; `None` for other fields.
+///
+/// # Safety
+/// The result may be used only as long as the object lives.
+#[inline]
+pub(crate) unsafe fn lend(field: Field, object: &ObjectRef) -> Option<ManuallyDrop<anyfn::Any>> {
+    // SAFETY: the fields of a plan are used with objects of its very type only; the caller guarantees the rest.
+    unsafe { field.lend_unchecked(object) }
 }
 
 /// As [`read`], into a place that holds nothing.

@@ -11,13 +11,14 @@ use anyfn_abi::{
     kTVMFFIShape, kTVMFFITensor,
 };
 
+use crate::reflection::Lent;
 use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A Rust type that a field of an object can have.
 ///
 /// Every type that can be an argument and a result of functions is one, if it is `Clone`, `Send` and `Sync`. Such a field
-/// is set while its object is made and does not change later. The atomic types and [`crate::Cell`] are fields that
-/// every language may set at any time.
+/// is set while its object is made and does not change later. The atomic types are fields that every language
+/// may set at any time.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field that other languages see",
     note = "a field needs a type that functions take and return (`FromArg`, `IntoAny`, `Clone`), a `Cell` of one, or an \
@@ -27,6 +28,10 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 pub trait FieldValue: Sized + Send + Sync + 'static {
     /// Whether the field may be set at any time.
     const WRITABLE: bool = false;
+
+    /// How it lies in memory, if it does not change.
+    #[doc(hidden)]
+    const LENT: Lent = Lent::NOT;
 
     /// What signatures and error texts call the type.
     fn schema() -> Schema;
@@ -62,6 +67,8 @@ impl<T> FieldValue for T
 where
     T: Clone + IntoAny + for<'a> FromArg<Arg<'a> = T> + Send + Sync + 'static,
 {
+    const LENT: Lent = <T as IntoAny>::LENT;
+
     fn schema() -> Schema {
         <T as FromArg>::schema()
     }

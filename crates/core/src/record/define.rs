@@ -281,11 +281,12 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
         };
         write_json_text(&mut metadata, &schema);
         metadata.push('}');
+        let constant = if told.field.flags & WRITABLE == 0 { anyfn::__private::LENDS_VALUE } else { 0 };
         let info = TVMFFIFieldInfo {
             name: TVMFFIByteArray::from_slice(told.field.name.as_bytes()),
             doc: TVMFFIByteArray::from_slice(told.doc.as_bytes()),
             metadata: TVMFFIByteArray::from_slice(metadata.as_bytes()),
-            flags: told.field.flags | told.state | SETTER_IS_FUNCTION,
+            flags: told.field.flags | told.state | SETTER_IS_FUNCTION | constant,
             size: size_of::<Slot>() as i64,
             alignment: align_of::<Slot>() as i64,
             offset: layout.offset(index) as i64,

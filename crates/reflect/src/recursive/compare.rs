@@ -224,6 +224,16 @@ impl Compare {
                     let Some(field) = self.plans.field(*plan, at as u32) else {
                         return Ok(self.close(Ordering::Equal));
                     };
+                    // SAFETY: the frame holds the object meanwhile.
+                    let lent = unsafe { plan::lend(field, left) };
+                    // SAFETY: as above.
+                    if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
+                        match leaf(ordered, &l, &r)? {
+                            Some(Ordering::Equal) => continue,
+                            Some(order) => return Ok(Look::Is(order)),
+                            None => break (Any::clone(&l), Any::clone(&r), 2),
+                        }
+                    }
                     let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
                     match leaf(ordered, &l, &r)? {
                         Some(Ordering::Equal) => continue,

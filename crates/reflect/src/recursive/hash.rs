@@ -179,6 +179,16 @@ impl Hash {
                 Content::Node(Node::Object(_)) => (None, 2),
                 Content::Object(object, plan) => {
                     let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
+                    // SAFETY: the frame holds the object meanwhile.
+                    if let Some(item) = unsafe { plan::lend(field, object) } {
+                        match leaf(&item)? {
+                            Some(hash) => {
+                                frame.feed(hash);
+                                continue;
+                            }
+                            None => break (Any::clone(&item), 2),
+                        }
+                    }
                     let item = plan::read(field, object)?;
                     match leaf(&item)? {
                         Some(hash) => {

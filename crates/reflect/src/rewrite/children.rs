@@ -130,6 +130,11 @@ impl Children {
                 let Shape::Fields(members) = &plan.shape else { return Ok(None) };
                 let Some(member) = members.get(*at as usize) else { return Ok(None) };
                 *at += 1;
+                // SAFETY: the plan is that of the object's very type, which the frame that holds this loop keeps; it lends only
+                // what does not change, and a walk that changes the object in place asks for the next child before.
+                if let Some(value) = unsafe { member.field.lend_unchecked(node) } {
+                    return Ok(Some((Value::Lent(value), member.opens)));
+                }
                 // SAFETY: the plan is that of the object's very type.
                 let value = unsafe { member.field.get_unchecked(node) }?;
                 Some((Value::Owned(value), member.opens))

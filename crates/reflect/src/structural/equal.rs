@@ -363,6 +363,25 @@ impl Equal {
                     let Some(field) = self.plans.field(*plan, at as u32) else {
                         return Ok(self.end_of_object());
                     };
+                    // SAFETY: the frame holds the object, and lies below that of the value.
+                    let lent = unsafe { plan::lend(field, left) };
+                    // SAFETY: as above.
+                    if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
+                        match leaf(self.skip_tensor_content, &l, &r)? {
+                            Some(true) => continue,
+                            Some(false) => return Ok(Look::Unequal),
+                            None => {
+                                let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
+                                // SAFETY: as above.
+                                let l = unsafe { Held::borrowed(l) };
+                                // SAFETY: as above.
+                                let r = unsafe { Held::borrowed(r) };
+                                let (own, outer) = (l.own(), self.region);
+                                self.region = outer.of(field);
+                                return self.open(l, r, own, outer);
+                            }
+                        }
+                    }
                     let (mut l, mut r) = (Any::NONE, Any::NONE);
                     plan::read_into(field, left, &mut l)?;
                     plan::read_into(field, right, &mut r)?;

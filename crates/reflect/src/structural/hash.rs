@@ -274,6 +274,20 @@ impl Hash {
                 }
                 Content::Object(object, plan) => {
                     let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
+                    // SAFETY: the frame holds the object, and lies below that of the value.
+                    if let Some(item) = unsafe { plan::lend(field, object) } {
+                        match leaf(skip, &item)? {
+                            Some(hash) => {
+                                frame.hash = hash_combine(frame.hash, hash);
+                                continue;
+                            }
+                            None => {
+                                let Some(object) = item.as_object() else { continue };
+                                // SAFETY: as above.
+                                break (unsafe { Held::borrowed(object) }, 1, self.region.of(field));
+                            }
+                        }
+                    }
                     let mut item = Any::NONE;
                     plan::read_into(field, object, &mut item)?;
                     match leaf(skip, &item)? {
