@@ -1,0 +1,33 @@
+//! A node type in Rust; and the operations on graphs of nodes of any language, called from Rust by their global names.
+
+use anyfn::{Any, Object, ObjectRef, Result, String, register, registry};
+
+anyfn::export!();
+
+/// What the input gives, times a factor.
+#[derive(Object, Debug)]
+#[object(key = "graph.Scale", structural = "tree")]
+struct Scale {
+    /// The node whose value is taken.
+    input: ObjectRef,
+    /// The factor.
+    #[field(default = 2.0)]
+    factor: f64,
+}
+
+/// Prints, compares, hashes, copies, saves and loads a graph; gives the length of its text in characters.
+#[register("graph.check")]
+fn check(root: ObjectRef) -> Result<usize> {
+    let get = |name: &str| registry::get(name);
+    let root = Any::from(root);
+    let (equal, hash) = (get("ffi.StructuralEqual")?, get("ffi.StructuralHash")?);
+    let is_equal = |other: &Any| equal.call((&root, other, false, false))?.get::<bool>();
+    let hash_of = |value: &Any| hash.call((value, false, false))?.get::<i64>();
+    let copy = get("ffi.DeepCopy")?.call((&root,))?;
+    let saved = get("ffi.ToJSONGraphString")?.call((&root, ()))?;
+    let loaded = get("ffi.FromJSONGraphString")?.call((saved,))?;
+    if !is_equal(&copy)? || !is_equal(&loaded)? || hash_of(&root)? != hash_of(&loaded)? {
+        anyfn::bail!("ValueError", "what was copied or saved differs");
+    }
+    Ok(get("ffi.ReprPrint")?.call((&root,))?.get::<String>()?.chars().count())
+}

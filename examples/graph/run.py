@@ -1,0 +1,86 @@
+"""One graph of nodes that are defined in Rust, C++ and Python: printed, compared, hashed, rewritten, saved and loaded.
+
+    run.py PLUGIN_IN_RUST PLUGIN_IN_CPP
+
+No language knows the types of the others; what follows from the fields works for all of them.
+"""
+
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyfn
+
+COUNT = 100_000
+
+
+@anyfn.object("graph.Leaf", structural="tree")
+class Leaf(anyfn.Object):
+    """A number with a name."""
+
+    name: str
+    value: float = 0.0
+
+
+def timed(what, function, *args):
+    start = time.perf_counter()
+    result = function(*args)
+    shown = f"{result}" if isinstance(result, (bool, int)) else ""
+    print(f"{what:24} {(time.perf_counter() - start) * 1e9 / COUNT:8.0f} ns per node  {shown}")
+    return result
+
+
+def make(scale, total):
+    """A tree: leaves of Python, every second one scaled by a node of Rust, added up by nodes of C++."""
+    leaves = [Leaf(f"leaf {i}", float(i)) for i in range(COUNT * 2 // 5)]
+    level = [scale(leaf) if i % 2 else leaf for i, leaf in enumerate(leaves)]
+    while len(level) > 1:
+        pairs = [total(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
+        level = pairs + level[len(level) // 2 * 2 :]
+    return level[0]
+
+
+def main(rust, cpp):
+    # Their types come with the libraries.
+    modules = [anyfn.load_module(rust), anyfn.load_module(cpp)]
+    for key in ("graph.Scale", "graph.Sum", "graph.Leaf"):
+        print(anyfn.type_info(key))
+
+    @anyfn.register_object("graph.Scale")
+    class Scale(anyfn.Object):
+        """Of Rust; its constructor follows from its fields."""
+
+    @anyfn.register_object("graph.Sum")
+    class Sum(anyfn.Object):
+        """Of C++."""
+
+    small = Sum(Scale(Leaf("x", 1.5), 3.0), Leaf("y"))
+    print(small)
+    assert small.lhs.input.name == "x" and small.lhs.factor == 3.0
+
+    graph, twin = timed("make two", lambda: (make(Scale, Sum), make(Scale, Sum)))
+    text = timed("print", repr, graph)
+    assert text.count("graph.Leaf") + text.count("Leaf(") > 0
+    assert timed("structural equality", anyfn.structural_equal, graph, twin)
+    assert timed("structural hash", anyfn.structural_hash, graph) == anyfn.structural_hash(twin)
+
+    def double(leaf):
+        return Leaf(leaf.name, leaf.value * 2)
+
+    doubled = timed("rewrite", anyfn.structural_map, graph, (Leaf, double))
+    assert not anyfn.structural_equal(graph, doubled)
+    print("first difference at", anyfn.get_first_structural_mismatch(small, Sum(Scale(Leaf("x"), 3.0), Leaf("y"))))
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.json"
+        timed("save", lambda: anyfn.save_json(graph, path))
+        loaded = timed("load", lambda: anyfn.load_json(path=path))
+    assert anyfn.structural_equal(graph, loaded)
+    timed("all of it in Rust", anyfn.get_global_func("graph.check"), graph)
+    print("right")
+    return modules
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
