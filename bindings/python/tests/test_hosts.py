@@ -43,11 +43,11 @@ tensor 1.5 2.5
 """
 # What the hosts print for each plugin.
 WORKS = {
-    "rust": COMMON + BY_CALLBACK + "caught IndexError: of the host\narray 3 2 1" + OBJECTS.format(field="none") + """
+    "rust": COMMON + BY_CALLBACK + "caught IndexError: of the host\narray 3 2 1" + OBJECTS.format(field=7) + """
 registered 42
 pinned None
 """ + KEPT + """
-field none
+field 7
 error kept, and long enough
 registered 42 gone
 leases tensors 1 objects *

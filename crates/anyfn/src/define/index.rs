@@ -116,8 +116,10 @@ fn register<T: Define>() -> Result<i32, String> {
     let definition = T::DEFINITION;
     let key = TVMFFIByteArray::from_slice(name.as_bytes());
     let overflow = i32::from(!definition.is_final);
+    let depth = crate::types::info(parent).map_or(0, |info| info.type_depth) + 1;
+    let slots = definition.child_slots;
     // SAFETY: the key is borrowed for the call.
-    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, -1, definition.child_slots, overflow, parent) };
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, depth, slots, overflow, parent) };
     if index < 0 {
         return Err(format!("type `{name}` cannot be registered: {}", Error::take_raised()));
     }

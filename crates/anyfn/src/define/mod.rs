@@ -205,7 +205,11 @@ impl FieldDef {
             FieldDefault::Value(Literal::Str(value)) if !value.contains('\0') => {
                 text.extend_from_slice(value.as_bytes());
                 text.push(0);
-                let v_c_str = text.as_ptr().cast();
+                let mut v_c_str = text.as_ptr().cast();
+                if crate::registry::find("anyfn.RegisterFieldCopy").is_none() {
+                    // Another runtime keeps the address.
+                    v_c_str = text.clone().leak().as_ptr().cast();
+                }
                 TVMFFIAny { type_index: kTVMFFIRawStr, small_str_len: 0, value: TVMFFIAnyValue { v_c_str } }
             }
             FieldDefault::Value(value) => *value.to_any()?.as_view().as_raw(),
