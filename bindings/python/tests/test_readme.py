@@ -13,7 +13,7 @@ README = ROOT / "README.md"
 
 
 def sample(language):
-    return re.search(f"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL).group(1)
+    return "\n".join(re.findall(f"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL))
 
 
 @pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
@@ -24,4 +24,5 @@ def test_the_samples_of_the_readme(tmp_path, monkeypatch, capsys):
     subprocess.run(command, cwd=tmp_path, check=True)
     monkeypatch.chdir(tmp_path)
     exec(compile(sample("python"), "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out == "hello world\ngood morning world\n[2. 2. 2. 2.]\n"
+    printed = capsys.readouterr().out
+    assert printed == "hello world\ngood morning world\n[2. 2. 2. 2.]\nAdd(left=Add(left=1, right=2), right=3)\nTrue\n"
