@@ -30,3 +30,8 @@ pub mod build;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The Rust sample of the page about object types.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/objects.md")]
+struct Objects;
