@@ -13,7 +13,7 @@ use anyfn_abi::{
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{Define, FieldDef, finish, tell};
+use super::{Define, FieldDef, copies_texts, finish, tell};
 use crate::Error;
 
 /// The index of a type that is registered at its first use.
@@ -59,7 +59,7 @@ impl TypeIndex {
             NEW | TAKEN => drop(self.register::<T>()),
             _ if !again => {}
             index => {
-                tell::<T>(index);
+                tell::<T>(index, copies_texts());
                 finish::<T>(index);
             }
         }
@@ -69,6 +69,7 @@ impl TypeIndex {
     fn register<T: Define>(&self) -> Result<i32, String> {
         // First, and nothing that waits may run below: the registry's start, which others wait for, registers types.
         T::parent_index();
+        let copies_texts = copies_texts();
         loop {
             match self.0.compare_exchange(NEW, TAKEN, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => break,
@@ -79,7 +80,7 @@ impl TypeIndex {
         }
         let mut guard = Guard { cell: &self.0, index: NEW };
         let index = register::<T>()?;
-        tell::<T>(index);
+        tell::<T>(index, copies_texts);
         guard.index = index;
         drop(guard);
         finish::<T>(index);

@@ -130,14 +130,15 @@ pub fn default_value<F: FieldValue>(value: &F) -> Result<Any> {
 
 /// Tells the table of types about a type. May be done again: what is told is the same, but the functions may have moved.
 ///
-/// What the table refuses it knows already, from another library with the same type.
-fn tell<T: Define>(type_index: i32) {
+/// What the table refuses it knows already, from another library with the same type. `copies_texts` is what
+/// [`copies_texts`] says; it is asked before, because it may wait and this must not.
+fn tell<T: Define>(type_index: i32, copies_texts: bool) {
     let definition = T::DEFINITION;
     if definition.is_opaque {
         return;
     }
     for field in definition.fields {
-        ignore(field.register(type_index));
+        ignore(field.register(type_index, copies_texts));
     }
     let metadata = TVMFFITypeMetadata {
         doc: TVMFFIByteArray::from_slice(definition.doc.as_bytes()),
@@ -177,6 +178,13 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
+/// Whether the runtime copies the text of a default. Others than ours keep the address.
+///
+/// The first use of the registry defines all types of the program; so it must not come in the middle of defining one.
+fn copies_texts() -> bool {
+    crate::registry::find("anyfn.RegisterFieldCopy").is_some()
+}
+
 fn ignore<T>(result: Result<T>) {
     drop(result);
 }
@@ -186,7 +194,7 @@ fn checked(code: core::ffi::c_int) -> Result<()> {
 }
 
 impl FieldDef {
-    fn register(&self, type_index: i32) -> Result<()> {
+    fn register(&self, type_index: i32, copies_texts: bool) -> Result<()> {
         let mut schema = StdString::new();
         (self.schema)().write_json(&mut schema);
         let mut metadata = StdString::from("{\"type_schema\":");
@@ -206,8 +214,7 @@ impl FieldDef {
                 text.extend_from_slice(value.as_bytes());
                 text.push(0);
                 let mut v_c_str = text.as_ptr().cast();
-                if crate::registry::find("anyfn.RegisterFieldCopy").is_none() {
-                    // Another runtime keeps the address.
+                if !copies_texts {
                     v_c_str = text.clone().leak().as_ptr().cast();
                 }
                 TVMFFIAny { type_index: kTVMFFIRawStr, small_str_len: 0, value: TVMFFIAnyValue { v_c_str } }
