@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 
@@ -59,12 +61,30 @@ impl Cmd {
         if status.success() { Ok(()) } else { Err(format!("`{}`: {status}", self.shown).into()) }
     }
 
-    /// Runs it with output appended to a file.
-    pub(crate) fn run_logged(mut self, log: &Path) -> Result<()> {
+    /// Runs it with output appended to a file. It is ended, with all that it has started, if it takes longer than `limit`.
+    pub(crate) fn run_logged(mut self, log: &Path, limit: Duration) -> Result<()> {
         let file = open_log(log)?;
         let copy = file.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
         self.command.stdout(file).stderr(copy);
-        self.run()
+        let start = Instant::now();
+        let mut child = self.command.spawn().map_err(|e| self.not_started(&e))?;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match child.try_wait().map_err(|e| format!("`{}`: {e}", self.shown))? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("`{}`: {status}", self.shown).into()),
+                None if start.elapsed() < limit => {
+                    thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(100));
+                }
+                None => {
+                    let all = with_descendants(child.id())?;
+                    Cmd::new("kill").arg("-KILL").args(all.iter().map(u32::to_string)).run()?;
+                    child.wait().map_err(|e| format!("`{}`: {e}", self.shown))?;
+                    return Err(format!("`{}`: not done after {} s", self.shown, limit.as_secs()).into());
+                }
+            }
+        }
     }
 
     /// Runs it and returns what it wrote to its standard output.
@@ -80,6 +100,21 @@ impl Cmd {
     fn not_started(&self, e: &std::io::Error) -> String {
         format!("`{}` cannot be started: {e}", self.shown)
     }
+}
+
+/// A process and all that it has started, directly or not.
+fn with_descendants(process: u32) -> Result<Vec<u32>> {
+    let table = Cmd::new("ps").words("-A -o pid=,ppid=").output()?;
+    let number = |text: Option<&str>| text.and_then(|t| t.parse::<u32>().ok());
+    let rows = table.lines().map(|line| line.split_whitespace());
+    let rows: Vec<_> = rows.filter_map(|mut row| Some((number(row.next())?, number(row.next())?))).collect();
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(rows.iter().filter(|(_, of)| *of == parent).map(|(child, _)| child));
+        next += 1;
+    }
+    Ok(found)
 }
 
 /// Opens a log for appending.
@@ -101,4 +136,22 @@ fn short(arg: &OsStr) -> String {
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_hangs_is_ended_with_its_children() {
+        let log = std::env::temp_dir().join(format!("x-limit-{}", std::process::id()));
+        let command = Cmd::new("sh").args(["-c", "sleep 1000 & echo $!; wait"]);
+        let error = command.run_logged(&log, Duration::from_millis(300)).unwrap_err().to_string();
+        assert!(error.ends_with("not done after 0 s"), "{error}");
+        let child = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        // Nobody waits for it, so it may be there still, but as a zombie.
+        let state = Cmd::new("ps").args(["-o", "stat=", "-p", child.trim()]).output().unwrap_or_default();
+        assert!(state.is_empty() || state.starts_with('Z'), "{state}");
+    }
 }

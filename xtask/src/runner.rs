@@ -13,6 +13,12 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::process::Cmd;
 
+/// What no command of `./x test` takes, on a slow machine and with everything to be built: who waits for longer waits for
+/// a test that hangs.
+const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
+/// The same for the other commands.
+const LIMIT: Duration = Duration::from_secs(3 * 3600);
+
 /// Says why a step cannot run here; `None` when it can.
 type Unavailable = Box<dyn Fn() -> Option<String>>;
 type Action = Box<dyn Fn(&Run) -> Result<()>>;
@@ -30,6 +36,7 @@ pub(crate) struct Step {
 pub(crate) struct Run {
     log: PathBuf,
     verbose: bool,
+    limit: Duration,
 }
 
 /// How a step ended.
@@ -92,7 +99,7 @@ impl Run {
             print!("{line}");
             cmd.run()
         } else {
-            cmd.run_logged(&self.log)
+            cmd.run_logged(&self.log, self.limit)
         }
     }
 
@@ -144,12 +151,13 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
         return Outcome::Passed("unchanged".to_owned());
     }
     let log = root.join(".x/log").join(format!("{file_name}.log"));
+    let limit = if command == "test" { TEST_LIMIT } else { LIMIT };
     if let Err(e) = fs::remove_file(&log)
         && e.kind() != std::io::ErrorKind::NotFound
     {
         return Outcome::Failed(format!("{}: {e}", log.display()));
     }
-    match (step.action)(&Run { log: log.clone(), verbose: options.verbose }) {
+    match (step.action)(&Run { log: log.clone(), verbose: options.verbose, limit }) {
         Ok(()) => {
             if let Some(hash) = hash {
                 let written = stamp.parent().map_or(Ok(()), fs::create_dir_all);
