@@ -22,6 +22,9 @@ extern crate anyfn_core as _;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;
+/// Devices and their memory, tensors, worker threads, bundles, timing.
+#[cfg(feature = "runtime")]
+pub use anyfn_runtime as runtime;
 
 #[cfg(feature = "build")]
 pub mod build;

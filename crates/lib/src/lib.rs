@@ -6,3 +6,5 @@
 extern crate anyfn_core as _;
 #[cfg(feature = "reflect")]
 extern crate anyfn_reflect as _;
+#[cfg(feature = "runtime")]
+extern crate anyfn_runtime as _;

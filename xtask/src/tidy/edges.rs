@@ -1,6 +1,6 @@
 //! Which crate may depend on which.
 //!
-//! Direction: `abi <- anyfn <- {core, reflect} <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
+//! Direction: `abi <- anyfn <- {core, reflect, runtime} <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
 //! where it is loaded; a program adds `anyfn-host`. Tests may take any crate but `lib` as a dev-dependency.
 
 use std::fs;
@@ -17,8 +17,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn", &["anyfn-abi", "anyfn-macros"]),
     ("anyfn-core", &["anyfn-abi", "anyfn"]),
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
-    ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect"]),
-    ("anyfn-lib", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-host"]),
+    ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
+    ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"]),
+    ("anyfn-lib", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime", "anyfn-host"]),
     // Defines the functions of the ABI once more, as jumps into the library that it opens, so that nothing is undefined.
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
