@@ -45,16 +45,16 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         compile_only(run, &file, &[])?;
     }
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
-    readme_samples(run, &dir)
+    ["README.md", "docs/objects.md"].into_iter().try_for_each(|page| samples(run, &dir, page))
 }
 
-/// The samples in C of README.md, optimised, since some warnings need that.
-fn readme_samples(run: &Run, dir: &Path) -> Result<()> {
-    let path = paths::root().join("README.md");
+/// The samples in C of a page, optimised, since some warnings need that.
+fn samples(run: &Run, dir: &Path, page: &str) -> Result<()> {
+    let path = paths::root().join(page);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let samples = text.split("```c\n").skip(1).filter_map(|rest| rest.split_once("```"));
     for (i, (sample, _)) in samples.enumerate() {
-        let file = dir.join(format!("readme_{i}.c"));
+        let file = dir.join(format!("{}_{i}.c", path.file_stem().unwrap_or_default().display()));
         fs::write(&file, sample).map_err(|e| format!("{}: {e}", file.display()))?;
         for level in ["-O2", "-Os"] {
             run.cmd(
