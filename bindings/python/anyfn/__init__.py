@@ -22,6 +22,7 @@ What there is:
                     recursive_equal, recursive_less, recursive_hash; copying: deep_copy; register_type_attr
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
+    measuring       time_evaluator
     annotations     the module anyfn.typing
     commands        anyfn stubs, anyfn inspect; also python -m anyfn
 
@@ -85,6 +86,7 @@ from ._structural import (
     structural_hash,
 )
 from ._async import check_signals, set_async_threads
+from ._measure import time_evaluator
 from ._rewrite import (
     DefRegionKind,
     StructuralMutator,
@@ -164,6 +166,7 @@ __all__ = [
     "structural_visit",
     "structural_walk",
     "system_lib",
+    "time_evaluator",
     "to_python",
     "type_info",
     "watch",

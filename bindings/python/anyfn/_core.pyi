@@ -1,9 +1,12 @@
 """The native part. Functions that only the package itself calls are not listed."""
 
 from collections.abc import Callable
-from typing import Any, Generic, Optional, final
+from typing import Any, Generic, Optional, Union, final
 
 from typing_extensions import ParamSpec, Self, TypeVar
+
+from ._measure import Timing
+from ._values import device as _Device
 
 _P = ParamSpec("_P", default=...)
 _R = TypeVar("_R", default=Any)
@@ -30,6 +33,9 @@ class PackedFunc(Object, Generic[_P, _R]):
     async def call_async(
         self, /, *args: Any, timeout: Optional[float] = None, deadline: Optional[float] = None, **kwargs: Any
     ) -> _R: ...
+    def time_evaluator(
+        self, device: Optional[Union[str, _Device]] = None, **options: Any
+    ) -> PackedFunc[..., Timing]: ...
     @property
     def __name__(self) -> str: ...
     @__name__.setter

@@ -45,6 +45,10 @@ class Module(_core.BuiltinObject):
             leases.setdefault(handle["lease"], []).append(handle)
         return leases
 
+    def time_evaluator(self, name, device=None, **options):
+        """Makes a function that measures the one of a name; the options are those of ``anyfn.time_evaluator``."""
+        return self.get_function(name).time_evaluator(device, **options)
+
     def is_current(self, path=None):
         """Whether loading the module's file now, or the one at ``path``, would give this very code."""
         return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))

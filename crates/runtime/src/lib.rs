@@ -4,3 +4,6 @@
 
 #[cfg(test)]
 extern crate anyfn_core as _;
+
+pub mod timing;
+mod units;

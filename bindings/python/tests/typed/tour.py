@@ -81,6 +81,10 @@ async def later() -> str:
 assert asyncio.run(later()) == "hello world"
 anyfn.check_signals()
 anyfn.set_async_threads(32)
+timing = anyfn.time_evaluator(abs, "cpu", number=2, repeat=2)(-1)
+mean: float = timing.mean
+times: "list[float]" = list(timing.results)
+calls: int = found.time_evaluator(number=3)("world").numbers[0]
 
 # --- Objects and containers ------------------------------------------------------------------------------------------
 

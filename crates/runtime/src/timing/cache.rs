@@ -1,0 +1,84 @@
+//! Emptying the caches of the CPU.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+
+use anyfn::{Result, bail};
+
+/// Bytes of the largest cache of a level, as the system tells them; level 0 is the last one. `None` if it tells nothing.
+pub fn cache_bytes(level: u32) -> Option<usize> {
+    cache_bytes_in(Path::new("/sys/devices/system/cpu/cpu0/cache"), level)
+}
+
+fn cache_bytes_in(folder: &Path, level: u32) -> Option<usize> {
+    let read = |entry: &Path, name: &str| Some(fs::read_to_string(entry.join(name)).ok()?.trim().to_owned());
+    let mut caches = Vec::new();
+    for entry in fs::read_dir(folder).ok()?.flatten() {
+        let entry = entry.path();
+        let (Some(found), Some(size)) = (read(&entry, "level"), read(&entry, "size")) else { continue };
+        let (digits, unit) = size.split_at(size.find(|c: char| !c.is_ascii_digit()).unwrap_or(size.len()));
+        let unit = match unit {
+            "" => 1,
+            "K" => 1 << 10,
+            "M" => 1 << 20,
+            "G" => 1 << 30,
+            _ => continue,
+        };
+        if let (Ok(found), Ok(number)) = (found.parse::<u32>(), digits.parse::<usize>()) {
+            caches.push((found, number.checked_mul(unit)?));
+        }
+    }
+    let last = caches.iter().map(|(level, _)| *level).max()?;
+    let level = if level == 0 { last } else { level.min(last) };
+    caches.into_iter().filter(|(found, _)| *found == level).map(|(_, size)| size).max()
+}
+
+thread_local! {
+    /// What is written to empty caches; kept, so that only the first time pays for new memory.
+    static MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Writes and reads this many bytes, so that what the caches held before is gone if they are not larger.
+///
+/// # Errors
+/// `MemoryError` if there is not so much memory.
+pub fn flush_cache(bytes: usize) -> Result<()> {
+    MEMORY.with_borrow_mut(|memory| {
+        let words = bytes.div_ceil(size_of::<u64>());
+        if memory.try_reserve(words.saturating_sub(memory.len())).is_err() {
+            bail!("MemoryError", "time_evaluator: cannot allocate {bytes} bytes to flush caches");
+        }
+        if memory.len() < words {
+            memory.resize(words, 0);
+        }
+        for word in &mut memory[..words] {
+            *word = word.wrapping_add(1);
+        }
+        std::hint::black_box(memory[..words].iter().fold(0, |sum: u64, word| sum.wrapping_add(*word)));
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_the_system_writes_them() {
+        let folder = std::env::temp_dir().join(format!("anyfn-caches-{}", std::process::id()));
+        for (index, level, size) in [(0, "1", "48K"), (1, "1", "32K"), (2, "2", "2M\n"), (3, "3", "x")] {
+            let entry = folder.join(format!("index{index}"));
+            fs::create_dir_all(&entry).unwrap();
+            fs::write(entry.join("level"), level).unwrap();
+            fs::write(entry.join("size"), size).unwrap();
+        }
+        assert_eq!(cache_bytes_in(&folder, 1), Some(48 << 10));
+        assert_eq!(cache_bytes_in(&folder, 2), Some(2 << 20));
+        // The last one that is known stands for those beyond it.
+        assert_eq!(cache_bytes_in(&folder, 3), Some(2 << 20));
+        assert_eq!(cache_bytes_in(&folder, 0), Some(2 << 20));
+        assert_eq!(cache_bytes_in(&folder.join("absent"), 0), None);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

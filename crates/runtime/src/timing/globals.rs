@@ -1,0 +1,117 @@
+//! What other languages call.
+
+use anyfn::{
+    Any, Args, Blocking, Bytes, Device, Module, Names, PackedFunc, Ref, Result, TypedPackedFunc, bail,
+    register, registry,
+};
+
+use super::{TimeEvaluator, Timing, cache_bytes};
+
+/// Makes a function that measures `function`: called with its arguments it gives an `anyfn.Timing`.
+///
+/// `flush` names the cache that is emptied before each call: "l1", "l2", "l3", or "all" for the last one.
+#[register("anyfn.time_evaluator")]
+#[allow(clippy::too_many_arguments, reason = "the options that evaluators of this kind have")]
+fn time_evaluator(
+    function: PackedFunc,
+    #[default(None)] device: Option<Device>,
+    #[default(10)] number: u64,
+    #[default(1)] repeat: u64,
+    #[default(0.0)] min_repeat_ms: f64,
+    #[default(100)] limit_zero_time_iterations: u64,
+    #[default(0)] cooldown_interval_ms: u64,
+    #[default(1)] repeats_to_cooldown: u64,
+    #[default(0)] cache_flush_bytes: usize,
+    #[default("")] flush: &str,
+    #[default(None)] preprocess: Option<PackedFunc>,
+) -> Result<PackedFunc> {
+    let evaluator = TimeEvaluator {
+        device: device.unwrap_or(Device::CPU),
+        number,
+        repeat,
+        min_repeat_ms,
+        limit_zero_time_iterations,
+        cooldown_interval_ms,
+        repeats_to_cooldown,
+        cache_flush_bytes: cache_flush_bytes.max(flush_bytes(flush)?),
+        preprocess,
+    };
+    evaluator.check()?;
+    // Not only when it is called: whoever asks for a device that is not there hears so at once.
+    super::timer(evaluator.device)?;
+    let names = Names { function: "time_evaluator", ..Names::default() };
+    let body = move |args: Args<'_>| evaluator.run_views(&function, args.as_slice()).map(Ref::new);
+    Ok(TypedPackedFunc::named(names, Blocking(body)).into())
+}
+
+/// Bytes that empty a cache: twice its size, since not every line that is read replaces the oldest one.
+fn flush_bytes(flush: &str) -> Result<usize> {
+    let level = match flush {
+        "" => return Ok(0),
+        "l1" => 1,
+        "l2" => 2,
+        "l3" => 3,
+        "all" => 0,
+        other => bail!(
+            "ValueError",
+            "anyfn.time_evaluator: expected `flush` to be \"l1\", \"l2\", \"l3\", \"all\" or empty but got {other:?}"
+        ),
+    };
+    /// Where the system tells no sizes.
+    const LARGE: usize = 64 << 20;
+    Ok(cache_bytes(level).map_or(LARGE, |bytes| bytes.saturating_mul(2)))
+}
+
+/// The few lines about a measurement.
+#[register("anyfn.timing_text")]
+fn timing_text(timing: Ref<Timing>) -> String {
+    timing.to_string()
+}
+
+/// The evaluator under the name and with the arguments that runtimes of TVM give it: the function is looked up by name,
+/// in a module or among the global functions; the result is the seconds of each measurement as bytes.
+///
+/// There are two forms: with 12 arguments, and with the 8 of older ones, without the four behind `min_repeat_ms`.
+fn rpc_time_evaluator(args: Args<'_>) -> Result<Any> {
+    const NAME: &str = "runtime.RPCTimeEvaluator";
+    if !matches!(args.len(), 8 | 12) {
+        bail!("TypeError", "{NAME}: expected 12 arguments, or 8 in the older form, but got {}", args.len());
+    }
+    let name = args.get::<&str>(1)?;
+    let function = match args.get::<Option<Module>>(0)? {
+        Some(module) => module.get_function(name)?,
+        None => registry::get(name)?,
+    };
+    let number = |index: usize| args.get::<u64>(index);
+    let preprocess = args.get::<&str>(args.len() - 1)?;
+    let mut evaluator = TimeEvaluator {
+        device: Device::new(args.get::<i32>(2)?, args.get::<i32>(3)?),
+        number: number(4)?,
+        repeat: number(5)?,
+        min_repeat_ms: args.get::<f64>(6)?,
+        preprocess: if preprocess.is_empty() { None } else { Some(registry::get(preprocess)?) },
+        ..TimeEvaluator::default()
+    };
+    if args.len() == 12 {
+        evaluator.limit_zero_time_iterations = number(7)?;
+        evaluator.cooldown_interval_ms = number(8)?;
+        evaluator.repeats_to_cooldown = number(9)?.max(1);
+        evaluator.cache_flush_bytes = args.get::<usize>(10)?;
+    }
+    evaluator.check()?;
+    super::timer(evaluator.device)?;
+    let body = move |args: Args<'_>| -> Result<Bytes> {
+        let timing = evaluator.run_views(&function, args.as_slice())?;
+        let mut bytes = Vec::with_capacity(8 * timing.results.len());
+        for seconds in timing.results.iter() {
+            bytes.extend_from_slice(&seconds.to_ne_bytes());
+        }
+        Ok(Bytes::from(&bytes[..]))
+    };
+    Any::new(TypedPackedFunc::named(Names { function: NAME, ..Names::default() }, Blocking(body)))
+}
+
+#[register("runtime.RPCTimeEvaluator")]
+fn registered_rpc_time_evaluator(args: Args<'_>) -> Result<Any> {
+    rpc_time_evaluator(args)
+}

@@ -1,0 +1,332 @@
+//! How long a function takes: [`TimeEvaluator`].
+//!
+//! A measurement calls the function in a native loop with arguments that are converted once, so it tells what the function
+//! itself takes and not what a frontend adds. The clock is the device's: see [`Timer`].
+
+mod cache;
+mod globals;
+mod timer;
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyfn::abi::kTVMFFIObjectRValueRef;
+use anyfn::{Any, AnyView, Array, Device, Object, PackedFunc, Result, bail, check_signals};
+
+pub use cache::{cache_bytes, flush_cache};
+pub use timer::{Timer, register_timer, timer};
+
+/// Measures how long calls of a function take.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::TypedPackedFunc;
+/// use anyfn_runtime::timing::TimeEvaluator;
+///
+/// let sum = TypedPackedFunc::from_fn(|n: u64| (0..n).map(|i| i.pow(2)).fold(0, u64::wrapping_add));
+/// let timing = TimeEvaluator { number: 5, repeat: 3, ..TimeEvaluator::default() }.run(sum.as_packed(), (1000_u64,))?;
+/// assert_eq!(timing.results.len(), 3);
+/// assert!(timing.min <= timing.median && timing.median <= timing.max);
+/// println!("{timing}");
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct TimeEvaluator {
+    /// The device whose work is measured.
+    pub device: Device,
+    /// Calls in one measurement, of which the mean is taken. At least 1.
+    pub number: u64,
+    /// Measurements. At least 1.
+    pub repeat: u64,
+    /// Shortest time of one measurement in milliseconds: `number` grows until it is reached.
+    pub min_repeat_ms: f64,
+    /// How often a measurement that gives no time at all is tried again, with twice the calls.
+    pub limit_zero_time_iterations: u64,
+    /// Rest in milliseconds after each [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
+    pub cooldown_interval_ms: u64,
+    /// Measurements between two rests. At least 1.
+    pub repeats_to_cooldown: u64,
+    /// Bytes that are written and read before each call so that nothing of its data is in a cache; 0 for none. Each call
+    /// is measured for itself then.
+    pub cache_flush_bytes: usize,
+    /// Called with the arguments before each measurement; its time does not count.
+    pub preprocess: Option<PackedFunc>,
+}
+
+impl Default for TimeEvaluator {
+    /// Ten calls on the CPU, once.
+    fn default() -> TimeEvaluator {
+        TimeEvaluator {
+            device: Device::CPU,
+            number: 10,
+            repeat: 1,
+            min_repeat_ms: 0.0,
+            limit_zero_time_iterations: 100,
+            cooldown_interval_ms: 0,
+            repeats_to_cooldown: 1,
+            cache_flush_bytes: 0,
+            preprocess: None,
+        }
+    }
+}
+
+/// What a measurement has given; all times in seconds per call.
+#[derive(Object, Debug)]
+#[object(key = "anyfn.Timing", init = false)]
+pub struct Timing {
+    /// The mean time of a call, for each measurement.
+    pub results: Array<f64>,
+    /// Calls in each measurement.
+    pub numbers: Array<i64>,
+    /// Mean of the results.
+    pub mean: f64,
+    /// Middle of the results.
+    pub median: f64,
+    /// Least of the results: the one with the least disturbance.
+    pub min: f64,
+    /// Greatest of the results.
+    pub max: f64,
+    /// Standard deviation of the results.
+    pub std: f64,
+    /// What a function that does nothing takes in the same loop: the part of each result that is the call itself.
+    pub overhead: f64,
+    /// The device.
+    pub device: Device,
+}
+
+/// Time between two checks for signals.
+const CHECK_INTERVAL: f64 = 0.01;
+
+/// Most calls in one measurement.
+const NUMBER_MAX: u64 = 1 << 40;
+
+impl TimeEvaluator {
+    /// Calls the function once to warm up, then measures.
+    ///
+    /// # Errors
+    /// What the function raises; what [`check_signals`] gives, between calls; `ValueError` for an option out of range;
+    /// `RuntimeError` if the device has no clock.
+    pub fn run(&self, function: &PackedFunc, args: impl anyfn::IntoArgs) -> Result<Timing> {
+        let mut timing = None;
+        let none = args.with_views(|views| {
+            timing = Some(self.run_views(function, views)?);
+            Ok(Any::NONE)
+        });
+        none?;
+        match timing {
+            Some(timing) => Ok(timing),
+            None => bail!("InternalError", "a measurement has given nothing"),
+        }
+    }
+
+    /// The same with arguments that are views already.
+    ///
+    /// # Errors
+    /// As [`TimeEvaluator::run`].
+    pub fn run_views(&self, function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Timing> {
+        self.check()?;
+        if let Some(index) = args.iter().position(|arg| arg.type_index() == kTVMFFIObjectRValueRef) {
+            bail!(
+                "ValueError",
+                "time_evaluator: argument #{index} is moved, so there is none for a second call"
+            );
+        }
+        let mut timer = timer(self.device)?;
+        let mut measured = Measurement::warm_up(&mut *timer, function, args)?;
+        let (mut results, mut numbers) = (Vec::new(), Vec::new());
+        let mut number = self.number;
+        for repeat in 1..=self.repeat {
+            let seconds = self.measure(&mut measured, &mut number)?;
+            results.push(seconds / number as f64);
+            numbers.push(i64::try_from(number).unwrap_or(i64::MAX));
+            if self.cooldown_interval_ms > 0 && repeat < self.repeat && repeat % self.repeats_to_cooldown == 0 {
+                rest(Duration::from_millis(self.cooldown_interval_ms))?;
+            }
+        }
+        Timing::new(&results, &numbers, self.device)
+    }
+
+    fn check(&self) -> Result<()> {
+        let least = |name: &str, value: u64| match value {
+            0 => bail!("ValueError", "time_evaluator: expected `{name}` to be at least 1 but got 0"),
+            _ => Ok(()),
+        };
+        least("number", self.number)?;
+        least("repeat", self.repeat)?;
+        least("repeats_to_cooldown", self.repeats_to_cooldown)?;
+        if self.number > NUMBER_MAX {
+            bail!(
+                "ValueError",
+                "time_evaluator: expected `number` to be at most {NUMBER_MAX} but got {}",
+                self.number
+            );
+        }
+        if !(self.min_repeat_ms >= 0.0 && self.min_repeat_ms.is_finite()) {
+            let got = self.min_repeat_ms;
+            bail!("ValueError", "time_evaluator: expected `min_repeat_ms` to be a time but got {got}");
+        }
+        Ok(())
+    }
+
+    /// One result: measures with more calls until it has taken long enough. The seconds of `number` calls.
+    fn measure(&self, measured: &mut Measurement<'_>, number: &mut u64) -> Result<f64> {
+        let least = self.min_repeat_ms / 1e3;
+        let mut zeros = 0;
+        loop {
+            if let Some(preprocess) = &self.preprocess {
+                preprocess.call_views(measured.args)?;
+            }
+            let seconds = match self.cache_flush_bytes {
+                0 => measured.together(*number)?,
+                bytes => measured.one_by_one(*number, bytes)?,
+            };
+            check_signals()?;
+            let more = if seconds <= 0.0 {
+                zeros += 1;
+                if zeros > self.limit_zero_time_iterations {
+                    return Ok(0.0);
+                }
+                2.0 * *number as f64
+            } else if seconds < least {
+                (least / (seconds / *number as f64) + 1.0).max(*number as f64 * 1.618)
+            } else {
+                return Ok(seconds);
+            };
+            if *number >= NUMBER_MAX {
+                return Ok(seconds.max(0.0));
+            }
+            *number = (more as u64).clamp(*number + 1, NUMBER_MAX);
+        }
+    }
+}
+
+/// A function under measurement.
+struct Measurement<'a> {
+    timer: &'a mut dyn Timer,
+    function: &'a PackedFunc,
+    args: &'a [AnyView<'a>],
+    /// Calls between two checks for signals.
+    chunk: u64,
+}
+
+impl<'a> Measurement<'a> {
+    /// Calls the function once, so that what happens only at a first call is not measured.
+    fn warm_up(
+        timer: &'a mut dyn Timer,
+        function: &'a PackedFunc,
+        args: &'a [AnyView<'a>],
+    ) -> Result<Measurement<'a>> {
+        let mut warmed = Measurement { timer, function, args, chunk: 1 };
+        warmed.together(1)?;
+        Ok(warmed)
+    }
+
+    /// Seconds of calls in a row.
+    fn together(&mut self, number: u64) -> Result<f64> {
+        let mut left = number;
+        self.timer.start()?;
+        loop {
+            let chunk = left.min(self.chunk);
+            for _ in 0..chunk {
+                self.function.call_views(self.args)?;
+            }
+            left -= chunk;
+            if left == 0 {
+                break;
+            }
+            check_signals()?;
+        }
+        let seconds = self.timer.stop()?;
+        // The first call of all may be much slower than the others, so it is only doubled what there was.
+        let fitting = CHECK_INTERVAL / (seconds.max(1e-9) / number as f64);
+        self.chunk = (fitting as u64).clamp(1, self.chunk.saturating_mul(1024));
+        Ok(seconds)
+    }
+
+    /// Seconds of calls that are measured for themselves, each with cold caches.
+    fn one_by_one(&mut self, number: u64, flush: usize) -> Result<f64> {
+        let mut sum = 0.0;
+        for _ in 0..number {
+            flush_cache(flush)?;
+            self.timer.start()?;
+            self.function.call_views(self.args)?;
+            sum += self.timer.stop()?;
+            check_signals()?;
+        }
+        Ok(sum)
+    }
+}
+
+/// Sleeps, but not through a signal.
+fn rest(time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    loop {
+        check_signals()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(Duration::from_secs_f64(CHECK_INTERVAL)));
+    }
+}
+
+/// What the call of a function that does nothing takes.
+fn empty_call() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        const CALLS: u32 = 1000;
+        let nothing = PackedFunc::new(|_| Ok(Any::NONE));
+        let mut best = f64::INFINITY;
+        for _ in 0..10 {
+            let start = Instant::now();
+            for _ in 0..CALLS {
+                let _ = nothing.call_views(&[]);
+            }
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+        (best - timer::clock_read()).max(0.0) / f64::from(CALLS)
+    })
+}
+
+impl Timing {
+    fn new(results: &[f64], numbers: &[i64], device: Device) -> Result<Timing> {
+        let count = results.len() as f64;
+        let mut sorted = results.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
+        let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
+        // Rounding must not put the mean outside of what was measured.
+        let mean = (results.iter().sum::<f64>() / count).clamp(min, max);
+        let std = (results.iter().map(|result| (result - mean).powi(2)).sum::<f64>() / count).sqrt();
+        let overhead = empty_call();
+        let results = Array::try_from_iter(results.iter().copied())?;
+        let numbers = Array::try_from_iter(numbers.iter().copied())?;
+        Ok(Timing { results, numbers, mean, median, min, max, std, overhead, device })
+    }
+}
+
+/// A few lines for people.
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = crate::units::Seconds;
+        let repeats = self.results.len();
+        let fewest = self.numbers.iter().min().unwrap_or_default();
+        let most = self.numbers.iter().max().unwrap_or_default();
+        let calls = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+        writeln!(f, "{} per call on {}", time(self.mean), self.device)?;
+        if repeats > 1 {
+            let (median, min, max, std) = (time(self.median), time(self.min), time(self.max), time(self.std));
+            writeln!(f, "  median {median}, min {min}, max {max}, std {std}")?;
+        }
+        let plural = |count: &str| if count == "1" { "" } else { "s" };
+        let measurements = repeats.to_string();
+        write!(
+            f,
+            "  {measurements} measurement{} of {calls} call{}; a call of an empty function takes {}",
+            plural(&measurements),
+            plural(&calls),
+            time(self.overhead)
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! Measuring from Rust, as other crates do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyfn::{Any, Bytes, Device, Error, PackedFunc, Result, TypedPackedFunc, registry};
+use anyfn_core as _;
+use anyfn_runtime::timing::{TimeEvaluator, Timer, register_timer};
+
+fn fails<T: std::fmt::Debug>(result: Result<T>, kind: &str, part: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind, "{}", error.message());
+    assert!(error.message().contains(part), "{}", error.message());
+}
+
+/// Runs for a time that the clock of the machine tells.
+fn busy(micros: u64) {
+    let end = Instant::now() + Duration::from_micros(micros);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_time_that_is_known_is_measured() {
+    let function = TypedPackedFunc::from_fn(busy);
+    let evaluator = TimeEvaluator { number: 10, repeat: 5, ..TimeEvaluator::default() };
+    let timing = evaluator.run(function.as_packed(), (200_u64,)).unwrap();
+    // It never takes less; how much more depends on who else runs.
+    assert!(timing.min >= 199e-6, "{timing}");
+    assert_eq!(timing.results.len(), 5);
+    assert!(timing.numbers.iter().all(|number| number == 10));
+    assert!(timing.min <= timing.median && timing.median <= timing.max, "{timing}");
+    assert!(timing.min <= timing.mean && timing.mean <= timing.max, "{timing}");
+    assert!(timing.overhead < 1e-3);
+    let text = timing.to_string();
+    assert!(text.contains("per call on cpu:0") && text.contains("5 measurements of 10 calls"), "{text}");
+}
+
+#[test]
+fn the_least_time_of_a_measurement_is_reached_by_more_calls() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let function = PackedFunc::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Ok(Any::NONE)
+    });
+    let evaluator = TimeEvaluator { number: 1, repeat: 2, min_repeat_ms: 2.0, ..TimeEvaluator::default() };
+    let timing = evaluator.run(&function, ()).unwrap();
+    for (seconds, number) in timing.results.iter().zip(timing.numbers.iter()) {
+        assert!(seconds * number as f64 >= 2e-3 * (1.0 - 1e-9), "{timing}");
+    }
+    let counted: i64 = timing.numbers.iter().sum();
+    assert!(calls.load(Ordering::Relaxed) > counted as u64, "the warm-up and the attempts that were too short");
+}
+
+#[test]
+fn what_is_done_before_a_measurement_does_not_count() {
+    let evaluator = TimeEvaluator {
+        number: 2,
+        repeat: 3,
+        preprocess: Some(
+            TypedPackedFunc::from_fn(|_: i64| std::thread::sleep(Duration::from_millis(20))).into(),
+        ),
+        cooldown_interval_ms: 20,
+        ..TimeEvaluator::default()
+    };
+    let start = Instant::now();
+    let timing = evaluator.run(TypedPackedFunc::from_fn(|x: i64| x).as_packed(), (1,)).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(3 * 20 + 2 * 20));
+    assert!(timing.min < 20e-3, "{timing}");
+}
+
+#[test]
+fn errors_of_the_function_come_through() {
+    let calls = AtomicU64::new(0);
+    let function = PackedFunc::new(move |_| match calls.fetch_add(1, Ordering::Relaxed) {
+        5 => Err(Error::new("KeyError", "the sixth call")),
+        _ => Ok(Any::NONE),
+    });
+    fails(TimeEvaluator::default().run(&function, ()), "KeyError", "the sixth call");
+    let typed = TypedPackedFunc::from_fn(|x: i64| x);
+    fails(TimeEvaluator::default().run(typed.as_packed(), ("x",)), "TypeError", "int");
+}
+
+#[test]
+fn wrong_options_are_refused() {
+    let function = PackedFunc::new(|_| Ok(Any::NONE));
+    let run = |evaluator: TimeEvaluator| evaluator.run(&function, ());
+    fails(run(TimeEvaluator { number: 0, ..Default::default() }), "ValueError", "`number`");
+    fails(run(TimeEvaluator { number: u64::MAX, ..Default::default() }), "ValueError", "`number`");
+    fails(run(TimeEvaluator { repeat: 0, ..Default::default() }), "ValueError", "`repeat`");
+    fails(
+        run(TimeEvaluator { min_repeat_ms: f64::NAN, ..Default::default() }),
+        "ValueError",
+        "`min_repeat_ms`",
+    );
+    let device = Device::new(anyfn::abi::kDLVulkan, 3);
+    fails(run(TimeEvaluator { device, ..Default::default() }), "RuntimeError", "cannot measure on vulkan:3");
+    let flush = TimeEvaluator { cache_flush_bytes: usize::MAX / 2, ..Default::default() };
+    fails(run(flush), "MemoryError", "flush");
+}
+
+#[test]
+fn caches_are_flushed_before_each_call() {
+    let evaluator =
+        TimeEvaluator { number: 3, repeat: 2, cache_flush_bytes: 1 << 20, ..TimeEvaluator::default() };
+    let timing = evaluator.run(TypedPackedFunc::from_fn(busy).as_packed(), (50_u64,)).unwrap();
+    assert!(timing.min >= 49e-6, "{timing}");
+}
+
+/// A device of the test's own, whose clock says what it likes.
+struct Odd(Device);
+
+impl Timer for Odd {
+    fn start(&mut self) -> Result<()> {
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<f64> {
+        match self.0.0.device_id {
+            1 => Ok(0.0),
+            2 => anyfn::bail!("RuntimeError", "the device is lost"),
+            _ => Ok(1.0),
+        }
+    }
+}
+
+#[test]
+fn a_driver_gives_the_clock_of_its_device() {
+    const KIND: i32 = anyfn::abi::kDLExtDev;
+    register_timer(KIND, |device| Ok(Box::new(Odd(device))));
+    let function = PackedFunc::new(|_| Ok(Any::NONE));
+    let on = |id: i32| TimeEvaluator { device: Device::new(KIND, id), number: 4, ..Default::default() };
+    assert_eq!(on(0).run(&function, ()).unwrap().mean, 0.25);
+    fails(on(2).run(&function, ()), "RuntimeError", "the device is lost");
+    // A clock that always says zero ends, too.
+    let timing = TimeEvaluator { limit_zero_time_iterations: 3, ..on(1) }.run(&function, ()).unwrap();
+    assert_eq!((timing.mean, timing.numbers.get(0).unwrap()), (0.0, 32));
+}
+
+#[test]
+fn the_evaluator_that_other_runtimes_have() {
+    registry::register("timing.busy").set_body_typed(busy).unwrap();
+    let make = registry::get("runtime.RPCTimeEvaluator").unwrap();
+    let views = |name: &'static str, device: i64| (None::<i64>, name, device, 0, 3, 2, 0, "");
+    let new = make.call((None::<i64>, "timing.busy", 1, 0, 3, 2, 0, 100, 0, 1, 0, "")).unwrap();
+    let old = make.call(views("timing.busy", 1)).unwrap();
+    for evaluator in [new, old] {
+        let bytes = evaluator.get::<PackedFunc>().unwrap().call((100_u64,)).unwrap().get::<Bytes>().unwrap();
+        let seconds: Vec<f64> =
+            bytes.chunks_exact(8).map(|bytes| f64::from_ne_bytes(bytes.try_into().unwrap())).collect();
+        assert_eq!(seconds.len(), 2);
+        assert!(seconds.iter().all(|seconds| *seconds >= 99e-6), "{seconds:?}");
+    }
+    fails(make.call((None::<i64>, "timing.busy")), "TypeError", "expected 12 arguments, or 8");
+    fails(make.call(views("timing.absent", 1)), "ValueError", "timing.absent");
+    fails(make.call(views("timing.busy", 2)), "RuntimeError", "cannot measure on cuda:0");
+}
