@@ -42,7 +42,7 @@ def register_object(type_key=None, constructor=None):
             raise ValueError(f"no native type {key!r} is registered{_nearest(key)}")
         _check_builtin(key, index, cls)
         made_by = cls.__dict__.get("__constructor__") if constructor is None else constructor
-        if made_by is None and not hasattr(cls, "__constructor__"):
+        if made_by is None and not _has_constructor(cls):
             # What the type itself names as its constructor.
             made_by = _core.type_attribute("__ffi_init__", index)
         if isinstance(made_by, str):
@@ -53,6 +53,8 @@ def register_object(type_key=None, constructor=None):
             if not isinstance(made_by, _core.PackedFunc):
                 made_by = staticmethod(made_by)
             cls.__constructor__ = made_by
+            if "__signature__" not in cls.__dict__:
+                cls.__signature__ = _ConstructorSignature()
         _core.add_fields(index, cls)
         _core.register_class(index, cls)
         from ._define import _add_hooks
@@ -65,6 +67,32 @@ def register_object(type_key=None, constructor=None):
     if not (type_key is None or isinstance(type_key, str)):
         raise TypeError(f"expected the key of a type but got {type(type_key).__name__}")
     return register
+
+
+def _has_constructor(cls):
+    """Whether a class has or inherits a constructor, but for one that makes objects of another type by its fields."""
+    for base in cls.__mro__:
+        known = vars(base).get("__constructor__")
+        if known is not None:
+            index = _core.type_of_class(base)
+            return index is None or _core.type_attribute("__ffi_init__", index[0]) != known
+    return False
+
+
+class _ConstructorSignature:
+    """``__signature__`` of a class: that of its constructor, read when somebody asks for it."""
+
+    def __get__(self, instance, owner=None):
+        import inspect
+
+        if owner is None or owner.__init__ is not _core.Object.__init__:
+            # The class's own `__init__` tells what it takes.
+            raise AttributeError("__signature__")
+        try:
+            signature = inspect.signature(owner.__constructor__)
+        except (TypeError, ValueError):
+            raise AttributeError("__signature__") from None
+        return signature.replace(return_annotation=inspect.Signature.empty)
 
 
 def _check_builtin(key, index, cls):

@@ -56,7 +56,9 @@ def _text(func):
         return None
     params, variadic, result, _, named = told
     texts = []
-    for name, schema, kind, default in params or ():
+    for name, schema, kind, default, by_name in params or ():
+        if by_name and "*" not in texts:
+            texts.append("*")
         text = f"{name}: {_shown(schema)}"
         if kind == _DEFAULT:
             text += f" = {_plain(default)!r}"
@@ -106,7 +108,9 @@ def _annotation(schema):
     if origin in ("Union", "Variant") and args:
         return typing.Union[tuple(_annotation(arg) for arg in args)]
     if origin not in plain:
-        return anyfn.Object if "." in origin else typing.Any
+        index = _core.type_index(origin) if "." in origin else None
+        cls = None if index is None else _core.registered_class(index)
+        return cls or (anyfn.Object if "." in origin else typing.Any)
     made = plain[origin]
     if args and hasattr(made, "__class_getitem__"):
         return made[tuple(map(_annotation, args)) if len(args) > 1 else _annotation(args[0])]
@@ -126,9 +130,10 @@ def _signature(func):
     params, variadic, result, _, named = told
     positional = inspect.Parameter.POSITIONAL_OR_KEYWORD if named else inspect.Parameter.POSITIONAL_ONLY
     made = []
-    for name, schema, kind, default in params or ():
+    for name, schema, kind, default, by_name in params or ():
         value = {_REQUIRED: inspect.Parameter.empty, _DEFAULT: _plain(default), _UNKNOWN: _ELLIPSIS}[kind]
-        made.append(inspect.Parameter(name, positional, default=value, annotation=_annotation(schema)))
+        how = inspect.Parameter.KEYWORD_ONLY if by_name else positional
+        made.append(inspect.Parameter(name, how, default=value, annotation=_annotation(schema)))
     if variadic:
         made.append(inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL))
     return inspect.Signature(made, return_annotation=_annotation(result))
@@ -141,7 +146,7 @@ def _annotations(func):
     told = _core.function_signature(func)
     if told is None or told[0] is None:
         return {}
-    made = {name: _annotation(schema) for name, schema, _, _ in told[0]}
+    made = {name: _annotation(schema) for name, schema, *_ in told[0]}
     made["return"] = _annotation(told[2])
     return made
 
@@ -175,10 +180,10 @@ def _text_without_types(func):
     if told is None:
         return None
     params, variadic, _, _, named = told
-    texts = [
-        name + {_REQUIRED: "", _DEFAULT: f"={_plain(default)!r}", _UNKNOWN: "=..."}[kind]
-        for name, _, kind, default in params or ()
-    ]
+    texts = []
+    for name, _, kind, default, by_name in params or ():
+        texts += ["*"] * (by_name and "*" not in texts)
+        texts.append(name + {_REQUIRED: "", _DEFAULT: f"={_plain(default)!r}", _UNKNOWN: "=..."}[kind])
     return f"({', '.join(texts + ['/'] * bool(params and not named) + ['*args'] * variadic)})"
 
 

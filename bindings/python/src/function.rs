@@ -290,6 +290,16 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
         let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
         return call::<RELEASE>(callable, args, &mut values);
     }
+    if let Some(sentinel) = known.sentinel()? {
+        let positional = args.len() - names.tuple_len();
+        let mut all = args[..positional].to_vec();
+        all.push(sentinel.obj());
+        for (index, value) in args[positional..].iter().enumerate() {
+            all.extend(py::tuple_get(names, index));
+            all.push(*value);
+        }
+        return call_many::<RELEASE>(callable, &all);
+    }
     call_many::<RELEASE>(callable, &known.arrange_any(callable, args, names)?)
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Known {
     defaults: Vec<Option<Own>>,
     /// One more than the index of the last required parameter.
     required: usize,
+    /// Whether the function takes names itself.
+    takes_names: bool,
 }
 
 impl Known {
@@ -41,7 +43,8 @@ impl Known {
                 }
             },
         };
-        let mut known = Known { signature, names: Vec::new(), defaults: Vec::new(), required: 0 };
+        let takes_names = signature.as_ref().is_some_and(|signature| signature.takes_names);
+        let mut known = Known { signature, names: Vec::new(), defaults: Vec::new(), required: 0, takes_names };
         let params = known.signature.as_ref().filter(|signature| signature.named);
         for (index, param) in
             params.and_then(|signature| signature.params.as_ref()).into_iter().flatten().enumerate()
@@ -89,7 +92,7 @@ impl Known {
     ) -> Option<usize> {
         let count = self.names.len();
         let positional = args.len() - names.tuple_len();
-        if count > INLINE || positional > count {
+        if count > INLINE || positional > count || self.takes_names {
             return None;
         }
         for (slot, arg) in out.iter_mut().zip(&args[..positional]) {
@@ -117,6 +120,19 @@ impl Known {
             }
         }
         Some(end)
+    }
+
+    /// The sentinel behind which the function takes names; `None` if it does not.
+    #[cold]
+    pub(crate) fn sentinel(&self) -> Res<Option<Own>> {
+        if !self.takes_names {
+            return Ok(None);
+        }
+        let sentinel = anyfn::registry::get("ffi.GetKwargsObject").and_then(|get| get.call(()));
+        match sentinel {
+            Ok(sentinel) => lift::lift_owned(sentinel.into_raw()).map(Some),
+            Err(error) => py::raise(py::exceptions::runtime_error(), error.message()),
+        }
     }
 
     /// As [`Known::arrange`], for any number of arguments and with an exception if they do not fit.
@@ -154,7 +170,8 @@ impl Known {
     }
 
     /// The signature for the Python part: `(params, variadic, result, doc, named)` or None; `params` are None or a list
-    /// of `(name, type, kind, default)` with the kind 0 (required), 1 (with a default) or 2 (its default is unknown).
+    /// of `(name, type, kind, default, by name)` with the kind 0 (required), 1 (with a default) or 2 (its default is
+    /// unknown).
     pub(crate) fn describe(&self) -> Res<Own> {
         let Some(signature) = &self.signature else { return Ok(py::none()) };
         let param = |param: &Param| {
@@ -164,7 +181,8 @@ impl Known {
                 Fallback::Unknown => (2, &Any::NONE),
             };
             let value = lift::lift_owned(value.clone().into_raw())?;
-            py::tuple(vec![py::string(param.name.as_bytes())?, schema(&param.ty)?, py::int(kind)?, value])
+            let name = py::string(param.name.as_bytes())?;
+            py::tuple(vec![name, schema(&param.ty)?, py::int(kind)?, value, py::boolean(param.by_name)])
         };
         let params = match &signature.params {
             None => py::none(),

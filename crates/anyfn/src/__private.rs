@@ -9,6 +9,7 @@ pub use alloc::format;
 pub use linkme;
 
 pub use crate::convert::Mismatch;
+pub use crate::json::quote;
 pub use crate::typed::Names;
 use core::ffi::c_int;
 

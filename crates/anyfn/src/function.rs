@@ -119,6 +119,41 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
     }
 }
 
+/// A function with a signature that is made when somebody asks for it.
+struct Described<F, D> {
+    body: F,
+    describe: D,
+}
+
+impl<F, D> Callable for Described<F, D>
+where
+    F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
+    D: Fn() -> alloc::string::String + Send + Sync + 'static,
+{
+    const EXT: AnyfnFunctionExt =
+        AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe::<F, D>) };
+
+    #[inline]
+    fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        (self.body)(Args(args))
+    }
+}
+
+unsafe extern "C" fn describe<F, D>(func: *mut c_void, out: *mut TVMFFIAny) -> c_int
+where
+    F: Send + Sync + 'static,
+    D: Fn() -> alloc::string::String + Send + Sync + 'static,
+{
+    panics::trampoline(|| {
+        // SAFETY: the function object is of this very type: the callback was taken from it.
+        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Described<F, D>>>>() };
+        let text = (object.content.body().describe)();
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
+        Ok(())
+    })
+}
+
 /// The `safe_call` of a function object made by [`PackedFunc::from_callable`].
 unsafe extern "C" fn safe_call<C: Callable>(
     handle: *mut c_void,
@@ -142,6 +177,15 @@ impl PackedFunc {
     /// Makes a function of a closure that takes any arguments.
     pub fn new(body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static) -> PackedFunc {
         Self::from_callable(Packed(body))
+    }
+
+    /// As [`PackedFunc::new`], with a signature: its JSON, which `describe` makes each time somebody asks.
+    #[doc(hidden)]
+    pub fn described(
+        body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
+        describe: impl Fn() -> alloc::string::String + Send + Sync + 'static,
+    ) -> PackedFunc {
+        Self::from_callable(Described { body, describe })
     }
 
     pub(crate) fn from_callable<C: Callable>(body: C) -> PackedFunc {

@@ -211,7 +211,7 @@ impl Reader<'_> {
 }
 
 /// Writes a JSON string.
-pub(crate) fn quote(text: &str, out: &mut String) {
+pub fn quote(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -24,8 +24,10 @@ use anyfn_abi::{
     kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
+use crate::json::Json;
+use crate::signature::schema_of;
 use crate::string::text_of;
-use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, record, types};
+use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, Schema, record, types};
 
 /// A type of the process's table. Lives as long as the process.
 #[derive(Clone, Copy)]
@@ -256,6 +258,13 @@ impl Field {
     pub fn metadata(self) -> &'static str {
         // SAFETY: as above.
         unsafe { text_of(&self.0.metadata) }
+    }
+
+    /// Type of the field; `Any` if it does not tell.
+    pub fn schema(self) -> Schema {
+        let told = Json::parse(self.metadata());
+        let told = told.as_ref().and_then(|told| told.get("type_schema")).and_then(Json::text);
+        told.and_then(Json::parse).map_or_else(|| Schema::plain("Any"), |schema| schema_of(&schema))
     }
 
     /// `kTVMFFIFieldFlagBit*`.

@@ -98,6 +98,9 @@ pub struct Signature {
     pub variadic: bool,
     /// Arguments that only callers in the function's own language can pass, by name.
     pub keyword_only: Vec<StdString>,
+    /// Whether the function takes names itself: behind the object that `ffi.GetKwargsObject` gives, as name and value in
+    /// turn. Constructors that follow from fields do.
+    pub takes_names: bool,
     /// Type of the result; `Any` if it is not known.
     pub result: Schema,
     /// Documentation; empty if there is none.
@@ -116,6 +119,8 @@ pub struct Param {
     pub default: Fallback,
     /// Whether the function only reads the tensor that is passed.
     pub read_only: bool,
+    /// Whether the argument has to be named.
+    pub by_name: bool,
 }
 
 /// What stands for an argument that is left out.
@@ -157,6 +162,8 @@ impl Signature {
         let types = Types::of(&Json::parse(text("type_schema")).unwrap_or(Json::Null));
         let names = texts("arg_names");
         let (read_only, optional) = (texts("arg_const"), texts("arg_optional"));
+        let (keyword_only, takes_names) =
+            (texts("keyword_only"), json.get("takes_names") == Some(&Json::Bool(true)));
         let defaults = json.get("arg_defaults");
         // Types without names and names without types both tell how many arguments there are.
         let count = match &types.params {
@@ -172,14 +179,17 @@ impl Signature {
                 None => Fallback::Required,
             };
             let ty = types.params.as_ref().map_or_else(any, |params| params[index].clone());
-            Ok(Param { read_only: read_only.contains(&name), name, ty, default })
+            let by_name = takes_names && keyword_only.contains(&name);
+            Ok(Param { read_only: read_only.contains(&name), name, ty, default, by_name })
         };
+        let params = count.map(|count| (0..count).map(param).collect::<Result<Vec<Param>>>()).transpose()?;
         Ok(Signature {
             name: text("name").into(),
-            params: count.map(|count| (0..count).map(param).collect::<Result<Vec<Param>>>()).transpose()?,
+            params,
             named,
             variadic: count.is_none() || json.get("variadic") == Some(&Json::Bool(true)),
-            keyword_only: texts("keyword_only"),
+            keyword_only,
+            takes_names,
             result: types.result,
             doc: text("doc").into(),
         })
@@ -346,6 +356,9 @@ impl PackedFunc {
                 crate::bail!("TypeError", "{}", unsigned("function"));
             };
             let signature = Signature::parse(&signature)?;
+            if signature.takes_names {
+                return self.call_behind_sentinel(views, named);
+            }
             let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
             let name = if signature.name.is_empty() { "function" } else { &signature.name };
             let sources = signature.arrange(name, views.len(), &names)?;
@@ -360,6 +373,18 @@ impl PackedFunc {
             };
             self.call_views(&sources.iter().enumerate().map(view).collect::<Vec<AnyView<'_>>>())
         })
+    }
+
+    /// Calls a function that takes names itself.
+    fn call_behind_sentinel(&self, views: &[AnyView<'_>], named: &[(&str, Any)]) -> Result<Any> {
+        let sentinel = crate::registry::get("ffi.GetKwargsObject")?.call(())?;
+        let names = named.iter().map(|(name, _)| Any::new(*name)).collect::<Result<Vec<Any>>>()?;
+        let mut all = views.to_vec();
+        all.push(sentinel.as_view());
+        for (name, (_, value)) in names.iter().zip(named) {
+            all.extend([name.as_view(), value.as_view()]);
+        }
+        self.call_views(&all)
     }
 }
 

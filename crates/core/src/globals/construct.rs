@@ -6,9 +6,11 @@ use core::ptr;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use anyfn::__private::quote;
 use anyfn::abi::{
-    TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskInitOff,
-    kTVMFFIFieldFlagBitMaskKwOnly,
+    TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
+    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskKwOnly,
+    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
 };
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
@@ -50,10 +52,86 @@ fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
 /// Gives a type the constructor that follows from its fields, under the attribute `__ffi_init__`.
 pub(crate) fn register_init(type_index: i32) -> Result<()> {
     type_table::info_or_error(type_index)?;
-    let init = PackedFunc::new(move |args| construct(type_index, args));
+    let init = PackedFunc::described(move |args| construct(type_index, args), move || describe(type_index));
     let view = AnyView::from(init.as_object());
     // SAFETY: a valid value, of which the column takes a reference.
     unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }
+}
+
+/// The signature of such a constructor, see `docs/signature.md`: what is named only comes last.
+fn describe(type_index: i32) -> String {
+    let Some(info) = TypeInfo::from_index(type_index) else { return String::new() };
+    let fields: Vec<Field> = info.fields().collect();
+    let is_by_name =
+        |field: &Field| field.has(kTVMFFIFieldFlagBitMaskKwOnly) && !field.has(kTVMFFIFieldFlagBitMaskInitOff);
+    let by_position = positions(&fields).map(|at| fields[at]);
+    let taken: Vec<Field> = by_position.chain(fields.iter().copied().filter(is_by_name)).collect();
+    let mut schema = String::from("{\"type\":\"ffi.Function\",\"named_args\":{\"return\":[{\"type\":");
+    quote(info.key(), &mut schema);
+    schema.push_str("}],\"params\":");
+    list(&mut schema, '[', ']', taken.iter(), |field, out| field.schema().write_json(out));
+    schema.push_str("}}");
+    let mut json = String::from("{\"type_schema\":");
+    quote(&schema, &mut json);
+    json.push_str(",\"name\":");
+    quote(info.key(), &mut json);
+    json.push_str(",\"takes_names\":true,\"arg_names\":");
+    let name = |field: &Field, out: &mut String| quote(field.name(), out);
+    list(&mut json, '[', ']', taken.iter(), name);
+    let is_optional = |field: &&Field| field.has(kTVMFFIFieldFlagBitMaskHasDefault);
+    let constants = taken.iter().filter(is_optional).filter_map(|field| Some((field, constant(field)?)));
+    json.push_str(",\"arg_defaults\":");
+    list(&mut json, '{', '}', constants, |(field, text), out| {
+        quote(field.name(), out);
+        out.push(':');
+        out.push_str(&text);
+    });
+    json.push_str(",\"arg_optional\":");
+    let others = taken.iter().filter(is_optional).filter(|field| constant(field).is_none());
+    list(&mut json, '[', ']', others, name);
+    json.push_str(",\"keyword_only\":");
+    list(&mut json, '[', ']', taken.iter().filter(|field| is_by_name(field)), name);
+    if !info.doc().is_empty() {
+        json.push_str(",\"doc\":");
+        quote(info.doc(), &mut json);
+    }
+    json.push('}');
+    json
+}
+
+/// Writes elements between brackets, with commas.
+fn list<T>(
+    out: &mut String,
+    open: char,
+    close: char,
+    items: impl Iterator<Item = T>,
+    write: impl Fn(T, &mut String),
+) {
+    out.push(open);
+    for (at, item) in items.enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        write(item, out);
+    }
+    out.push(close);
+}
+
+/// The default of a field as JSON; `None` if JSON cannot say it.
+fn constant(field: &Field) -> Option<String> {
+    if field.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
+        return None;
+    }
+    let default = field.default().ok()??;
+    let mut out = String::new();
+    match default.type_index() {
+        kTVMFFINone => out.push_str("null"),
+        kTVMFFIBool => out.push_str(if default.get::<bool>().ok()? { "true" } else { "false" }),
+        kTVMFFIInt => out = alloc::format!("{}", default.get::<i64>().ok()?),
+        kTVMFFIFloat => out = alloc::format!("{:?}", default.get::<f64>().ok().filter(|x| x.is_finite())?),
+        _ => quote(default.get::<&str>().ok()?, &mut out),
+    }
+    Some(out)
 }
 
 fn type_info(type_index: i32) -> Result<TypeInfo> {

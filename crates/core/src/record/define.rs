@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use anyfn::__private::quote;
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
@@ -279,7 +280,7 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
         } else {
             format!("{{\"type\":{:?}}}", told.schema)
         };
-        write_json_text(&mut metadata, &schema);
+        quote(&schema, &mut metadata);
         metadata.push('}');
         let constant = if told.field.flags & WRITABLE == 0 { anyfn::__private::LENDS_VALUE } else { 0 };
         let info = TVMFFIFieldInfo {
@@ -325,20 +326,4 @@ fn set(layout: &Layout, name: &[u8], value: &AnyView<'_>) -> Result<()> {
     let raw: &TVMFFIAny = value.as_raw();
     // SAFETY: a valid value, of which the column takes a reference.
     unsafe { attributes::set(layout.type_index, name, raw) }
-}
-
-/// Writes a text as JSON has it.
-fn write_json_text(out: &mut String, text: &str) {
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(letter);
-            }
-            letter if letter < ' ' => out.push_str(&format!("\\u{:04x}", letter as u32)),
-            letter => out.push(letter),
-        }
-    }
-    out.push('"');
 }
