@@ -23,6 +23,7 @@ What there is:
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     measuring       time_evaluator
+    threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
     commands        anyfn stubs, anyfn inspect; also python -m anyfn
 
@@ -87,6 +88,7 @@ from ._structural import (
 )
 from ._async import check_signals, set_async_threads
 from ._measure import time_evaluator
+from ._threads import num_threads, set_num_threads, set_parallel_launcher
 from ._rewrite import (
     DefRegionKind,
     StructuralMutator,
@@ -143,6 +145,7 @@ __all__ = [
     "live_handles_text",
     "load_module",
     "mapped_libraries",
+    "num_threads",
     "reap",
     "recursive_equal",
     "recursive_hash",
@@ -158,6 +161,8 @@ __all__ = [
     "replace",
     "save_json",
     "set_async_threads",
+    "set_num_threads",
+    "set_parallel_launcher",
     "start_ledger",
     "structural_equal",
     "structural_hash",

@@ -69,4 +69,5 @@ layouts! {
     DLTensor = 48 { data @ 0, device @ 8, ndim @ 16, dtype @ 20, shape @ 24, strides @ 32, byte_offset @ 40 }
     DLManagedTensor = 64 { dl_tensor @ 0, manager_ctx @ 48, deleter @ 56 }
     DLManagedTensorVersioned = 80 { version @ 0, manager_ctx @ 8, deleter @ 16, flags @ 24, dl_tensor @ 32 }
+    TVMParallelGroupEnv = 16 { sync_handle @ 0, num_task @ 8 }
 }

@@ -13,6 +13,7 @@
 #![allow(non_upper_case_globals, reason = "the names are the ABI's names, shared with the C header")]
 
 mod any;
+mod backend;
 pub mod cells;
 mod dlpack;
 pub mod functions;
@@ -22,6 +23,7 @@ mod object;
 mod reflection;
 
 pub use any::{TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray};
+pub use backend::*;
 pub use cells::*;
 pub use dlpack::*;
 pub use functions::*;

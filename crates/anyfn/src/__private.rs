@@ -37,6 +37,22 @@ pub static REGISTRATIONS: [Entry];
 #[cfg(test)]
 pub static REGISTRATIONS: [Entry; 0] = [];
 
+/// One pointer variable of compiled libraries that the loader fills.
+pub struct ContextSymbol {
+    /// Name of the variable.
+    pub name: &'static core::ffi::CStr,
+    /// What it gets.
+    pub address: fn() -> *mut core::ffi::c_void,
+}
+
+/// Context symbols of this program or library beside those of core; only what is linked with core counts.
+#[cfg(not(test))]
+#[linkme::distributed_slice]
+pub static CONTEXT_SYMBOLS: [ContextSymbol];
+/// As for [`REGISTRATIONS`].
+#[cfg(test)]
+pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
+
 /// One type with `#[derive(Object)]`.
 pub struct TypeEntry {
     /// Makes sure that the table of types knows all of it.

@@ -10,8 +10,8 @@ use syn::{Attribute, Expr, Ident, Token, Type};
 use crate::Result;
 
 /// The files of the ABI crate that declare something, in the order of the header.
-const FILES: [&str; 7] =
-    ["lib.rs", "any.rs", "object.rs", "cells.rs", "dlpack.rs", "reflection.rs", "functions.rs"];
+const FILES: [&str; 8] =
+    ["lib.rs", "any.rs", "object.rs", "cells.rs", "dlpack.rs", "reflection.rs", "functions.rs", "backend.rs"];
 
 /// All declarations of the ABI.
 #[derive(Default)]
@@ -24,6 +24,8 @@ pub(crate) struct Abi {
     pub(crate) functions: Vec<Function>,
     /// The functions outside of the table, such as the one that returns it.
     pub(crate) entry_points: Vec<Function>,
+    /// Those that compiled code calls by symbol.
+    pub(crate) backend: Vec<Function>,
 }
 
 /// A struct or a union.
@@ -123,6 +125,7 @@ impl Abi {
                 self.add_constants(group.list, &group.name.to_string())?;
             }
             "functions" => self.functions = parse::<FunctionList>(&mac.tokens)?.0,
+            "backend" => self.backend = parse::<FunctionList>(&mac.tokens)?.0,
             _ => {}
         }
         Ok(())

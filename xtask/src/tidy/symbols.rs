@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use anyfn_abi::FUNCTION_NAMES;
+use anyfn_abi::{BACKEND_FUNCTION_NAMES, FUNCTION_NAMES};
 use serde_json::Value;
 
 use crate::Result;
@@ -45,8 +45,14 @@ pub(crate) fn check(metadata: &Value) -> Result<Vec<String>> {
 fn check_exports(exported: &BTreeSet<String>) -> Vec<String> {
     let extra = fs::read_to_string(paths::root().join(EXTRA_EXPORTS)).unwrap_or_default();
     let extra = extra.lines().map(|l| l.split('#').next().unwrap_or_default().trim()).filter(|l| !l.is_empty());
-    let listed: BTreeSet<String> =
-        FUNCTION_NAMES.iter().copied().chain(["anyfn_api"]).chain(extra).map(str::to_owned).collect();
+    let listed: BTreeSet<String> = FUNCTION_NAMES
+        .iter()
+        .chain(BACKEND_FUNCTION_NAMES)
+        .copied()
+        .chain(["anyfn_api"])
+        .chain(extra)
+        .map(str::to_owned)
+        .collect();
     let missing = listed.difference(exported).map(|s| format!("libanyfn.so: does not export {s}"));
     let unlisted = exported
         .difference(&listed)
@@ -67,7 +73,8 @@ mod tests {
 
     #[test]
     fn missing_and_unlisted_exports_are_found() {
-        let mut exported: BTreeSet<String> = FUNCTION_NAMES.iter().map(|s| (*s).to_owned()).collect();
+        let mut exported: BTreeSet<String> =
+            FUNCTION_NAMES.iter().chain(BACKEND_FUNCTION_NAMES).map(|s| (*s).to_owned()).collect();
         let found = check_exports(&exported);
         assert!(found.contains(&"libanyfn.so: does not export anyfn_api".to_owned()), "{found:?}");
         exported.insert("stray".to_owned());

@@ -1122,6 +1122,53 @@ typedef struct AnyfnApi AnyfnApi;
 /** Returns the function table of the runtime; it lives as long as the library is loaded. */
 ANYFN_DLL const AnyfnApi* anyfn_api(void);
 
+#ifndef TVM_RUNTIME_C_BACKEND_API_H_
+
+typedef struct TVMParallelGroupEnv TVMParallelGroupEnv;
+
+/** What the tasks of one parallel launch share. */
+struct TVMParallelGroupEnv {
+  /** The launch, for `TVMBackendParallelBarrier`. */
+  void* sync_handle;
+  /** Number of tasks. */
+  int32_t num_task;
+};
+
+/**
+ * Runs `task(i, env, cdata)` for each `i` below `num_task`, on this thread and on worker threads, and waits for all.
+ *
+ * 0 tasks means as many as there are threads. If a task returns other than 0, the others still run to their end;
+ * then the first error that came is raised. A task may launch tasks itself.
+ */
+ANYFN_DLL int TVMBackendParallelLaunch(
+    int (*task)(int task_id, TVMParallelGroupEnv* env, void* cdata),
+    void* cdata,
+    int num_task);
+
+/**
+ * Waits until all tasks of the launch have come here; called by a task with what it was given.
+ *
+ * `RuntimeError` if one of them has ended without, so that waiting would never end.
+ */
+ANYFN_DLL int TVMBackendParallelBarrier(int task_id, TVMParallelGroupEnv* env);
+
+/**
+ * Allocates temporary memory on a device, aligned to 64 bytes on the host; the type of the elements is a hint.
+ *
+ * NULL if there is none, and an error is raised. To be freed on the same thread, in any order.
+ */
+ANYFN_DLL void* TVMBackendAllocWorkspace(
+    int device_type,
+    int device_id,
+    uint64_t nbytes,
+    int dtype_code_hint,
+    int dtype_bits_hint);
+
+/** Gives memory of `TVMBackendAllocWorkspace` back. `ValueError` for what this thread has not allocated. */
+ANYFN_DLL int TVMBackendFreeWorkspace(int device_type, int device_id, void* ptr);
+
+#endif /* TVM_RUNTIME_C_BACKEND_API_H_ */
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -85,6 +85,10 @@ timing = anyfn.time_evaluator(abs, "cpu", number=2, repeat=2)(-1)
 mean: float = timing.mean
 times: "list[float]" = list(timing.results)
 calls: int = found.time_evaluator(number=3)("world").numbers[0]
+anyfn.set_num_threads(2)
+threads: int = anyfn.num_threads()
+anyfn.set_num_threads(None)
+anyfn.set_parallel_launcher(anyfn.set_parallel_launcher(lambda run, n: [run(i) for i in range(n)]))
 
 # --- Objects and containers ------------------------------------------------------------------------------------------
 

@@ -1,0 +1,184 @@
+//! The share of processor time that the process's control groups leave it, version 1 and 2.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How many processors' worth of time the process has, the least of all groups above it; `None` if nothing limits it.
+///
+/// `root` is where the file systems are found, `/` but for tests.
+pub(super) fn quota(root: &Path) -> Option<f64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
+    let limits = groups.lines().filter_map(|line| {
+        let group = Group::parse(line)?;
+        let mount = mounts.lines().filter_map(Mount::parse).find(|mount| group.is_on(mount))?;
+        least(&folders(root, &mount, group.path), |folder| match group.controllers {
+            "" => limit_v2(folder),
+            _ => limit_v1(folder),
+        })
+    });
+    limits.min_by(f64::total_cmp)
+}
+
+/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`; version 2 has no controllers.
+struct Group<'a> {
+    controllers: &'a str,
+    path: &'a str,
+}
+
+impl Group<'_> {
+    fn parse(line: &str) -> Option<Group<'_>> {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        Some(Group { controllers, path })
+    }
+
+    /// Whether its files are found below a mount.
+    fn is_on(&self, mount: &Mount<'_>) -> bool {
+        let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
+        match self.controllers {
+            "" => mount.kind == "cgroup2",
+            list => has_cpu(list) && mount.kind == "cgroup" && has_cpu(mount.options),
+        }
+    }
+}
+
+/// A line of `/proc/self/mountinfo`: number, parent, device, root, place, options, any tags, `-`, kind, source, options.
+struct Mount<'a> {
+    root: &'a str,
+    place: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl Mount<'_> {
+    fn parse(line: &str) -> Option<Mount<'_>> {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        let (root, place) = (front.next()?, front.next()?);
+        let mut back = back.split(' ');
+        let (kind, _source, options) = (back.next()?, back.next()?, back.next().unwrap_or_default());
+        Some(Mount { root, place, kind, options })
+    }
+}
+
+/// The folder of a group and those above it, up to the mount.
+fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
+    // A container may see its own group as the root of the mount.
+    let below = match Path::new(group).strip_prefix(mount.root) {
+        Ok(below) if !group.contains("..") => below,
+        _ => Path::new(""),
+    };
+    let top = root.join(mount.place.trim_start_matches('/'));
+    below.ancestors().map(|part| top.join(part)).collect()
+}
+
+fn least(folders: &[PathBuf], limit: impl Fn(&Path) -> Option<f64>) -> Option<f64> {
+    folders.iter().filter_map(|folder| limit(folder)).min_by(f64::total_cmp)
+}
+
+/// `cpu.max`: `max 100000` or `150000 100000`.
+fn limit_v2(folder: &Path) -> Option<f64> {
+    let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
+    let (quota, period) = text.trim().split_once(' ')?;
+    ratio(quota, period)
+}
+
+/// `cpu.cfs_quota_us`, -1 for no limit, and `cpu.cfs_period_us`.
+fn limit_v1(folder: &Path) -> Option<f64> {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
+}
+
+fn ratio(quota: &str, period: &str) -> Option<f64> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| *n > 0.0 && n.is_finite());
+    Some(number(quota)? / number(period)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A root folder with some files; removed at the end.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &str)]) -> Root {
+            let root = std::env::temp_dir().join(format!("anyfn-cgroup-{}-{name}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Root(root)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const V2: &str = "29 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    #[test]
+    fn version_2_takes_the_least_of_the_groups_above() {
+        let root = Root::new(
+            "v2",
+            &[
+                ("proc/self/cgroup", "0::/a/b/c\n"),
+                ("proc/self/mountinfo", V2),
+                ("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"),
+                ("sys/fs/cgroup/a/b/cpu.max", "150000 100000\n"),
+                ("sys/fs/cgroup/a/cpu.max", "400000 100000\n"),
+                // Not above it.
+                ("sys/fs/cgroup/a/other/cpu.max", "1000 100000\n"),
+            ],
+        );
+        assert_eq!(quota(&root.0), Some(1.5));
+    }
+
+    #[test]
+    fn version_2_in_a_container_that_sees_its_group_as_the_root() {
+        let mounts = "29 22 0:26 /docker/x /sys/fs/cgroup rw - cgroup2 cgroup rw\n";
+        let files = [
+            ("proc/self/cgroup", "0::/docker/x/y\n"),
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/cpu.max", "300000 100000\n"),
+            ("sys/fs/cgroup/y/cpu.max", "50000 100000\n"),
+        ];
+        assert_eq!(quota(&Root::new("docker", &files).0), Some(0.5));
+        // Its path is not below what is mounted, as after entering the container from outside.
+        let mut outside = files;
+        outside[0].1 = "0::/../elsewhere\n";
+        assert_eq!(quota(&Root::new("outside", &outside).0), Some(3.0));
+    }
+
+    #[test]
+    fn version_1_has_two_files_and_a_mount_of_its_own() {
+        let mounts = "30 25 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                      31 25 0:28 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+        let files = [
+            ("proc/self/cgroup", "5:memory:/m\n4:cpu,cpuacct:/job\n"),
+            ("proc/self/mountinfo", mounts),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us", "250000\n"),
+            ("sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us", "100000\n"),
+        ];
+        assert_eq!(quota(&Root::new("v1", &files).0), Some(2.5));
+    }
+
+    #[test]
+    fn no_limit_no_files_and_nonsense_limit_nothing() {
+        assert_eq!(quota(Path::new("/nowhere/at/all")), None);
+        for (name, text) in [("max", "max 100000\n"), ("empty", ""), ("text", "x y\n"), ("zero", "0 0\n")] {
+            let files =
+                [("proc/self/cgroup", "0::/\n"), ("proc/self/mountinfo", V2), ("sys/fs/cgroup/cpu.max", text)];
+            assert_eq!(quota(&Root::new(name, &files).0), None, "{name}");
+        }
+        let odd = [("proc/self/cgroup", "nonsense\n:\n0::\n"), ("proc/self/mountinfo", "- \n1 2\n - a\n")];
+        assert_eq!(quota(&Root::new("odd", &odd).0), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Launches on the threads of the host program.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+
+use anyfn::{Blocking, PackedFunc, Result, TypedPackedFunc, bail};
+
+use super::job::{Job, Shared, lock};
+
+static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
+/// Whether there is one; looked at before the lock is taken.
+static IS_SET: AtomicBool = AtomicBool::new(false);
+
+/// Sets the function that launches tasks, or takes it away; gives the old one.
+pub(super) fn set(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
+    let mut place = LAUNCHER.write().unwrap_or_else(PoisonError::into_inner);
+    IS_SET.store(launcher.is_some(), Ordering::Release);
+    core::mem::replace(&mut *place, launcher)
+}
+
+/// The function that launches tasks, if the host has set one.
+pub(super) fn get() -> Option<PackedFunc> {
+    if !IS_SET.load(Ordering::Acquire) {
+        return None;
+    }
+    LAUNCHER.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// What the host's function may use of a launch; it may keep it for longer.
+struct Ticket {
+    job: Shared,
+    state: Mutex<State>,
+    left: Condvar,
+}
+
+struct State {
+    is_open: bool,
+    running: usize,
+}
+
+// SAFETY: the job is only touched while the ticket is open, and it outlives that.
+unsafe impl Sync for Ticket {}
+
+impl Ticket {
+    /// Runs a task that has not begun.
+    fn run(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        if !state.is_open {
+            bail!("RuntimeError", "the parallel launch that this task belongs to has ended");
+        }
+        state.running += 1;
+        drop(state);
+        // SAFETY: the launch waits for those that are running.
+        unsafe { &*self.job.0 }.run_next();
+        let mut state = lock(&self.state);
+        state.running -= 1;
+        self.left.notify_all();
+        Ok(())
+    }
+
+    /// Waits for those that are running; nobody comes afterwards.
+    fn close(&self) {
+        let mut state = lock(&self.state);
+        state.is_open = false;
+        while state.running > 0 {
+            state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Runs a job by `launcher(run, n)`, which calls `run(i)` for each i below n, on any threads, and waits for them.
+pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
+    let state = Mutex::new(State { is_open: true, running: 0 });
+    let ticket = Arc::new(Ticket { job: Shared(job), state, left: Condvar::new() });
+    let shared = ticket.clone();
+    // Each call runs one task, and which one is of no importance: so none can run twice.
+    let run = TypedPackedFunc::from_fn(Blocking(move |_index: i64| shared.run()));
+    let launched = launcher.call((PackedFunc::from(run), job.count() as i64));
+    ticket.close();
+    let outcome = job.finish();
+    launched?;
+    outcome?;
+    if job.begun() < job.count() {
+        bail!(
+            "RuntimeError",
+            "the parallel launcher of the host has run {} of {} tasks; it must call its first argument once for each",
+            job.begun(),
+            job.count()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! One parallel launch: tasks that any thread may begin, and the wait for their end.
+//!
+//! A job lies on the stack of the thread that launches it. Other threads reach it as *helpers*: a helper is counted
+//! before it touches the job and is gone when it has given its count back, and the launch ends when no helper is left.
+//! Which thread runs which task is decided task by task, so a thread that comes late or never costs nothing.
+
+use core::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use anyfn::abi::TVMParallelGroupEnv;
+use anyfn::{Error, Result, bail};
+
+use super::{fork, worker};
+
+/// The code of a task.
+pub(crate) type Task = unsafe extern "C" fn(c_int, *mut TVMParallelGroupEnv, *mut c_void) -> c_int;
+
+/// How long a thread looks for what it waits for before it sleeps.
+pub(super) const SPIN: Duration = Duration::from_micros(20);
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A launch.
+pub(super) struct Job {
+    task: Task,
+    data: *mut c_void,
+    count: usize,
+    /// The task that is begun next; may run beyond the last.
+    next: AtomicUsize,
+    /// Threads other than the launching one that may touch the job.
+    helpers: AtomicUsize,
+    launcher: Thread,
+    /// In which process it was launched.
+    process: u32,
+    /// The first error of a task.
+    failure: Mutex<Option<Error>>,
+    /// Tasks that have ended.
+    ended: AtomicUsize,
+    /// Whether a task has waited for the others.
+    has_met: AtomicBool,
+    meeting: Mutex<Meeting>,
+    met: Condvar,
+}
+
+/// Tasks that wait for each other.
+#[derive(Default)]
+struct Meeting {
+    arrived: usize,
+    round: u32,
+    /// Why they can never meet.
+    broken: Option<&'static str>,
+}
+
+// SAFETY: what tasks do with `data` is up to the compiled code, which asks for threads; the rest is atomic or locked.
+unsafe impl Sync for Job {}
+
+impl Job {
+    /// # Safety
+    /// `task` must be fit to be called with `data` from any thread until the job has finished.
+    pub(super) unsafe fn new(task: Task, data: *mut c_void, count: usize) -> Job {
+        Job {
+            task,
+            data,
+            count,
+            next: AtomicUsize::new(0),
+            helpers: AtomicUsize::new(0),
+            launcher: thread::current(),
+            process: fork::process(),
+            failure: Mutex::new(None),
+            ended: AtomicUsize::new(0),
+            has_met: AtomicBool::new(false),
+            meeting: Mutex::default(),
+            met: Condvar::new(),
+        }
+    }
+
+    /// Number of tasks.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Number of tasks that have begun.
+    pub(super) fn begun(&self) -> usize {
+        self.next.load(Ordering::Relaxed).min(self.count)
+    }
+
+    /// A task that nobody else runs.
+    fn claim(&self) -> Option<usize> {
+        // Looked at first, so that threads which ask again and again do not make it overflow.
+        if self.next.load(Ordering::Relaxed) >= self.count {
+            return None;
+        }
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        (index < self.count).then_some(index)
+    }
+
+    /// Runs tasks until all have begun.
+    pub(super) fn run_tasks(&self) {
+        while self.run_next() {}
+    }
+
+    /// Runs one task, if one has not begun.
+    pub(super) fn run_next(&self) -> bool {
+        let Some(index) = self.claim() else { return false };
+        self.run(index);
+        true
+    }
+
+    fn run(&self, index: usize) {
+        let mut group = TVMParallelGroupEnv {
+            sync_handle: core::ptr::from_ref(self).cast_mut().cast(),
+            num_task: self.count as i32,
+        };
+        // SAFETY: whoever made the job guarantees the task; the group lives for the call.
+        let code = unsafe { (self.task)(index as c_int, &raw mut group, self.data) };
+        if code != 0 {
+            self.fail(Error::take_raised());
+        }
+        self.end_task();
+    }
+
+    fn fail(&self, error: Error) {
+        let mut failure = lock(&self.failure);
+        if failure.is_none() {
+            *failure = Some(error);
+        }
+    }
+
+    fn end_task(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        // Who waits has set this before it looked how many have ended.
+        if self.has_met.load(Ordering::SeqCst) {
+            let _meeting = lock(&self.meeting);
+            self.met.notify_all();
+        }
+    }
+
+    /// Counts a helper. The job must still be known to live.
+    pub(super) fn enter(&self) {
+        self.helpers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives the count of a helper back.
+    ///
+    /// # Safety
+    /// The helper must have been counted, and must not touch the job afterwards.
+    pub(super) unsafe fn leave(this: *const Job) {
+        // SAFETY: the job lives as long as the helper is counted.
+        let launcher = unsafe { (*this).launcher.clone() };
+        // SAFETY: as above.
+        let before = unsafe { (*this).helpers.fetch_sub(1, Ordering::Release) };
+        if before == 1 {
+            launcher.unpark();
+        }
+    }
+
+    /// Waits until no helper is left and gives the outcome. Nobody must be able to become a helper any more.
+    pub(super) fn finish(&self) -> Result<()> {
+        if self.process != fork::process() && self.helpers.load(Ordering::Acquire) > 0 {
+            // Their locks may be held for ever, too.
+            bail!(
+                "RuntimeError",
+                "the process was forked during a parallel launch: the tasks that other threads ran are lost in the child"
+            );
+        }
+        if self.helpers.load(Ordering::Acquire) > 0 {
+            spin_until(|| self.helpers.load(Ordering::Acquire) == 0);
+            while self.helpers.load(Ordering::Acquire) > 0 {
+                thread::park();
+            }
+        }
+        match lock(&self.failure).take() {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits in a task until all tasks are there.
+    pub(super) fn barrier(&self) -> Result<()> {
+        if self.count == 1 {
+            return Ok(());
+        }
+        self.has_met.store(true, Ordering::SeqCst);
+        self.begin_all();
+        let mut meeting = lock(&self.meeting);
+        meeting.arrived += 1;
+        if meeting.arrived == self.count && meeting.broken.is_none() {
+            meeting.arrived = 0;
+            meeting.round = meeting.round.wrapping_add(1);
+            self.met.notify_all();
+            return Ok(());
+        }
+        let round = meeting.round;
+        while meeting.round == round {
+            if meeting.broken.is_none() && meeting.arrived + self.ended.load(Ordering::SeqCst) >= self.count {
+                meeting.broken = Some("another task of the launch has ended without coming to it");
+            }
+            if let Some(reason) = meeting.broken {
+                self.met.notify_all();
+                bail!("RuntimeError", "TVMBackendParallelBarrier: {reason}");
+            }
+            meeting = self.met.wait(meeting).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that all tasks have begun: those that wait for each other must each have a thread.
+    fn begin_all(&self) {
+        /// Threads that have been woken come within this time, unless the machine is busy.
+        const PATIENCE: Duration = Duration::from_micros(200);
+        let begin = Instant::now();
+        while self.begun() < self.count && begin.elapsed() < PATIENCE {
+            thread::yield_now();
+        }
+        while let Some(index) = self.claim() {
+            self.enter();
+            let job = Shared(self);
+            let begun = worker::spawn("anyfn-task", move || {
+                let Shared(job) = { job };
+                // SAFETY: a counted helper, as of before the thread was made.
+                unsafe { &*job }.run(index);
+                // SAFETY: as above; it does not touch the job afterwards.
+                unsafe { Job::leave(job) };
+            });
+            if let Err(reason) = begun {
+                self.helpers.fetch_sub(1, Ordering::Relaxed);
+                self.fail(anyfn::error!(
+                    "RuntimeError",
+                    "no thread can be made for task {index} of {}, which the others wait for: {reason}",
+                    self.count
+                ));
+                lock(&self.meeting).broken = Some("no thread can be made for another task of the launch");
+                self.end_task();
+            }
+        }
+    }
+}
+
+/// A job that another thread may touch.
+#[derive(Clone, Copy)]
+pub(super) struct Shared(pub(super) *const Job);
+
+// SAFETY: a job may be used from any thread; counting helpers keeps it alive.
+unsafe impl Send for Shared {}
+
+/// Looks for a short time whether something has come true; whether it has.
+pub(super) fn spin_until(done: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        for _ in 0..32 {
+            if done() {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        if begin.elapsed() > SPIN {
+            return done();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The worker threads of the process.
+//!
+//! They are made at the first launch that can use them, are named `anyfn-worker`, and sleep while there is nothing to do:
+//! after a job a worker looks for the next one for [`super::job::SPIN`] and then waits. All launches share them; a launch
+//! never waits for a worker, since the launching thread runs what nobody else has begun.
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use anyfn::Result;
+
+use super::job::{Job, Shared, lock, spin_until};
+use super::{fork, size, worker};
+
+/// The pool of this process, made at the first launch. It lives for ever: threads wait in it.
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
+
+struct Pool {
+    process: u32,
+    state: Mutex<State>,
+    work: Condvar,
+    /// Number of jobs that have been launched and not ended; looked at without the lock.
+    open: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Launches that have not ended, the oldest first.
+    jobs: Vec<Shared>,
+    workers: usize,
+    /// Workers that wait to be woken.
+    asleep: usize,
+    /// Workers that look for a job without sleeping.
+    looking: usize,
+}
+
+/// Forgets the pool of another process, in the child of a fork.
+pub(super) fn forget() {
+    POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
+}
+
+fn pool() -> &'static Pool {
+    fork::watch();
+    let mut pool = POOL.load(Ordering::Acquire);
+    if pool.is_null() {
+        let new = Box::into_raw(Box::new(Pool {
+            process: fork::process(),
+            state: Mutex::default(),
+            work: Condvar::new(),
+            open: AtomicUsize::new(0),
+        }));
+        match POOL.compare_exchange(pool, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => pool = new,
+            Err(first) => {
+                // SAFETY: made above and seen by nobody.
+                drop(unsafe { Box::from_raw(new) });
+                pool = first;
+            }
+        }
+    }
+    // SAFETY: not NULL, and never freed.
+    unsafe { &*pool }
+}
+
+/// Number of worker threads that there are.
+pub(super) fn workers() -> usize {
+    let pool = POOL.load(Ordering::Acquire);
+    // SAFETY: NULL or a pool, which is never freed.
+    unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).workers)
+}
+
+/// Lets workers that are too many end.
+pub(super) fn resized() {
+    let pool = POOL.load(Ordering::Acquire);
+    // SAFETY: NULL or a pool, which is never freed.
+    if let Some(pool) = unsafe { pool.as_ref() } {
+        let _state = lock(&pool.state);
+        pool.work.notify_all();
+    }
+}
+
+/// Runs a job on this thread and the workers; gives its outcome.
+pub(super) fn run(job: &Job) -> Result<()> {
+    let wanted = size::get().min(job.count()) - 1;
+    if wanted == 0 {
+        job.run_tasks();
+        return job.finish();
+    }
+    let pool = pool();
+    pool.open(job, wanted);
+    job.run_tasks();
+    if pool.process == fork::process() {
+        pool.close(job);
+    }
+    job.finish()
+}
+
+impl Pool {
+    /// Shows the job to the workers.
+    fn open(&'static self, job: &Job, wanted: usize) {
+        let mut state = lock(&self.state);
+        while state.workers < wanted {
+            // The tasks run without it.
+            if worker::spawn("anyfn-worker", || self.work()).is_err() {
+                break;
+            }
+            state.workers += 1;
+            // It comes by itself.
+            state.looking += 1;
+        }
+        state.jobs.push(Shared(job));
+        self.open.store(state.jobs.len(), Ordering::Relaxed);
+        let wake = wanted.saturating_sub(state.looking).min(state.asleep);
+        drop(state);
+        for _ in 0..wake {
+            self.work.notify_one();
+        }
+    }
+
+    /// No worker comes to the job any more.
+    fn close(&self, job: &Job) {
+        let mut state = lock(&self.state);
+        state.jobs.retain(|Shared(known)| !core::ptr::eq(*known, job));
+        self.open.store(state.jobs.len(), Ordering::Relaxed);
+    }
+
+    /// What a worker does.
+    fn work(&'static self) {
+        // Counted as looking by who made it.
+        let mut state = lock(&self.state);
+        state.looking -= 1;
+        let mut has_looked = true;
+        loop {
+            if let Some(Shared(job)) = State::job(&state) {
+                drop(state);
+                // SAFETY: counted as a helper under the lock, while the job was open.
+                unsafe { &*job }.run_tasks();
+                // SAFETY: as above; it is not touched afterwards.
+                unsafe { Job::leave(job) };
+                if self.process != fork::process() {
+                    // A task has forked on this thread: the child's pool is another one.
+                    return;
+                }
+                has_looked = false;
+                state = lock(&self.state);
+            } else if state.workers >= size::get() {
+                state.workers -= 1;
+                return;
+            } else if !has_looked {
+                state.looking += 1;
+                drop(state);
+                spin_until(|| self.open.load(Ordering::Relaxed) > 0);
+                has_looked = true;
+                state = lock(&self.state);
+                state.looking -= 1;
+            } else {
+                state.asleep += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.asleep -= 1;
+            }
+        }
+    }
+}
+
+impl State {
+    /// A job with tasks that have not begun, entered as a helper.
+    fn job(&self) -> Option<Shared> {
+        // SAFETY: jobs live as long as they are listed, and the caller holds the lock of the list.
+        let job = |Shared(job): &Shared| unsafe { &**job };
+        let found = self.jobs.iter().find(|known| job(known).begun() < job(known).count())?;
+        job(found).enter();
+        Some(*found)
+    }
+}
