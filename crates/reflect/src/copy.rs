@@ -111,7 +111,7 @@ fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
 fn no_copy(object: &ObjectRef) -> Error {
     let key = object.type_key();
     Error::new(
-        "InternalError",
+        "RuntimeError",
         &format!("Cannot deep copy object of type \"{key}\" because it is not copy-constructible"),
     )
 }

@@ -15,6 +15,7 @@ extern crate std;
 mod column;
 mod copy;
 mod define;
+mod enums;
 mod guard;
 mod hook;
 pub mod json;

@@ -1,0 +1,81 @@
+//! The types that enumerations derive from: `ffi.Enum`, `ffi.IntEnum`, `ffi.StrEnum`, and `ffi.EnumState`, where the objects
+//! of one are listed.
+//!
+//! Code in C++ defines enumerations by the ABI's headers: it makes the objects and lists them in an `ffi.EnumState`, which is
+//! the attribute `__ffi_enum__` of the type. What is common to all is registered here, with the memory that the ABI lays
+//! down; saving and printing know such objects by it.
+
+use core::mem::offset_of;
+
+use anyfn::abi::{
+    TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, kTVMFFIInt, kTVMFFIObject, kTVMFFISEqHashKindUniqueInstance,
+    kTVMFFIStr,
+};
+use anyfn::{Any, Dict, Error, List, ObjectRef, Result, String};
+
+use crate::define::{self, Type};
+
+/// The objects of an enumeration.
+#[derive(anyfn::Object)]
+#[object(key = "ffi.EnumState", final)]
+#[repr(C)]
+struct State {
+    /// All of them, in order.
+    #[field(default)]
+    entries: List<ObjectRef>,
+    /// Each by its number and by its name.
+    #[field(default)]
+    indexes: Dict<Any, ObjectRef>,
+    /// What else is said of each: by the name of the attribute and the object.
+    #[field(default)]
+    attrs: Dict<Any, Any>,
+}
+
+/// The content of an object.
+#[repr(C)]
+struct Entry {
+    number: i64,
+    name: String,
+}
+
+/// Makes a type of objects with this content.
+fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
+    let key = TVMFFIByteArray::from_slice(key.as_bytes());
+    // SAFETY: the key is borrowed for the call.
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, depth, 0, 1, parent) };
+    if index < 0 {
+        return Err(Error::take_raised());
+    }
+    Ok(Type(index))
+}
+
+fn register() -> Result<()> {
+    let number = (offset_of!(Entry, number), 8);
+    let name = (offset_of!(Entry, name), 16);
+    let (size, kind) = (size_of::<Entry>(), kTVMFFISEqHashKindUniqueInstance);
+    let base = make("ffi.Enum", 1, kTVMFFIObject)?;
+    // SAFETY: the struct has the field there.
+    unsafe { base.field(("_int_index", "Its number."), number, define::get_i64, kTVMFFIInt) }?;
+    // SAFETY: as above.
+    unsafe { base.field(("_str_index", "Its name."), name, define::get_any, kTVMFFIStr) }?;
+    base.metadata("One of a few objects, each with a number and a name.", size, kind)?;
+    let by_number = make("ffi.IntEnum", 2, base.0)?;
+    // SAFETY: as above.
+    unsafe { by_number.field(("value", "Its number."), number, define::get_i64, kTVMFFIInt) }?;
+    by_number.metadata("One of a few objects that stand for numbers.", size, kind)?;
+    let by_name = make("ffi.StrEnum", 2, base.0)?;
+    // SAFETY: as above.
+    unsafe { by_name.field(("value", "Its name."), name, define::get_any, kTVMFFIStr) }?;
+    by_name.metadata("One of a few objects that stand for texts.", size, kind)
+}
+
+fn define(again: bool) {
+    if !again {
+        let types = register();
+        debug_assert!(types.is_ok(), "{types:?}");
+    }
+}
+
+#[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]
+#[linkme(crate = anyfn::__private::linkme)]
+static DEFINE: anyfn::__private::TypeEntry = anyfn::__private::TypeEntry { define };
