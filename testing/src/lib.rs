@@ -9,10 +9,12 @@ mod containers;
 mod errors;
 pub mod ir;
 mod loops;
+mod methods;
 mod objects;
 mod tensors;
 mod values;
 
+pub use methods::{Account, Savings};
 pub use objects::{Counter, NamedPoint, Point};
 
 use anyfn::{Any, Args, Map, PackedFunc, Result, String, register};

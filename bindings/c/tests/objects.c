@@ -220,6 +220,45 @@ static int is_watched(void) {
   return preloaded != NULL && strstr(preloaded, "vgpreload") != NULL;
 }
 
+/* Adds what it sees to a text. */
+static int list_fields(void* context, const TVMFFIFieldInfo* field, const TVMFFIAny* value) {
+  char* names = (char*)context;
+  size_t size = strlen(names);
+  CHECK(size + field->name.size + 2 < 100);
+  memcpy(names + size, field->name.data, field->name.size);
+  strcpy(names + size + field->name.size, value->type_index == kTVMFFINone ? "- " : " ");
+  return 0;
+}
+
+/* Fields and methods of a type that Rust code defines, in the library of sample functions. */
+static void rust_object(const char* library) {
+  TVMFFIAny module = load_module(library), result, args[3];
+  char names[100] = "";
+  CALL("ffi.MakeObjectFromPackedArgs", &args[0], anyfn_str("testing.Savings"), anyfn_str("owner"),
+       anyfn_str("a name of more than seven letters"), anyfn_str("cents"), anyfn_int(200), anyfn_str("rate"), anyfn_float(5));
+  CHECK(anyfn_visit_fields(args[0].v_obj, list_fields, names) == 0);
+  CHECK(strcmp(names, "owner cents note- others rate ") == 0);
+  args[1] = anyfn_str("a note of more than seven letters");
+  CHECK(anyfn_set_field(args[0].v_obj, "note", &args[1]) == 0 && anyfn_get_field(args[0].v_obj, "note", &result) == 0);
+  CHECK(result.type_index == kTVMFFIStr);
+  anyfn_release(&result);
+  args[1] = anyfn_int(50);
+  CHECK(anyfn_call_method("deposit", args, 2, &result) == 0 && result.v_int64 == 250);
+  args[2] = anyfn_int(3);
+  CHECK(anyfn_call_method("deposit", args, 3, &result) == 0 && result.v_int64 == 400);
+  CHECK(anyfn_call_method("interest", args, 1, &result) == 0 && result.v_float64 == 20);
+  CHECK_ERROR(anyfn_call_method("interst", args, 1, &result), "AttributeError", "testing.Savings has no method `interst`");
+  CHECK_ERROR(anyfn_call_method("deposit", args, 1, &result), "TypeError", "testing.Account.deposit");
+  CHECK_ERROR(anyfn_call_method("deposit", args + 1, 1, &result), "TypeError", "needs an object");
+  /* A static method, found by way of an object. */
+  CALL("ffi.Array", &args[1], args[0], args[0]);
+  CHECK(anyfn_call_method("names", args, 2, &result) == 0 && result.type_index == kTVMFFIStr);
+  anyfn_release(&result);
+  anyfn_release(&args[1]);
+  anyfn_release(&args[0]);
+  anyfn_release(&module);
+}
+
 int main(void) {
   int64_t length = is_watched() ? 20000 : getenv("ANYFN_SOAK") != NULL ? 1000000 : 200000;
   long before;
@@ -227,6 +266,8 @@ int main(void) {
   define();
   operations();
   by_name();
+  CHECK(getenv("ANYFN_TESTING_LIB") != NULL);
+  rust_object(getenv("ANYFN_TESTING_LIB"));
   chain(length);
   malloc_trim(0);
   before = resident_pages();

@@ -79,6 +79,14 @@ def _has_constructor(cls):
     return False
 
 
+def _tell_constructor(cls, index):
+    """Gives the class that is made for a type what the type names as its constructor, or nothing. Called by the native part."""
+    made_by = _core.type_attribute("__ffi_init__", index)
+    cls.__constructor__ = made_by
+    if made_by is not None:
+        cls.__signature__ = _ConstructorSignature()
+
+
 class _ConstructorSignature:
     """``__signature__`` of a class: that of its constructor, read when somebody asks for it."""
 

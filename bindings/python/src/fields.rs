@@ -187,10 +187,13 @@ pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
     let name = key.rsplit('.').next().unwrap_or(&key);
     let members = py::dict()?;
     let slots = py::tuple(Vec::new())?;
+    let told = TypeInfo::from_index(info.type_index);
+    let doc = told.map_or("", TypeInfo::doc);
+    let doc = if doc.is_empty() { format!("An object of type {key}.") } else { doc.to_owned() };
     for (member, value) in [
         (c"__slots__", &slots),
         (c"__module__", &py::string(b"anyfn")?),
-        (c"__doc__", &py::string(format!("An object of type {key}.").as_bytes())?),
+        (c"__doc__", &py::string(doc.as_bytes())?),
     ] {
         let member = py::intern(member)?;
         py::dict_set(members.obj(), member.obj(), value.obj())?;
@@ -206,8 +209,10 @@ pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
         );
     }
     add(class.obj(), info).map_err(|Raised| Raised)?;
-    if let Some(info) = TypeInfo::from_index(info.type_index) {
+    if let Some(info) = told {
         method::add(class.obj(), info)?;
     }
+    let tell = py::import(c"anyfn._object")?.obj().attr(py::intern(c"_tell_constructor")?.obj())?;
+    tell.obj().call(&[class.obj(), py::int(info.type_index.into())?.obj()])?;
     Ok(class)
 }

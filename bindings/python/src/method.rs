@@ -7,7 +7,7 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
 use crate::types::{self, Class};
-use crate::{callback, error, function};
+use crate::{callback, error, function, object};
 
 /// Memory of a `Method`: what stands in the class.
 #[repr(C)]
@@ -82,7 +82,7 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
         }
         seen.push(method.name());
         let name = py::string(method.name().as_bytes())?;
-        if class.attr_opt(name.obj())?.is_some() {
+        if class.attr_opt(name.obj())?.is_some() && !overrides(class, info, name.obj())? {
             continue;
         }
         let Ok(made) = method.function() else { continue };
@@ -97,6 +97,22 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
         class.set_attr(name.obj(), member.obj())?;
     }
     Ok(())
+}
+
+/// Whether the attribute that a class has under a name is that of a class for an ancestor of the type.
+fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
+    let order = class.attr(names::MRO.get())?;
+    let dict = py::intern(c"__dict__")?;
+    let contains = py::intern(c"__contains__")?;
+    for index in 0..order.obj().tuple_len() {
+        let Some(base) = py::tuple_get(order.obj(), index) else { break };
+        let has = base.attr(dict.obj())?.obj().attr(contains.obj())?.obj().call(&[name])?;
+        if has.obj().is_true()? {
+            let owner = object::own_type(base).and_then(TypeInfo::from_index);
+            return Ok(owner.is_some_and(|owner| owner.index() != info.index() && info.is_a(owner)));
+        }
+    }
+    Ok(false)
 }
 
 fn bind(function: Own) -> Res<Own> {

@@ -204,6 +204,12 @@ pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     Ok(None)
 }
 
+/// The type index that a class itself is registered for.
+pub(crate) fn own_type(class: Obj<'_>) -> Option<i32> {
+    let own = py::dict_get(TYPES.get(), class)?;
+    i32::try_from(own.int().ok()?).ok()
+}
+
 /// The class for a type index, for the Python part.
 pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
     let class = class_for(i32::try_from(type_index).unwrap_or(-1))?;

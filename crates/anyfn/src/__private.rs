@@ -10,7 +10,7 @@ pub use linkme;
 
 pub use crate::convert::Mismatch;
 pub use crate::json::quote;
-pub use crate::typed::Names;
+pub use crate::typed::{Blocking, Names};
 use core::ffi::c_int;
 
 use anyfn_abi::{ABI_VERSION, TVMFFIAny, TVMFFIByteArray, TVMFFIMethodInfo};
@@ -67,6 +67,14 @@ pub static TYPES: [TypeEntry];
 #[cfg(test)]
 pub static TYPES: [TypeEntry; 0] = [];
 
+/// All blocks with `#[methods]` in this program or library.
+#[cfg(not(test))]
+#[linkme::distributed_slice]
+pub static METHODS: [TypeMethods];
+/// As for [`REGISTRATIONS`].
+#[cfg(test)]
+pub static METHODS: [TypeMethods; 0] = [];
+
 /// Makes sure that the table of types knows all types of this program or library; see [`TypeIndex::define`].
 pub fn define_types(again: bool) {
     for entry in TYPES.iter() {
@@ -75,6 +83,7 @@ pub fn define_types(again: bool) {
     }
 }
 
+pub use crate::define::method::{MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
     Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset, create, default_value,
     get, set,

@@ -38,12 +38,14 @@ mod any;
 mod args;
 mod bigint;
 mod bytes_object;
+mod cell;
 mod containers;
 mod convert;
 mod define;
 mod device;
 mod dtype;
 mod error;
+mod fields;
 mod function;
 mod hash;
 mod json;
@@ -67,6 +69,7 @@ mod types;
 
 pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
+pub use cell::Cell;
 pub use containers::{
     Array, ArrayBuilder, ArrayIter, Dict, DictIter, List, ListIter, Map, MapIter, MapPlace, Places, Slice,
     Value,
@@ -92,7 +95,7 @@ pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc};
 pub use types::{is_instance, type_index_of, type_key};
 
 pub use anyfn_abi as abi;
-pub use anyfn_macros::{Object, export, register};
+pub use anyfn_macros::{Object, export, methods, register};
 
 #[doc(hidden)]
 pub mod __private;

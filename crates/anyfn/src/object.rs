@@ -14,7 +14,7 @@ use anyfn_abi::{
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
-use crate::{live, nesting, refcount, types};
+use crate::{AnyView, PackedFunc, live, nesting, refcount, types};
 
 /// A counted reference to an object of any type.
 ///
@@ -335,6 +335,66 @@ impl<T: Object> Ref<T> {
         }
         // SAFETY: the object is of this type, and nobody else has a reference, not even a weak one.
         Some(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
+    }
+}
+
+impl<T: Object + Clone> Ref<T> {
+    /// The content, to be changed in place: of this object if this is the only reference, else of a copy, which this
+    /// reference is of from now on.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use anyfn::{Object, Ref};
+    ///
+    /// #[derive(Object, Clone)]
+    /// #[object(key = "doc.Range")]
+    /// struct Range {
+    ///     start: i64,
+    ///     stop: i64,
+    /// }
+    ///
+    /// let one = Ref::new(Range { start: 0, stop: 5 });
+    /// let mut other = one.clone();
+    /// other.make_mut()?.stop = 7;
+    /// assert_eq!((one.stop, other.start, other.stop), (5, 0, 7));
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// An object of a derived type is copied by what its type has registered as `__ffi_shallow_copy__`: `TypeError` if
+    /// there is nothing, else what that raises.
+    pub fn make_mut(&mut self) -> crate::Result<&mut T> {
+        if !self.object.is_unique() {
+            *self = self.copied()?;
+        }
+        // SAFETY: the object is of this type, and nobody else has a reference.
+        Ok(unsafe { &mut (*self.object.header().cast::<ObjectBox<T>>()).content })
+    }
+
+    /// Another object with the same content.
+    #[cold]
+    fn copied(&self) -> crate::Result<Self> {
+        let index = self.object.type_index();
+        if index == T::type_index() {
+            return Ok(Ref::new(T::clone(self)));
+        }
+        let key = self.object.type_key();
+        // SAFETY: an entry that is set holds its value for ever.
+        let copy =
+            types::attribute("__ffi_shallow_copy__", index).map(|copy| unsafe { AnyView::from_raw(*copy) });
+        let Some(copy) = copy else {
+            crate::bail!(
+                "TypeError",
+                "an object of type `{key}` cannot be copied: it has no __ffi_shallow_copy__"
+            );
+        };
+        let made = copy.get::<PackedFunc>()?.call((&self.object,))?.into_object();
+        match made.filter(|made| made.type_index() == index && made.is_unique()).map(Ref::try_from_object) {
+            Some(Ok(made)) => Ok(made),
+            _ => {
+                crate::bail!("TypeError", "the copy of an object of type `{key}` is no new object of that type")
+            }
+        }
     }
 }
 

@@ -408,8 +408,18 @@ impl Slot {
     /// `slot` must be one of a live object, and its field must take the value.
     #[inline]
     pub unsafe fn write(slot: *mut Slot, value: Any) {
-        let value = if value.type_index() == kTVMFFINone { Any::NONE } else { value };
-        let value = value.into_raw();
+        // After the lock is open again: what goes may run code of anybody.
+        // SAFETY: as the caller guarantees.
+        drop(unsafe { Slot::swap(slot, value) });
+    }
+
+    /// Sets a field and gives what was there; None if it was not set.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[inline]
+    pub unsafe fn swap(slot: *mut Slot, value: Any) -> Any {
+        let value = Slot::from_value(value).0;
         // SAFETY: as the caller guarantees.
         let (word, length) = unsafe { Slot::lock(slot) };
         // SAFETY: nobody else uses it while it is locked.
@@ -417,12 +427,16 @@ impl Slot {
         // SAFETY: as above.
         let old_value = unsafe { core::mem::replace(&mut (*slot).0.value, value.value) };
         word.store(value.small_str_len, Ordering::Release);
-        let old = TVMFFIAny { type_index: old_index, small_str_len: length, value: old_value };
-        if old_index >= kTVMFFIStaticObjectBegin {
-            // After the lock is open again: what goes may run code of anybody.
-            // SAFETY: the slot owned it.
-            drop(unsafe { Any::from_raw(old) });
-        }
+        // SAFETY: the slot owned it.
+        unsafe { Any::from_raw(TVMFFIAny { type_index: old_index, small_str_len: length, value: old_value }) }
+    }
+
+    /// A slot with this value.
+    #[inline]
+    pub fn from_value(value: Any) -> Slot {
+        // One None only: another one stands for what is not set.
+        let value = if value.type_index() == kTVMFFINone { Any::NONE } else { value };
+        Slot(value.into_raw())
     }
 
     /// The value of a slot that nobody else uses any more.

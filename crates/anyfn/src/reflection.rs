@@ -24,6 +24,8 @@ use anyfn_abi::{
     kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
+pub use crate::fields::FieldVisitor;
+
 use crate::json::Json;
 use crate::signature::schema_of;
 use crate::string::text_of;
@@ -130,6 +132,11 @@ impl TypeInfo {
         // SAFETY: number and address belong to one growing array of a type.
         let methods = unsafe { published(&raw const self.0.num_methods, &raw const self.0.methods) };
         methods.iter().map(Method)
+    }
+
+    /// All methods, the parent's first; one that is registered again comes once more.
+    pub fn methods(self) -> impl DoubleEndedIterator<Item = Method> {
+        self.lineage().flat_map(TypeInfo::own_methods)
     }
 
     /// The method of a name; that of the type itself before one of an ancestor, and the last registered one.
@@ -501,40 +508,5 @@ impl Method {
     pub fn function(self) -> Result<PackedFunc> {
         // SAFETY: a registered method lives for ever.
         unsafe { AnyView::from_raw(self.0.method) }.get::<PackedFunc>()
-    }
-}
-
-impl ObjectRef {
-    fn field(&self, name: &str) -> Result<Field> {
-        let info = TypeInfo::of(self);
-        match info.field(name) {
-            Some(field) => Ok(field),
-            None => crate::bail!("AttributeError", "an object of type {} has no field `{name}`", info.key()),
-        }
-    }
-
-    /// Value of a field, by name.
-    ///
-    /// # Errors
-    /// `AttributeError` if the type has no such field.
-    pub fn get_field(&self, name: &str) -> Result<Any> {
-        let field = self.field(name)?;
-        // SAFETY: a field of the object's own type.
-        unsafe { field.get_unchecked(self) }
-    }
-
-    /// Sets a field, by name.
-    ///
-    /// # Errors
-    /// `AttributeError` if the type has no such field or it is read-only; that of the field if it does not take the
-    /// value.
-    pub fn set_field(&self, name: &str, value: impl crate::IntoAny) -> Result<()> {
-        let field = self.field(name)?;
-        if !field.is_writable() {
-            crate::bail!("AttributeError", "field `{name}` of {} is read-only", self.type_key());
-        }
-        let value = Any::new(value)?;
-        // SAFETY: a field of the object's own type, and a writable one.
-        unsafe { field.set_unchecked(self, &value.as_view()) }
     }
 }

@@ -112,6 +112,15 @@ macro_rules! byte_type {
                 $name(value)
             }
 
+            /// The same, borrowed.
+            #[inline]
+            #[allow(dead_code, reason = "one macro for both")]
+            pub(crate) fn of_any_unchecked(value: &Any) -> &Self {
+                debug_assert!(value.type_index() == $small || value.type_index() == $object);
+                // SAFETY: the type is transparent over the value.
+                unsafe { &*core::ptr::from_ref(value).cast() }
+            }
+
             /// The content.
             #[inline]
             pub fn as_bytes(&self) -> &[u8] {

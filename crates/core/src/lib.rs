@@ -9,7 +9,8 @@
 //!   type attribute.
 //! - `value`, `dtype_text`, `bigint`, `opaque`, `extern_function`, `tensor`: making the built-in objects.
 //! - `raised`, `backtrace`, `once`, `env`: what belongs to a thread or to the process.
-//! - `record`: objects of types that are defined at run time.
+//! - `record`: objects of types that are defined at run time; `method`: methods of types in Rust; `unload`: types whose
+//!   library is gone.
 //! - `module`: library modules; `globals`: the functions named `ffi.*`.
 //! - `sync`: the lock-free structures under the tables; `sys`: what the platform must give, with a plain fallback.
 //! - `instance`: finds another copy of this implementation in the process.
@@ -31,6 +32,7 @@ mod env;
 mod extern_function;
 mod globals;
 mod instance;
+mod method;
 mod module;
 mod once;
 mod opaque;

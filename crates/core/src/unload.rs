@@ -13,7 +13,7 @@ use anyfn::abi::{
 };
 use anyfn::{Error, Result};
 
-const TEXT: &str = "the library that defines this type was unloaded; load it again to use the type";
+pub(crate) const TEXT: &str = "the library that defines this type was unloaded; load it again to use the type";
 
 fn gone() -> Result<()> {
     Err(Error::new("RuntimeError", TEXT))

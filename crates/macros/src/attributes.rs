@@ -6,7 +6,7 @@ use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
 use syn::{
     Attribute, Expr, ExprLit, ExprUnary, FnArg, GenericArgument, ItemFn, Lit, Meta, Pat, PatType,
-    PathArguments, Token, Type, UnOp,
+    PathArguments, Receiver, Signature, Token, Type, UnOp,
 };
 
 /// The doc comment, one line per line.
@@ -34,16 +34,41 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Reads the arguments of a function and removes the attributes that are ours.
     pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
+        Arguments::read(&mut function.sig, |this| {
+            Err(syn::Error::new_spanned(this, "a method cannot be registered by itself; see #[methods]"))
+        })
+    }
+
+    /// The same for a method, whose receiver is an argument named `self`.
+    pub(crate) fn of_method(signature: &mut Signature) -> syn::Result<Arguments> {
+        Arguments::read(signature, |this| match (&this.reference, &this.mutability, &this.colon_token) {
+            (Some(_), None, None) => Ok(()),
+            _ => {
+                let text = "objects are shared: a method takes `&self`, or `this: Ref<Self>`";
+                Err(syn::Error::new_spanned(this, text))
+            }
+        })
+    }
+
+    fn read(signature: &mut Signature, check: impl Fn(&Receiver) -> syn::Result<()>) -> syn::Result<Arguments> {
         let mut taken = Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] };
-        for (index, arg) in function.sig.inputs.iter_mut().enumerate() {
+        for (index, arg) in signature.inputs.iter_mut().enumerate() {
             match arg {
                 FnArg::Receiver(this) => {
-                    return Err(syn::Error::new_spanned(this, "a method cannot be registered by itself"));
+                    check(this)?;
+                    taken.names.push("self".into());
                 }
                 FnArg::Typed(arg) => taken.add(index, arg)?,
             }
         }
         Ok(taken)
+    }
+
+    /// Calls the first argument `self`, as callers of other languages know it.
+    pub(crate) fn first_is_self(&mut self) {
+        if let Some(first) = self.names.first_mut() {
+            *first = "self".into();
+        }
     }
 
     fn add(&mut self, index: usize, arg: &mut PatType) -> syn::Result<()> {
@@ -85,7 +110,7 @@ impl Arguments {
     }
 
     /// A constant `::anyfn::Names` of the function, and the checks that go beside it.
-    pub(crate) fn names(&self, function: &str, doc: &str) -> (TokenStream, TokenStream) {
+    pub(crate) fn names(&self, function: &impl ToTokens, doc: &str) -> (TokenStream, TokenStream) {
         let Arguments { names, defaults, read_only, checks } = self;
         let names = quote! {
             ::anyfn::__private::Names {
@@ -177,7 +202,7 @@ mod tests {
 
     fn names(function: &mut ItemFn) -> syn::Result<String> {
         let arguments = Arguments::take(function)?;
-        let (names, checks) = arguments.names("f", "");
+        let (names, checks) = arguments.names(&"f", "");
         Ok(quote!(#names #checks).to_string())
     }
 

@@ -83,7 +83,7 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
     let call = format!("__tvm_ffi_{name}");
     let metadata = format!("__tvm_ffi__metadata_{name}");
     let docs = format!("__tvm_ffi__doc_{name}");
-    let (names, checks) = arguments.names(name, doc);
+    let (names, checks) = arguments.names(&name, doc);
     let safe_call = format_ident!("safe_call");
     let args_type = quote! {
         _handle: *mut ::core::ffi::c_void,

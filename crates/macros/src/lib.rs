@@ -4,6 +4,7 @@ use proc_macro::TokenStream;
 
 mod attributes;
 mod export;
+mod methods;
 mod object;
 mod register;
 
@@ -66,8 +67,9 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// Lets a Rust type live in an object, and tells all languages of its fields: `#[derive(Object)]`.
 ///
 /// The named fields become fields that every language reads by name, with their doc comments; of arguments for them every
-/// language makes objects. A field needs a type that functions take and return, or an atomic number, which can be set at
-/// any time; other fields do not change once the object is made.
+/// language makes objects. A field needs a type that functions take and return, or an atomic number or a `Cell`, which can
+/// be set at any time; other fields do not change once the object is made. A function that returns the type itself returns
+/// a new object. [`macro@methods`] adds methods.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -112,4 +114,68 @@ pub fn export(items: TokenStream) -> TokenStream {
 #[proc_macro_derive(Object, attributes(object, field))]
 pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
+}
+
+/// Tells all languages of the functions in an `impl` of a derived type: `#[methods]`.
+///
+/// Functions that take `&self`, or `this: Ref<Self>` first, become methods; others become static methods. Types, defaults,
+/// names and doc comments are taken as [`macro@register`] takes them. Helpers for Rust alone go into another `impl`; a type
+/// may have several blocks with `#[methods]`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Object, Ref, Result, String, bail, methods};
+///
+/// /// An account.
+/// #[derive(Object)]
+/// #[object(key = "doc.Account")]
+/// struct Account {
+///     owner: String,
+///     cents: i64,
+/// }
+///
+/// #[methods]
+/// impl Account {
+///     /// Opens an account; `Account(owner)` in Python.
+///     #[init]
+///     fn open(owner: String, #[default(0)] cents: i64) -> Result<Account> {
+///         if cents < 0 {
+///             bail!("ValueError", "an account begins with 0 cents or more, not {cents}");
+///         }
+///         Ok(Account { owner, cents })
+///     }
+///
+///     /// An account with as much more.
+///     fn plus(&self, cents: i64) -> Account {
+///         Account { owner: self.owner.clone(), cents: self.cents + cents }
+///     }
+///
+///     /// Cents of both.
+///     fn total(this: Ref<Self>, other: Ref<Account>) -> i64 {
+///         this.cents + other.cents
+///     }
+///
+///     /// The name of cents.
+///     fn currency() -> &'static str {
+///         "EUR"
+///     }
+/// }
+///
+/// let account = Ref::new(Account { owner: "Ada".into(), cents: 5 });
+/// let more = account.as_object().call_method("plus", (7,))?;
+/// assert_eq!(more.get::<Ref<Account>>()?.cents, 12);
+/// let error = account.as_object().call_method("plus", ("x",)).unwrap_err();
+/// assert!(error.message().contains("doc.Account.plus"));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+///
+/// - `#[init]`: the function is the constructor that other languages call, `__ffi_init__`, in place of the one that takes the
+///   fields. One per type.
+/// - `#[blocking]`: the method runs long or waits; callers release locks of their language during the call.
+/// - `#[name = ".."]`: what other languages call it.
+///
+/// Once a plugin is unmapped, its methods are errors; they work again when it is loaded again.
+#[proc_macro_attribute]
+pub fn methods(args: TokenStream, item: TokenStream) -> TokenStream {
+    finish(methods::expand(args.into(), item.into()))
 }

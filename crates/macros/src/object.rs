@@ -270,6 +270,15 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
             }
             #parent_index
         }
+        /// By value it becomes a new object.
+        impl ::anyfn::IntoAny for #this {
+            fn schema() -> ::anyfn::Schema {
+                ::anyfn::Schema::plain(#key)
+            }
+            fn into_any(self) -> ::anyfn::Result<::anyfn::Any> {
+                ::core::result::Result::Ok(::anyfn::Ref::new(self).into_object().into())
+            }
+        }
         const _: () = {
             #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::TYPES)]
             #[linkme(crate = ::anyfn::__private::linkme)]

@@ -41,7 +41,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     let arguments = Arguments::take(&mut function)?;
     let ident = &function.sig.ident;
     let doc = doc(&function.attrs);
-    let (names, checks) = arguments.names(&name.value(), &doc);
+    let (names, checks) = arguments.names(&name, &doc);
     let body = if blocking { quote!(::anyfn::Blocking(#ident)) } else { quote!(#ident) };
     Ok(quote! {
         #function

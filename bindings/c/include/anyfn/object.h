@@ -335,6 +335,36 @@ ANYFN_MUST_USE static inline int anyfn_visit_fields(TVMFFIObjectHandle object,
   return 0;
 }
 
+/**
+ * Calls a method by name; otherwise like anyfn_call(). `AttributeError` if there is none.
+ *
+ * `args[0]` is the object, of any language; a static method gets those behind it.
+ */
+ANYFN_MUST_USE static inline int anyfn_call_method(const char* name, const TVMFFIAny* args, int32_t num_args,
+                                                   TVMFFIAny* result) {
+  const TVMFFITypeInfo* info;
+  size_t size = strlen(name);
+  int32_t depth, i;
+  *result = anyfn_none();
+  if (num_args < 1 || args[0].type_index < kTVMFFIStaticObjectBegin) {
+    return anyfn_raise("TypeError", "method `%s` needs an object as its first argument", name);
+  }
+  info = TVMFFIGetTypeInfo(args[0].type_index);
+  if (info == NULL) return -1;
+  for (depth = info->type_depth; depth >= 0; --depth) {
+    const TVMFFITypeInfo* at = depth == info->type_depth ? info : info->type_ancestors[depth];
+    /* The last one that was registered counts. */
+    for (i = at->num_methods - 1; i >= 0; --i) {
+      const TVMFFIMethodInfo* method = &at->methods[i];
+      int skipped = (method->flags & kTVMFFIFieldFlagBitMaskIsStaticMethod) != 0;
+      if (method->name.size != size || memcmp(method->name.data, name, size) != 0) continue;
+      return anyfn_call(method->method.v_obj, args + skipped, num_args - skipped, result);
+    }
+  }
+  return anyfn_raise("AttributeError", "an object of type %.*s has no method `%s`", (int)info->type_key.size,
+                     info->type_key.data, name);
+}
+
 /* ---- What a type tells the runtime --------------------------------------------------------------------------- */
 
 static inline int anyfn_get_bool_(void* field, TVMFFIAny* out) {

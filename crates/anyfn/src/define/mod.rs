@@ -1,10 +1,11 @@
 //! Object types that Rust code defines: what `#[derive(Object)]` expands to, and what it tells the table of types.
 //!
-//! A derived type tells of its fields when it is first used. Each field has two small C functions, made of its Rust type
+//! A derived type tells of its fields and methods when it is first used. Each field has two small C functions, made of its Rust type
 //! ([`FieldValue`]), through which every language reads it and through which constructors set it. See [`partial`] for how
 //! an object is made of values that come one by one.
 
 pub(crate) mod index;
+pub(crate) mod method;
 mod partial;
 pub(crate) mod value;
 
@@ -158,23 +159,25 @@ fn tell<T: Define>(type_index: i32, copies_texts: bool) {
     }
 }
 
-/// Gives a type its constructor. Uses a function of the runtime, so it is done when others may use the type.
+/// Gives a type its methods and its constructor. Uses functions of the runtime, so it is done when others may use the type.
 fn finish<T: Define>(type_index: i32) {
-    const INIT: &str = "__ffi_init__";
-    if T::DEFINITION.is_opaque
-        || T::DEFINITION.creator.is_none()
-        || crate::types::attribute(INIT, type_index).is_some()
-    {
+    method::tell::<T>(type_index);
+    if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {
         return;
     }
-    // Other runtimes may not have it; then objects are made by functions only.
-    if let Some(register) = crate::registry::find("ffi._RegisterFFIInit") {
-        ignore(register.call((type_index,)));
+    // Other runtimes may not have these functions; then objects are made by functions only.
+    let tell = |attribute: &str, function: &str| {
+        if crate::types::attribute(attribute, type_index).is_none()
+            && let Some(register) = crate::registry::find(function)
+        {
+            ignore(register.call((type_index,)));
+        }
+    };
+    if !method::has_init::<T>() {
+        tell("__ffi_init__", "ffi._RegisterFFIInit");
     }
-    if T::IS_TOLD
-        && let Some(register) = crate::registry::find("anyfn.RegisterFieldCopy")
-    {
-        ignore(register.call((type_index,)));
+    if T::IS_TOLD {
+        tell("__ffi_shallow_copy__", "anyfn.RegisterFieldCopy");
     }
 }
 

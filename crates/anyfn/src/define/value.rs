@@ -17,8 +17,8 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 /// A Rust type that a field of an object can have.
 ///
 /// Every type that can be an argument and a result of functions is one, if it is `Clone`, `Send` and `Sync`. Such a field
-/// is set while its object is made and does not change later. The atomic types are fields that every language
-/// may set at any time.
+/// is set while its object is made and does not change later. [`Cell`](crate::Cell) and the atomic types are fields that
+/// every language may set at any time.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field that other languages see",
     note = "a field needs a type that functions take and return (`FromArg`, `IntoAny`, `Clone`), a `Cell` of one, or an \
@@ -74,10 +74,7 @@ where
     }
 
     fn static_type_index() -> i32 {
-        let own = TypeId::of::<T>();
-        // Of these some values are objects: large ints.
-        let large = [TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<i128>(), TypeId::of::<u128>()];
-        if large.contains(&own) { kTVMFFIAny } else { index_of(&<T as FromArg>::schema()) }
+        static_type_index_of::<T>()
     }
 
     #[inline]
@@ -93,6 +90,13 @@ where
     fn copied(&self) -> T {
         self.clone()
     }
+}
+
+/// Index of the type that all values of a Rust type have; -1 if they may have different ones.
+pub(crate) fn static_type_index_of<T: FromArg + 'static>() -> i32 {
+    // Of these some values are objects: large ints.
+    let large = [TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<i128>(), TypeId::of::<u128>()];
+    if large.contains(&TypeId::of::<T>()) { kTVMFFIAny } else { index_of(&T::schema()) }
 }
 
 /// The type index that a schema means, as the stable ABI has it for fields.

@@ -60,6 +60,7 @@ pub(crate) fn register() -> Result<()> {
     typed("anyfn.live_objects", &[], live_objects)?;
     construct::register()?;
     crate::record::register()?;
+    crate::method::register()?;
     containers::register()?;
     modules::register()
 }

@@ -22,7 +22,7 @@ use super::elf::{self, Facts};
 use super::library::Mapped;
 use super::{dl, ledger, load};
 use crate::sys::Mutex;
-use crate::type_table;
+use crate::{method, type_table};
 
 /// Libraries that are mapped.
 struct State {
@@ -407,7 +407,10 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let is_due = |library: &mut Arc<Mapped>| {
         let is_idle = library.is_idle();
         let was_idle = library.idle.swap(is_idle, Ordering::Relaxed);
-        is_idle && (was_idle || !later)
+        is_idle
+            && (was_idle || !later)
+            && (library.live_objects.is_none()
+                || method::revoke(&|address| library.holds(address), &|| library.live() == 0))
     };
     let idle = state.mapped.extract_if(.., is_due).collect();
     state.changed();

@@ -1,0 +1,183 @@
+//! Fields that may be set at any time, of any type.
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+
+use alloc::string::ToString;
+
+use crate::record::Slot;
+use crate::{Any, AnyView, FieldValue, FromArg, IntoAny, Mismatch, Result, Schema};
+
+/// A field that everybody may set at any time, of a type that functions take and return.
+///
+/// Any thread may read and set it meanwhile; a reader gets a value of its own. The lock is held while 16 bytes are copied
+/// and a reference is counted, never while code of a type or of another language runs. Numbers and truth values are
+/// faster as atomics, such as [`AtomicI64`](core::sync::atomic::AtomicI64).
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Cell, Object, Ref, String};
+///
+/// #[derive(Object)]
+/// #[object(key = "doc.Task")]
+/// struct Task {
+///     #[field(default = "new")]
+///     state: Cell<String>,
+///     next: Cell<Option<Ref<Task>>>,
+/// }
+///
+/// let task = Ref::new(Task { state: Cell::new("new".into()), next: Cell::new(None) });
+/// task.state.set("done".into())?;
+/// task.as_object().set_field("next", task.clone())?;
+/// assert_eq!(task.state.get(), "done");
+/// assert!(task.next.replace(None)?.unwrap().ptr_eq(&task));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+///
+/// Objects that reach themselves by way of such fields are not freed: set one of the fields to break the cycle.
+#[repr(transparent)]
+pub struct Cell<T> {
+    slot: UnsafeCell<Slot>,
+    value: PhantomData<fn() -> T>,
+}
+
+// SAFETY: the slot holds an `Any`, which any thread may use, and is read and written under its own lock.
+unsafe impl<T> Send for Cell<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Cell<T> {}
+
+impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {
+    /// A cell with this value.
+    ///
+    /// # Panics
+    /// When memory is short.
+    pub fn new(value: T) -> Cell<T> {
+        match value.into_any() {
+            Ok(value) => Cell::of(value),
+            Err(error) => panic!("a cell cannot be made: {error}"),
+        }
+    }
+
+    /// The value.
+    ///
+    /// # Panics
+    /// If `T` is a type of your own that does not read back what it has written.
+    pub fn get(&self) -> T {
+        Cell::read(&self.any())
+    }
+
+    /// Sets the value; the old one is dropped.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn set(&self, value: T) -> Result<()> {
+        self.put(value.into_any()?);
+        Ok(())
+    }
+
+    /// Sets the value and gives the old one.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    pub fn replace(&self, value: T) -> Result<T> {
+        Ok(Cell::read(&self.put(value.into_any()?)))
+    }
+
+    fn read(value: &Any) -> T {
+        match T::from_arg(value.view_ref()) {
+            Ok(value) => value,
+            Err(mismatch) => panic!("a cell holds what its type does not read: {mismatch}"),
+        }
+    }
+}
+
+impl<T> Cell<T> {
+    fn of(value: Any) -> Cell<T> {
+        Cell { slot: UnsafeCell::new(Slot::from_value(value)), value: PhantomData }
+    }
+
+    fn any(&self) -> Any {
+        // SAFETY: the slot is alive, and used by `Slot` only.
+        unsafe { Slot::read(self.slot.get()) }.unwrap_or_default()
+    }
+
+    fn put(&self, value: Any) -> Any {
+        // SAFETY: the slot is alive, and used by `Slot` only.
+        unsafe { Slot::swap(self.slot.get(), value) }
+    }
+}
+
+impl<T> Drop for Cell<T> {
+    fn drop(&mut self) {
+        drop(core::mem::replace(self.slot.get_mut(), Slot::UNSET).into_value());
+    }
+}
+
+impl<T: Default + IntoAny + for<'a> FromArg<Arg<'a> = T>> Default for Cell<T> {
+    fn default() -> Cell<T> {
+        Cell::new(T::default())
+    }
+}
+
+impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> From<T> for Cell<T> {
+    fn from(value: T) -> Cell<T> {
+        Cell::new(value)
+    }
+}
+
+/// Another cell with the same value.
+impl<T> Clone for Cell<T> {
+    fn clone(&self) -> Cell<T> {
+        Cell::of(self.any())
+    }
+}
+
+impl<T> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cell").field(&self.any()).finish()
+    }
+}
+
+impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T> {
+    const WRITABLE: bool = true;
+
+    fn schema() -> Schema {
+        <T as FromArg>::schema()
+    }
+
+    fn static_type_index() -> i32 {
+        crate::define::value::static_type_index_of::<T>()
+    }
+
+    #[inline]
+    fn read(&self) -> Result<Any> {
+        Ok(self.any())
+    }
+
+    #[inline]
+    fn make(value: &AnyView<'_>) -> Result<Self, Mismatch> {
+        checked::<T>(value).map(Cell::of)
+    }
+
+    fn copied(&self) -> Self {
+        self.clone()
+    }
+
+    #[inline]
+    fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
+        drop(self.put(checked::<T>(value)?));
+        Ok(())
+    }
+}
+
+/// A value as `T` would write it.
+#[inline]
+fn checked<T: IntoAny + for<'a> FromArg<Arg<'a> = T>>(value: &AnyView<'_>) -> Result<Any, Mismatch> {
+    T::from_arg(value)?.into_any().map_err(|error| {
+        Mismatch::new("MemoryError", <T as FromArg>::schema().to_string(), error.message().into())
+    })
+}

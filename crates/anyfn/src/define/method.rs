@@ -1,0 +1,137 @@
+//! Methods of types that Rust code defines: what `#[methods]` expands to.
+//!
+//! A method is a C function without data, so the table of types need not keep an object of the library that has it: our
+//! core makes the function object, and takes the address out of it when the library is unmapped.
+
+use core::any::TypeId;
+use core::ffi::c_void;
+
+use alloc::string::String as StdString;
+
+use anyfn_abi::{
+    TVMFFIByteArray, TVMFFIFunctionCreate, TVMFFIMethodInfo, TVMFFISafeCallType, TVMFFITypeRegisterAttr,
+    TVMFFITypeRegisterMethod, kTVMFFIFieldFlagBitMaskIsStaticMethod,
+};
+
+use super::{Define, checked, ignore};
+use crate::__private::METHODS;
+use crate::{AnyView, ObjectRef, PackableFn, PackedFunc, Result, registry, typed};
+
+/// What one block with `#[methods]` tells.
+pub struct TypeMethods {
+    /// The Rust type.
+    pub of: fn() -> TypeId,
+    /// Its methods.
+    pub methods: &'static [MethodDef],
+}
+
+/// A method of a type.
+pub struct MethodDef {
+    /// Name.
+    pub name: &'static str,
+    /// Documentation.
+    pub doc: &'static str,
+    /// Whether it is called without an object.
+    pub is_static: bool,
+    /// Whether it is the constructor.
+    pub is_init: bool,
+    /// Whether it runs long or blocks.
+    pub blocking: bool,
+    /// Calls it; the first argument is not used.
+    pub call: TVMFFISafeCallType,
+    /// Its signature as JSON.
+    pub signature: fn() -> StdString,
+}
+
+/// The name of a method with the key of its type before it; `LEN` is the length of both and of a dot.
+#[must_use]
+pub const fn join<const LEN: usize>(key: &str, name: &str) -> [u8; LEN] {
+    let (key, name) = (key.as_bytes(), name.as_bytes());
+    let mut joined = [b'.'; LEN];
+    let mut at = 0;
+    while at < LEN {
+        if at < key.len() {
+            joined[at] = key[at];
+        } else if at > key.len() {
+            joined[at] = name[at - key.len() - 1];
+        }
+        at += 1;
+    }
+    joined
+}
+
+/// What [`join`] gives, as text.
+#[must_use]
+pub const fn joined(bytes: &'static [u8]) -> &'static str {
+    match core::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => "",
+    }
+}
+
+/// The signature of a method as JSON.
+#[must_use]
+pub fn signature_text<S, F: PackableFn<S>>(names: &typed::Names, _function: F) -> StdString {
+    typed::signature_json::<F, S>(names)
+}
+
+/// The methods of a type.
+fn of<T: Define>() -> impl Iterator<Item = &'static MethodDef> {
+    let own = TypeId::of::<T>();
+    METHODS.iter().filter(move |block| (block.of)() == own).flat_map(|block| block.methods)
+}
+
+/// Whether a type has a constructor of its own.
+pub(super) fn has_init<T: Define>() -> bool {
+    of::<T>().any(|method| method.is_init)
+}
+
+/// Tells the table of types of the methods. May be done again: then those of a library that is loaded again work again.
+pub(super) fn tell<T: Define>(type_index: i32) {
+    if of::<T>().next().is_none() {
+        return;
+    }
+    let register = registry::find("anyfn.RegisterMethod");
+    for method in of::<T>() {
+        // A name that is another thing's is an error where it is used.
+        ignore(match &register {
+            Some(register) => method.register(type_index, register),
+            None => method.register_elsewhere(type_index),
+        });
+    }
+}
+
+impl MethodDef {
+    fn register(&self, type_index: i32, register: &PackedFunc) -> Result<()> {
+        let signature = (self.signature)();
+        let call = self.call as *mut c_void;
+        let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.blocking);
+        let args = (type_index, self.name, self.doc, &*signature, call, is_static, is_init, blocking);
+        register.call(args).map(drop)
+    }
+
+    /// The same in other runtimes, which unmap nothing.
+    fn register_elsewhere(&self, type_index: i32) -> Result<()> {
+        let mut handle = core::ptr::null_mut();
+        // SAFETY: a function without data that stays mapped, and a writable place.
+        checked(unsafe { TVMFFIFunctionCreate(core::ptr::null_mut(), Some(self.call), None, &mut handle) })?;
+        // SAFETY: on success the handle is an owned object.
+        let Some(function) = (unsafe { ObjectRef::from_owned_or_null(handle) }) else { return Ok(()) };
+        let view = AnyView::from(&function);
+        if self.is_init {
+            let name = TVMFFIByteArray::from_slice(b"__ffi_init__");
+            // SAFETY: the name and the value are borrowed for the call.
+            return checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, view.as_raw()) });
+        }
+        let signature = (self.signature)();
+        let info = TVMFFIMethodInfo {
+            name: TVMFFIByteArray::from_slice(self.name.as_bytes()),
+            doc: TVMFFIByteArray::from_slice(self.doc.as_bytes()),
+            metadata: TVMFFIByteArray::from_slice(signature.as_bytes()),
+            flags: if self.is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
+            method: *view.as_raw(),
+        };
+        // SAFETY: all is borrowed for the call; the table takes a reference to the function.
+        checked(unsafe { TVMFFITypeRegisterMethod(type_index, &info) })
+    }
+}

@@ -1,0 +1,329 @@
+//! Methods of types that Rust code defines: function objects of ours around addresses of a library.
+//!
+//! The table of types keeps the functions for ever. What they call is taken out of them when the library is unmapped, and
+//! put back when it is loaded again.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use anyfn::abi::{
+    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCell,
+    TVMFFIMethodInfo, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFunction,
+    kTVMFFIObject,
+};
+use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, Signature, bail};
+
+use crate::sys::Mutex;
+use crate::{attributes, globals, type_table, unload};
+
+/// What lies behind the header of such a function; the ABI fixes the first two.
+#[repr(C)]
+struct Method {
+    cell: TVMFFIFunctionCell,
+    ext: &'static AnyfnFunctionExt,
+    /// A `TVMFFISafeCallType`; NULL while the library is not there.
+    target: AtomicPtr<c_void>,
+    /// Number of calls that run. Counted for those that take no object, which would keep the library.
+    running: AtomicUsize,
+    /// Whether a newer build of the library has put its own target there.
+    renewed: AtomicBool,
+    /// Whether a newer build has another method of this name, with other arguments.
+    replaced: AtomicBool,
+    name: String,
+    signature: Mutex<anyfn::String>,
+}
+
+// SAFETY: the cell holds a function that any thread may call, and NULL; the rest is atomic or locked.
+unsafe impl Send for Method {}
+
+/// What identifies a method, and the function.
+struct Known {
+    type_index: i32,
+    name: String,
+    is_static: bool,
+    is_init: bool,
+    blocking: bool,
+    function: PackedFunc,
+}
+
+static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+static EXT: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
+
+/// For those that run long or block.
+static BLOCKING: AnyfnFunctionExt =
+    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
+
+/// Registers what registers methods.
+pub(crate) fn register() -> Result<()> {
+    const ARGS: &[&str] =
+        &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
+    globals::typed("anyfn.RegisterMethod", ARGS, add)
+}
+
+impl Known {
+    fn method(&self) -> &Method {
+        // SAFETY: a function made by `make`, which the table keeps.
+        unsafe { content(self.function.as_object().as_handle()) }
+    }
+
+    /// Whether callers that know the arguments of this method may call one with these.
+    fn takes(&self, is_static: bool, blocking: bool, signature: &str) -> bool {
+        let names = |text: &str| {
+            let params = Signature::parse(text).ok().and_then(|signature| signature.params);
+            params.map(|params| params.into_iter().map(|param| param.name).collect::<Vec<String>>())
+        };
+        let (old, new) = (names(&self.method().signature.lock()), names(signature));
+        let fits = matches!((old, new), (Some(old), Some(new)) if new.starts_with(&old));
+        fits && self.is_static == is_static && (self.blocking == blocking || self.is_init)
+    }
+}
+
+/// Adds a method to a type, or puts the code of a library that was loaded again into the one that is there.
+///
+/// `call` is a `TVMFFISafeCallType` that does not use its first argument. The constructor becomes the attribute
+/// `__ffi_init__`; called by others, it takes arguments by name behind the keyword sentinel.
+#[allow(clippy::too_many_arguments, reason = "the arguments of a registered function")]
+fn add(
+    type_index: i32,
+    name: &str,
+    doc: &str,
+    signature: anyfn::String,
+    call: *mut c_void,
+    is_static: bool,
+    is_init: bool,
+    blocking: bool,
+) -> Result<()> {
+    let key = anyfn::type_key(type_index);
+    if call.is_null() {
+        bail!("ValueError", "the method `{key}.{name}` has no code");
+    }
+    let mut known = KNOWN.lock();
+    let is_it = |known: &&Known| {
+        known.type_index == type_index && known.is_init == is_init && (known.name == name || is_init)
+    };
+    // The last one counts.
+    if let Some(there) = known.iter().rev().find(is_it) {
+        let method = there.method();
+        if there.takes(is_static, blocking, &signature) {
+            *method.signature.lock() = signature;
+            method.replaced.store(false, Ordering::Relaxed);
+            let old = method.target.swap(call, Ordering::SeqCst);
+            if !old.is_null() && old != call {
+                method.renewed.store(true, Ordering::SeqCst);
+            }
+            return Ok(());
+        }
+        method.replaced.store(true, Ordering::Relaxed);
+        method.target.store(ptr::null_mut(), Ordering::SeqCst);
+        if is_init {
+            // An attribute stays what it is.
+            bail!(
+                "TypeError",
+                "the constructor `{key}.{name}` has other arguments than when it was registered"
+            );
+        }
+    }
+    let full = alloc::format!("{key}.{name}");
+    let function = make(full, signature.clone(), call, is_static, is_init, blocking)?;
+    let view = AnyView::from(function.as_object());
+    if is_init {
+        // SAFETY: a valid value, of which the column takes a reference.
+        unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }?;
+    }
+    let info = TVMFFIMethodInfo {
+        name: TVMFFIByteArray::from_slice(name.as_bytes()),
+        doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
+        metadata: TVMFFIByteArray::from_slice(signature.as_bytes()),
+        flags: if is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
+        method: *view.as_raw(),
+    };
+    // SAFETY: texts and function live for the call; the table copies them and takes a reference.
+    unsafe { type_table::add_method(type_index, &info) }?;
+    known.push(Known { type_index, name: name.into(), is_static, is_init, blocking, function });
+    Ok(())
+}
+
+fn make(
+    name: String,
+    signature: anyfn::String,
+    call: *mut c_void,
+    is_static: bool,
+    is_init: bool,
+    blocking: bool,
+) -> Result<PackedFunc> {
+    let safe_call = match (is_init, is_static) {
+        (true, _) => call_init,
+        (false, true) => call_static,
+        (false, false) => call_method as TVMFFISafeCallType,
+    };
+    let method = Method {
+        cell: TVMFFIFunctionCell { safe_call, cpp_call: ptr::null_mut() },
+        ext: if blocking { &BLOCKING } else { &EXT },
+        target: AtomicPtr::new(call),
+        running: AtomicUsize::new(0),
+        renewed: AtomicBool::new(false),
+        replaced: AtomicBool::new(false),
+        name,
+        signature: Mutex::new(signature),
+    };
+    let object = anyfn::__private::new_object_with_flags(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, method);
+    PackedFunc::try_from_object(object)
+        .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
+}
+
+/// # Safety
+/// `handle` must be a function made by [`make`], alive for `'a`.
+#[inline(always)]
+unsafe fn content<'a>(handle: *mut c_void) -> &'a Method {
+    // SAFETY: as the caller guarantees; the content lies behind the header.
+    let method = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Method>();
+    // SAFETY: as above; shared references only.
+    unsafe { &*method }
+}
+
+/// Calls what is there, or raises that nothing is.
+///
+/// # Safety
+/// As the ABI says of calls; while the target runs, its library must stay mapped.
+#[inline(always)]
+unsafe fn run(method: &Method, args: *const TVMFFIAny, count: i32, result: *mut TVMFFIAny) -> c_int {
+    let target = method.target.load(Ordering::SeqCst);
+    if target.is_null() {
+        return gone(method);
+    }
+    // SAFETY: not NULL, and then it is such a function.
+    let target = unsafe { core::mem::transmute::<*mut c_void, TVMFFISafeCallType>(target) };
+    // SAFETY: the caller's own arguments; the first one is not used.
+    unsafe { target(ptr::null_mut(), args, count, result) }
+}
+
+#[cold]
+fn gone(method: &Method) -> c_int {
+    anyfn::__private::trampoline(|| {
+        if method.replaced.load(Ordering::Relaxed) {
+            bail!(
+                "RuntimeError",
+                "`{}` has other arguments since its library was built again; look it up again, or start again if it is a \
+                 constructor",
+                method.name
+            );
+        }
+        bail!("RuntimeError", "`{}` cannot be called: {}", method.name, unload::TEXT)
+    })
+}
+
+/// A method: the object that it takes first is one that the library has made, and keeps it mapped.
+unsafe extern "C" fn call_method(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let method = unsafe { content(handle) };
+    // SAFETY: the caller's own arguments.
+    unsafe { run(method, args, count, result) }
+}
+
+unsafe extern "C" fn call_static(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let method = unsafe { content(handle) };
+    // Before the target is read: who takes it away looks at this afterwards, both in one order for all.
+    method.running.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: the caller's own arguments; the call is counted.
+    let code = unsafe { run(method, args, count, result) };
+    method.running.fetch_sub(1, Ordering::Release);
+    code
+}
+
+/// A constructor, which may get arguments by name behind the keyword sentinel.
+unsafe extern "C" fn call_init(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let views = unsafe { AnyView::slice_from_raw(args, count) };
+    if views.iter().any(|view| view.type_index() == kTVMFFIObject)
+        && let Some(code) = call_by_name(handle, views, result)
+    {
+        return code;
+    }
+    // SAFETY: as this function was called.
+    unsafe { call_static(handle, args, count, result) }
+}
+
+/// The call, if there are arguments by name.
+#[cold]
+fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIAny) -> Option<c_int> {
+    let sentinel = globals::kwargs().ok()?;
+    let is_it = |view: &AnyView<'_>| view.as_object().is_some_and(|object| object.ptr_eq(&sentinel));
+    let at = views.iter().position(is_it)?;
+    Some(anyfn::__private::trampoline(|| {
+        // SAFETY: the function object itself, which the caller keeps alive.
+        let function = unsafe { ObjectRef::from_borrowed_or_null(handle) };
+        let Some(Ok(function)) = function.map(PackedFunc::try_from_object) else { return Ok(()) };
+        // SAFETY: as above.
+        let name = unsafe { &content(handle).name };
+        let pairs = &views[at + 1..];
+        if !pairs.len().is_multiple_of(2) {
+            bail!("TypeError", "{name}() KWARGS requires an even number of key-value arguments");
+        }
+        let named = pairs.chunks_exact(2).map(|pair| match pair[0].get::<&str>() {
+            Ok(key) => Ok((key, pair[1].to_owned())),
+            Err(_) => bail!("TypeError", "{name}() takes names that are str, not {}", pair[0].type_key()),
+        });
+        let value = function.call_named(&views[..at], &named.collect::<Result<Vec<(&str, Any)>>>()?)?;
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    }))
+}
+
+unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let text = unsafe { content(handle) }.signature.lock().clone();
+    // SAFETY: the caller passes a writable result that holds nothing.
+    unsafe { result.write(Any::from(text).into_raw()) };
+    0
+}
+
+/// Takes away what methods call of a library that is about to be unmapped. `false` if one of them runs, or if the library
+/// is not idle any more; then they are as before.
+#[cfg(feature = "std")]
+pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
+    let known = KNOWN.lock();
+    let mut taken = Vec::new();
+    let mut runs = false;
+    for method in known.iter().map(Known::method) {
+        let target = method.target.load(Ordering::Relaxed);
+        if !target.is_null() && is_gone(target.addr()) {
+            method.target.store(ptr::null_mut(), Ordering::SeqCst);
+            taken.push((method, target));
+        }
+        // One that was renewed may still run code of the older build.
+        if taken.last().is_some_and(|(last, _)| ptr::eq(*last, method)) || method.renewed.load(Ordering::SeqCst)
+        {
+            runs |= method.running.load(Ordering::SeqCst) > 0;
+        }
+    }
+    if !runs && is_idle() {
+        return true;
+    }
+    for (method, target) in taken {
+        method.target.store(target, Ordering::SeqCst);
+    }
+    false
+}

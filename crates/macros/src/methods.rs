@@ -1,0 +1,249 @@
+//! `#[methods]`
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use syn::ext::IdentExt;
+use syn::{Attribute, Expr, ExprLit, FnArg, ImplItem, ImplItemFn, ItemImpl, Lit, LitStr, Meta, Pat, Type};
+
+use crate::attributes::{Arguments, doc};
+
+/// What stands in front of a method for this macro.
+#[derive(Default)]
+struct Options {
+    name: Option<LitStr>,
+    init: bool,
+    blocking: bool,
+}
+
+impl Options {
+    /// Reads the attributes that are ours and removes them.
+    fn take(attributes: &mut Vec<Attribute>) -> syn::Result<Options> {
+        let mut options = Options::default();
+        let mut others = Vec::new();
+        for attribute in attributes.drain(..) {
+            let path = attribute.path();
+            if path.is_ident("init") {
+                attribute.meta.require_path_only()?;
+                options.init = true;
+            } else if path.is_ident("blocking") {
+                attribute.meta.require_path_only()?;
+                options.blocking = true;
+            } else if path.is_ident("name") {
+                options.name = Some(text(&attribute.meta)?);
+            } else {
+                others.push(attribute);
+            }
+        }
+        *attributes = others;
+        Ok(options)
+    }
+}
+
+fn text(meta: &Meta) -> syn::Result<LitStr> {
+    match meta {
+        Meta::NameValue(pair) => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) if !text.value().is_empty() => Ok(text.clone()),
+            other => Err(syn::Error::new_spanned(other, "expected the name of the method")),
+        },
+        _ => Err(syn::Error::new_spanned(meta, "expected #[name = \"..\"]")),
+    }
+}
+
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    if !args.is_empty() {
+        return Err(syn::Error::new_spanned(
+            args,
+            "#[methods] takes no options; they stand before each method",
+        ));
+    }
+    let mut block: ItemImpl = syn::parse2(item)?;
+    if let Some((_, path, _)) = &block.trait_ {
+        return Err(syn::Error::new_spanned(
+            path,
+            "#[methods] is for the type's own `impl`, not for one of a trait",
+        ));
+    }
+    if !block.generics.params.is_empty() {
+        return Err(syn::Error::new_spanned(&block.generics, "an object type cannot be generic"));
+    }
+    let this = block.self_ty.clone();
+    let mut inits = 0;
+    let mut told = Vec::new();
+    for item in &mut block.items {
+        let ImplItem::Fn(function) = item else { continue };
+        let options = Options::take(&mut function.attrs)?;
+        inits += usize::from(options.init);
+        if inits > 1 {
+            return Err(syn::Error::new_spanned(&function.sig.ident, "a type has one #[init]"));
+        }
+        told.push(definition(function, &options)?);
+    }
+    Ok(quote! {
+        #block
+        const _: () = {
+            use ::anyfn::__private as __p;
+            type This = #this;
+            const KEY: &str = <This as ::anyfn::Object>::TYPE_KEY;
+            #[__p::linkme::distributed_slice(__p::METHODS)]
+            #[linkme(crate = ::anyfn::__private::linkme)]
+            static METHODS: __p::TypeMethods = __p::TypeMethods {
+                of: || ::core::any::TypeId::of::<This>(),
+                methods: &[#(#told),*],
+            };
+        };
+    })
+}
+
+/// The `MethodDef` of a function.
+fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<TokenStream> {
+    let signature = &mut function.sig;
+    let generic = signature.generics.type_params().next().map(ToTokens::to_token_stream);
+    if let Some(what) = generic.or_else(|| signature.asyncness.map(ToTokens::into_token_stream)) {
+        let text =
+            "other languages call it, so it is neither generic nor async; helpers go into another `impl`";
+        return Err(syn::Error::new_spanned(what, text));
+    }
+    let mut arguments = Arguments::of_method(signature)?;
+    let is_static = match signature.inputs.first() {
+        Some(FnArg::Receiver(_)) => false,
+        Some(FnArg::Typed(first)) if is_this(&first.pat) => {
+            if !is_receiver(&first.ty) {
+                let text = "the object that a method belongs to is `&self`, or `this: Ref<Self>`";
+                return Err(syn::Error::new_spanned(&first.ty, text));
+            }
+            arguments.first_is_self();
+            false
+        }
+        _ => true,
+    };
+    if options.init && !is_static {
+        let text = "#[init] is a function that makes the object, so it takes none";
+        return Err(syn::Error::new_spanned(&signature.inputs, text));
+    }
+    let ident = &signature.ident;
+    let name = options.name.clone().unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+    let doc = doc(&function.attrs);
+    // Whether the function is there at all.
+    let cfg = function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
+    let (names, checks) = arguments.names(&quote!(NAME), &doc);
+    let body = if options.blocking { quote!(__p::Blocking(This::#ident)) } else { quote!(This::#ident) };
+    let (is_init, blocking) = (options.init, options.blocking);
+    Ok(quote! {
+        #(#cfg)*
+        {
+            #checks
+            const LOCAL: &str = #name;
+            const JOINED: [u8; KEY.len() + 1 + LOCAL.len()] = __p::join(KEY, LOCAL);
+            const NAME: &str = __p::joined(&JOINED);
+            const NAMES: __p::Names = #names;
+
+            unsafe extern "C" fn call(
+                _handle: *mut ::core::ffi::c_void,
+                args: *const ::anyfn::abi::TVMFFIAny,
+                num_args: i32,
+                result: *mut ::anyfn::abi::TVMFFIAny,
+            ) -> ::core::ffi::c_int {
+                // SAFETY: the caller passes what the ABI promises for a call.
+                #[allow(clippy::undocumented_unsafe_blocks)]
+                unsafe { __p::call_exported(&NAMES, #body, args, num_args, result) }
+            }
+
+            __p::MethodDef {
+                name: LOCAL,
+                doc: #doc,
+                is_static: #is_static,
+                is_init: #is_init,
+                blocking: #blocking,
+                call,
+                signature: || __p::signature_text(&NAMES, #body),
+            }
+        }
+    })
+}
+
+fn is_this(pattern: &Pat) -> bool {
+    matches!(pattern, Pat::Ident(name) if name.ident == "this")
+}
+
+/// Whether a type is `&Self`, `Ref<..>` or `&Type`.
+fn is_receiver(ty: &Type) -> bool {
+    match ty {
+        Type::Reference(reference) => reference.mutability.is_none(),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == "Ref"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expanded(item: TokenStream) -> String {
+        expand(quote!(), item).unwrap().to_string()
+    }
+
+    fn error(item: TokenStream) -> String {
+        expand(quote!(), item).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn tells_of_methods() {
+        let out = expanded(quote! {
+            impl Node {
+                /// Its length.
+                #[blocking]
+                pub fn r#type(&self, #[default(2)] by: i64) -> i64 { by }
+                fn with(this: Ref<Self>, other: Ref<Node>) {}
+                #[init]
+                #[cfg(unix)]
+                fn new(a: i64) -> Self { Node }
+                #[name = "of"]
+                fn make(other: Ref<Node>) {}
+                const X: i64 = 1;
+            }
+        });
+        for part in [
+            "LOCAL : & str = \"type\"",
+            "doc : \"Its length.\"",
+            "args : & [\"self\" , \"by\"]",
+            "args : & [\"self\" , \"other\"]",
+            "__p :: Blocking (This :: r#type)",
+            "is_static : true , is_init : true",
+            "# [cfg (unix)] { ",
+            "LOCAL : & str = \"of\"",
+            "const X : i64 = 1",
+        ] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+        for part in ["# [init]", "# [blocking]", "# [default", "# [name"] {
+            assert!(!out.contains(part), "{part} in {out}");
+        }
+    }
+
+    #[test]
+    fn explains_mistakes() {
+        let cases = [
+            (quote!(impl Node { fn f(&mut self) {} }), "objects are shared"),
+            (quote!(impl Node { fn f(self) {} }), "objects are shared"),
+            (quote!(impl Node { fn f(this: i64) {} }), "is `&self`"),
+            (quote!(impl Node { fn f<T>(t: T) {} }), "neither generic nor async"),
+            (quote!(impl Node { async fn f() {} }), "neither generic nor async"),
+            (quote!(impl Node { #[init] fn f(&self) {} }), "makes the object"),
+            (quote!(impl Node { #[init] fn f() {} #[init] fn g() {} }), "one #[init]"),
+            (quote!(impl Node { #[name = 1] fn f() {} }), "the name of the method"),
+            (quote!(impl Clone for Node {}), "not for one of a trait"),
+            (
+                quote!(
+                    impl<T> Node<T> {}
+                ),
+                "cannot be generic",
+            ),
+            (quote!(impl Node { fn f(&self, #[default(1)] a: i64, b: i64) {} }), "needs a #[default"),
+        ];
+        for (item, text) in cases {
+            let got = error(item.clone());
+            assert!(got.contains(text), "{item}: {got}");
+        }
+        assert!(expand(quote!(blocking), quote!(impl Node {})).is_err());
+    }
+}
