@@ -239,11 +239,17 @@ fn with_blob(name: &str, blob: &[u8]) -> Option<std::path::PathBuf> {
 fn import_trees_are_built() {
     let tree = blob(&[0, 1, 1], &[1], &[("_lib", None), ("test_kind", Some(b"content"))]);
     let Some(path) = with_blob("tree", &tree) else { return };
-    fails(
-        load(&path).map(drop),
-        "RuntimeError",
-        "its loader ffi.Module.load_from_bytes.test_kind is not registered",
-    );
+    // What needs no loader works; what does says which.
+    let module = load(&path).unwrap();
+    assert_eq!(module.get_function("tree").unwrap().call(()).unwrap().get::<i64>().unwrap(), 1);
+    let missing = "Cannot find function imported_function: it may be in the module of kind `test_kind` that the library \
+                   carries, whose loader ffi.Module.load_from_bytes.test_kind is not registered";
+    fails(module.find_function("imported_function", true).map(drop), "RuntimeError", missing);
+    assert!(module.find_function("imported_function", false).unwrap().is_none());
+    let carried = module.imports().unwrap().iter().next().unwrap();
+    assert_eq!((&*carried.kind().unwrap(), &*carried.save_to_bytes().unwrap()), ("test_kind", &b"content"[..]));
+    fails(carried.get_function("imported_function").map(drop), "RuntimeError", missing);
+    assert!(carried.function_names(true).unwrap().is_empty());
 
     registry::register("ffi.Module.load_from_bytes.test_kind")
         .set_body_typed(|bytes: Bytes| {
@@ -252,6 +258,10 @@ fn import_trees_are_built() {
                 .ok_or_else(|| anyfn::error!("ValueError", "no compiler"))
         })
         .unwrap();
+    // A loader that came later is found at the next use, of a module that was loaded before, too.
+    let imported = module.find_function("imported_function", true).unwrap().unwrap();
+    assert_eq!(imported.call(()).unwrap().get::<i64>().unwrap(), 42);
+    drop((module, carried));
     let module = load(&path).unwrap();
     let f =
         |name: &str| module.find_function(name, true).unwrap().unwrap().call(()).unwrap().get::<i64>().unwrap();
@@ -264,7 +274,11 @@ fn import_trees_are_built() {
     assert!(module.find_function("below", true).unwrap().is_some());
 
     let cyclic = blob(&[0, 1, 2], &[1, 0], &[("_lib", None), ("test_kind", Some(b"content"))]);
-    fails(load(&with_blob("cyclic", &cyclic).unwrap()).map(drop), "RuntimeError", "Cyclic dependency");
+    fails(
+        load(&with_blob("cyclic", &cyclic).unwrap()).map(drop),
+        "RuntimeError",
+        "modules import each other in a cycle",
+    );
     let mut long = blob(&[0, 0], &[], &[("_lib", None)]);
     long[1] = 1;
     fails(

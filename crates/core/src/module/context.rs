@@ -13,7 +13,7 @@ use anyfn::abi::{
     TVMFFIEnvModLookupFromImports, TVMFFIErrorSetRaisedFromCStr, TVMFFIErrorSetRaisedFromCStrParts,
     TVMFFIFunctionCall, TVMFFIHandleInitOnce, TVMFFIObjectHandle,
 };
-use anyfn::{PackedFunc, Result, registry};
+use anyfn::{PackedFunc, Result};
 
 use super::object::OwnModule;
 use crate::sys::Mutex;
@@ -104,11 +104,7 @@ pub(crate) unsafe fn lookup_from_imports(
         return Ok(known.as_object().as_handle());
     }
     // Not under the lock: looking up can run code of other modules.
-    let found = match module.imported_function(name)? {
-        Some(found) => Some(found),
-        None => registry::find(name),
-    };
-    let Some(found) = found else {
+    let Some(found) = module.imported_function(name)? else {
         anyfn::bail!("RuntimeError", "Cannot find function {name} in the imported modules or global registry.");
     };
     // Another thread may have been first; what is not kept is released after the lock.

@@ -9,6 +9,7 @@ use std::vec::Vec;
 
 use anyfn::{Any, Args, Array, Map, Module, PackedFunc, Result, String, registry};
 
+use super::custom;
 use super::inspect::inspect;
 use super::library::Mapped;
 use super::load::{load_from_file, load_library};
@@ -66,17 +67,15 @@ pub(crate) fn register_globals() -> Result<()> {
             of(&m)?.function_metadata(name, query_imports) as Result<Option<String>>
         },
     )?;
-    reg("ffi.ModuleGetWriteFormats").set_body_typed(move |m: Module| {
-        of(&m)?;
-        Ok::<_, anyfn::Error>(Array::<String>::new())
-    })?;
-    reg("ffi.ModuleWriteToFile").set_body_typed(move |m: Module, _path: &str, _format: &str| {
-        Err::<(), anyfn::Error>(of(&m)?.unsupported("written to a file"))
-    })?;
-    reg("ffi.ModuleInspectSource").set_body_typed(move |m: Module, _format: &str| {
-        of(&m)?;
-        Ok::<_, anyfn::Error>(String::from(""))
-    })?;
+    reg("ffi.ModuleGetWriteFormats").set_body_typed(move |m: Module| of(&m)?.write_formats())?;
+    reg("ffi.ModuleWriteToFile")
+        .set_body_typed(move |m: Module, path: &str, format: &str| of(&m)?.write_to_file(path, format))?;
+    reg("ffi.ModuleSaveToBytes").set_body_typed(move |m: Module| of(&m)?.save_to_bytes())?;
+    reg("ffi.ModuleInspectSource")
+        .set_body_typed(move |m: Module, format: &str| of(&m)?.inspect_source(format))?;
+    reg("ffi.ModuleCreate").set_body(|args: Args<'_>| Any::new(custom::create(args)?))?;
+    reg("ffi.ModuleGetImports")
+        .set_body_typed(move |m: Module| Array::<Module>::try_from_iter(of(&m)?.imports()))?;
     reg("ffi.ModuleImportModule").set_body_typed(move |m: Module, other: Module| of(&m)?.import(&other))?;
     reg("ffi.ModuleClearImports").set_body_typed(move |m: Module| of(&m)?.clear_imports())?;
     reg("ffi.ModuleGlobalsAdd").set_body_typed(|m: Module| {

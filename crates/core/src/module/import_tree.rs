@@ -6,10 +6,12 @@
 use std::borrow::ToOwned;
 use std::format;
 use std::string::String;
+use std::vec;
 use std::vec::Vec;
 
 use anyfn::{Bytes, Module, Result, registry};
 
+use super::deferred;
 use super::object::OwnModule;
 
 /// A module in the blob.
@@ -40,6 +42,35 @@ impl<'a> Tree<'a> {
             let imports = self.edges[from..].iter().take_while(|(from, _)| *from == at);
             (kind, size, imports.map(|(_, to)| *to).collect())
         })
+    }
+
+    /// Takes modules away that nobody imports until none is left; what is left imports itself in the end.
+    fn check_acyclic(&self) -> Result<(), String> {
+        // All places of the library are one module.
+        let library = self.entries.iter().position(|entry| *entry == Entry::Library).unwrap_or(0);
+        let one = |at: usize| if self.entries[at] == Entry::Library { library } else { at };
+        let mut importers = vec![0usize; self.entries.len()];
+        let mut imports = vec![Vec::new(); self.entries.len()];
+        for (from, to) in &self.edges {
+            importers[one(*to)] += 1;
+            imports[one(*from)].push(one(*to));
+        }
+        let mut open: Vec<usize> = (0..self.entries.len()).filter(|at| importers[*at] == 0).collect();
+        let mut taken = 0;
+        while let Some(next) = open.pop() {
+            taken += 1;
+            for to in &imports[next] {
+                importers[*to] -= 1;
+                if importers[*to] == 0 {
+                    open.push(*to);
+                }
+            }
+        }
+        if taken == self.entries.len() {
+            Ok(())
+        } else {
+            Err("modules import each other in a cycle".to_owned())
+        }
     }
 }
 
@@ -95,19 +126,41 @@ pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
             edges.push((from, *to));
         }
     }
+    if edges.len() != children.len() {
+        return Err(format!(
+            "{} of its {} imports belong to no module",
+            children.len() - edges.len(),
+            children.len()
+        ));
+    }
     let mut entries = Vec::new();
     for _ in 0..count {
         let kind = reader.bytes("the kind of a module")?;
         entries.push(match core::str::from_utf8(kind) {
             Ok("_lib") => Entry::Library,
+            Ok("") => return Err("a module has no kind".to_owned()),
             Ok(kind) => Entry::Other { kind, bytes: reader.bytes("the content of a module")? },
-            Err(_) => return Err(format!("the kind of a module is no text: \"{}\"", kind.escape_ascii())),
+            Err(_) => return Err(format!("the kind of a module is no text: \"{}\"", shown(kind))),
         });
     }
     if !entries.contains(&Entry::Library) {
         return Err("it has no place for the library itself".to_owned());
     }
-    Ok(Tree { entries, edges })
+    if !reader.0.is_empty() {
+        return Err(format!("{} bytes are left behind its last module", reader.0.len()));
+    }
+    let tree = Tree { entries, edges };
+    tree.check_acyclic()?;
+    Ok(tree)
+}
+
+/// The begin of some bytes, for a message.
+fn shown(bytes: &[u8]) -> String {
+    const SHOWN: usize = 40;
+    match bytes.get(..SHOWN) {
+        Some(begin) => format!("{}...", begin.escape_ascii()),
+        None => format!("{}", bytes.escape_ascii()),
+    }
 }
 
 /// Makes the modules of a tree; gives the root, which may be the library or import it.
@@ -118,22 +171,24 @@ pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     };
     let modules = tree.entries.iter().map(make).collect::<Result<Vec<_>>>()?;
     library.clear_imports()?;
-    for (from, to) in &tree.edges {
-        OwnModule::try_from(&modules[*from])?.import(&modules[*to])?;
+    for row in tree.edges.chunk_by(|one, other| one.0 == other.0) {
+        let imported: Vec<Module> = row.iter().map(|(_, to)| modules[*to].clone()).collect();
+        OwnModule::try_from(&modules[row[0].0])?.import_all(&imported)?;
     }
     Ok(modules[0].clone())
 }
 
+/// Name of the global function that makes modules of a kind.
+pub(super) fn loader_of(kind: &str) -> String {
+    format!("ffi.Module.load_from_bytes.{kind}")
+}
+
+/// The module that the loader of its kind makes; without a loader one that says so when it is used.
 fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
-    let loader = format!("ffi.Module.load_from_bytes.{kind}");
-    let Some(loader) = registry::find(&loader) else {
-        anyfn::bail!(
-            "RuntimeError",
-            "the library carries a module of kind `{kind}`, but its loader {loader} is not registered; use a runtime \
-             with support for `{kind}`, or load the library that registers it first"
-        );
-    };
-    loader.call((Bytes::from(bytes),))?.get::<Module>()
+    match registry::find(&loader_of(kind)) {
+        Some(loader) => loader.call((Bytes::from(bytes),))?.get::<Module>(),
+        None => Ok(deferred::create(kind, bytes)?.into_module()),
+    }
 }
 
 #[cfg(test)]
@@ -172,5 +227,18 @@ mod tests {
         check(&[numbers(&[1, 0]), numbers(&[0]), text("_lib")], "invalid list");
         check(&[numbers(&[0, 0]), numbers(&[]), text("x"), text("")], "no place");
         check(&[u64::MAX.to_le_bytes().to_vec()], "list of rows");
+        let (lib, other) = (text("_lib"), [text("x"), text("")].concat());
+        check(&[numbers(&[0, 0]), numbers(&[]), lib.clone(), vec![0]], "1 bytes are left");
+        check(&[numbers(&[0, 0]), numbers(&[0]), lib.clone()], "1 of its 1 imports belong to no module");
+        check(&[numbers(&[0, 1]), numbers(&[0]), lib.clone()], "in a cycle");
+        check(&[numbers(&[0, 1, 2]), numbers(&[1, 0]), lib.clone(), other.clone()], "in a cycle");
+        check(&[numbers(&[0, 1, 2, 2]), numbers(&[1, 2]), lib.clone(), other, lib.clone()], "in a cycle");
+        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text(""), text("")], "has no kind");
+        check(
+            &[numbers(&[0, 0, 0]), numbers(&[]), lib.clone(), text("x"), vec![9; 7]],
+            "the content of a module",
+        );
+        let kind = [3u64.to_le_bytes().to_vec(), b"\xff\xfex".to_vec()].concat();
+        check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
     }
 }

@@ -335,7 +335,7 @@ impl LibraryModule {
 }
 
 impl Implementation for LibraryModule {
-    fn kind(&self) -> &'static CStr {
+    fn kind(&self) -> &CStr {
         c"library"
     }
 
@@ -356,8 +356,8 @@ impl Implementation for LibraryModule {
         Ok(self.0.function_of(FUNCTION, name).is_some())
     }
 
-    fn function_names(&self) -> Vec<StdString> {
-        self.0.function_names()
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        Ok(self.0.function_names())
     }
 
     fn file(&self) -> Option<StdString> {

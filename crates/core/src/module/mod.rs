@@ -1,21 +1,25 @@
 //! Modules: compiled code as objects.
 //!
 //! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
-//! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]; the one here
-//! is a shared library, loaded from a file or linked into the process ([`library`]). In reading order: [`object`],
-//! [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
+//! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]: a shared library,
+//! loaded from a file or linked into the process ([`library`]); a kind that a user defines by functions ([`custom`]); one
+//! that a library carries and nobody can load yet ([`deferred`]). In reading order: [`object`], [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
 //!
 //! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
 //! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
 //! again gives a new module on the same code and static data. A file that was built again is another library, loaded
 //! beside the old one; one that was overwritten in place is refused.
 //!
-//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error), and saving.
+//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error).
 
 #[cfg(feature = "std")]
 mod constructing;
 #[cfg(feature = "std")]
 mod context;
+#[cfg(feature = "std")]
+mod custom;
+#[cfg(feature = "std")]
+mod deferred;
 #[cfg(not(feature = "std"))]
 mod disabled;
 #[cfg(feature = "std")]

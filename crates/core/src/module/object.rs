@@ -15,7 +15,7 @@ use anyfn::abi::{
     TVMFFIObject, TVMFFIObjectHandle, kTVMFFIModule, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
-use anyfn::{Any, Map, Module, ObjectRef, PackedFunc, Result, String};
+use anyfn::{Any, Array, Bytes, Error, Map, Module, ObjectRef, PackedFunc, Result, String};
 
 use super::context::Lookups;
 use super::imports::Imports;
@@ -24,14 +24,19 @@ use super::library::Mapped;
 use super::vtable;
 use super::watch::Watch;
 
+/// Property bit: the module can be saved as bytes.
+pub(super) const SAVED: i32 = 1;
+/// Property bit: its functions can be called.
+pub(super) const RUNS: i32 = 2;
+
 /// What a kind of module does.
 ///
 /// Methods get the module's own handle, for functions that keep it alive.
 pub(crate) trait Implementation: Send + Sync + 'static {
     /// Name of the kind, such as `library`.
-    fn kind(&self) -> &'static CStr;
+    fn kind(&self) -> &CStr;
 
-    /// Bits: 1 can be saved as bytes, 2 can run, 4 can be exported with compiled code.
+    /// Bits: [`SAVED`], [`RUNS`], 4 if it can be exported with compiled code.
     fn property_mask(&self) -> i32;
 
     /// A function of this module itself.
@@ -43,8 +48,33 @@ pub(crate) trait Implementation: Send + Sync + 'static {
     }
 
     /// Names of the functions of this module itself, sorted, as far as they are known.
-    fn function_names(&self) -> Vec<StdString> {
-        Vec::new()
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        Ok(Vec::new())
+    }
+
+    /// Why its functions are not known although it may have some.
+    fn missing(&self, _module: &OwnModule) -> Result<Option<Error>> {
+        Ok(None)
+    }
+
+    /// What its kind's loader makes the module of again; `None` if it cannot be saved.
+    fn save_to_bytes(&self) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
+
+    /// Writes a file in one of its formats; `false` if it has no way of its own.
+    fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Formats of files that it can write, as extensions.
+    fn write_formats(&self) -> Result<Array<String>> {
+        Ok(Array::new())
+    }
+
+    /// Its source text, if it has some.
+    fn inspect_source(&self, _format: &str) -> Result<String> {
+        Ok(String::from(""))
     }
 
     /// The file that the module was loaded from.
@@ -229,7 +259,7 @@ impl OwnModule {
     }
 
     /// Name of the kind.
-    pub(crate) fn kind(&self) -> &'static CStr {
+    pub(crate) fn kind(&self) -> &CStr {
         self.implementation().kind()
     }
 
@@ -247,7 +277,7 @@ impl OwnModule {
     fn search<T>(
         &self,
         query_imports: bool,
-        find: impl Fn(&OwnModule) -> Result<Option<T>>,
+        mut find: impl FnMut(&OwnModule) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         if let Some(found) = find(self)? {
             return Ok(Some(found));
@@ -273,14 +303,45 @@ impl OwnModule {
         Ok(None)
     }
 
-    /// A function of this module or, with `query_imports`, of the modules that it imports.
-    pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
-        self.search(query_imports, |m| m.implementation().function(m, name))
+    /// What stands in for a function that was not found: that of `instead`, or nothing if no module was missing.
+    fn or_missing(
+        &self,
+        name: &str,
+        missing: Option<Error>,
+        instead: impl FnOnce() -> Option<PackedFunc>,
+    ) -> Result<Option<PackedFunc>> {
+        match (instead(), missing) {
+            (Some(found), _) => Ok(Some(found)),
+            (None, None) => Ok(None),
+            (None, Some(why)) => {
+                anyfn::bail!(why.kind(), "Cannot find function {name}: {}", why.message())
+            }
+        }
     }
 
-    /// A function of the modules that this one imports.
+    /// A function of this module or, with `query_imports`, of the modules that it imports.
+    pub(crate) fn function(&self, name: &str, query_imports: bool) -> Result<Option<PackedFunc>> {
+        let mut missing = None;
+        let found = self.search(query_imports, |m| m.own_function(name, &mut missing))?;
+        self.or_missing(name, missing, || found)
+    }
+
+    /// A function of the modules that this one imports or, if they have none, a global one.
     pub(super) fn imported_function(&self, name: &str) -> Result<Option<PackedFunc>> {
-        self.search_imports(|m| m.implementation().function(m, name))
+        let mut missing = None;
+        let found = self.search_imports(|m| m.own_function(name, &mut missing))?;
+        self.or_missing(name, missing, || found.or_else(|| anyfn::registry::find(name)))
+    }
+
+    /// A function of this module; `missing` becomes why there may be one that is not known.
+    fn own_function(&self, name: &str, missing: &mut Option<Error>) -> Result<Option<PackedFunc>> {
+        match self.implementation().missing(self)? {
+            None => self.implementation().function(self, name),
+            Some(why) => {
+                missing.get_or_insert(why);
+                Ok(None)
+            }
+        }
     }
 
     /// Whether there is such a function.
@@ -292,10 +353,10 @@ impl OwnModule {
 
     /// Names of the functions of this module and, with `query_imports`, of the modules that it imports; sorted.
     pub(crate) fn function_names(&self, query_imports: bool) -> Result<Vec<StdString>> {
-        let mut names = self.implementation().function_names();
+        let mut names = self.implementation().function_names()?;
         if query_imports {
             self.search_imports(|m| {
-                names.extend(m.implementation().function_names());
+                names.extend(m.implementation().function_names()?);
                 Ok(None::<()>)
             })?;
             names.sort_unstable();
@@ -346,12 +407,17 @@ impl OwnModule {
 
     /// Imports a module.
     pub(crate) fn import(&self, other: &Module) -> Result<()> {
-        let other = OwnModule::try_from(other)?;
+        self.import_all(core::slice::from_ref(other))
+    }
+
+    /// Imports modules, all or none.
+    pub(super) fn import_all(&self, others: &[Module]) -> Result<()> {
+        let own = others.iter().map(OwnModule::try_from).collect::<Result<Vec<_>>>()?;
         self.content().imports.change(|imports, read| {
-            if self.0.as_object().ptr_eq(other.as_object()) || reaches(&other, self, read) {
+            if reaches(own, self, read) {
                 anyfn::bail!("RuntimeError", "Cyclic dependency detected during import");
             }
-            imports.push(other.clone().into_module());
+            imports.extend(others.iter().cloned());
             Ok(())
         })
     }
@@ -364,25 +430,58 @@ impl OwnModule {
         })
     }
 
+    /// What its kind's loader makes the module of again.
+    pub(crate) fn save_to_bytes(&self) -> Result<Bytes> {
+        self.implementation().save_to_bytes()?.ok_or_else(|| self.unsupported("saved as bytes"))
+    }
+
+    /// Writes a file; the format is the extension if it is empty. What has no way of its own writes its bytes.
+    pub(crate) fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
+        let extension = || Path::new(path).extension().and_then(|text| text.to_str()).unwrap_or_default();
+        let format = if format.is_empty() { extension() } else { format };
+        if self.implementation().write_to_file(path, format)? {
+            return Ok(());
+        }
+        let Some(bytes) = self.implementation().save_to_bytes()? else {
+            return Err(self.unsupported("written to a file"));
+        };
+        // Under another name first: a file that is there stays as it is if this fails.
+        let partial = std::format!("{path}.{}.partial", std::process::id());
+        let written = std::fs::write(&partial, &*bytes).and_then(|()| std::fs::rename(&partial, path));
+        written.map_err(|error| {
+            drop(std::fs::remove_file(&partial));
+            anyfn::error!("RuntimeError", "Cannot write {path}: {error}")
+        })
+    }
+
+    /// Formats of files that it can write, as extensions.
+    pub(crate) fn write_formats(&self) -> Result<Array<String>> {
+        self.implementation().write_formats()
+    }
+
+    /// Its source text, if it has some.
+    pub(crate) fn inspect_source(&self, format: &str) -> Result<String> {
+        self.implementation().inspect_source(format)
+    }
+
     /// The error of an operation that this kind of module has not got.
-    pub(crate) fn unsupported(&self, what: &str) -> anyfn::Error {
+    pub(crate) fn unsupported(&self, what: &str) -> Error {
         let kind: StdString = self.kind().to_string_lossy().into_owned();
         anyfn::error!("RuntimeError", "a module of kind `{kind}` cannot be {what}")
     }
 }
 
-/// Whether `target` is among what `from` imports, directly or not.
-fn reaches(from: &OwnModule, target: &OwnModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
+/// Whether `target` is among modules and what they import, directly or not.
+fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> Vec<Module>) -> bool {
     let mut seen = HashSet::new();
-    let mut open = read(&from.content().imports);
+    let mut open = from;
     while let Some(next) = open.pop() {
         if next.as_object().ptr_eq(target.as_object()) {
             return true;
         }
-        if seen.insert(next.as_object().as_handle())
-            && let Ok(own) = OwnModule::try_from(&next)
-        {
-            open.extend(read(&own.content().imports));
+        if seen.insert(next.as_object().as_handle()) {
+            let imports = read(&next.content().imports);
+            open.extend(imports.iter().filter_map(|module| OwnModule::try_from(module).ok()));
         }
     }
     false

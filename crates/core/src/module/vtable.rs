@@ -9,7 +9,7 @@
 use core::ffi::{c_char, c_int, c_void};
 
 use anyfn::abi::TVMFFIAny;
-use anyfn::{Any, AnyView, Array, Error, Module, Result};
+use anyfn::{Any, AnyView, Error, Module, Result};
 
 use super::object::OwnModule;
 
@@ -125,20 +125,22 @@ unsafe extern "C" fn function_metadata(out: Out<TVMFFIAny>, this: This, name: Te
     give_text(out, enter(this, None, |m| m.function_metadata(&text(name)?, false)))
 }
 
-unsafe extern "C" fn write_to_file(this: This, _path: Text, _format: Text) {
-    enter(this, (), |m| Err(m.unsupported("written to a file")));
+unsafe extern "C" fn write_to_file(this: This, path: Text, format: Text) {
+    enter(this, (), |m| m.write_to_file(&text(path)?, &text(format)?));
 }
 
 unsafe extern "C" fn write_formats(out: Out<*mut c_void>, this: This) -> Out<*mut c_void> {
-    give(out, enter(this, core::ptr::null_mut(), |_| Ok(Array::<Any>::new().into_object().into_handle())))
+    let formats = enter(this, None, |m| m.write_formats().map(Some));
+    give(out, formats.map_or(core::ptr::null_mut(), |formats| formats.into_object().into_handle()))
 }
 
 unsafe extern "C" fn save_to_bytes(out: Out<TVMFFIAny>, this: This) -> Out<TVMFFIAny> {
-    give(out, enter(this, TVMFFIAny::NONE, |m| Err(m.unsupported("saved as bytes"))))
+    let bytes = enter(this, None, |m| m.save_to_bytes().map(Some));
+    give(out, bytes.map_or(TVMFFIAny::NONE, |bytes| Any::from(bytes).into_raw()))
 }
 
-unsafe extern "C" fn inspect_source(out: Out<TVMFFIAny>, this: This, _format: Text) -> Out<TVMFFIAny> {
-    give_text(out, enter(this, None, |_| Ok(Some(anyfn::String::from("")))))
+unsafe extern "C" fn inspect_source(out: Out<TVMFFIAny>, this: This, format: Text) -> Out<TVMFFIAny> {
+    give_text(out, enter(this, None, |m| m.inspect_source(&text(format)?).map(Some)))
 }
 
 unsafe extern "C" fn import_module(this: This, other: *const *mut c_void) {

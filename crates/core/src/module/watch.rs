@@ -330,7 +330,7 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
 struct WatchModule(Arc<Watch>);
 
 impl Implementation for WatchModule {
-    fn kind(&self) -> &'static CStr {
+    fn kind(&self) -> &CStr {
         c"watch"
     }
 
@@ -350,8 +350,8 @@ impl Implementation for WatchModule {
         self.0.current().0.implements(name, true)
     }
 
-    fn function_names(&self) -> Vec<StdString> {
-        self.0.current().0.function_names(true).unwrap_or_default()
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        self.0.current().0.function_names(true)
     }
 
     fn file(&self) -> Option<StdString> {

@@ -1,0 +1,101 @@
+//! A module that a library carries and for whose kind there was no loader yet: it is loaded when it is used.
+//!
+//! So a library loads wherever its own code runs, and what needs a device, say, fails where it is called, by name. A loader
+//! that is registered later is found at the next use. The bytes stay, so such a module can be saved again as it is.
+
+use core::ffi::CStr;
+
+use std::ffi::CString;
+use std::string::String as StdString;
+use std::vec::Vec;
+
+use anyfn::{Array, Bytes, Error, Module, PackedFunc, Result, String, registry};
+
+use super::import_tree::loader_of;
+use super::object::{self, Implementation, OwnModule};
+use crate::sys::Mutex;
+
+struct Deferred {
+    kind: CString,
+    bytes: Bytes,
+    /// What the loader has made of it.
+    loaded: Mutex<Option<Module>>,
+}
+
+/// A module of a kind that has no loader.
+pub(super) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
+    let Ok(kind) = CString::new(kind) else {
+        anyfn::bail!("RuntimeError", "the kind of a module has a NUL character: {kind:?}");
+    };
+    let this = Deferred { kind, bytes: Bytes::from(bytes), loaded: Mutex::new(None) };
+    OwnModule::new(std::boxed::Box::new(this), std::sync::Arc::default())
+}
+
+impl Deferred {
+    /// The module itself, if there is a loader by now. `owner` is the object that this is the content of.
+    fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
+        let known = self.loaded.lock().clone();
+        if let Some(known) = known {
+            return OwnModule::try_from(&known).map(Some);
+        }
+        let Some(loader) = registry::find(&loader_of(self.kind_text())) else { return Ok(None) };
+        // Not under the lock: a loader may run any code.
+        let module = loader.call((self.bytes.clone(),))?.get::<Module>()?;
+        let own = OwnModule::try_from(&module)?;
+        own.import_all(&owner.imports())?;
+        // Of two threads at once the first one's module stays.
+        let first = self.loaded.lock().get_or_insert(module).clone();
+        OwnModule::try_from(&first).map(Some)
+    }
+
+    fn kind_text(&self) -> &str {
+        self.kind.to_str().unwrap_or_default()
+    }
+}
+
+impl Implementation for Deferred {
+    fn kind(&self) -> &CStr {
+        &self.kind
+    }
+
+    fn property_mask(&self) -> i32 {
+        object::SAVED | object::RUNS
+    }
+
+    fn function(&self, module: &OwnModule, name: &str) -> Result<Option<PackedFunc>> {
+        self.loaded(module)?.map_or(Ok(None), |loaded| loaded.function(name, false))
+    }
+
+    fn missing(&self, module: &OwnModule) -> Result<Option<Error>> {
+        let kind = self.kind_text();
+        let loader = loader_of(kind);
+        Ok(self.loaded(module)?.is_none().then(|| {
+            anyfn::error!(
+                "RuntimeError",
+                "it may be in the module of kind `{kind}` that the library carries, whose loader {loader} is not \
+                 registered; use a runtime with support for `{kind}`, or register the loader first"
+            )
+        }))
+    }
+
+    fn function_names(&self) -> Result<Vec<StdString>> {
+        match &*self.loaded.lock() {
+            Some(loaded) => OwnModule::try_from(loaded)?.function_names(false),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn save_to_bytes(&self) -> Result<Option<Bytes>> {
+        Ok(Some(self.bytes.clone()))
+    }
+
+    fn inspect_source(&self, format: &str) -> Result<String> {
+        let loaded = self.loaded.lock().clone();
+        loaded
+            .map_or_else(|| Ok(String::from("")), |loaded| OwnModule::try_from(&loaded)?.inspect_source(format))
+    }
+
+    fn write_formats(&self) -> Result<Array<String>> {
+        Ok(Array::new())
+    }
+}
