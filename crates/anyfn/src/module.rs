@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use anyfn_abi::kTVMFFIModule;
 
-use crate::{Array, Error, ObjectRef, PackedFunc, Result, is_instance};
+use crate::{Array, Bytes, Error, ObjectRef, PackedFunc, Result, is_instance};
 
 /// Compiled code: functions by name, possibly of other modules that it imports.
 #[derive(Clone)]
@@ -116,6 +116,70 @@ impl Module {
     /// What a foreign module raises.
     pub fn kind(&self) -> Result<crate::String> {
         crate::global!("ffi.ModuleGetKind")?.call((self,))?.get::<crate::String>()
+    }
+
+    /// The modules that this one imports.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn imports(&self) -> Result<Array<Module>> {
+        crate::global!("ffi.ModuleGetImports")?.call((self,))?.get::<Array<Module>>()
+    }
+
+    /// Imports a module: its functions are found by look-ups that query imports, and by this module's code.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the other one imports this one already, directly or not.
+    pub fn import_module(&self, other: &Module) -> Result<()> {
+        crate::global!("ffi.ModuleImportModule")?.call((self, other)).map(drop)
+    }
+
+    /// Imports nothing any more.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn clear_imports(&self) -> Result<()> {
+        crate::global!("ffi.ModuleClearImports")?.call((self,)).map(drop)
+    }
+
+    /// What the module is for: [`Module::SAVED`], [`Module::RUNS`], [`Module::EXPORTED`].
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn property_mask(&self) -> Result<i32> {
+        crate::global!("ffi.ModuleGetPropertyMask")?.call((self,))?.get::<i32>()
+    }
+
+    /// The bytes of which the loader of its kind makes the module again, without its imports.
+    ///
+    /// # Errors
+    /// `RuntimeError` that names the kind if it cannot be saved.
+    pub fn save_to_bytes(&self) -> Result<Bytes> {
+        crate::global!("ffi.ModuleSaveToBytes")?.call((self,))?.get::<Bytes>()
+    }
+
+    /// Writes the module to a file; an empty format is the file's extension.
+    ///
+    /// # Errors
+    /// `RuntimeError` that names the kind if it cannot be written, or the file.
+    pub fn write_to_file(&self, path: &str, format: &str) -> Result<()> {
+        crate::global!("ffi.ModuleWriteToFile")?.call((self, path, format)).map(drop)
+    }
+
+    /// Formats of files that the module can write by its own means, as extensions.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn write_formats(&self) -> Result<Array<crate::String>> {
+        crate::global!("ffi.ModuleGetWriteFormats")?.call((self,))?.get::<Array<crate::String>>()
+    }
+
+    /// The module's source text, if it has some; else empty.
+    ///
+    /// # Errors
+    /// What a foreign module raises.
+    pub fn inspect_source(&self, format: &str) -> Result<crate::String> {
+        crate::global!("ffi.ModuleInspectSource")?.call((self, format))?.get::<crate::String>()
     }
 
     /// The module as an object.

@@ -1,0 +1,178 @@
+//! Modules of a kind that a user defines.
+
+use alloc::format;
+use alloc::string::String as StdString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::{Any, Array, Bytes, Module, PackedFunc, Result, String, TypedPackedFunc, registry};
+
+/// What a kind of module does, such as one that holds code for a device.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use std::sync::Arc;
+/// use anyfn::{Module, ModuleKind, PackedFunc, Result, TypedPackedFunc};
+///
+/// struct Constants(Vec<u8>);
+///
+/// impl ModuleKind for Constants {
+///     fn kind(&self) -> &str {
+///         "doc_constants"
+///     }
+///     fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+///         let this = self.clone();
+///         let at = move |index: u32| this.0.get(index as usize).map(|byte| i64::from(*byte));
+///         Ok((name == "at").then(|| TypedPackedFunc::from_fn(at).into()))
+///     }
+///     fn property_mask(&self) -> i32 {
+///         Module::SAVED | Module::RUNS
+///     }
+///     fn save_to_bytes(&self) -> Result<Vec<u8>> {
+///         Ok(self.0.clone())
+///     }
+/// }
+///
+/// Module::register_loader("doc_constants", &[], |bytes| Module::new(Constants(bytes.to_vec())))?;
+/// let module = Module::new(Constants(vec![3, 5]))?;
+/// assert_eq!(module.get_function("at")?.call((1,))?.get::<i64>()?, 5);
+/// assert_eq!(&*module.save_to_bytes()?, [3, 5]);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+pub trait ModuleKind: Send + Sync + 'static {
+    /// Name of the kind, by which its loader is found: letters, digits, `_`; not `library`.
+    fn kind(&self) -> &str;
+
+    /// The function of a name, if there is one. What it needs of the module it keeps by a clone of `self`.
+    ///
+    /// # Errors
+    /// Raised where the function is looked up.
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>>;
+
+    /// Names of its functions, in any order, as far as they are known.
+    fn functions(&self) -> Vec<StdString> {
+        Vec::new()
+    }
+
+    /// What the module is for: [`Module::SAVED`] if it can be saved, [`Module::RUNS`], [`Module::EXPORTED`].
+    fn property_mask(&self) -> i32 {
+        Module::RUNS
+    }
+
+    /// The bytes of which the loader of its kind makes the module again.
+    ///
+    /// # Errors
+    /// If it cannot be saved.
+    fn save_to_bytes(&self) -> Result<Vec<u8>> {
+        crate::bail!("RuntimeError", "a module of kind `{}` cannot be saved as bytes", self.kind())
+    }
+
+    /// Formats of files that [`ModuleKind::write_to_file`] writes, as extensions.
+    fn write_formats(&self) -> Vec<StdString> {
+        Vec::new()
+    }
+
+    /// Writes a file in one of its formats; `false` to have the bytes written as they are.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn write_to_file(&self, _path: &str, _format: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Its source text, if it has some.
+    ///
+    /// # Errors
+    /// Raised where the text was asked for.
+    fn inspect_source(&self, _format: &str) -> Result<StdString> {
+        Ok(StdString::new())
+    }
+}
+
+impl Module {
+    /// Property bit: the module can be saved as bytes.
+    pub const SAVED: i32 = 1;
+    /// Property bit: its functions can be called.
+    pub const RUNS: i32 = 2;
+    /// Property bit: it is code for this machine, written as an object file or C source and linked into a library.
+    pub const EXPORTED: i32 = 4;
+
+    /// Makes a module of a kind of the caller's own.
+    ///
+    /// # Errors
+    /// `ValueError` if the name of the kind is empty, has a NUL character or is that of libraries.
+    pub fn new<T: ModuleKind>(content: T) -> Result<Module> {
+        let this = Arc::new(content);
+        let texts = |texts: Vec<StdString>| Array::<String>::try_from_iter(texts.into_iter().map(String::from));
+        let get_function = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move |name: &str| this.get_function(name))
+        };
+        let functions = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move || texts(this.functions()))
+        };
+        let save = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move || this.save_to_bytes().map(|bytes| Bytes::from(&*bytes)))
+        };
+        let formats = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move || texts(this.write_formats()))
+        };
+        let write = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move |path: &str, format: &str| this.write_to_file(path, format))
+        };
+        let inspect = {
+            let this = this.clone();
+            TypedPackedFunc::from_fn(move |format: &str| this.inspect_source(format).map(String::from))
+        };
+        let parts = [
+            ("get_function", PackedFunc::from(get_function)),
+            ("functions", functions.into()),
+            ("save_to_bytes", save.into()),
+            ("write_formats", formats.into()),
+            ("write_to_file", write.into()),
+            ("inspect_source", inspect.into()),
+        ];
+        let mut args: Vec<Any> = Vec::with_capacity(2 * parts.len() + 3);
+        args.extend([Any::new(this.kind())?, Any::new("property_mask")?, Any::new(this.property_mask())?]);
+        for (name, part) in parts {
+            args.extend([Any::new(name)?, Any::new(part)?]);
+        }
+        crate::global!("ffi.ModuleCreate")?.call(&*args)?.get::<Module>()
+    }
+
+    /// Registers what makes modules of a kind of their bytes, for libraries that carry some, and of files with one of
+    /// `extensions`.
+    ///
+    /// # Errors
+    /// `RuntimeError` if there is such a loader already.
+    pub fn register_loader(
+        kind: &str,
+        extensions: &[&str],
+        loader: impl Fn(&[u8]) -> Result<Module> + Send + Sync + 'static,
+    ) -> Result<()> {
+        let loader = Arc::new(loader);
+        let of_bytes = loader.clone();
+        registry::register(&format!("ffi.Module.load_from_bytes.{kind}"))
+            .set_body_typed(move |bytes: Bytes| of_bytes(&bytes))?;
+        for extension in extensions {
+            let of_file = loader.clone();
+            registry::register(&format!("ffi.Module.load_from_file.{extension}"))
+                .set_body_typed(move |path: &str, _format: &str| of_file(&read(path)?))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "std")]
+fn read(path: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|error| crate::error!("RuntimeError", "Cannot read {path}: {error}"))
+}
+
+#[cfg(not(feature = "std"))]
+fn read(path: &str) -> Result<Vec<u8>> {
+    crate::bail!("RuntimeError", "Cannot read {path}: this build of the runtime has no files")
+}
