@@ -8,6 +8,7 @@
 extern crate anyfn_core as _;
 
 mod backend;
+pub mod bundle;
 pub mod threads;
 pub mod timing;
 mod units;

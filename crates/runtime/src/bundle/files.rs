@@ -1,0 +1,83 @@
+//! Files that are being made: nothing of them is left if that fails.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A number that no other file or folder of this process has.
+fn unique() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A folder that only this user can enter, removed in the end.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Folder, String> {
+        let path = std::env::temp_dir().join(format!("anyfn-bundle-{}", unique()));
+        let mut builder = fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Folder(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// A file that is written under another name beside its place and takes its name when it is whole.
+pub(super) struct Partial {
+    path: PathBuf,
+    place: PathBuf,
+}
+
+impl Partial {
+    /// For a file at `place`, which may be there already.
+    pub(super) fn of(place: &Path) -> Result<Partial, String> {
+        let Some(name) = place.file_name() else {
+            return Err(format!("{} is no name of a file", place.display()));
+        };
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}", unique()));
+        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(format!("there is no folder {}", folder.display()));
+        }
+        Ok(Partial { path: folder.join(hidden), place: place.to_path_buf() })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes the whole file, with the permissions of another one.
+    pub(super) fn write(&self, content: &[u8], like: &Path) -> Result<(), String> {
+        let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
+        fs::write(&self.path, content).map_err(fail)?;
+        let permissions = fs::metadata(like).map_err(fail)?.permissions();
+        fs::set_permissions(&self.path, permissions).map_err(fail)
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(self) -> Result<(), String> {
+        let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
+        fs::File::open(&self.path).and_then(|file| file.sync_all()).map_err(fail)?;
+        fs::rename(&self.path, &self.place).map_err(fail)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After `finish` there is nothing by this name.
+        drop(fs::remove_file(&self.path));
+    }
+}

@@ -1,0 +1,162 @@
+//! Runs the compiler and the linker.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::Command;
+
+/// A command with its first arguments.
+pub(super) struct Tool {
+    words: Vec<String>,
+    /// Whether it is the linker itself and not a compiler that calls it.
+    pub(super) is_plain_linker: bool,
+}
+
+/// What finds a tool: a name that the caller gives, a variable of the environment, then known names.
+pub(super) struct Choice<'a> {
+    pub(super) given: Option<&'a str>,
+    pub(super) variables: &'a [&'a str],
+    pub(super) names: &'a [&'a str],
+    /// What it is, for messages.
+    pub(super) what: &'a str,
+    /// How to go on without it.
+    pub(super) hint: &'a str,
+}
+
+pub(super) const LINKERS: Choice<'static> = Choice {
+    given: None,
+    variables: &["ANYFN_LINKER", "CC"],
+    names: &["cc", "gcc", "clang", "ld", "ld.lld", "ld.bfd"],
+    what: "linker",
+    hint: "name one (`linker`, or the variable ANYFN_LINKER), or bundle a library that is linked already, which needs none",
+};
+
+pub(super) const C_COMPILERS: Choice<'static> = Choice {
+    given: None,
+    variables: &["CC"],
+    names: &["cc", "gcc", "clang"],
+    what: "C compiler",
+    hint: "name one (`compiler`, or the variable CC), or give object files, which need only a linker",
+};
+
+pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
+    given: None,
+    variables: &["CXX"],
+    names: &["c++", "g++", "clang++"],
+    what: "C++ compiler",
+    hint: "name one (`compiler`, or the variable CXX), or give object files, which need only a linker",
+};
+
+impl Tool {
+    /// # Errors
+    /// The reason, if there is none.
+    pub(super) fn find(choice: &Choice<'_>) -> Result<Tool, String> {
+        let given = choice.given.map(str::to_owned);
+        let from_environment =
+            || choice.variables.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let known = || choice.names.iter().find(|name| is_command(name)).map(|name| (*name).to_owned());
+        let Some(text) = given.or_else(from_environment).or_else(known) else {
+            return Err(format!(
+                "there is no {} (none of {}); {}",
+                choice.what,
+                choice.names.join(", "),
+                choice.hint
+            ));
+        };
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let Some(command) = words.first() else {
+            return Err(format!("the name of the {} is empty", choice.what));
+        };
+        let name = Path::new(command).file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_plain_linker = name
+            .rsplit(['-', '/'])
+            .next()
+            .is_some_and(|name| matches!(name, "ld" | "lld" | "mold") || name.starts_with("ld."));
+        Ok(Tool { words, is_plain_linker })
+    }
+
+    /// Runs it; gives what it has printed.
+    ///
+    /// # Errors
+    /// The reason with what it has printed.
+    pub(super) fn run(&self, args: &[OsString]) -> Result<String, String> {
+        let name = &self.words[0];
+        let done = Command::new(name)
+            .args(&self.words[1..])
+            .args(args)
+            // Messages in one language, and nothing that depends on the time.
+            .env("LC_ALL", "C")
+            .env("SOURCE_DATE_EPOCH", "0")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .map_err(|error| format!("{name} cannot be run: {error}"))?;
+        let text = String::from_utf8_lossy(&done.stderr);
+        let printed = text.trim_end();
+        if done.status.success() {
+            Ok(printed.to_owned())
+        } else {
+            Err(format!("{name} fails ({}):\n{printed}", done.status))
+        }
+    }
+}
+
+fn is_command(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}
+
+/// What goes into a library.
+pub(super) struct Inputs<'a> {
+    pub(super) objects: &'a [OsString],
+    pub(super) archives: &'a [OsString],
+    pub(super) options: &'a [String],
+}
+
+/// Links a library. What nobody defines is an error, but for what the runtime gives.
+pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), String> {
+    let option =
+        |text: &str| OsString::from(if tool.is_plain_linker { text.to_owned() } else { format!("-Wl,{text}") });
+    let mut args: Vec<OsString> = vec!["-shared".into(), "-o".into(), out.into()];
+    args.extend_from_slice(inputs.objects);
+    if !inputs.archives.is_empty() {
+        args.push(option("--whole-archive"));
+        args.extend_from_slice(inputs.archives);
+        args.push(option("--no-whole-archive"));
+    }
+    args.extend(inputs.options.iter().map(OsString::from));
+    // What is missing is told as warnings, since some of it is expected.
+    args.extend(["--no-undefined", "--warn-unresolved-symbols", "--as-needed"].map(option));
+    args.extend(if tool.is_plain_linker { &["-lm", "-lc"][..] } else { &["-lm"] }.iter().map(OsString::from));
+    let printed = tool.run(&args)?;
+    if undefined(&printed).any(|name| !is_of_runtime(name)) {
+        return Err(format!("{} finds symbols that nothing defines:\n{printed}", tool.words[0]));
+    }
+    Ok(())
+}
+
+/// Whether a symbol is one that the loader gives a library.
+fn is_of_runtime(name: &str) -> bool {
+    ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
+}
+
+/// The symbols of which a linker says that they are undefined.
+fn undefined(printed: &str) -> impl Iterator<Item = &str> {
+    let name = |line| {
+        let (_, rest): (&str, &str) = str::split_once(line, "undefined reference to ")
+            .or_else(|| line.split_once("undefined symbol: "))?;
+        Some(rest.trim_matches(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '$' | '.')))
+    };
+    printed.lines().filter_map(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::undefined;
+
+    #[test]
+    fn linkers_say_what_is_undefined() {
+        let printed = "/usr/bin/ld: a.o: in function `f':\na.c:(.text+0x1): warning: undefined reference to `foo'\n\
+                       ld.lld: warning: undefined symbol: bar\n>>> referenced by a.c\n\
+                       a.c:(.text+0x2): warning: undefined reference to \"TVMFFIFunctionCall\"";
+        assert_eq!(undefined(printed).collect::<Vec<_>>(), ["foo", "bar", "TVMFFIFunctionCall"]);
+    }
+}

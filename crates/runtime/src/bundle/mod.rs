@@ -1,0 +1,325 @@
+//! Bundles: a library with all modules that it imports, of any kind, in one file.
+//!
+//! The modules are a constant of the library, by the convention that loaders of the ABI know: which module imports which,
+//! and each one's kind and bytes, of which the loader of its kind makes it again. Object files are linked with one more
+//! object file that holds the constant; a library that is linked already gets it by [`embed`], which needs no tool.
+//!
+//! In reading order: [`Bundle`], [`tree`], [`link`], [`elf`], [`embed`].
+
+mod elf;
+mod embed;
+mod files;
+mod link;
+mod tree;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyfn::{Any, Array, Map, Module, Result, register};
+
+use elf::Ident;
+use files::{Folder, Partial};
+use link::{C_COMPILERS, CPP_COMPILERS, Choice, Inputs, LINKERS, Tool};
+use tree::Tree;
+
+/// What a bundle is made of; [`Bundle::write`] makes the file.
+///
+/// ```no_run
+/// # use anyfn::{Module, Result};
+/// # fn device_module() -> Result<Module> { Module::load("kernels.dev") }
+/// use anyfn_runtime::bundle::Bundle;
+///
+/// Bundle::new().file("kernel.o").import(&device_module()?).write("kernel.so")?;
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Bundle {
+    root: Option<Module>,
+    files: Vec<PathBuf>,
+    imports: Vec<Module>,
+    linker: Option<String>,
+    compiler: Option<String>,
+    compile_options: Vec<String>,
+    link_options: Vec<String>,
+}
+
+impl Bundle {
+    /// A bundle of nothing yet.
+    pub fn new() -> Bundle {
+        Bundle::default()
+    }
+
+    /// A bundle of a module with all that it imports. A library among them is the library of the bundle; otherwise the
+    /// files are, and import the module.
+    pub fn of(module: &Module) -> Bundle {
+        Bundle { root: Some(module.clone()), ..Bundle::default() }
+    }
+
+    /// Adds code: an object file, a static archive, a C or C++ source, or one library that is linked already.
+    #[must_use]
+    pub fn file(mut self, path: impl AsRef<Path>) -> Bundle {
+        self.files.push(path.as_ref().to_path_buf());
+        self
+    }
+
+    /// Adds a module, with all that it imports, that the library imports.
+    #[must_use]
+    pub fn import(mut self, module: &Module) -> Bundle {
+        self.imports.push(module.clone());
+        self
+    }
+
+    /// The command that links: a compiler or a linker, such as that of another machine, with its first arguments.
+    #[must_use]
+    pub fn linker(mut self, command: &str) -> Bundle {
+        self.linker = Some(command.to_owned());
+        self
+    }
+
+    /// The command that compiles sources.
+    #[must_use]
+    pub fn compiler(mut self, command: &str) -> Bundle {
+        self.compiler = Some(command.to_owned());
+        self
+    }
+
+    /// Adds an argument for the compiler, such as `-Iinclude`.
+    #[must_use]
+    pub fn compile_option(mut self, option: &str) -> Bundle {
+        self.compile_options.push(option.to_owned());
+        self
+    }
+
+    /// Adds an argument for the linker, such as `-lfoo`.
+    #[must_use]
+    pub fn link_option(mut self, option: &str) -> Bundle {
+        self.link_options.push(option.to_owned());
+        self
+    }
+
+    /// Writes the file. A file that is there already is replaced when the new one is whole; the same parts give the same
+    /// bytes.
+    ///
+    /// # Errors
+    /// `RuntimeError` that names the kind of a module that cannot be saved, or has what a compiler or linker prints;
+    /// `ValueError` for parts that do not fit together. Nothing is left of a file then.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut tree = Tree::of(self.root.as_ref(), &self.imports)?;
+        let fail = |reason: String| anyfn::error!("RuntimeError", "Cannot bundle {}: {reason}", path.display());
+        let folder = Folder::new().map_err(fail)?;
+        let code = core::mem::take(&mut tree.code);
+        let mut files = self.files.clone();
+        files.extend(exported(&code, folder.path())?);
+        let parts = Parts::sort(&files).map_err(fail)?;
+        if files.is_empty() {
+            anyfn::bail!(
+                "ValueError",
+                "cannot bundle {}: there is no code; give object files, sources or a library that import the modules",
+                path.display()
+            );
+        }
+        let data = if tree.is_library_alone() { None } else { Some(tree.to_bytes()) };
+        let partial = Partial::of(path).map_err(fail)?;
+        match parts.libraries.as_slice() {
+            [] => self.link(&parts, data.as_deref(), &folder, partial.path()).map_err(fail)?,
+            [library] if parts.is_library_alone() => {
+                let is_of_module = !code.is_empty();
+                with_data(library, data.as_deref(), is_of_module, &partial).map_err(fail)?;
+            }
+            libraries => {
+                return Err(fail(format!(
+                    "{} {} linked already, so nothing can be linked with it; give the object files it was made of",
+                    libraries.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and "),
+                    if libraries.len() == 1 { "is" } else { "are" },
+                )));
+            }
+        }
+        partial.finish().map_err(fail)
+    }
+
+    fn link(&self, parts: &Parts, data: Option<&[u8]>, folder: &Folder, out: &Path) -> Result<(), String> {
+        let mut objects: Vec<OsString> = parts.objects.iter().map(|(path, _)| path.into()).collect();
+        let mut ident = parts.objects.iter().find_map(|(_, ident)| *ident);
+        for (index, source) in parts.sources.iter().enumerate() {
+            let object = folder.path().join(format!("{index}.o"));
+            self.compile(source, &object)?;
+            ident = ident.or_else(|| Some(Ident::of(&fs::read(&object).ok()?)?.0));
+            objects.push(object.into());
+        }
+        if let Some(data) = data {
+            let ident =
+                ident.or_else(|| parts.archives.iter().find_map(|(_, ident)| *ident)).unwrap_or(Ident::HOST);
+            ident.check()?;
+            let object = folder.path().join("modules.o");
+            fs::write(&object, elf::object_file(&ident, data)).map_err(|error| error.to_string())?;
+            objects.push(object.into());
+        }
+        let archives: Vec<OsString> = parts.archives.iter().map(|(path, _)| path.into()).collect();
+        let tool = Tool::find(&Choice { given: self.linker.as_deref(), ..LINKERS })?;
+        link::link(&tool, out, &Inputs { objects: &objects, archives: &archives, options: &self.link_options })
+    }
+
+    fn compile(&self, source: &Path, object: &Path) -> Result<(), String> {
+        let choice = if is_cpp(source) { CPP_COMPILERS } else { C_COMPILERS };
+        let tool = Tool::find(&Choice { given: self.compiler.as_deref(), ..choice })?;
+        let mut args: Vec<OsString> = ["-O2", "-fPIC"].map(OsString::from).into();
+        args.extend(self.compile_options.iter().map(OsString::from));
+        args.extend(["-c".into(), "-o".into(), object.into(), source.into()]);
+        tool.run(&args).map(drop)
+    }
+}
+
+/// The library with the modules, as a file.
+fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
+    let fail = |reason: String| format!("{}: {reason}", library.display());
+    let file = fs::read(library).map_err(|error| fail(error.to_string()))?;
+    let carries = embed::carries(&file).map_err(fail)?;
+    if carries && !replaces {
+        return Err(fail(
+            "it carries modules already; load it, change what it imports, and export the module".to_owned(),
+        ));
+    }
+    let new = match data {
+        Some(data) => embed::embed(&file, data).map_err(fail)?,
+        // It had modules and has none any more.
+        None if carries => {
+            embed::embed(&file, &Tree::of(None, &[]).map_err(|e| fail(e.to_string()))?.to_bytes())
+                .map_err(fail)?
+        }
+        None => file,
+    };
+    out.write(&new, library)
+}
+
+/// Writes modules that are code as files: a library has one, others are asked for an object file or a source.
+fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
+    const FORMATS: [&str; 5] = ["o", "obj", "c", "cc", "cpp"];
+    let mut files = Vec::new();
+    for (index, module) in code.iter().enumerate() {
+        let kind = module.kind()?;
+        if &*kind == "library"
+            && let Some(file) = module.file()?
+        {
+            files.push(PathBuf::from(&*file));
+            continue;
+        }
+        let formats = module.write_formats()?;
+        let Some(format) = FORMATS.iter().find(|known| formats.iter().any(|format| &*format == **known)) else {
+            anyfn::bail!(
+                "RuntimeError",
+                "the module of kind `{kind}` is code to be linked, but writes none of the formats {}",
+                FORMATS.join(", ")
+            );
+        };
+        let path = folder.join(format!("module{index}.{format}"));
+        module.write_to_file(&path.to_string_lossy(), format)?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+fn is_cpp(path: &Path) -> bool {
+    path.extension()
+        .and_then(|text| text.to_str())
+        .is_some_and(|text| matches!(text, "cc" | "cpp" | "cxx" | "C"))
+}
+
+/// Files of code by what they are.
+#[derive(Default)]
+struct Parts {
+    sources: Vec<PathBuf>,
+    objects: Vec<(PathBuf, Option<Ident>)>,
+    archives: Vec<(PathBuf, Option<Ident>)>,
+    libraries: Vec<PathBuf>,
+}
+
+impl Parts {
+    fn sort(files: &[PathBuf]) -> Result<Parts, String> {
+        let mut parts = Parts::default();
+        for path in files {
+            let fail = |reason: &str| format!("{}: {reason}", path.display());
+            let file = fs::read(path).map_err(|error| fail(&error.to_string()))?;
+            let extension = path.extension().and_then(|text| text.to_str()).unwrap_or_default();
+            if matches!(extension, "c" | "s" | "S") || is_cpp(path) {
+                parts.sources.push(path.clone());
+            } else if file.starts_with(b"!<arch>\n") || file.starts_with(b"!<thin>\n") {
+                parts.archives.push((path.clone(), ident_in_archive(&file)));
+            } else {
+                match Ident::of(&file) {
+                    Some((_, elf::SHARED)) => parts.libraries.push(path.clone()),
+                    Some((ident, elf::RELOCATABLE)) => parts.objects.push((path.clone(), Some(ident))),
+                    Some(_) => return Err(fail("it is a program, not an object file or a library")),
+                    // Such as the intermediate code of a compiler, which a linker may know.
+                    None if matches!(extension, "o" | "obj" | "bc") => parts.objects.push((path.clone(), None)),
+                    None => {
+                        return Err(fail(
+                            "it is no object file, static archive, C or C++ source, or shared library",
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    fn is_library_alone(&self) -> bool {
+        self.sources.is_empty() && self.objects.is_empty() && self.archives.is_empty()
+    }
+}
+
+/// The machine of the first object file in a static archive.
+fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
+    const HEAD: usize = 60;
+    let mut at = 8;
+    loop {
+        let head = archive.get(at..at + HEAD)?;
+        let size: usize = core::str::from_utf8(&head[48..58]).ok()?.trim_end().parse().ok()?;
+        at += HEAD;
+        if let Some((ident, elf::RELOCATABLE)) = archive.get(at..).and_then(Ident::of) {
+            return Some(ident);
+        }
+        // Members begin at even places.
+        at = at.checked_add(size)?.checked_add(size % 2)?;
+    }
+}
+
+/// Reads the options that other languages give by name.
+fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
+    for (name, value) in options.iter_any() {
+        let name = name.get::<&str>()?;
+        let texts = || -> Result<Vec<String>> {
+            Ok(value.get::<Array<anyfn::String>>()?.iter().map(|text| text.to_string()).collect())
+        };
+        match name {
+            "linker" => bundle.linker = Some(value.get::<String>()?),
+            "compiler" => bundle.compiler = Some(value.get::<String>()?),
+            "compile_options" => bundle.compile_options = texts()?,
+            "link_options" => bundle.link_options = texts()?,
+            _ => anyfn::bail!(
+                "ValueError",
+                "a bundle has no option `{name}`; known are linker, compiler, compile_options, link_options"
+            ),
+        }
+    }
+    Ok(bundle)
+}
+
+/// `runtime.Bundle`: writes a bundle of `files` that imports `modules`; of `root` with what it imports if that is given.
+#[register("runtime.Bundle", blocking)]
+fn bundle(
+    path: &str,
+    root: Option<Module>,
+    files: Array<anyfn::String>,
+    modules: Array<Module>,
+    options: Map<anyfn::String, Any>,
+) -> Result<()> {
+    let bundle = Bundle {
+        root,
+        files: files.iter().map(|file| PathBuf::from(&*file)).collect(),
+        imports: modules.iter().collect(),
+        ..Bundle::default()
+    };
+    with_options(bundle, &options)?.write(path)
+}
