@@ -11,7 +11,8 @@ What there is:
     values          convert, to_python, as_map, dtype, device, cpu, cuda
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
     arrays          Tensor, from_dlpack
-    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file
+    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file;
+                    bundle, make_module and register_module_loader: libraries that carry modules, and kinds of your own
     saving          save_json, load_json, json_metadata, register_alias
     looking for leaks  start_ledger, live_handles, live_handles_text
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
@@ -54,12 +55,15 @@ from ._convert import register_converter, remove_converter
 from ._module import (
     Module,
     Watch,
+    bundle,
     inspect_library,
     live_handles,
     live_handles_text,
     load_module,
+    make_module,
     mapped_libraries,
     reap,
+    register_module_loader,
     start_ledger,
     system_lib,
     watch,
@@ -126,6 +130,7 @@ __all__ = [
     "WalkResult",
     "Watch",
     "as_map",
+    "bundle",
     "check_signals",
     "convert",
     "cpu",
@@ -144,6 +149,7 @@ __all__ = [
     "live_handles",
     "live_handles_text",
     "load_module",
+    "make_module",
     "mapped_libraries",
     "num_threads",
     "reap",
@@ -154,6 +160,7 @@ __all__ = [
     "register_converter",
     "register_error",
     "register_func",
+    "register_module_loader",
     "register_object",
     "register_type_attr",
     "remove_converter",

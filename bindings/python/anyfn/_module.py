@@ -33,6 +33,81 @@ class Module(_core.BuiltinObject):
         """Names of the functions, sorted; empty if the module does not know them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
+    def get_function_doc(self, name, query_imports=False):
+        """Documentation of a function, or None."""
+        return _core.get_global_func("ffi.ModuleGetFunctionDoc", False)(self, name, query_imports)
+
+    def get_function_metadata(self, name, query_imports=False):
+        """What a function tells of itself, as a dict, or None."""
+        text = _core.get_global_func("ffi.ModuleGetFunctionMetadata", False)(self, name, query_imports)
+        if text is None:
+            return None
+        import json
+
+        return json.loads(text)
+
+    @property
+    def imports(self):
+        """The modules that this one imports, as a list: a copy. ``import_module`` and ``clear_imports`` change them."""
+        return list(_core.get_global_func("ffi.ModuleGetImports", False)(self))
+
+    def import_module(self, module):
+        """Imports a module: its functions are found by look-ups with ``query_imports``, and by this module's code.
+
+        ``RuntimeError`` if the other one imports this one already, directly or not.
+        """
+        _core.get_global_func("ffi.ModuleImportModule", False)(self, module)
+
+    def clear_imports(self):
+        """Imports nothing any more. What this module's code has looked up already stays."""
+        _core.get_global_func("ffi.ModuleClearImports", False)(self)
+
+    def get_property_mask(self):
+        """What the module is for, as bits: 1 it can be saved, 2 its functions can be called, 4 it is code to be linked."""
+        return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
+
+    def is_binary_serializable(self):
+        """Whether the module says that it can be saved as bytes."""
+        return bool(self.get_property_mask() & 1)
+
+    def is_runnable(self):
+        """Whether functions of the module can be called."""
+        return bool(self.get_property_mask() & 2)
+
+    def is_compilation_exportable(self):
+        """Whether the module is code that becomes part of a library when it is exported."""
+        return bool(self.get_property_mask() & 4)
+
+    def save_to_bytes(self):
+        """The bytes of which the loader of its kind makes the module again, without its imports.
+
+        ``RuntimeError`` that names the kind if it cannot be saved.
+        """
+        return _core.get_global_func("ffi.ModuleSaveToBytes", False)(self)
+
+    def get_write_formats(self):
+        """Formats of files that the module writes by its own means, as extensions."""
+        return list(_core.get_global_func("ffi.ModuleGetWriteFormats", False)(self))
+
+    def write_to_file(self, file_name, fmt=""):
+        """Writes the module to a file, without its imports; without ``fmt`` the extension is the format.
+
+        A module without a way of its own writes what ``save_to_bytes`` gives. ``RuntimeError`` if that is not there either.
+        """
+        _releasing("ffi.ModuleWriteToFile")(self, os.fsdecode(file_name), fmt)
+
+    def inspect_source(self, fmt=""):
+        """The module's source text, if it has some; else an empty one."""
+        return _core.get_global_func("ffi.ModuleInspectSource", False)(self, fmt)
+
+    def export(self, path, objects=(), **options):
+        """Writes the module with all that it imports, of any kind, as one library file that ``load_module`` reads.
+
+        A library among the modules is the library of the bundle; otherwise ``objects`` are linked to one that imports this
+        module. See ``bundle`` for ``objects``, ``options`` and errors.
+        """
+        _write_bundle(path, self, objects, (), **options)
+
     def leases(self, detail=False):
         """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out.
 
@@ -101,6 +176,87 @@ def load_module(path):
     the reason if there is no such file or it does not fit this process: ``inspect_library`` tells more.
     """
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
+
+
+def bundle(path, files=(), imports=(), **options):
+    """Writes a library of ``files`` that carries the modules ``imports``, and what those import, in one file.
+
+    ``files`` are object files, static archives, C or C++ sources, or one library that is linked already: that needs no
+    linker. Modules are saved by ``save_to_bytes`` and loaded by the loader of their kind; the file is loaded by
+    ``load_module``, in any language. The same parts give the same bytes, and a file that is there already is replaced when
+    the new one is whole.
+
+    Options: ``linker`` and ``compiler`` are commands with their first arguments, by default ``cc`` or what the environment
+    variables ``ANYFN_LINKER``, ``CC`` and ``CXX`` name; ``compile_options`` and ``link_options`` are lists of arguments.
+
+    ``RuntimeError`` that names the kind of a module that cannot be saved, or has what the compiler or linker prints;
+    ``ValueError`` for parts that do not fit together. Nothing is left of a file then.
+    """
+    _write_bundle(path, None, files, imports, **options)
+
+
+def _write_bundle(path, root, files, imports, *, linker=None, compiler=None, compile_options=(), link_options=()):
+    one_file = isinstance(files, (str, bytes, os.PathLike))
+    files = [os.fsdecode(file) for file in ([files] if one_file else files)]
+    imports = [imports] if isinstance(imports, Module) else list(imports)
+    options = {"compile_options": list(compile_options), "link_options": list(link_options)}
+    options.update({name: value for name, value in (("linker", linker), ("compiler", compiler)) if value is not None})
+    _releasing("runtime.Bundle")(os.fsdecode(path), root, files, imports, options)
+
+
+_METHODS = (
+    "get_function",
+    "functions",
+    "save_to_bytes",
+    "write_to_file",
+    "write_formats",
+    "inspect_source",
+    "get_function_doc",
+    "get_function_metadata",
+)
+
+
+def make_module(content):
+    """A module of a kind of your own: what it does is what the object ``content`` does.
+
+    ``content.kind`` is the name of the kind, and ``content.get_function(name)`` gives a callable or None. What else is
+    there is used, too: ``functions()`` (names), ``save_to_bytes()``, ``write_to_file(path, format)``, ``write_formats`` (a
+    list, or a method that gives one), ``inspect_source(format)``, ``get_function_doc(name)``,
+    ``get_function_metadata(name)``, ``property_mask``. The module keeps the object.
+    """
+    args = [content.kind]
+    for name in _METHODS:
+        method = getattr(content, name, None)
+        if name == "write_formats" and isinstance(method, (list, tuple)):
+            formats = list(method)
+            args += [name, lambda formats=formats: formats]
+        elif method is not None:
+            args += [name, method]
+    mask = getattr(content, "property_mask", None)
+    if mask is not None:
+        args += ["property_mask", int(mask)]
+    return _core.get_global_func("ffi.ModuleCreate", False)(*args)
+
+
+def register_module_loader(kind, loader, extensions=(), override=False):
+    """Registers what makes modules of a kind: ``loader(data)`` gives a Module, or an object for ``make_module``.
+
+    It is called when a library is loaded that carries a module of this kind, and for files with one of ``extensions``.
+    ``RuntimeError`` if there is such a loader already and ``override`` is false.
+    """
+
+    def load(data):
+        made = loader(data)
+        return made if isinstance(made, Module) else make_module(made)
+
+    def load_file(path, _format):
+        with open(path, "rb") as file:
+            return load(file.read())
+
+    functions = {f"ffi.Module.load_from_bytes.{kind}": load}
+    functions.update({f"ffi.Module.load_from_file.{extension.lstrip('.')}": load_file for extension in extensions})
+    for name, function in functions.items():
+        _core.set_global_func(name, _core.convert(function), override)
 
 
 class Watch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
@@ -247,6 +248,34 @@ assert followed.add_one(1) == followed["add_one"](1) == followed.module.add_one(
 reloaded: bool = followed.poll()
 problem: Optional[str] = followed.problem
 assert followed.reload().is_current() and not reloaded and problem is None
+
+
+class Constant:
+    kind = "tour_constant"
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def get_function(self, name: str) -> Optional[Callable[[], int]]:
+        return (lambda: self.value) if name == "value" else None
+
+    def save_to_bytes(self) -> bytes:
+        return bytes([self.value])
+
+
+anyfn.register_module_loader(Constant.kind, lambda data: Constant(data[0]), override=True)
+constant: Module = anyfn.make_module(Constant(5))
+bits_of_module: int = constant.get_property_mask()
+carried: list[Module] = constant.imports
+texts: list[str] = [constant.inspect_source(), *constant.get_write_formats()]
+assert constant.value() == 5 and constant.save_to_bytes() == b"\5" and not (carried or texts[0])
+constant.import_module(module)
+constant.clear_imports()
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "tour.so")
+    anyfn.bundle(path, os.environ["ANYFN_TESTING_LIB"], constant)
+    constant.export(path, [os.environ["ANYFN_TESTING_LIB"]])
+    assert [module["kind"] for module in anyfn.inspect_library(path)["imports"]] == ["library", "tour_constant"]
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 
