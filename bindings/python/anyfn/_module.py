@@ -201,7 +201,7 @@ def _write_bundle(path, root, files, imports, *, linker=None, compiler=None, com
     imports = [imports] if isinstance(imports, Module) else list(imports)
     options = {"compile_options": list(compile_options), "link_options": list(link_options)}
     options.update({name: value for name, value in (("linker", linker), ("compiler", compiler)) if value is not None})
-    _releasing("runtime.Bundle")(os.fsdecode(path), root, files, imports, options)
+    _releasing("anyfn.bundle")(os.fsdecode(path), root, files, imports, options)
 
 
 _METHODS = (

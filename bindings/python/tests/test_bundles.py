@@ -435,7 +435,7 @@ def test_nothing_is_left_of_a_bundle_that_fails(tmp_path, kernel, loader):
     with pytest.raises(TypeError, match="unexpected keyword"):
         anyfn.bundle(out, kernel, device(), optimise=True)
     with pytest.raises(ValueError, match="a bundle has no option `optimise`"):
-        anyfn.get_global_func("runtime.Bundle")(str(out), None, [str(kernel)], [], {"optimise": 1})
+        anyfn.get_global_func("anyfn.bundle")(str(out), None, [str(kernel)], [], {"optimise": 1})
 
 
 def is_pie(program):

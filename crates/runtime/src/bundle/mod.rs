@@ -306,8 +306,8 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
     Ok(bundle)
 }
 
-/// `runtime.Bundle`: writes a bundle of `files` that imports `modules`; of `root` with what it imports if that is given.
-#[register("runtime.Bundle", blocking)]
+/// `anyfn.bundle`: writes a bundle of `files` that imports `modules`; of `root` with what it imports if that is given.
+#[register("anyfn.bundle", blocking)]
 fn bundle(
     path: &str,
     root: Option<Module>,
