@@ -25,8 +25,15 @@ impl Device {
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = DEVICE_TYPES.iter().find(|(_, value)| *value == self.0.device_type).map(|(name, _)| *name);
-        let lower = name.unwrap_or("kDLUnknown").trim_start_matches("kDL");
-        for c in lower.chars() {
+        let words = match name.unwrap_or("kDLUnknown").trim_start_matches("kDL") {
+            "CUDAHost" => "cuda_host",
+            "ROCMHost" => "rocm_host",
+            "CUDAManaged" => "cuda_managed",
+            "ExtDev" => "ext_dev",
+            "Unknown" => return write!(f, "device_type_{}:{}", self.0.device_type, self.0.device_id),
+            word => word,
+        };
+        for c in words.chars() {
             write!(f, "{}", c.to_ascii_lowercase())?;
         }
         write!(f, ":{}", self.0.device_id)

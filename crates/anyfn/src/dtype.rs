@@ -6,8 +6,8 @@ use core::str::FromStr;
 use alloc::string::ToString;
 
 use anyfn_abi::{
-    DLDataType, DTYPE_CODES, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIDataTypeFromString, kDLBool, kDLFloat,
-    kDLInt, kDLOpaqueHandle, kDLUInt, kTVMFFIDataType,
+    DLDataType, DTYPE_CODES, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIDataTypeFromString, kDLBool, kDLComplex,
+    kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt, kTVMFFIDataType,
 };
 
 use crate::convert::plain;
@@ -21,6 +21,7 @@ use crate::{Any, AnyView, Error, FromArg, IntoAny, Mismatch, Result, Schema};
 /// let half: DType = "float16".parse()?;
 /// assert_eq!((half.0.bits, half.0.lanes), (16, 1));
 /// assert_eq!(half.to_string(), "float16");
+/// assert_eq!("complex64".parse::<DType>()?.to_string(), "complex64");
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,6 +93,15 @@ impl fmt::Debug for DType {
 impl FromStr for DType {
     type Err = Error;
     fn from_str(text: &str) -> Result<DType> {
+        // The function of the ABI knows no name for them.
+        if let Some(bits) = text.strip_prefix("complex") {
+            match bits {
+                "32" => return Ok(DType::new(kDLComplex, 32, 1)),
+                "64" => return Ok(DType::new(kDLComplex, 64, 1)),
+                "128" => return Ok(DType::new(kDLComplex, 128, 1)),
+                _ => {}
+            }
+        }
         let text = TVMFFIByteArray::from_slice(text.as_bytes());
         let mut out = DLDataType { code: 0, bits: 0, lanes: 0 };
         // SAFETY: the text is borrowed for the call, `out` is writable.

@@ -9,6 +9,8 @@ extern crate anyfn_core as _;
 
 mod backend;
 pub mod bundle;
+pub mod device;
+pub mod tensor;
 pub mod threads;
 pub mod timing;
 mod units;

@@ -1,0 +1,249 @@
+//! Memory of devices, and copies between all of them.
+
+use core::ffi::c_void;
+use core::fmt;
+
+use anyfn::{Device, Result, bail};
+
+use super::{DEFAULT_STREAM, Driver, Handle, MemoryKind, Place, Request, Transfer, driver_of, memory_kind};
+
+/// Alignment of tensors and workspaces, in bytes.
+pub const ALIGNMENT: usize = 64;
+/// The largest alignment that can be asked for.
+const ALIGNMENT_MAX: usize = 1 << 20;
+
+/// Memory on a device, freed when it is dropped.
+pub struct Memory {
+    driver: &'static dyn Driver,
+    device: Device,
+    data: *mut c_void,
+    request: Request,
+}
+
+// SAFETY: memory may be used and freed from any thread.
+unsafe impl Send for Memory {}
+// SAFETY: shared references only read the description.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Allocates memory; its content is anything. None at all is a byte, so that the address is always valid.
+    ///
+    /// # Errors
+    /// `RuntimeError` if the device is not there, `ValueError` for an alignment that is none, `MemoryError` when memory is
+    /// short.
+    #[inline]
+    pub fn allocate(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
+        Memory::allocate_scope(device, bytes, alignment, None)
+    }
+
+    /// As [`Memory::allocate`], of zeros.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate`].
+    pub fn zeroed(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
+        let driver = driver_of(device)?;
+        let request = checked(bytes, alignment, device)?;
+        if let Some(data) = driver.allocate_zeroed(device.0.device_id, request)? {
+            return Ok(Memory { driver, device, data, request });
+        }
+        let mut memory = Memory::allocate(device, bytes, alignment)?;
+        const AT_ONCE: usize = 1 << 20;
+        let zeros = buffer(request.bytes.min(AT_ONCE))?;
+        for start in (0..request.bytes).step_by(AT_ONCE) {
+            memory.write(start, &zeros[..AT_ONCE.min(request.bytes - start)])?;
+        }
+        Ok(memory)
+    }
+
+    /// As [`Memory::allocate`], of a scope such as `global.texture`; `None`, `""` and `"global"` are the common one.
+    ///
+    /// # Errors
+    /// Also `NotImplementedError` for a scope that the device has not.
+    pub fn allocate_scope(
+        device: Device,
+        bytes: usize,
+        alignment: usize,
+        scope: Option<&str>,
+    ) -> Result<Memory> {
+        let driver = driver_of(device)?;
+        let request = checked(bytes, alignment, device)?;
+        let index = device.0.device_id;
+        let data = match scope {
+            None | Some("" | "global") => driver.allocate(index, request)?,
+            Some(scope) => driver.allocate_scope(index, request, scope)?,
+        };
+        Ok(Memory { driver, device, data, request })
+    }
+
+    /// Address or handle of the memory.
+    #[inline]
+    pub fn data(&self) -> *mut c_void {
+        self.data
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// Bytes that it has.
+    pub fn len(&self) -> usize {
+        self.request.bytes
+    }
+
+    /// Never: at least one byte is allocated.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A place inside, for so many bytes.
+    ///
+    /// # Errors
+    /// `ValueError` if they are not all inside.
+    pub fn place(&self, offset: usize, bytes: usize) -> Result<Place> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.len()) {
+            bail!(
+                "ValueError",
+                "{bytes} bytes at {offset} are not inside {} bytes on {}",
+                self.len(),
+                self.device
+            );
+        }
+        Ok(Place { device: self.device, data: self.data, offset })
+    }
+
+    /// Copies bytes of the host into the memory.
+    ///
+    /// # Errors
+    /// `ValueError` if they do not fit in, else what the device says.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<()> {
+        let to = self.place(offset, bytes.len())?;
+        // SAFETY: the slice is main memory, the place was checked, and both are ours during the call.
+        unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
+    }
+
+    /// Copies bytes of the memory to the host. They must have been written before; else they are anything.
+    ///
+    /// # Errors
+    /// `ValueError` if there are not so many, else what the device says.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let from = self.place(offset, bytes.len())?;
+        // SAFETY: as for `write`.
+        unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
+    }
+
+    /// Copies bytes to other memory, on whichever device.
+    ///
+    /// # Errors
+    /// `ValueError` if the ranges are not inside, else what the devices say.
+    pub fn copy_to(&self, offset: usize, to: &mut Memory, to_offset: usize, bytes: usize) -> Result<()> {
+        let (from, to) = (self.place(offset, bytes)?, to.place(to_offset, bytes)?);
+        // SAFETY: both places were checked, and both memories are borrowed during the call, which waits for the copy.
+        unsafe { copy_bytes(from, to, bytes, DEFAULT_STREAM) }?;
+        super::stream::synchronize(if memory_kind(from.device) == MemoryKind::Host {
+            to.device
+        } else {
+            from.device
+        })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this request, and dropped once.
+        unsafe { self.driver.free(self.device.0.device_id, self.data, self.request) };
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes on {}", self.len(), self.device)
+    }
+}
+
+/// What a driver is asked for.
+fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
+    if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
+        bail!(
+            "ValueError",
+            "an alignment is a power of two up to {ALIGNMENT_MAX}, in bytes, but got {alignment}"
+        );
+    }
+    if bytes > isize::MAX as usize - ALIGNMENT_MAX {
+        bail!("MemoryError", "{bytes} bytes on {device} are more than any machine has");
+    }
+    Ok(Request { bytes: bytes.max(1), alignment })
+}
+
+/// A place in main memory.
+pub fn host(data: *const u8) -> Place {
+    Place { device: Device::CPU, data: data.cast_mut().cast(), offset: 0 }
+}
+
+/// Copies bytes between any two devices. If main memory is one of the places, the copy is done when the call returns;
+/// otherwise it is in the stream, which belongs to the device that is read, else to the one that is written.
+///
+/// # Errors
+/// `RuntimeError` if a device is not there, `ValueError` for places that cannot be, else what the devices say.
+///
+/// # Safety
+/// Both places must be valid for as many bytes until the copy is done.
+pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    for place in [&from, &to] {
+        let end = place.data.addr().checked_add(place.offset).and_then(|start| start.checked_add(bytes));
+        if place.data.is_null() || end.is_none() || bytes > isize::MAX as usize {
+            bail!(
+                "ValueError",
+                "there are no {bytes} bytes on {} at {:p} + {}",
+                place.device,
+                place.data,
+                place.offset
+            );
+        }
+    }
+    let transfer = Transfer { from, to, bytes, stream };
+    let kinds = (memory_kind(from.device), memory_kind(to.device));
+    match kinds {
+        // SAFETY: the caller guarantees both places.
+        (MemoryKind::Host, MemoryKind::Host) => unsafe { super::cpu::Cpu.copy(&transfer) },
+        (MemoryKind::Host, _) | (_, MemoryKind::Host) => {
+            let device = if kinds.0 == MemoryKind::Host { to.device } else { from.device };
+            let driver = driver_of(device)?;
+            // SAFETY: the caller guarantees both places; one is of the driver's device, which is there.
+            unsafe { driver.copy(&transfer) }?;
+            driver.synchronize_stream(device.0.device_id, stream)
+        }
+        _ => {
+            let (reader, writer) = (driver_of(from.device)?, driver_of(to.device)?);
+            if from.device.0.device_type == to.device.0.device_type {
+                // SAFETY: the caller guarantees both places, which are of the driver's devices.
+                return unsafe { reader.copy(&transfer) };
+            }
+            let mut between = buffer(bytes)?;
+            let between = host(between.as_mut_ptr());
+            // SAFETY: the caller guarantees the place; the buffer is as long.
+            unsafe { reader.copy(&Transfer { to: between, ..transfer }) }?;
+            reader.synchronize_stream(from.device.0.device_id, stream)?;
+            let onward = Transfer { from: between, stream: DEFAULT_STREAM, ..transfer };
+            // SAFETY: as above.
+            unsafe { writer.copy(&onward) }?;
+            writer.synchronize_stream(to.device.0.device_id, DEFAULT_STREAM)
+        }
+    }
+}
+
+/// Zeroed bytes of main memory.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(crate) fn buffer(bytes: usize) -> Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    if buffer.try_reserve_exact(bytes).is_err() {
+        bail!("MemoryError", "{bytes} bytes of main memory are not available");
+    }
+    buffer.resize(bytes, 0);
+    Ok(buffer)
+}

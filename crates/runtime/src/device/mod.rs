@@ -1,0 +1,56 @@
+//! Devices: their memory, streams and events, behind one interface.
+//!
+//! Reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the drivers
+//! of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (everything is checked here, once for all drivers),
+//! [`suite`] (the tests that every driver passes). Other languages reach them as registered functions (`globals`).
+//!
+//! ```
+//! # use anyfn_core as _;
+//! use anyfn::Device;
+//! use anyfn_runtime::device::{Memory, driver_of};
+//!
+//! let mut memory = Memory::allocate(Device::CPU, 1024, 64)?;
+//! memory.write(3, b"here")?;
+//! let mut bytes = [0; 4];
+//! memory.read(3, &mut bytes)?;
+//! assert_eq!(&bytes, b"here");
+//! assert_eq!(memory.read(1022, &mut bytes).unwrap_err().message(), "4 bytes at 1022 are not inside 1024 bytes on cpu:0");
+//!
+//! let missing = driver_of(Device::new(2, 0)).err().unwrap();
+//! assert!(missing.message().starts_with("device cuda:0 is not available: no driver for cuda is loaded in this build"));
+//! # Ok::<(), anyfn::Error>(())
+//! ```
+
+mod cpu;
+mod driver;
+mod globals;
+mod memory;
+pub mod null;
+mod registry;
+mod stream;
+pub mod suite;
+
+pub use driver::{
+    Attribute, DEFAULT_STREAM, Driver, Handle, MemoryKind, Place, Request, Transfer, Value, unsupported,
+};
+pub(crate) use memory::buffer;
+pub use memory::{ALIGNMENT, Memory, copy_bytes, host};
+pub use registry::{
+    LINKED_DRIVERS, devices, driver_of, exists, find, memory_kind, register, type_name, why_missing,
+};
+pub use stream::{Event, Stream, synchronize};
+
+/// Makes the null devices `ext_dev:0` and `ext_dev:1` available, for tests; again does nothing.
+///
+/// # Errors
+/// `RuntimeError` if `ext_dev` has another driver.
+pub fn enable_null() -> anyfn::Result<anyfn::Device> {
+    static NULL: null::Null = null::Null::new(anyfn::abi::kDLExtDev);
+    static ENABLED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
+    let mut enabled = ENABLED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !*enabled {
+        register(&NULL)?;
+        *enabled = true;
+    }
+    Ok(anyfn::Device::new(anyfn::abi::kDLExtDev, 0))
+}

@@ -1,0 +1,159 @@
+//! A device that only remembers bytes: a template for drivers, and a stand-in for a GPU in tests.
+//!
+//! Its memory has handles instead of addresses, which no processor can follow, so whoever reads a tensor of it as if it
+//! were main memory is found out at once. Copies take place in the call; there is no clock.
+
+use core::ffi::c_void;
+use core::ptr;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyfn::Result;
+
+use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value, unsupported};
+
+/// Devices of this kind.
+pub(super) const DEVICES: i32 = 2;
+/// Bytes of memory that each has.
+const MEMORY: usize = 1 << 30;
+
+/// The driver; [`super::enable_null`] registers one.
+pub struct Null {
+    device_type: i32,
+    state: Mutex<State>,
+}
+
+struct State {
+    memory: BTreeMap<usize, Box<[u8]>>,
+    used: [usize; DEVICES as usize],
+    next: usize,
+}
+
+impl Null {
+    /// A driver for a kind of devices.
+    pub const fn new(device_type: i32) -> Null {
+        let state = State { memory: BTreeMap::new(), used: [0; DEVICES as usize], next: 1 };
+        Null { device_type, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_own(&self, place: &super::Place) -> bool {
+        place.device.0.device_type == self.device_type
+    }
+
+    /// A new handle: in the part of the address space that is never mapped.
+    fn handle(&self) -> usize {
+        let mut state = self.state();
+        state.next += 1;
+        (1 << (usize::BITS - 2)) | state.next << 12
+    }
+}
+
+impl Driver for Null {
+    fn device_type(&self) -> i32 {
+        self.device_type
+    }
+
+    fn memory_kind(&self) -> MemoryKind {
+        MemoryKind::Handle
+    }
+
+    fn probe(&self, index: i32) -> Result<(), String> {
+        if (0..DEVICES).contains(&index) { Ok(()) } else { Err(format!("there are only {DEVICES}")) }
+    }
+
+    fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value> {
+        let used = self.state().used[index as usize];
+        match attribute {
+            Attribute::Name => Some(Value::Text("null device".into())),
+            Attribute::ComputeUnits | Attribute::MaxThreadsPerBlock | Attribute::WarpSize => {
+                Some(Value::Int(1))
+            }
+            Attribute::TotalMemory => Some(Value::Int(MEMORY as i64)),
+            Attribute::FreeMemory => Some(Value::Int((MEMORY - used) as i64)),
+            _ => None,
+        }
+    }
+
+    fn allocate(&self, index: i32, request: Request) -> Result<*mut c_void> {
+        let handle = self.handle();
+        let mut state = self.state();
+        let used = &mut state.used[index as usize];
+        let mut memory = Vec::new();
+        if request.bytes > MEMORY - *used || memory.try_reserve_exact(request.bytes).is_err() {
+            let free = MEMORY - *used;
+            anyfn::bail!("MemoryError", "{} bytes are not available: {free} are free", request.bytes);
+        }
+        *used += request.bytes;
+        // New memory holds anything; something that is not zero shows who relies on it.
+        memory.resize(request.bytes, 0xA5);
+        state.memory.insert(handle, memory.into());
+        Ok(ptr::without_provenance_mut(handle))
+    }
+
+    unsafe fn free(&self, index: i32, data: *mut c_void, request: Request) {
+        let mut state = self.state();
+        let known = state.memory.remove(&data.addr());
+        debug_assert_eq!(known.map(|memory| memory.len()), Some(request.bytes), "the layer above frees once");
+        state.used[index as usize] -= request.bytes;
+    }
+
+    unsafe fn copy(&self, transfer: &Transfer) -> Result<()> {
+        let Transfer { from, to, bytes, .. } = transfer;
+        let mut state = self.state();
+        let mut outside = |place: &super::Place| -> Result<*mut u8> {
+            if !self.is_own(place) {
+                return Ok(place.data.wrapping_byte_add(place.offset).cast());
+            }
+            let memory = state.memory.get_mut(&place.data.addr());
+            match memory.and_then(|memory| memory.get_mut(place.offset..place.offset.checked_add(*bytes)?)) {
+                Some(range) => Ok(range.as_mut_ptr()),
+                // Only for tensors that others have described: ours are checked above.
+                None => anyfn::bail!("ValueError", "{bytes} bytes at {place:?} are not memory of this device"),
+            }
+        };
+        let (from, to) = (outside(from)?, outside(to)?);
+        // SAFETY: ranges of this device were checked, those of the host are the caller's; the lock is held.
+        unsafe { ptr::copy(from, to, *bytes) };
+        Ok(())
+    }
+
+    fn create_stream(&self, _index: i32) -> Result<Handle> {
+        Ok(ptr::without_provenance_mut(self.handle()))
+    }
+
+    fn destroy_stream(&self, _index: i32, _stream: Handle) {}
+
+    fn synchronize_stream(&self, _index: i32, _stream: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    fn create_event(&self, _index: i32) -> Result<Handle> {
+        Ok(ptr::without_provenance_mut(self.handle()))
+    }
+
+    fn destroy_event(&self, _index: i32, _event: Handle) {}
+
+    fn record_event(&self, _index: i32, _event: Handle, _stream: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    fn wait_event(&self, _index: i32, _event: Handle, _stream: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    fn synchronize_event(&self, _index: i32, _event: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, _index: i32, _start: Handle, _end: Handle) -> Result<u64> {
+        unsupported("the null device has no clock")
+    }
+
+    fn synchronize(&self, _index: i32) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,385 @@
+//! The tests that every driver passes.
+//!
+//! A driver's crate calls [`run`] on its devices with two lists of names and reasons: what the device cannot do for good
+//! (it must say `NotImplementedError`), and what fails though it should not. A test that passes in spite of its place in a
+//! list is a problem, so lists do not grow old.
+//!
+//! ```
+//! # use anyfn_core as _;
+//! use anyfn_runtime::device::suite::{Lists, run};
+//! let lists = Lists { unsupported: &[("scopes", "main memory has one scope")], ..Lists::default() };
+//! let report = run(anyfn::Device::CPU, &lists);
+//! assert!(report.problems.is_empty(), "{:?}", report.problems);
+//! ```
+
+use anyfn::{Device, Error, Result, bail};
+
+use super::{Attribute, Event, Memory, MemoryKind, Stream, Value, driver_of, exists, memory_kind};
+
+/// What a driver does not pass, and why.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lists<'a> {
+    /// What the devices cannot do: name of the test, reason.
+    pub unsupported: &'a [(&'a str, &'a str)],
+    /// What does not work yet: name of the test, reason.
+    pub expected_failures: &'a [(&'a str, &'a str)],
+}
+
+/// What has come out.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Tests that passed.
+    pub passed: Vec<&'static str>,
+    /// Tests that did not, as a list said, with its reason.
+    pub excused: Vec<(&'static str, String)>,
+    /// Everything else: the driver does not pass.
+    pub problems: Vec<String>,
+}
+
+type Case = (&'static str, fn(Device) -> Result<()>);
+
+const CASES: &[Case] = &[
+    ("exists", is_there),
+    ("missing", others_are_missing),
+    ("attributes", attributes),
+    ("alignment", alignment),
+    ("sizes", sizes),
+    ("roundtrip", roundtrip),
+    ("ranges", ranges),
+    ("inside", inside),
+    ("many", many),
+    ("between_devices", between_devices),
+    ("scopes", scopes),
+    ("streams", streams),
+    ("events", events),
+    ("elapsed", elapsed),
+    ("foreign_handles", foreign_handles),
+    ("threads", threads),
+    ("opaque", opaque),
+    ("tensors", crate::tensor::suite::on_device),
+];
+
+/// Runs all tests on a device.
+pub fn run(device: Device, lists: &Lists<'_>) -> Report {
+    let mut report = Report::default();
+    for (name, case) in CASES {
+        let listed = |list: &[(&str, &str)]| {
+            list.iter().find(|(listed, _)| listed == name).map(|(_, reason)| reason.to_string())
+        };
+        let (unsupported, expected) = (listed(lists.unsupported), listed(lists.expected_failures));
+        match (case(device), unsupported, expected) {
+            (Ok(()), None, None) => report.passed.push(name),
+            (Ok(()), _, _) => report.problems.push(format!("{name} passes: take it out of the list")),
+            (Err(error), Some(reason), _) if error.kind() == "NotImplementedError" => {
+                report.excused.push((name, reason));
+            }
+            (Err(_), _, Some(reason)) => report.excused.push((name, reason)),
+            (Err(error), _, _) => {
+                report.problems.push(format!("{name}: {}: {}", error.kind(), error.message()))
+            }
+        }
+    }
+    let unknown = lists.unsupported.iter().chain(lists.expected_failures).map(|(name, _)| name);
+    for name in unknown.filter(|name| CASES.iter().all(|(known, _)| known != *name)) {
+        report.problems.push(format!("{name} is no test"));
+    }
+    report
+}
+
+/// Fails with what did not hold.
+macro_rules! ensure {
+    ($condition:expr, $($format:tt)+) => {
+        if !$condition {
+            anyfn::bail!("AssertionError", $($format)+);
+        }
+    };
+}
+pub(crate) use ensure;
+
+/// The error of something that must fail, with its kind.
+pub(crate) fn refused<T>(result: Result<T>, kind: &str) -> Result<Error> {
+    match result {
+        Ok(_) => bail!("AssertionError", "expected {kind}, but it was accepted"),
+        Err(error) if error.kind() == kind => Ok(error),
+        Err(error) => bail!("AssertionError", "expected {kind} but got {}: {}", error.kind(), error.message()),
+    }
+}
+
+fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 31 + seed * 7 + i / 256) as u8).collect()
+}
+
+fn is_there(device: Device) -> Result<()> {
+    ensure!(exists(device), "{device} is not there");
+    ensure!(super::devices().contains(&device), "{device} is not listed");
+    let driver = driver_of(device)?;
+    ensure!(driver.device_type() == device.0.device_type, "the driver is of another kind");
+    Ok(())
+}
+
+fn others_are_missing(device: Device) -> Result<()> {
+    for index in [-1, i32::MAX] {
+        let other = Device::new(device.0.device_type, index);
+        let error = refused(Memory::allocate(other, 1, 1), "RuntimeError")?;
+        let start = format!("device {other} is not available: ");
+        ensure!(error.message().starts_with(&start), "{}", error.message());
+        ensure!(error.message().len() > start.len(), "no reason is given");
+        refused(Stream::create(other), "RuntimeError")?;
+    }
+    Ok(())
+}
+
+fn attributes(device: Device) -> Result<()> {
+    let driver = driver_of(device)?;
+    let of = |attribute| driver.attribute(device.0.device_id, attribute);
+    ensure!(matches!(of(Attribute::Name), Some(Value::Text(name)) if !name.is_empty()), "it has no name");
+    let (Some(Value::Int(total)), Some(Value::Int(free))) =
+        (of(Attribute::TotalMemory), of(Attribute::FreeMemory))
+    else {
+        bail!("AssertionError", "it does not know its memory");
+    };
+    ensure!(0 < free && free <= total, "{free} bytes of {total} are free");
+    ensure!(matches!(of(Attribute::ComputeUnits), Some(Value::Int(1..))), "it has no compute units");
+    // None of them may fail.
+    Attribute::ALL.into_iter().for_each(|attribute| drop(of(attribute)));
+    Ok(())
+}
+
+fn alignment(device: Device) -> Result<()> {
+    for shift in 0..=12 {
+        let memory = Memory::allocate(device, 10, 1 << shift)?;
+        ensure!(memory.data().addr() % (1 << shift) == 0, "memory is not aligned to {} bytes", 1 << shift);
+    }
+    for wrong in [0, 3, 48, 1 << 40] {
+        refused(Memory::allocate(device, 8, wrong), "ValueError")?;
+    }
+    Ok(())
+}
+
+fn sizes(device: Device) -> Result<()> {
+    let none = Memory::allocate(device, 0, 64)?;
+    ensure!(!none.data().is_null(), "no bytes have no address");
+    for bytes in [usize::MAX, isize::MAX as usize, 1 << 55, 1 << 48] {
+        refused(Memory::allocate(device, bytes, 64), "MemoryError")?;
+    }
+    // And it works afterwards.
+    Memory::allocate(device, 1 << 20, 64).map(drop)
+}
+
+fn roundtrip(device: Device) -> Result<()> {
+    for bytes in [1, 7, 64, 4096, 1_000_003] {
+        let mut memory = Memory::allocate(device, bytes, 64)?;
+        let (sent, mut got) = (pattern(bytes, bytes), vec![0; bytes]);
+        memory.write(0, &sent)?;
+        memory.read(0, &mut got)?;
+        ensure!(sent == got, "{bytes} bytes came back changed");
+    }
+    Ok(())
+}
+
+fn ranges(device: Device) -> Result<()> {
+    let mut memory = Memory::allocate(device, 100, 64)?;
+    memory.write(0, &[0; 100])?;
+    memory.write(90, &[1; 10])?;
+    memory.write(3, &[2; 5])?;
+    memory.write(100, &[])?;
+    let mut all = [9; 100];
+    memory.read(0, &mut all)?;
+    let expected: Vec<u8> =
+        (0..100).map(|i| if i >= 90 { 1 } else { 2 * u8::from((3..8).contains(&i)) }).collect();
+    ensure!(all[..] == expected[..], "ranges are not where they should be: {all:?}");
+    for (offset, bytes) in [(91, 10), (100, 1), (101, 0), (usize::MAX, 2), (2, 99)] {
+        refused(memory.write(offset, &vec![0; bytes]), "ValueError")?;
+        refused(memory.read(offset, &mut vec![0; bytes]), "ValueError")?;
+    }
+    Ok(())
+}
+
+fn inside(device: Device) -> Result<()> {
+    let (mut first, mut second) = (Memory::allocate(device, 64, 64)?, Memory::allocate(device, 64, 64)?);
+    first.write(0, &pattern(64, 1))?;
+    second.write(0, &[0; 64])?;
+    first.copy_to(8, &mut second, 16, 24)?;
+    let mut got = [1; 64];
+    second.read(0, &mut got)?;
+    ensure!(got[16..40] == pattern(64, 1)[8..32] && got[..16] == [0; 16] && got[40..] == [0; 24], "{got:?}");
+    refused(first.copy_to(41, &mut second, 0, 24), "ValueError")?;
+    refused(first.copy_to(0, &mut second, 41, 24), "ValueError").map(drop)
+}
+
+fn many(device: Device) -> Result<()> {
+    let mut all = Vec::new();
+    for i in 0..200 {
+        let mut memory = Memory::allocate(device, 1 + i * 13, 64)?;
+        memory.write(0, &pattern(1 + i * 13, i))?;
+        all.push((i, memory));
+    }
+    // Freed out of order.
+    all.retain(|(i, _)| i % 3 != 0);
+    for (i, memory) in all.iter().rev() {
+        let mut got = vec![0; memory.len()];
+        memory.read(0, &mut got)?;
+        ensure!(got == pattern(1 + i * 13, *i), "memory {i} was overwritten");
+    }
+    Ok(())
+}
+
+fn between_devices(device: Device) -> Result<()> {
+    for other in super::devices() {
+        let (mut here, mut there) = (Memory::allocate(device, 50, 64)?, Memory::allocate(other, 50, 64)?);
+        let mut back = Memory::allocate(device, 50, 64)?;
+        here.write(0, &pattern(50, 3))?;
+        there.write(0, &[0; 50])?;
+        here.copy_to(10, &mut there, 5, 30)?;
+        there.copy_to(5, &mut back, 0, 30)?;
+        let mut got = [0; 30];
+        back.read(0, &mut got)?;
+        ensure!(got[..] == pattern(50, 3)[10..40], "{device} -> {other} -> {device} has changed bytes");
+    }
+    Ok(())
+}
+
+fn scopes(device: Device) -> Result<()> {
+    for scope in ["", "global"] {
+        Memory::allocate_scope(device, 8, 64, Some(scope))?;
+    }
+    // A device with scopes of its own names them in a test of its driver; all others say that they have none.
+    Memory::allocate_scope(device, 8, 64, Some("global.texture")).map(drop)
+}
+
+fn streams(device: Device) -> Result<()> {
+    let (one, two) = (Stream::create(device)?, Stream::create(device)?);
+    ensure!(one.as_raw() != two.as_raw(), "two streams are one");
+    ensure!(!one.as_raw().is_null() && !two.as_raw().is_null(), "a new stream is the default one");
+    let event = Event::create(device)?;
+    event.record(Some(&one))?;
+    two.wait(&event)?;
+    one.synchronize()?;
+    two.synchronize()?;
+    super::synchronize(device)
+}
+
+fn events(device: Device) -> Result<()> {
+    let event = Event::create(device)?;
+    event.record(None)?;
+    event.synchronize()?;
+    let stream = Stream::create(device)?;
+    event.record(Some(&stream))?;
+    event.synchronize()?;
+    for other in super::devices().into_iter().filter(|other| *other != device) {
+        refused(event.record(Some(&Stream::create(other)?)), "ValueError")?;
+        refused(stream.wait(&Event::create(other)?), "ValueError")?;
+    }
+    Ok(())
+}
+
+fn elapsed(device: Device) -> Result<()> {
+    let (start, end) = (Event::create(device)?, Event::create(device)?);
+    start.record(None)?;
+    let mut memory = Memory::allocate(device, 1 << 16, 64)?;
+    memory.write(0, &vec![1; 1 << 16])?;
+    end.record(None)?;
+    let elapsed = end.elapsed_ns(&start)?;
+    ensure!(elapsed > 0 && elapsed < 60_000_000_000, "a copy has taken {elapsed} ns");
+    refused(Event::create(device)?.elapsed_ns(&start), "ValueError").map(drop)
+}
+
+fn foreign_handles(device: Device) -> Result<()> {
+    use super::stream::{stream_number, stream_of, take_event, take_stream};
+    let driver = driver_of(device)?;
+    let number = stream_number(Stream::create(device)?);
+    ensure!(stream_of(driver, device, number)?.addr() as i64 == number, "a stream has two numbers");
+    drop(take_stream(device, number)?);
+    refused(take_stream(device, number), "ValueError")?;
+    refused(take_event(device, number), "ValueError")?;
+    refused(take_stream(device, 0), "ValueError")?;
+    if !driver.takes_foreign_streams() {
+        refused(stream_of(driver, device, number), "ValueError")?;
+    }
+    Ok(())
+}
+
+fn threads(device: Device) -> Result<()> {
+    let work = |seed: usize| -> Result<()> {
+        for round in 0..50 {
+            let mut memory = Memory::allocate(device, 1000 + seed, 64)?;
+            let (sent, mut got) = (pattern(1000, seed * 100 + round), vec![0; 1000]);
+            memory.write(seed, &sent)?;
+            memory.read(seed, &mut got)?;
+            ensure!(sent == got, "threads have mixed their memory up");
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || work(seed))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.into_iter().try_for_each(|result| match result {
+            Ok(result) => result,
+            Err(_) => bail!("AssertionError", "a thread has panicked"),
+        })
+    })
+}
+
+fn opaque(device: Device) -> Result<()> {
+    let (kind, memory) = (memory_kind(device), Memory::allocate(device, 16, 64)?);
+    ensure!((kind == MemoryKind::Host) == (device.0.device_type == Device::CPU.0.device_type), "{kind:?}");
+    ensure!(memory.device() == device, "memory is on {}", memory.device());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPU: Lists<'_> =
+        Lists { unsupported: &[("scopes", "main memory has one scope")], expected_failures: &[] };
+    const NULL: Lists<'_> = Lists {
+        unsupported: &[
+            ("scopes", "the null device has one scope"),
+            ("elapsed", "the null device has no clock"),
+        ],
+        expected_failures: &[],
+    };
+
+    #[test]
+    fn the_cpu_passes() {
+        super::super::enable_null().unwrap();
+        let report = run(Device::CPU, &CPU);
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+        assert_eq!(report.passed.len() + report.excused.len(), CASES.len());
+    }
+
+    #[test]
+    fn the_null_device_passes() {
+        let device = super::super::enable_null().unwrap();
+        for index in 0..2 {
+            let report = run(Device::new(device.0.device_type, index), &NULL);
+            assert!(report.problems.is_empty(), "{:#?}", report.problems);
+            assert_eq!(report.excused.len(), 2);
+        }
+    }
+
+    #[test]
+    fn lists_do_not_grow_old() {
+        let lists = Lists { unsupported: &[("sizes", "?")], expected_failures: &[("nothing", "?")] };
+        let problems = run(Device::CPU, &lists).problems;
+        assert!(problems.iter().any(|text| text.starts_with("sizes passes")), "{problems:?}");
+        assert!(problems.iter().any(|text| text == "nothing is no test"), "{problems:?}");
+        assert!(problems.iter().any(|text| text.starts_with("scopes: NotImplementedError")), "{problems:?}");
+    }
+
+    #[test]
+    fn a_missing_device_fails_everything() {
+        let report = run(Device::new(2, 0), &Lists::default());
+        assert!(report.passed.iter().all(|name| *name == "missing"), "{:?}", report.passed);
+    }
+
+    #[test]
+    fn the_null_device_gives_its_memory_back() {
+        let device = super::super::enable_null().unwrap();
+        let free = || driver_of(device).unwrap().attribute(1, Attribute::FreeMemory);
+        // The other tests use this device, too: what matters is that a free follows.
+        drop(Memory::allocate(Device::new(device.0.device_type, 1), 1 << 20, 64).unwrap());
+        assert!(matches!(free(), Some(Value::Int(bytes)) if bytes > 0));
+    }
+}

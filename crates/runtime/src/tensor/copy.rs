@@ -1,0 +1,320 @@
+//! Copies between tensors, however they lie in memory and wherever that is.
+
+use anyfn::abi::DLTensor;
+use anyfn::{DType, Device, Result, TensorView, bail};
+
+use super::layout::{Layout, byte_count, numbers, push_compact, show};
+use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
+
+/// Copies the elements of one tensor to those of another one of the same shape and type. If main memory is one side, or a
+/// tensor is not compact, the copy is done when the call returns.
+///
+/// # Errors
+/// `ValueError` if the shapes differ or a tensor has no memory, `TypeError` if the types do, `RuntimeError` if a device is not
+/// there, `MemoryError` when memory is short.
+///
+/// # Safety
+/// The memory of both tensors must be valid, that of `to` writable, and neither be used by others during the copy.
+pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -> Result<()> {
+    let (from, to) = (Layout::of(from)?, Layout::of(to)?);
+    if from.shape != to.shape {
+        bail!("ValueError", "cannot copy {} to {}: the shapes differ", from.describe(), to.describe());
+    }
+    if from.dtype != to.dtype {
+        bail!("TypeError", "cannot copy {} to {}: the types differ", from.describe(), to.describe());
+    }
+    if from.count == 0 {
+        return Ok(());
+    }
+    for side in [&from, &to] {
+        if side.kind != MemoryKind::Host {
+            driver_of(side.place.device)?;
+        }
+    }
+    let whole_bytes = from.total_bits().is_multiple_of(8);
+    if from.is_compact() && to.is_compact() && whole_bytes {
+        let bytes = (from.total_bits() / 8) as usize;
+        // SAFETY: the caller guarantees the memory.
+        return unsafe { copy_bytes(from.at(0)?, to.at(0)?, bytes, stream) };
+    }
+    // Elements are moved one by one in main memory, through copies of it where a tensor is elsewhere.
+    let source = match from.kind {
+        MemoryKind::Host if !meet(&from, &to) => Side::in_place(&from),
+        // SAFETY: the caller guarantees the memory.
+        _ => unsafe { Side::fetched(&from, stream) }?,
+    };
+    if to.kind == MemoryKind::Host {
+        // SAFETY: the caller guarantees the memory of `to`; that of the source is held by `source`.
+        unsafe { move_elements(&source, &Side::in_place(&to)) };
+        return Ok(());
+    }
+    // What lies between the elements is written back as it was.
+    // SAFETY: the caller guarantees the memory.
+    let target = unsafe { Side::fetched(&to, stream) }?;
+    // SAFETY: both are held.
+    unsafe { move_elements(&source, &target) };
+    // SAFETY: the caller guarantees the memory.
+    unsafe { target.send_back(&to, stream) }
+}
+
+/// Whether the ranges of main memory that two tensors span meet.
+fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
+    let range = |side: &Layout<'_>| {
+        let start = side.start().addr() as i128;
+        (start + side.low.div_euclid(8), start + (side.high + 7).div_euclid(8))
+    };
+    if to.kind != MemoryKind::Host {
+        return false;
+    }
+    let ((start, end), (other_start, other_end)) = (range(from), range(to));
+    start < other_end && other_start < end
+}
+
+/// Copies bytes to the elements of a tensor, in row-major order.
+///
+/// # Errors
+/// `ValueError` if there are not exactly as many bytes, else as [`copy`].
+///
+/// # Safety
+/// As [`copy`]; `bytes` must be readable.
+pub unsafe fn copy_from_bytes(bytes: *const u8, length: usize, to: &TensorView<'_>) -> Result<()> {
+    let compact = Compact::of(to, bytes.cast_mut(), length)?;
+    // SAFETY: the caller guarantees both memories.
+    unsafe { copy(&compact.view(), to, DEFAULT_STREAM) }
+}
+
+/// Copies the elements of a tensor to bytes, in row-major order.
+///
+/// # Errors
+/// As [`copy_from_bytes`].
+///
+/// # Safety
+/// As [`copy`]; `bytes` must be writable.
+pub unsafe fn copy_to_bytes(from: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<()> {
+    let compact = Compact::of(from, bytes, length)?;
+    if from.num_elements() != Some(0) && !compact.whole {
+        // The bits behind the last element are nobody's: zero.
+        // SAFETY: the length was checked, and is not 0 as there are elements.
+        unsafe { bytes.wrapping_add(length - 1).write(0) };
+    }
+    // SAFETY: the caller guarantees both memories.
+    unsafe { copy(from, &compact.view(), DEFAULT_STREAM) }
+}
+
+/// The elements of a tensor as bytes, in row-major order.
+///
+/// # Errors
+/// As [`copy`].
+///
+/// # Safety
+/// As [`copy`].
+pub unsafe fn to_bytes(from: &TensorView<'_>) -> Result<Vec<u8>> {
+    let mut bytes = buffer(byte_count(from.dtype(), from.shape())?)?;
+    // SAFETY: the buffer is writable; the caller guarantees the tensor.
+    unsafe { copy_to_bytes(from, bytes.as_mut_ptr(), bytes.len()) }?;
+    Ok(bytes)
+}
+
+/// A compact tensor in main memory.
+pub(crate) struct Compact {
+    tensor: DLTensor,
+    whole: bool,
+    _shape: Vec<i64>,
+}
+
+impl Compact {
+    /// Like another tensor, of these bytes.
+    fn of(like: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<Compact> {
+        let needed = byte_count(like.dtype(), like.shape())?;
+        if needed != length {
+            bail!("ValueError", "{}{} has {needed} bytes but got {length}", like.dtype(), show(like.shape()));
+        }
+        Compact::new(like.dtype(), like.shape(), bytes)
+    }
+
+    /// Of bytes that are enough.
+    pub(crate) fn new(dtype: DType, shape: &[i64], bytes: *mut u8) -> Result<Compact> {
+        let mut extents = numbers(2 * shape.len())?;
+        extents.extend_from_slice(shape);
+        push_compact(shape, &mut extents);
+        let (shape_at, strides_at) = extents.split_at_mut(shape.len());
+        let tensor = DLTensor {
+            data: bytes.cast(),
+            device: Device::CPU.0,
+            ndim: shape.len() as i32,
+            dtype: dtype.0,
+            shape: shape_at.as_mut_ptr(),
+            strides: strides_at.as_mut_ptr(),
+            byte_offset: 0,
+        };
+        let count = super::layout::element_count(shape)? as u128;
+        let whole = (count * u128::from(dtype.bits())).is_multiple_of(8);
+        Ok(Compact { tensor, whole, _shape: extents })
+    }
+
+    /// Every stride is 0: one element in all places.
+    pub(crate) fn repeat(&mut self) {
+        self._shape[self.tensor.ndim as usize..].fill(0);
+    }
+
+    pub(crate) fn view(&self) -> TensorView<'_> {
+        // SAFETY: shape and strides are held by `self`.
+        unsafe { TensorView::from_dl(&self.tensor) }
+    }
+}
+
+/// One side of a copy in main memory.
+struct Side<'a> {
+    layout: &'a Layout<'a>,
+    /// The first element, not the first byte that the elements span.
+    start: *mut u8,
+    /// Copy of all bytes that the elements span.
+    held: Vec<u8>,
+}
+
+impl<'a> Side<'a> {
+    fn in_place(layout: &'a Layout<'a>) -> Side<'a> {
+        Side { layout, start: layout.start(), held: Vec::new() }
+    }
+
+    /// # Safety
+    /// The tensor's memory must be valid.
+    unsafe fn fetched(layout: &'a Layout<'a>, stream: Handle) -> Result<Side<'a>> {
+        let (low, high) = (layout.low.div_euclid(8), (layout.high + 7).div_euclid(8));
+        let mut held = buffer((high - low) as usize)?;
+        // SAFETY: the tensor spans these bytes, the buffer is as long.
+        unsafe { copy_bytes(layout.at(low)?, host(held.as_mut_ptr()), held.len(), stream) }?;
+        let start = held.as_mut_ptr().wrapping_offset(-low as isize);
+        Ok(Side { layout, start, held })
+    }
+
+    /// # Safety
+    /// The tensor's memory must be valid and writable.
+    unsafe fn send_back(&self, layout: &Layout<'_>, stream: Handle) -> Result<()> {
+        let low = layout.low.div_euclid(8);
+        // SAFETY: the tensor spans these bytes.
+        unsafe { copy_bytes(host(self.held.as_ptr()), layout.at(low)?, self.held.len(), stream) }
+    }
+}
+
+/// One dimension of a copy: extent, step of the source and of the target.
+#[derive(Clone, Copy, Debug)]
+struct Dim {
+    extent: i64,
+    from: i64,
+    to: i64,
+}
+
+/// Copies element by element between two places in main memory that do not meet.
+///
+/// # Safety
+/// Both sides must be valid, of one shape and element type.
+unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
+    let bits = from.layout.bits;
+    let strides = from.layout.strides.iter().zip(&to.layout.strides);
+    let mut dims: Vec<Dim> =
+        from.layout.shape.iter().zip(strides).map(dim).filter(|dim| dim.extent != 1).collect();
+    // The widest steps of the target outside, so that it is written in order.
+    dims.sort_by_key(|dim| core::cmp::Reverse((dim.to.unsigned_abs(), dim.from.unsigned_abs())));
+    dims.dedup_by(|inner, outer| {
+        // Two dimensions that both sides pass like one.
+        let one = inner.from.checked_mul(inner.extent) == Some(outer.from)
+            && inner.to.checked_mul(inner.extent) == Some(outer.to);
+        if one {
+            *outer = Dim { extent: outer.extent * inner.extent, ..*inner };
+        }
+        one
+    });
+    let inner = dims.pop().unwrap_or(Dim { extent: 1, from: 1, to: 1 });
+    let mut index = vec![0i64; dims.len()];
+    let (mut at_from, mut at_to) = (0i64, 0i64);
+    loop {
+        if bits.is_multiple_of(8) {
+            let item = (bits / 8) as i64;
+            let source = from.start.wrapping_offset((at_from * item) as isize);
+            let target = to.start.wrapping_offset((at_to * item) as isize);
+            // SAFETY: the caller guarantees all elements; these are those of one row.
+            unsafe { move_row(source, target, inner, item as usize) };
+        } else {
+            for i in 0..inner.extent {
+                let (source, target) = (at_from + i * inner.from, at_to + i * inner.to);
+                // SAFETY: as above.
+                unsafe { move_bits(from.start, source as i128, to.start, target as i128, bits) };
+            }
+        }
+        // The next row: like counting, the last dimension fastest.
+        let mut at = dims.len();
+        loop {
+            let Some(next) = at.checked_sub(1) else { return };
+            at = next;
+            let Dim { extent, from, to } = dims[at];
+            index[at] += 1;
+            (at_from, at_to) = (at_from + from, at_to + to);
+            if index[at] < extent {
+                break;
+            }
+            (at_from, at_to) = (at_from - extent * from, at_to - extent * to);
+            index[at] = 0;
+        }
+    }
+}
+
+fn dim((extent, (from, to)): (&i64, (&i64, &i64))) -> Dim {
+    Dim { extent: *extent, from: *from, to: *to }
+}
+
+/// # Safety
+/// The elements of the row must be valid in both places.
+unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
+    let Dim { extent, from, to } = row;
+    if from == 1 && to == 1 {
+        // SAFETY: the caller guarantees the row, which has no gaps.
+        unsafe { core::ptr::copy_nonoverlapping(source, target, extent as usize * item) };
+        return;
+    }
+    macro_rules! typed {
+        ($($size:literal => $ty:ty),*) => {
+            match item {
+                $($size => {
+                    let (source, target) = (source.cast::<$ty>(), target.cast::<$ty>());
+                    for i in 0..extent as isize {
+                        let source = source.wrapping_offset(i * from as isize);
+                        // SAFETY: the caller guarantees the row.
+                        let value = unsafe { source.read_unaligned() };
+                        let target = target.wrapping_offset(i * to as isize);
+                        // SAFETY: as above.
+                        unsafe { target.write_unaligned(value) };
+                    }
+                })*
+                _ => for i in 0..extent as isize {
+                    let source = source.wrapping_offset(i * from as isize * item as isize);
+                    let target = target.wrapping_offset(i * to as isize * item as isize);
+                    // SAFETY: the caller guarantees the row.
+                    unsafe { core::ptr::copy_nonoverlapping(source, target, item) };
+                },
+            }
+        };
+    }
+    typed!(1 => u8, 2 => u16, 4 => u32, 8 => u64, 16 => u128);
+}
+
+/// Moves one element of any number of bits.
+///
+/// # Safety
+/// Both elements must be valid; they are the ones at these indices, counted from the first elements.
+unsafe fn move_bits(source: *const u8, from: i128, target: *mut u8, to: i128, bits: u64) {
+    let (from, to) = (from * i128::from(bits), to * i128::from(bits));
+    for bit in 0..i128::from(bits) {
+        let (from, to) = (from + bit, to + bit);
+        // SAFETY: the caller guarantees the element.
+        let byte = unsafe { source.wrapping_offset(from.div_euclid(8) as isize).read() };
+        let set = byte >> from.rem_euclid(8) & 1;
+        let place = target.wrapping_offset(to.div_euclid(8) as isize);
+        let mask = 1u8 << to.rem_euclid(8);
+        // SAFETY: as above.
+        let old = unsafe { place.read() };
+        let new = if set == 1 { old | mask } else { old & !mask };
+        // SAFETY: as above.
+        unsafe { place.write(new) };
+    }
+}

@@ -1,0 +1,452 @@
+//! What the bits of an element mean, for all types that DLPack has.
+//!
+//! Floats of every width are described by a [`Float`]: exponent, mantissa, bias and what is special. Numbers are rounded to
+//! the nearest one, ties to the even one; what is beyond the largest becomes infinity, else NaN, else the largest, by what
+//! the type has.
+
+use anyfn::DType;
+use anyfn::abi::{
+    kDLBfloat, kDLBool, kDLComplex, kDLFloat, kDLFloat4_e2m1fn, kDLFloat6_e2m3fn, kDLFloat6_e3m2fn,
+    kDLFloat8_e3m4, kDLFloat8_e4m3, kDLFloat8_e4m3b11fnuz, kDLFloat8_e4m3fn, kDLFloat8_e4m3fnuz,
+    kDLFloat8_e5m2, kDLFloat8_e5m2fnuz, kDLFloat8_e8m0fnu, kDLInt, kDLOpaqueHandle, kDLUInt,
+};
+
+/// The value of one lane; complex numbers are two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    Bool(bool),
+    Int(i128),
+    Float(f64),
+}
+
+/// What one lane is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Bool { bits: u32 },
+    Int { bits: u32 },
+    Uint { bits: u32 },
+    Float(Float),
+}
+
+/// A type of an element: lanes, and whether each is a pair of scalars.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Element {
+    pub(crate) scalar: Scalar,
+    /// Scalars of an element.
+    pub(crate) scalars: usize,
+    pub(crate) complex: bool,
+    pub(crate) lanes: usize,
+}
+
+/// A floating-point format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Float {
+    exponent: u32,
+    mantissa: u32,
+    bias: i32,
+    special: Special,
+}
+
+/// Which codes are no finite numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Special {
+    /// As IEEE 754: the highest exponent is infinity and NaN.
+    Ieee,
+    /// NaN is all ones; no infinity.
+    AllOnes,
+    /// NaN is the code of minus zero; no infinity.
+    MinusZero,
+    /// Every code is a number.
+    None,
+    /// No sign and no mantissa; all ones is NaN, there is no zero.
+    ExponentOnly,
+}
+
+impl Float {
+    const fn new(exponent: u32, mantissa: u32, bias: i32, special: Special) -> Float {
+        Float { exponent, mantissa, bias, special }
+    }
+
+    pub(crate) fn bits(&self) -> u32 {
+        self.exponent + self.mantissa + u32::from(self.special != Special::ExponentOnly)
+    }
+
+    fn decode(&self, code: u64) -> f64 {
+        let Float { exponent, mantissa, bias, special } = *self;
+        if exponent == 11 && mantissa == 52 {
+            return f64::from_bits(code);
+        }
+        let fraction = code & ((1 << mantissa) - 1);
+        let power = code >> mantissa & ((1 << exponent) - 1);
+        let negative = special != Special::ExponentOnly && code >> (exponent + mantissa) & 1 == 1;
+        let highest = (1 << exponent) - 1;
+        let nan = match special {
+            Special::Ieee if power == highest => {
+                let value = if fraction == 0 { f64::INFINITY } else { f64::NAN };
+                return if negative { -value } else { value };
+            }
+            Special::Ieee | Special::None => false,
+            Special::AllOnes => power == highest && fraction == (1 << mantissa) - 1,
+            Special::MinusZero => negative && power == 0 && fraction == 0,
+            Special::ExponentOnly => power == highest,
+        };
+        if nan {
+            return f64::NAN;
+        }
+        let value = if special == Special::ExponentOnly {
+            power_of_two(power as i32 - bias)
+        } else if power == 0 {
+            fraction as f64 * power_of_two(1 - bias - mantissa as i32)
+        } else {
+            (fraction | 1 << mantissa) as f64 * power_of_two(power as i32 - bias - mantissa as i32)
+        };
+        if negative { -value } else { value }
+    }
+
+    /// The code of the nearest number.
+    fn encode(&self, value: f64) -> u64 {
+        let Float { exponent, mantissa, bias, special } = *self;
+        if exponent == 11 && mantissa == 52 {
+            return value.to_bits();
+        }
+        let sign = u64::from(value.is_sign_negative()) << (exponent + mantissa);
+        let highest = (1u64 << exponent) - 1;
+        let (nan, beyond) = match special {
+            Special::Ieee => {
+                let infinity = highest << mantissa;
+                (infinity | 1 << (mantissa - 1) | sign, infinity | sign)
+            }
+            Special::AllOnes => {
+                let ones = (1 << (exponent + mantissa)) - 1;
+                (ones | sign, ones | sign)
+            }
+            Special::MinusZero => (1 << (exponent + mantissa), 1 << (exponent + mantissa)),
+            // There is none: zero says least.
+            Special::None => (0, sign | ((1 << (exponent + mantissa)) - 1)),
+            Special::ExponentOnly => (highest, highest),
+        };
+        if value.is_nan() {
+            return nan;
+        }
+        if special == Special::ExponentOnly {
+            return self.encode_power(value, nan);
+        }
+        let magnitude = value.abs();
+        if magnitude == f64::INFINITY {
+            return beyond;
+        }
+        // The unit of the last place: that of the number itself, or of the smallest ones.
+        let power = exponent_of(magnitude).max(1 - bias);
+        let units = magnitude / power_of_two(power - mantissa as i32);
+        let mut units = round_even(units) as u64;
+        let mut power = power;
+        if units >> (mantissa + 1) != 0 {
+            units >>= 1;
+            power += 1;
+        }
+        let code = if units >> mantissa == 0 {
+            units
+        } else {
+            (((power + bias) as u64) << mantissa) + (units - (1 << mantissa))
+        };
+        let largest = match special {
+            Special::Ieee => (highest << mantissa) - 1,
+            Special::AllOnes => (1 << (exponent + mantissa)) - 2,
+            _ => (1 << (exponent + mantissa)) - 1,
+        };
+        if code > largest || power + bias > highest as i32 {
+            return beyond;
+        }
+        if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
+    }
+
+    /// For types that hold nothing but powers of two.
+    fn encode_power(&self, value: f64, nan: u64) -> u64 {
+        if value < 0.0 || value == f64::INFINITY {
+            return nan;
+        }
+        let lower = exponent_of(value);
+        let power = if value / power_of_two(lower) >= 1.5 { lower + 1 } else { lower };
+        let code = (power + self.bias).max(0) as u64;
+        if code >= nan { nan } else { code }
+    }
+}
+
+/// Two to the power of `n`, which `f64` has.
+fn power_of_two(n: i32) -> f64 {
+    if n >= -1022 {
+        f64::from_bits(((n.min(1023) + 1023) as u64) << 52)
+    } else {
+        f64::from_bits(1 << (n + 1074).max(0))
+    }
+}
+
+/// The power of two that is not larger; that of 0 is the smallest one.
+fn exponent_of(value: f64) -> i32 {
+    let bits = value.to_bits() >> 52 & 0x7FF;
+    if bits == 0 { -1074 + (63 - (value.to_bits() | 1).leading_zeros() as i32) } else { bits as i32 - 1023 }
+}
+
+fn round_even(value: f64) -> f64 {
+    value.round_ties_even()
+}
+
+impl Element {
+    /// What a type is; `None` if nobody can read its elements.
+    pub(crate) fn of(dtype: DType) -> Option<Element> {
+        let (code, bits) = (dtype.0.code, u32::from(dtype.0.bits));
+        let lanes = usize::from(dtype.0.lanes);
+        let complex = code == kDLComplex;
+        let scalar = match code {
+            kDLInt if (1..=64).contains(&bits) => Scalar::Int { bits },
+            kDLUInt if (1..=64).contains(&bits) => Scalar::Uint { bits },
+            kDLOpaqueHandle if bits == 64 => Scalar::Uint { bits },
+            kDLBool if (1..=64).contains(&bits) => Scalar::Bool { bits },
+            kDLFloat => Scalar::Float(ieee(bits)?),
+            kDLComplex => Scalar::Float(ieee(bits / 2).filter(|_| bits.is_multiple_of(2))?),
+            _ => Scalar::Float(small(code).filter(|float| float.bits() == bits)?),
+        };
+        Some(Element { scalar, scalars: lanes << u32::from(complex), complex, lanes })
+    }
+}
+
+impl Scalar {
+    pub(crate) fn bits(&self) -> u32 {
+        match self {
+            Scalar::Bool { bits } | Scalar::Int { bits } | Scalar::Uint { bits } => *bits,
+            Scalar::Float(float) => float.bits(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn decode(&self, code: u64) -> Number {
+        match self {
+            Scalar::Bool { .. } => Number::Bool(code != 0),
+            Scalar::Int { bits } => Number::Int(i128::from((code << (64 - bits)) as i64 >> (64 - bits))),
+            Scalar::Uint { .. } => Number::Int(i128::from(code)),
+            Scalar::Float(float) => Number::Float(float.decode(code)),
+        }
+    }
+
+    /// The code of a number; `None` if it is none of the type: out of range, or not whole.
+    #[inline]
+    pub(crate) fn encode(&self, number: Number) -> Option<u64> {
+        let whole = || match number {
+            Number::Bool(value) => Some(i128::from(value)),
+            Number::Int(value) => Some(value),
+            // Beyond this nothing fits, and the conversion is exact.
+            Number::Float(value) if value.trunc() == value && value.abs() < 1e30 => Some(value as i128),
+            Number::Float(_) => None,
+        };
+        match *self {
+            Scalar::Bool { .. } => match number {
+                Number::Bool(value) => Some(value.into()),
+                _ => Some(u64::from(whole()? != 0)).filter(|_| matches!(whole(), Some(0 | 1))),
+            },
+            Scalar::Int { bits } => {
+                let value = i64::try_from(whole()?).ok()?;
+                let fits = value << (64 - bits) >> (64 - bits) == value;
+                fits.then_some(value as u64 & (u64::MAX >> (64 - bits)))
+            }
+            Scalar::Uint { bits } => {
+                let value = u64::try_from(whole()?).ok()?;
+                (value <= u64::MAX >> (64 - bits)).then_some(value)
+            }
+            Scalar::Float(float) => Some(float.encode(match number {
+                Number::Bool(value) => f64::from(u8::from(value)),
+                Number::Int(value) => value as f64,
+                Number::Float(value) => value,
+            })),
+        }
+    }
+
+    /// A number as text: floats as short as they come back to the same code. Those with hardly any digits are exact.
+    pub(crate) fn text(&self, code: u64, out: &mut String) {
+        use core::fmt::Write;
+        // Writing to a text never fails.
+        let _ = match (self.decode(code), self) {
+            (Number::Bool(value), _) => write!(out, "{}", if value { "True" } else { "False" }),
+            (Number::Int(value), _) => write!(out, "{value}"),
+            (Number::Float(value), _) if value.is_nan() => write!(out, "nan"),
+            (Number::Float(value), Scalar::Float(float)) if matches!(float.mantissa, 7..23) => {
+                let short = (1..9).map(|digits| format!("{value:.digits$e}")).find_map(|text| {
+                    let value = text.parse::<f64>().ok()?;
+                    (float.encode(value) == code).then_some(value)
+                });
+                write!(out, "{:?}", short.unwrap_or(value))
+            }
+            (Number::Float(value), Scalar::Float(float)) if float.bits() == 32 => {
+                write!(out, "{:?}", value as f32)
+            }
+            (Number::Float(value), _) => write!(out, "{value:?}"),
+        };
+    }
+}
+
+fn ieee(bits: u32) -> Option<Float> {
+    match bits {
+        16 => Some(Float::new(5, 10, 15, Special::Ieee)),
+        32 => Some(Float::new(8, 23, 127, Special::Ieee)),
+        64 => Some(Float::new(11, 52, 1023, Special::Ieee)),
+        _ => None,
+    }
+}
+
+fn small(code: u8) -> Option<Float> {
+    Some(match code {
+        kDLBfloat => Float::new(8, 7, 127, Special::Ieee),
+        kDLFloat8_e3m4 => Float::new(3, 4, 3, Special::Ieee),
+        kDLFloat8_e4m3 => Float::new(4, 3, 7, Special::Ieee),
+        kDLFloat8_e4m3b11fnuz => Float::new(4, 3, 11, Special::MinusZero),
+        kDLFloat8_e4m3fn => Float::new(4, 3, 7, Special::AllOnes),
+        kDLFloat8_e4m3fnuz => Float::new(4, 3, 8, Special::MinusZero),
+        kDLFloat8_e5m2 => Float::new(5, 2, 15, Special::Ieee),
+        kDLFloat8_e5m2fnuz => Float::new(5, 2, 16, Special::MinusZero),
+        kDLFloat8_e8m0fnu => Float::new(8, 0, 127, Special::ExponentOnly),
+        kDLFloat6_e2m3fn => Float::new(2, 3, 1, Special::None),
+        kDLFloat6_e3m2fn => Float::new(3, 2, 3, Special::None),
+        kDLFloat4_e2m1fn => Float::new(2, 1, 1, Special::None),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn float(name: &str) -> Float {
+        match Element::of(name.parse().unwrap()).unwrap().scalar {
+            Scalar::Float(float) => float,
+            other => panic!("{name} is {other:?}"),
+        }
+    }
+
+    const SMALL: [&str; 13] = [
+        "float16",
+        "bfloat16",
+        "float8_e3m4",
+        "float8_e4m3",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+        "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
+        "float4_e2m1fn",
+    ];
+
+    #[test]
+    fn every_code_comes_back() {
+        for name in SMALL {
+            let float = float(name);
+            for code in 0..1u64 << float.bits() {
+                let value = float.decode(code);
+                if value.is_nan() {
+                    assert!(float.decode(float.encode(value)).is_nan(), "{name} {code:#x}");
+                } else {
+                    assert_eq!(float.encode(value), code, "{name} {code:#x} = {value}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_between_two_go_to_the_nearest() {
+        for name in SMALL {
+            let float = float(name);
+            let mut values: Vec<(f64, u64)> = (0..1u64 << float.bits())
+                .map(|code| (float.decode(code), code))
+                .filter(|(value, _)| value.is_finite() && *value > 0.0)
+                .collect();
+            values.sort_by(|a, b| a.0.total_cmp(&b.0));
+            for pair in values.windows(2) {
+                let ((low, low_code), (high, high_code)) = (pair[0], pair[1]);
+                let middle = low + (high - low) / 2.0;
+                let nearest = |value: f64| float.encode(value);
+                assert_eq!(nearest(middle - (high - low) / 8.0), low_code, "{name} near {low}");
+                assert_eq!(nearest(middle + (high - low) / 8.0), high_code, "{name} near {high}");
+                if name != "float8_e8m0fnu" {
+                    let even = if low_code % 2 == 0 { low_code } else { high_code };
+                    assert_eq!(nearest(middle), even, "{name} between {low} and {high}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        for (name, largest, smallest) in [
+            ("float16", 65504.0, 5.960464477539063e-8),
+            ("bfloat16", 3.3895313892515355e38, 9.183549615799121e-41),
+            ("float8_e3m4", 15.5, 0.015625),
+            ("float8_e4m3", 240.0, 0.001953125),
+            ("float8_e4m3b11fnuz", 30.0, 0.0001220703125),
+            ("float8_e4m3fn", 448.0, 0.001953125),
+            ("float8_e4m3fnuz", 240.0, 0.0009765625),
+            ("float8_e5m2", 57344.0, 1.52587890625e-5),
+            ("float8_e5m2fnuz", 57344.0, 7.62939453125e-6),
+            ("float8_e8m0fnu", 1.7014118346046923e38, 5.877471754111438e-39),
+            ("float6_e2m3fn", 7.5, 0.125),
+            ("float6_e3m2fn", 28.0, 0.0625),
+            ("float4_e2m1fn", 6.0, 0.5),
+        ] {
+            let float = float(name);
+            let values =
+                (0..1u64 << float.bits()).map(|code| float.decode(code)).filter(|x| x.is_finite() && *x > 0.0);
+            let (low, high) = values.fold((f64::MAX, 0.0f64), |(low, high), x| (low.min(x), high.max(x)));
+            assert_eq!((high, low), (largest, smallest), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_beyond() {
+        let of = |name: &str, value: f64| {
+            let float = float(name);
+            float.decode(float.encode(value))
+        };
+        assert_eq!(of("float16", 65519.0), 65504.0);
+        assert_eq!(of("float16", 65520.0), f64::INFINITY);
+        assert_eq!(of("float8_e5m2", -1e9), f64::NEG_INFINITY);
+        assert!(of("float8_e4m3fn", 500.0).is_nan());
+        assert_eq!(of("float8_e4m3fn", 460.0), 448.0);
+        assert!(of("float8_e4m3fnuz", 1e9).is_nan());
+        assert_eq!(of("float4_e2m1fn", -1e9), -6.0);
+        assert!(of("float8_e8m0fnu", -1.0).is_nan());
+        assert_eq!(of("float8_e5m2fnuz", -0.0).to_bits(), 0);
+        assert_eq!(of("bfloat16", 1.0 + 1.0 / 256.0), 1.0);
+    }
+
+    #[test]
+    fn integers_keep_their_range() {
+        let int4 = Element::of("int4".parse().unwrap()).unwrap().scalar;
+        assert_eq!(int4.encode(Number::Int(-8)), Some(8));
+        assert_eq!(int4.decode(8), Number::Int(-8));
+        assert_eq!(int4.encode(Number::Int(8)), None);
+        assert_eq!(int4.encode(Number::Float(7.0)), Some(7));
+        assert_eq!(int4.encode(Number::Float(0.5)), None);
+        let uint64 = Element::of("uint64".parse().unwrap()).unwrap().scalar;
+        assert_eq!(uint64.encode(Number::Int(u64::MAX.into())), Some(u64::MAX));
+        assert_eq!(uint64.encode(Number::Int(-1)), None);
+        assert_eq!(uint64.encode(Number::Float(f64::NAN)), None);
+    }
+
+    #[test]
+    fn floats_are_written_short() {
+        let text = |name: &str, value: f64| {
+            let scalar = Element::of(name.parse().unwrap()).unwrap().scalar;
+            let mut out = String::new();
+            scalar.text(scalar.encode(Number::Float(value)).unwrap(), &mut out);
+            out
+        };
+        assert_eq!(text("float32", 0.1), "0.1");
+        assert_eq!(text("float64", 0.1), "0.1");
+        assert_eq!(text("bfloat16", 0.1), "0.1");
+        assert_eq!(text("float16", 1.0), "1.0");
+        assert_eq!(text("float8_e4m3fn", 448.0), "448.0");
+        assert_eq!(text("float8_e8m0fnu", 0.25), "0.25");
+        assert_eq!(text("float16", f64::NEG_INFINITY), "-inf");
+        assert_eq!(text("float4_e2m1fn", -0.0), "-0.0");
+    }
+}

@@ -1,0 +1,199 @@
+//! Extents, strides and sizes of tensors.
+
+use anyfn::abi::DLTensor;
+use anyfn::{DType, Result, TensorView, bail};
+
+use crate::device::{MemoryKind, Place, memory_kind};
+
+/// Bits of an element, all lanes together.
+///
+/// # Errors
+/// `TypeError` for types of which there are no elements, such as `void` or vectors of a length that is not known.
+pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
+    if dtype.0.bits == 0 || dtype.0.lanes == 0 || dtype.0.lanes as i16 <= 0 {
+        bail!(
+            "TypeError",
+            "there are no tensors of {dtype:?} (code {}): its elements have no size",
+            dtype.0.code
+        );
+    }
+    Ok(dtype.bits())
+}
+
+/// Number of elements of a shape.
+///
+/// # Errors
+/// `ValueError` for a negative extent or too many dimensions, `MemoryError` if no machine has so many elements.
+pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
+    if i32::try_from(shape.len()).is_err() {
+        bail!("ValueError", "a tensor has up to {} dimensions but got {}", i32::MAX, shape.len());
+    }
+    if let Some(extent) = shape.iter().find(|extent| **extent < 0) {
+        bail!("ValueError", "an extent is not negative but got {extent} in shape {}", show(shape));
+    }
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(usize::try_from(*extent).ok()?));
+    match count.filter(|count| *count <= isize::MAX as usize) {
+        Some(count) => Ok(count),
+        None => bail!("MemoryError", "no machine has memory for a tensor of shape {}", show(shape)),
+    }
+}
+
+/// Bytes of a compact tensor; elements of less than a byte are packed.
+///
+/// # Errors
+/// As [`element_bits`] and [`element_count`].
+pub(crate) fn byte_count(dtype: DType, shape: &[i64]) -> Result<usize> {
+    let bits = u128::from(element_bits(dtype)?) * element_count(shape)? as u128;
+    match usize::try_from(bits.div_ceil(8)) {
+        Ok(bytes) if bytes <= isize::MAX as usize => Ok(bytes),
+        _ => bail!("MemoryError", "no machine has memory for a tensor of {dtype} and shape {}", show(shape)),
+    }
+}
+
+/// A shape as messages show it.
+pub(crate) fn show(shape: &[i64]) -> String {
+    const SHOWN: usize = 16;
+    if shape.len() <= SHOWN {
+        return format!("{shape:?}");
+    }
+    format!("{:?} and {} more", &shape[..SHOWN], shape.len() - SHOWN)
+}
+
+/// Room for so many numbers.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub(crate) fn numbers(capacity: usize) -> Result<Vec<i64>> {
+    let mut numbers = Vec::new();
+    if numbers.try_reserve_exact(capacity).is_err() {
+        bail!("MemoryError", "out of memory for a shape of {capacity} dimensions");
+    }
+    Ok(numbers)
+}
+
+/// Strides of a compact tensor, row major, put behind what is in `out`.
+pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
+    let start = out.len();
+    out.resize(start + shape.len(), 1);
+    let mut stride = 1i64;
+    for (at, extent) in shape.iter().enumerate().rev() {
+        out[start + at] = stride;
+        stride = stride.saturating_mul((*extent).max(1));
+    }
+}
+
+/// A tensor as it is read or written: checked, with strides.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) shape: &'a [i64],
+    pub(crate) strides: Vec<i64>,
+    /// Bits of an element.
+    pub(crate) bits: u64,
+    /// Number of elements.
+    pub(crate) count: usize,
+    /// Bits before and behind the first element that the elements span.
+    pub(crate) low: i128,
+    pub(crate) high: i128,
+    pub(crate) place: Place,
+    pub(crate) kind: MemoryKind,
+}
+
+impl<'a> Layout<'a> {
+    /// Looks at a tensor of whomever.
+    ///
+    /// # Errors
+    /// As [`byte_count`], and `ValueError` if there are elements without memory or beyond any memory.
+    pub(crate) fn of(tensor: &TensorView<'a>) -> Result<Layout<'a>> {
+        let dl: &DLTensor = tensor.as_dl();
+        if dl.ndim < 0 || dl.ndim > 0 && dl.shape.is_null() {
+            bail!("ValueError", "a tensor of {} dimensions has no shape", dl.ndim);
+        }
+        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+        let (bits, count) = (element_bits(dtype)?, element_count(shape)?);
+        let mut strides = numbers(shape.len())?;
+        match tensor.strides() {
+            Some(given) => strides.extend_from_slice(given),
+            None => push_compact(shape, &mut strides),
+        }
+        let (low, high) = span(shape, &strides, bits);
+        if high - low > 8 * isize::MAX as i128 {
+            bail!("ValueError", "strides {} of shape {} are beyond any memory", show(&strides), show(shape));
+        }
+        if dl.data.is_null() && count > 0 {
+            bail!("ValueError", "a tensor of {count} elements on {} has no memory", tensor.device());
+        }
+        let kind = memory_kind(tensor.device());
+        let offset = usize::try_from(dl.byte_offset).unwrap_or(usize::MAX);
+        let place = Place { device: tensor.device(), data: dl.data, offset };
+        let layout = Layout { dtype, shape, strides, bits, count, low, high, place, kind };
+        Ok(layout)
+    }
+
+    /// The place so many bytes from the first element.
+    ///
+    /// # Errors
+    /// `ValueError` if there is none.
+    pub(crate) fn at(&self, bytes: i128) -> Result<Place> {
+        let offset = self.place.offset as i128 + bytes;
+        if self.kind != MemoryKind::Handle {
+            // An address, which may be followed in both directions.
+            return Ok(Place {
+                data: self.place.data.wrapping_byte_offset(offset as isize),
+                offset: 0,
+                ..self.place
+            });
+        }
+        match usize::try_from(offset) {
+            Ok(offset) => Ok(Place { offset, ..self.place }),
+            Err(_) => bail!("ValueError", "the tensor begins {} bytes before its memory", -offset),
+        }
+    }
+
+    /// Address of the first element; only of main memory.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.place.data.wrapping_byte_add(self.place.offset).cast()
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub(crate) fn is_compact(&self) -> bool {
+        if self.count == 0 {
+            return true;
+        }
+        let mut expected = 1i64;
+        self.shape.iter().zip(&self.strides).rev().all(|(extent, stride)| {
+            let fits = *extent == 1 || *stride == expected;
+            expected = expected.saturating_mul(*extent);
+            fits
+        })
+    }
+
+    /// Bits of all elements.
+    pub(crate) fn total_bits(&self) -> u128 {
+        self.count as u128 * u128::from(self.bits)
+    }
+
+    /// What the tensor is, for messages.
+    pub(crate) fn describe(&self) -> String {
+        let Layout { dtype, shape, place, .. } = self;
+        format!("{dtype}{}@{}", show(shape), place.device)
+    }
+}
+
+/// Bits that elements span, relative to the first one: from, to. Nothing without elements.
+pub(crate) fn span(shape: &[i64], strides: &[i64], bits: u64) -> (i128, i128) {
+    if shape.contains(&0) {
+        return (0, 0);
+    }
+    let (mut low, mut high) = (0i128, 0i128);
+    for (extent, stride) in shape.iter().zip(strides) {
+        let reach = i128::from(extent - 1).saturating_mul(i128::from(*stride));
+        let end = if reach < 0 { &mut low } else { &mut high };
+        *end = end.saturating_add(reach);
+    }
+    let bits = i128::from(bits);
+    (low.saturating_mul(bits), high.saturating_add(1).saturating_mul(bits))
+}

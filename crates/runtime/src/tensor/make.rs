@@ -1,0 +1,110 @@
+//! Making tensors.
+
+use anyfn::abi::{DLTensor, TVMFFIEnvTensorAlloc, TVMFFIObjectHandle, kTVMFFITensor};
+use anyfn::{DType, Device, Error, ObjectRef, Result, Tensor, bail};
+
+use super::layout::{byte_count, numbers, push_compact};
+use crate::device::{ALIGNMENT, Memory, exists};
+
+/// What a tensor of ours holds; everybody knows the first field.
+#[repr(C)]
+struct Content {
+    tensor: DLTensor,
+    _memory: Memory,
+    /// Extents, then strides.
+    _extents: Box<[i64]>,
+}
+
+// SAFETY: the pointers are to what the content owns; any thread may read, write and release a tensor.
+unsafe impl Send for Content {}
+
+/// A tensor whose elements are anything, aligned to 64 bytes.
+///
+/// On a device without a driver here the allocator of the caller's framework is asked, if there is one.
+///
+/// # Errors
+/// `ValueError` for a shape that is none, `TypeError` for elements without a size, `RuntimeError` if the device is not there,
+/// `NotImplementedError` for a scope that it has not, `MemoryError` when memory is short.
+pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -> Result<Tensor> {
+    let bytes = byte_count(dtype, shape)?;
+    if device != Device::CPU && !exists(device) {
+        // The framework's own error may be that it has no such device either: ours says more.
+        if let Ok(tensor) = framework(shape, dtype, device) {
+            return Ok(tensor);
+        }
+    }
+    own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
+}
+
+/// As [`empty`], of zeros.
+///
+/// # Errors
+/// As [`empty`].
+pub fn zeros(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    own(shape, dtype, Memory::zeroed(device, byte_count(dtype, shape)?, ALIGNMENT)?)
+}
+
+/// A tensor by the allocator of the caller's framework, where this thread has one: what native code returns is then a tensor
+/// of that framework. Else as [`empty`].
+///
+/// # Errors
+/// What the allocator says, or as [`empty`].
+pub fn empty_for_caller(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    byte_count(dtype, shape)?;
+    match framework(shape, dtype, device) {
+        Ok(tensor) => Ok(tensor),
+        Err(error) if error.message().starts_with(NO_ALLOCATOR) => empty(shape, dtype, device, None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How the error of `TVMFFIEnvTensorAlloc` begins if there is no allocator.
+const NO_ALLOCATOR: &str = "TVMFFIEnvTensorAlloc: allocator is nullptr";
+
+fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    let mut extents = numbers(2 * shape.len())?;
+    extents.extend_from_slice(shape);
+    push_compact(shape, &mut extents);
+    let (shape_at, strides_at) = extents.split_at_mut(shape.len());
+    let mut prototype = DLTensor {
+        data: core::ptr::null_mut(),
+        device: device.0,
+        ndim: shape.len() as i32,
+        dtype: dtype.0,
+        shape: shape_at.as_mut_ptr(),
+        strides: strides_at.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
+    // SAFETY: the prototype is complete but for its data, `out` is writable.
+    if unsafe { TVMFFIEnvTensorAlloc(&mut prototype, &mut out) } != 0 {
+        return Err(Error::take_raised());
+    }
+    // SAFETY: on success the result is an owned tensor.
+    let made = unsafe { ObjectRef::from_owned_or_null(out) };
+    match made.and_then(|object| Tensor::try_from_object(object).ok()) {
+        Some(tensor) if tensor.view().shape() == shape && tensor.view().dtype() == dtype => Ok(tensor),
+        _ => bail!("RuntimeError", "the allocator of the framework made another tensor than {dtype}{shape:?}"),
+    }
+}
+
+/// A tensor of memory, which holds at least its elements.
+fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
+    let mut extents = numbers(2 * shape.len())?;
+    extents.extend_from_slice(shape);
+    push_compact(shape, &mut extents);
+    let mut extents = extents.into_boxed_slice();
+    let (shape_at, strides_at) = extents.split_at_mut(shape.len());
+    let tensor = DLTensor {
+        data: memory.data(),
+        device: memory.device().0,
+        ndim: shape.len() as i32,
+        dtype: dtype.0,
+        shape: shape_at.as_mut_ptr(),
+        strides: strides_at.as_mut_ptr(),
+        byte_offset: 0,
+    };
+    let content = Content { tensor, _memory: memory, _extents: extents };
+    let object = anyfn::__private::new_object(kTVMFFITensor, content);
+    Tensor::try_from_object(object).map_err(|_| anyfn::error!("RuntimeError", "a new tensor is none"))
+}

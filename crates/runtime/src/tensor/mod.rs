@@ -1,0 +1,19 @@
+//! Tensors: allocated by the drivers of devices, shown in other shapes, copied, and read element by element.
+//!
+//! Reading order: [`empty`] and its like (`make`), [`view`], [`copy`], then `element` (what the bits of all element types
+//! mean), `cast` and `text`. Other languages reach them as registered functions (`globals`), and so do the methods of
+//! `anyfn::Tensor`.
+
+mod cast;
+mod copy;
+mod element;
+mod globals;
+mod layout;
+mod make;
+pub(crate) mod suite;
+mod text;
+mod view;
+
+pub use copy::{copy, copy_from_bytes, copy_to_bytes, to_bytes};
+pub use make::{empty, empty_for_caller, zeros};
+pub use view::{Window, permute, reshape, slice, view};
