@@ -8,9 +8,10 @@
 What there is:
 
     functions       register_func, get_global_func, list_global_func_names, remove_global_func, PackedFunc
-    values          convert, to_python, as_map, dtype, device, cpu, cuda
+    values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
-    arrays          Tensor, from_dlpack
+    arrays          tensor, empty, zeros, full; Tensor, from_dlpack
+    devices         device, cpu, cuda, devices, Stream
     libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file;
                     bundle, make_module and register_module_loader: libraries that carry modules, and kinds of your own
     saving          save_json, load_json, json_metadata, register_alias
@@ -46,6 +47,8 @@ from ._core import Object, PackedFunc
 from ._values import as_map, cpu, cuda, device, dtype
 from ._error import Error, ErrorObject, register_error
 from ._tensor import Tensor, from_dlpack
+from ._tensor_make import empty, full, tensor, zeros
+from ._device import Stream, devices
 from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
 # Not among the names of `import *`, which would hide the built-in one.
@@ -122,6 +125,7 @@ __all__ = [
     "Object",
     "PackedFunc",
     "Shape",
+    "Stream",
     "StructuralKey",
     "StructuralMutator",
     "StructuralVisitor",
@@ -137,9 +141,12 @@ __all__ = [
     "cuda",
     "deep_copy",
     "device",
+    "devices",
     "dtype",
+    "empty",
     "field",
     "from_dlpack",
+    "full",
     "get_first_structural_mismatch",
     "get_global_func",
     "inspect_library",
@@ -178,8 +185,10 @@ __all__ = [
     "structural_visit",
     "structural_walk",
     "system_lib",
+    "tensor",
     "time_evaluator",
     "to_python",
     "type_info",
     "watch",
+    "zeros",
 ]

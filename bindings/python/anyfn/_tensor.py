@@ -1,6 +1,23 @@
 """Tensors."""
 
 from . import _core
+from ._tensor_make import _extents, _is_array, tensor, zeros as zeros
+from ._values import device as _device, dtype as _dtype
+
+_global = _core.get_global_func
+_as_strided = _global("anyfn.tensor_as_strided", False)
+_cast = _global("anyfn.tensor_cast", False)
+_contiguous = _global("anyfn.tensor_contiguous", False)
+_copy = _global("anyfn.tensor_copy", False)
+_copy_from_to = _global("runtime.TVMTensorCopyFromTo", False)
+_decode = _global("anyfn.tensor_decode", False)
+_fill = _global("anyfn.tensor_fill", False)
+_from_bytes = _global("anyfn.tensor_from_bytes", False)
+_permute = _global("anyfn.tensor_permute", False)
+_reshape = _global("anyfn.tensor_reshape", False)
+_text = _global("anyfn.tensor_text", False)
+_to_bytes = _global("anyfn.tensor_to_bytes", False)
+_to_device = _global("anyfn.tensor_to_device", False)
 
 # Kinds of devices whose memory the processor can read: main memory, and what is pinned for CUDA or ROCm.
 _HOST = (1, 3, 11)
@@ -14,12 +31,16 @@ class Tensor(_core.BuiltinObject):
     NumPy, PyTorch and others take it as it is, without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``.
     It keeps the memory alive, and so does what they make of it.
 
-    It has no arithmetic and no indices of its own: ``tensor.numpy()`` is the same memory with both.
+    Indices, slices, ``reshape``, ``permute`` and ``view`` show the same memory and never copy. There is no arithmetic:
+    ``tensor.numpy()`` is the same memory with it. ``==`` asks whether two tensors are one object; to compare elements use
+    ``anyfn.structural_equal`` or NumPy.
 
     >>> import array
     >>> tensor = from_dlpack(array.array("d", [1.0, 2.0, 3.0]))
     >>> tensor
-    <anyfn.Tensor float64[3]@cpu:0>
+    anyfn.tensor([1.0, 2.0, 3.0], dtype='float64')
+    >>> tensor[1:].tolist()
+    [2.0, 3.0]
     >>> tensor.nbytes
     24
     """
@@ -66,8 +87,22 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def nbytes(self):
-        """Bytes of all elements."""
-        return self.size * self.dtype.itemsize
+        """Bytes of all elements; those of less than a byte are packed."""
+        dtype = self.dtype
+        return (self.size * dtype.bits * dtype.lanes + 7) // 8
+
+    @property
+    def is_contiguous(self):
+        """Whether the elements lie in row-major order without gaps."""
+        shape, strides = _core.tensor_info(self)[:2]
+        expected = 1
+        if 0 in shape:
+            return True
+        for extent, stride in zip(reversed(shape), reversed(strides)):
+            if extent != 1 and stride != expected:
+                return False
+            expected *= extent
+        return True
 
     @property
     def read_only(self):
@@ -83,8 +118,13 @@ class Tensor(_core.BuiltinObject):
         import numpy
 
         if self.device.device_type not in _HOST:
-            raise BufferError(f"the tensor is on {self.device}: NumPy only knows main memory")
+            raise BufferError(f"the tensor is on {self.device}: NumPy only knows main memory; use .to('cpu').numpy()")
         dtype = self.dtype
+        if dtype.bits % 8:
+            raise TypeError(
+                f"elements of {dtype} are packed, {dtype.bits} bits each, which NumPy does not know: use .tolist(), or "
+                ".astype(..).numpy() for a copy"
+            )
         tensor, known = self, dtype.lanes == 1 and dtype.code in _NUMPY_CODES
         if not known:
             element = dtype.numpy()
@@ -110,7 +150,7 @@ class Tensor(_core.BuiltinObject):
             raise BufferError(f"the tensor is on device {_core.tensor_device(self)}, not on {tuple(dl_device)}")
         versioned = max_version is not None and max_version[0] >= 1
         if copy:
-            return _core.tensor_capsule(from_dlpack(self.numpy().copy()), versioned)
+            return _core.tensor_capsule(_copy(self), versioned)
         if not versioned and self.read_only:
             raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
         return _core.tensor_capsule(self, versioned)
@@ -118,8 +158,240 @@ class Tensor(_core.BuiltinObject):
     def __dlpack_device__(self):
         return _core.tensor_device(self)
 
+    # ---- The same memory, seen otherwise ----
+
+    def __getitem__(self, index):
+        """A tensor of the same memory: part of this one. Indices, slices, ``...`` and None, as in NumPy.
+
+        ``IndexError`` beyond the end, ``TypeError`` for arrays of indices and masks.
+        """
+        info = _core.tensor_info(self)
+        if type(index) is int and info[0]:
+            # The usual case, at once.
+            extent = info[0][0]
+            if not -extent <= index < extent:
+                raise IndexError(f"index {index} is out of range for {extent} elements")
+            return _as_strided(self, info[0][1:], info[1][1:], (index + extent if index < 0 else index) * info[1][0])
+        shape, strides, offset = _place(index, *info[:2])
+        return _as_strided(self, shape, strides, offset)
+
+    def __setitem__(self, index, value):
+        """Copies a tensor, an array or a list of the same shape to a part of this one, or sets all of it to a number."""
+        part = self[index]
+        if isinstance(value, (bool, int, float)):
+            _fill(part, value)
+        elif isinstance(value, (list, tuple)):
+            _copy_from_to(tensor(value, self.dtype), part)
+        elif _is_array(value):
+            _copy_from_to(value, part)
+        else:
+            raise TypeError(f"expected a number, a list or an array but got {type(value).__name__}")
+
+    def __len__(self):
+        shape = self.shape
+        if not shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return shape[0]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    # By identity it would always be false.
+    __contains__ = None
+
+    def __bool__(self):
+        if self.size != 1:
+            raise ValueError(f"a tensor of {self.size} elements is neither true nor false")
+        return bool(self.item())
+
+    def __int__(self):
+        return int(self.item())
+
+    def __float__(self):
+        return float(self.item())
+
+    def reshape(self, *shape):
+        """A tensor of the same memory in another shape; one extent may be -1.
+
+        ``ValueError`` if the number of elements differs, or if no strides could say where they are:
+        ``tensor.contiguous().reshape(..)`` copies then.
+
+        >>> zeros((2, 3)).reshape(3, -1).shape
+        (3, 2)
+        """
+        return _reshape(self, _extents(shape[0]) if len(shape) == 1 else shape)
+
+    def permute(self, *axes):
+        """A tensor of the same memory with its dimensions in another order."""
+        return _permute(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
+
+    @property
+    def T(self):
+        """A tensor of the same memory with its dimensions in the reverse order."""
+        return _permute(self, range(self.ndim - 1, -1, -1))
+
+    def as_strided(self, shape, strides=None, offset=0, dtype=None):
+        """A tensor of the same memory with these extents and strides, from an element on; all in elements of ``dtype``.
+
+        ``ValueError`` for elements outside of the memory that those of this tensor span.
+        """
+        return _as_strided(self, _extents(shape), strides, offset, dtype)
+
+    def view(self, dtype):
+        """A tensor of the same memory whose elements are taken for another type of the same size.
+
+        >>> zeros(2, "float32").view("uint32").dtype
+        dtype('uint32')
+        """
+        dtype = _dtype(dtype)
+        if dtype.bits * dtype.lanes != self.dtype.bits * self.dtype.lanes:
+            raise ValueError(f"elements of {dtype} have another size than those of {self.dtype}")
+        shape, strides = _core.tensor_info(self)[:2]
+        return _as_strided(self, shape, strides, 0, dtype)
+
+    # ---- Copies ----
+
+    def copyto(self, target):
+        """Copies the elements to a tensor or an array of the same shape and type, on whichever device. Returns it."""
+        _copy_from_to(self, target)
+        return target
+
+    def copyfrom(self, source):
+        """Copies the elements of a tensor, an array or a list of the same shape. Returns this tensor."""
+        _copy_from_to(tensor(source, self.dtype) if isinstance(source, (list, tuple)) else source, self)
+        return self
+
+    def to(self, device):
+        """A tensor with these elements on a device: this one if it is there, else a copy.
+
+        ``RuntimeError`` with the reason if there is no such device.
+        """
+        return _to_device(self, _device(device))
+
+    def contiguous(self):
+        """A tensor with these elements in row-major order without gaps: this one if it is so, else a copy."""
+        return _contiguous(self)
+
+    def copy(self):
+        """A compact copy on the same device."""
+        return _copy(self)
+
+    def astype(self, dtype):
+        """A compact copy with elements of another type, each the nearest value.
+
+        ``ValueError`` for a value that the type has not: 300 for ``int8``, or 1.5 for an integer.
+        """
+        return _cast(self, _dtype(dtype))
+
+    def tobytes(self):
+        """The elements as bytes, in row-major order; those of less than a byte are packed."""
+        return _to_bytes(self)
+
+    def tolist(self):
+        """The elements as numbers in nested lists; one number for a tensor without dimensions.
+
+        >>> tensor([[1, 2], [3, 4]], "int4").tolist()
+        [[1, 2], [3, 4]]
+        """
+        dtype = self.dtype
+        plain = _decode(self)
+        letter = _LETTERS[plain.dtype.code]
+        shape = plain.shape
+        if 0 in shape:
+            return _nested([], self.shape)
+        numbers = memoryview(_to_bytes(plain)).cast(letter).tolist()
+        if dtype.code == 5:
+            numbers = [complex(*pair) for pair in zip(numbers[::2], numbers[1::2])]
+            shape = shape[:-1]
+        return _nested(numbers, shape)
+
+    def item(self):
+        """The only element as a number of Python.
+
+        >>> tensor(3.5, "bfloat16").item()
+        3.5
+        """
+        if self.size != 1:
+            raise ValueError(f"expected a tensor of one element but got {self.size}")
+        value = self.tolist()
+        for _ in self.shape:
+            value = value[0]
+        return value
+
+    def __reduce__(self):
+        return _rebuild, (_to_bytes(self), self.shape, str(self.dtype), str(self.device))
+
     def __repr__(self):
-        return f"<anyfn.Tensor {self.dtype}{list(self.shape)}@{self.device}>"
+        try:
+            return _text(self)
+        except Exception:
+            # Of a device that is not there, or of elements whose memory is.
+            return f"<anyfn.Tensor {self.dtype}{list(self.shape)}@{self.device}>"
+
+
+# By code of the type, how `memoryview` calls the elements that every tensor can be decoded to.
+_LETTERS = {0: "q", 1: "Q", 2: "d", 6: "?"}
+
+
+def _nested(numbers, shape):
+    """A flat list as nested ones."""
+    if not shape:
+        return numbers[0]
+    if 0 in shape:
+        if shape[0] == 0:
+            return []
+        return [_nested(numbers, shape[1:]) for _ in range(shape[0])]
+    for extent in reversed(shape[1:]):
+        numbers = [numbers[i : i + extent] for i in range(0, len(numbers), extent)]
+    return numbers
+
+
+def _rebuild(data, shape, dtype, device):
+    return _from_bytes(data, shape, dtype, _device(device))
+
+
+def _place(index, shape, strides):
+    """Extents, strides and first element of what an index shows."""
+    parts = index if type(index) is tuple else (index,)
+    taken = sum(part is not None and part is not ... for part in parts)
+    if sum(part is ... for part in parts) > 1:
+        raise IndexError("an index has one '...' at most")
+    if taken > len(shape):
+        raise IndexError(f"a tensor of {len(shape)} dimensions has no {taken} indices")
+    if ... not in [part if part is ... else 0 for part in parts]:
+        parts += (...,)
+    new_shape, new_strides, offset, at = [], [], 0, 0
+    for part in parts:
+        if part is None:
+            new_shape.append(1)
+            new_strides.append(1)
+        elif part is ...:
+            end = at + len(shape) - taken
+            new_shape += shape[at:end]
+            new_strides += strides[at:end]
+            at = end
+        elif isinstance(part, slice):
+            start, stop, step = part.indices(shape[at])
+            count = len(range(start, stop, step))
+            new_shape.append(count)
+            new_strides.append(strides[at] * step)
+            offset += start * strides[at] if count else 0
+            at += 1
+        else:
+            offset += _index(part, shape[at]) * strides[at]
+            at += 1
+    return new_shape, new_strides, offset if 0 not in new_shape else 0
+
+
+def _index(part, extent):
+    if isinstance(part, bool) or not hasattr(part, "__index__") or hasattr(part, "__len__"):
+        raise TypeError(
+            f"an index is an int, a slice, ... or None, but got {type(part).__name__}; use .numpy()[..] for more"
+        )
+    index = part.__index__()
+    if not -extent <= index < extent:
+        raise IndexError(f"index {index} is out of range for {extent} elements")
+    return index + extent if index < 0 else index
 
 
 class _Interface:

@@ -181,6 +181,89 @@ class device(_core.Word):
     device_id = index
 
     @property
+    def exists(self):
+        """Whether the device is there; ``why_missing`` says why not."""
+        return _attribute(self, 0) != 0
+
+    exist = exists
+
+    @property
+    def why_missing(self):
+        """Why the device is not there; None if it is.
+
+        >>> device("cpu", 1).why_missing
+        'main memory is one device, cpu:0'
+        """
+        return _core.get_global_func("anyfn.device_why_missing", False)(self)
+
+    @property
+    def name(self):
+        """Name of the product. Like the properties below: None if the driver does not know, ``RuntimeError`` with the reason
+        if the device is not there."""
+        return _attribute(self, 5)
+
+    @property
+    def compute_units(self):
+        """Processors (multiprocessors, compute units) that it has."""
+        return _attribute(self, 7)
+
+    @property
+    def total_memory(self):
+        """Bytes of memory."""
+        return _attribute(self, 14)
+
+    @property
+    def free_memory(self):
+        """Bytes of memory that are free now."""
+        return _attribute(self, 15)
+
+    @property
+    def max_threads_per_block(self):
+        """Most threads of a block (of a work group)."""
+        return _attribute(self, 1)
+
+    @property
+    def warp_size(self):
+        """Threads that run in step."""
+        return _attribute(self, 2)
+
+    @property
+    def max_shared_memory_per_block(self):
+        """Bytes of memory that the threads of a block share."""
+        return _attribute(self, 3)
+
+    @property
+    def compute_version(self):
+        """Version of the instruction set."""
+        return _attribute(self, 4)
+
+    @property
+    def max_clock_rate(self):
+        """Highest clock rate, in kHz."""
+        return _attribute(self, 6)
+
+    @property
+    def api_version(self):
+        """Version of the interface to the driver."""
+        return _attribute(self, 11)
+
+    @property
+    def driver_version(self):
+        """Version of the driver."""
+        return _attribute(self, 12)
+
+    @property
+    def l2_cache_size(self):
+        """Bytes of the second-level cache."""
+        return _attribute(self, 13)
+
+    def synchronize(self):
+        """Waits until all work of the device is done."""
+        _core.get_global_func("anyfn.device_synchronize", False)(self)
+
+    sync = synchronize
+
+    @property
     def type(self):
         """Name of the kind."""
         return _DEVICE_NAMES.get(self.device_type, f"device_type_{self.device_type}")
@@ -204,6 +287,10 @@ class device(_core.Word):
 
     def __reduce__(self):
         return device, (self.device_type, self.index)
+
+
+def _attribute(device, number):
+    return _core.get_global_func("runtime.GetDeviceAttr", False)(device.device_type, device.index, number)
 
 
 def as_map(instance):

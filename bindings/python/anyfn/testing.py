@@ -34,5 +34,12 @@ def live_objects():
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
+def null_device(index=0):
+    """A device whose memory the processor cannot reach, as that of a GPU: a stand-in for tests. It only stores bytes."""
+    from ._values import device
+
+    return device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)
+
+
 _of_runtime = _core.get_global_func("anyfn.live_objects", False)
 _of_library = _core.get_global_func("testing.live_objects_by_type", False)

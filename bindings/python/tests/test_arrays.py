@@ -250,7 +250,7 @@ def test_tensor_as_argument_and_in_containers():
     assert isinstance(inside[0], anyfn.Tensor)
     inside[1]["k"].numpy()[0] = 10
     assert array[0] == 10
-    assert repr(tensor) == "<anyfn.Tensor float32[4]@cpu:0>"
+    assert repr(tensor) == "anyfn.tensor([10.0, 1.0, 2.0, 3.0], dtype='float32')"
 
 
 def test_callback_results():

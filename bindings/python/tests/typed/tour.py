@@ -225,6 +225,17 @@ address: int = tensor.data_ptr
 ndim: int = tensor.ndim
 back: NDArray[Any] = tensor.numpy()
 again: Tensor = anyfn.from_dlpack(tensor)
+made: Tensor = anyfn.tensor([[1, 2], [3, 4]], "int4")
+nested: Any = made.tolist()
+row: Tensor = made[0, ::2]
+made[...] = 0
+sized: Tensor = anyfn.empty((2, 3), dtype="bfloat16", device="cpu").reshape(3, -1).T.contiguous()
+filled: Tensor = anyfn.full(4, 1.5, np.float32, anyfn.cpu()).copyto(anyfn.zeros(4))
+raw: bytes = filled.astype("float16").to("cpu").tobytes()
+there: list[anyfn.device] = anyfn.devices()
+units: Optional[int] = there[0].compute_units
+with anyfn.Stream("cpu") as work:
+    work.synchronize()
 bits: int = dtype("float16").bits + dtype(np.int8).lanes + kind.code + kind.itemsize
 same = anyfn.cpu() == anyfn.device("cpu", 0) and anyfn.cuda(1) != anyfn.device("cuda:0")
 where: Union[str, int] = place.type or place.device_type or place.index or place.device_id
