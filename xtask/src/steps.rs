@@ -203,6 +203,11 @@ pub(crate) fn soak() -> Vec<Step> {
     steps.extend([
         Step::new("c soak tests", |run| c_tests::run_one(run, "memory", &[("ANYFN_SOAK", "1")]))
             .skip_if(c_tests::unavailable),
+        Step::new("c objects, a million deep", |run| c_tests::run_one(run, "objects", &[("ANYFN_SOAK", "1")]))
+            .skip_if(c_tests::unavailable),
+        Step::new("a graph a million deep", |run| {
+            run.cmd(cargo_cmd("test -p anyfn-reflect --test depth").env("ANYFN_SOAK", "1"))
+        }),
         Step::new("containers against models", |run| {
             run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
         }),
