@@ -24,7 +24,7 @@ What there is:
                     recursive_equal, recursive_less, recursive_hash; copying: deep_copy; register_type_attr
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
-    measuring       time_evaluator
+    measuring       time_evaluator, profile
     threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
     commands        anyfn stubs, anyfn inspect; also python -m anyfn
@@ -94,7 +94,7 @@ from ._structural import (
     structural_hash,
 )
 from ._async import check_signals, set_async_threads
-from ._measure import time_evaluator
+from ._measure import profile, time_evaluator
 from ._threads import num_threads, set_num_threads, set_parallel_launcher
 from ._rewrite import (
     DefRegionKind,
@@ -159,6 +159,7 @@ __all__ = [
     "make_module",
     "mapped_libraries",
     "num_threads",
+    "profile",
     "reap",
     "recursive_equal",
     "recursive_hash",

@@ -90,6 +90,11 @@ pub(crate) fn is_python(function: &ObjectRef) -> bool {
     python_function(function.as_handle().cast()).is_some()
 }
 
+/// The same of an object that is known by its address.
+pub(crate) fn is_made_here(function: *mut TVMFFIObject) -> bool {
+    python_function(function).is_some()
+}
+
 /// The Python object that a function calls, if it is such a function.
 pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: `python_function` has checked what it is.
@@ -134,6 +139,36 @@ unsafe extern "C" fn safe_call(
         return stack_is_short();
     }
     let Some(_held) = gil::enter() else { return interpreter_ended() };
+    if anyfn::observe::is_on() {
+        // SAFETY: called as this function, and the lock is held.
+        return unsafe { watched(handle, args, num_args, result) };
+    }
+    // SAFETY: as above.
+    unsafe { enter(handle, args, num_args, result) }
+}
+
+/// Calls the Python object of a function and tells of it.
+///
+/// # Safety
+/// As for [`enter`].
+#[cold]
+#[inline(never)]
+unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
+    let call = crate::observe::call_to(handle, args, num_args);
+    // SAFETY: that is the call.
+    let watched = unsafe { anyfn::observe::Watched::begin(&call) };
+    // SAFETY: as the caller guarantees.
+    let code = unsafe { enter(handle, args, num_args, result) };
+    watched.end(code);
+    code
+}
+
+/// Calls the Python object of a function.
+///
+/// # Safety
+/// As for [`safe_call`], with the lock held.
+#[inline(always)]
+unsafe fn enter(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
     let function: *const PythonFunction = handle.cast();
     // SAFETY: the function object itself, which the caller keeps alive, is passed as its own handle.
     let callable = unsafe { (*function).callable };

@@ -146,7 +146,8 @@ fn no_constructor<T>(this: Obj<'_>) -> Res<T> {
 /// Calls a constructor.
 #[inline]
 fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
-    if !function::is_cheap(constructor) || args.len() > INLINE {
+    // A call that is watched goes the way of all calls.
+    if !function::is_cheap(constructor) || args.len() > INLINE || anyfn::observe::is_on() {
         return native(constructor.call(args)?.obj(), constructor);
     }
     let handle = object::handle_unchecked(constructor);

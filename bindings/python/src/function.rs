@@ -10,6 +10,7 @@ use std::ptr;
 
 use anyfn::__private::shorten;
 use anyfn::abi::{AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
+use anyfn::observe::{self, Watched};
 use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
@@ -257,7 +258,10 @@ fn call<const RELEASE: bool>(
     // SAFETY: as above; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
-    let code = if RELEASE {
+    let code = if observe::is_on() {
+        // SAFETY: as below.
+        unsafe { watched::<RELEASE>(callable, data, count, &mut result) }
+    } else if RELEASE {
         // SAFETY: a valid function, `count` valid views and a result that holds nothing. The caller's references keep
         // what the views borrow alive while the lock is released.
         gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) }))
@@ -269,6 +273,35 @@ fn call<const RELEASE: bool>(
         return Err(error::raise_from_call(code, callable, args));
     }
     lift::lift_result(result, &frame)
+}
+
+/// Calls a function and tells of it.
+///
+/// # Safety
+/// `callable` is a `PackedFunc`, and the arguments are what it takes.
+#[cold]
+#[inline(never)]
+unsafe fn watched<const RELEASE: bool>(
+    callable: Obj<'_>,
+    data: *const TVMFFIAny,
+    count: i32,
+    result: &mut TVMFFIAny,
+) -> c_int {
+    let handle = object::handle_unchecked(callable);
+    // SAFETY: a function has its cell behind the header.
+    let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
+    // SAFETY: as above; the instance keeps the function alive.
+    let safe_call = unsafe { (*cell).safe_call };
+    let call = crate::observe::call_of(callable, handle.cast(), data, count);
+    // SAFETY: that is the call. Finding a name needs the lock, and its time does not hold the waiting for it.
+    let watched = unsafe { Watched::begin(&call) };
+    let body = || {
+        // SAFETY: the caller passes what the function takes.
+        let code = unsafe { safe_call(handle.cast(), data, count, result) };
+        watched.end(code);
+        code
+    };
+    gil::counted(|| if RELEASE { gil::without(body) } else { body() })
 }
 
 /// A call with named arguments, which follow the positional ones in `args`.

@@ -33,6 +33,7 @@ mod method;
 mod module;
 mod ndarray;
 mod object;
+mod observe;
 mod place;
 mod plan;
 mod py;

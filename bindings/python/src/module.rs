@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, place,
-    plan, reflect, signature, tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, observe,
+    place, plan, reflect, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -98,6 +98,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     containers::init()?;
     gil::register_functions();
     place::init();
+    observe::init();
     for (name, class) in [
         (c"Object", &object::CLASS),
         (c"BuiltinObject", &object::BUILTIN),

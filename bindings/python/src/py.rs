@@ -395,6 +395,7 @@ pub(crate) mod names {
     names! {
         NAME = c"__name__";
         QUALNAME = c"__qualname__";
+        MODULE = c"__module__";
         NEW = c"__new__";
         NATIVE = c"<native function>";
         ERROR = c"__anyfn_error__";

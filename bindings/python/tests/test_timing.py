@@ -1,6 +1,7 @@
 """``time_evaluator``: what a call takes."""
 
 import asyncio
+import re
 import signal
 import threading
 import time
@@ -39,18 +40,19 @@ def test_it_agrees_with_a_measurement_from_outside():
     whole = time.perf_counter() - start
     # All calls, the one to warm up included, lie within what the clock of Python says.
     assert 0 < timing.mean * 200_000 <= whole
-    # And little else does: the loop itself, and the empty function that is measured once.
-    again = evaluator(1)
-    start = time.perf_counter()
-    again = evaluator(1)
-    whole = time.perf_counter() - start
-    assert again.mean * 200_000 > 0.5 * whole
+    # And little else does. Others may run between the two clocks, but not always.
+    shares = []
+    for _ in range(10):
+        start = time.perf_counter()
+        again = evaluator(1)
+        shares.append(again.mean * 200_000 / (time.perf_counter() - start))
+    assert max(shares) > 0.5
 
 
 def test_how_it_reads():
     timing = anyfn.time_evaluator(spin, number=1, repeat=2)(0.001)
     text = str(timing)
-    assert text.startswith(("1.", "2.", "3.", "4.")) and " ms per call on cpu:0\n" in text
+    assert re.match(r"\d[\d.]* m?s per call on cpu:0\n", text)
     assert "median " in text and "std " in text
     assert "2 measurements of 1 call; a call of an empty function takes " in text
     assert repr(timing) == f"<anyfn.Timing: {text}>"

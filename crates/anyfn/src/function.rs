@@ -10,7 +10,9 @@ use anyfn_abi::{
 
 use crate::args::IntoArgs;
 use crate::object::ObjectBox;
-use crate::{Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, panics, typed};
+use crate::{
+    Any, AnyView, Error, IntoAny, Names, ObjectRef, PackableFn, Result, Schema, observe, panics, typed,
+};
 
 /// A function of any language, called by values of any type.
 ///
@@ -217,10 +219,15 @@ impl PackedFunc {
         let Ok(count) = i32::try_from(args.len()) else {
             crate::bail!("ValueError", "{} arguments are too many for one call", args.len());
         };
-        // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct and
-        // live for the call, and `result` is a None that holds nothing.
-        let code =
-            unsafe { (self.cell().safe_call)(self.0.as_handle(), args.as_ptr().cast(), count, &mut result) };
+        let (handle, values) = (self.0.as_handle(), args.as_ptr().cast());
+        let code = if observe::is_on() {
+            // SAFETY: as below.
+            unsafe { observe::call(observe::door::RUST, handle, values, count, &mut result) }
+        } else {
+            // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct
+            // and live for the call, and `result` is a None that holds nothing.
+            unsafe { (self.cell().safe_call)(handle, values, count, &mut result) }
+        };
         if code != 0 {
             return Err(Error::take_raised());
         }

@@ -54,6 +54,8 @@ mod module;
 mod module_kind;
 mod nesting;
 mod object;
+#[doc(hidden)]
+pub mod observe;
 mod panics;
 pub mod record;
 mod refcount;

@@ -84,12 +84,14 @@ pub(crate) fn allocator() -> Allocator {
 
 type TensorOwner = unsafe extern "C" fn(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int;
 type Place = unsafe extern "C" fn(out: *mut u8, capacity: usize) -> usize;
+type FunctionName = unsafe extern "C" fn(function: *mut c_void, out: *mut u8, capacity: usize) -> usize;
 type CheckSignals = unsafe extern "C" fn() -> c_int;
 type EnsureGil = unsafe extern "C" fn() -> c_int;
 type ReleaseGil = unsafe extern "C" fn(state: c_int);
 
 static TENSOR_OWNER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static PLACE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static FUNCTION_NAME: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CHECK_SIGNALS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -102,6 +104,7 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
         b"PyGILState_Release" => &RELEASE_GIL,
         b"AnyfnTensorOwner" => &TENSOR_OWNER,
         b"AnyfnPlace" => &PLACE,
+        b"AnyfnFunctionName" => &FUNCTION_NAME,
         _ => bail!("ValueError", "Unknown env API {}", String::from_utf8_lossy(name)),
     };
     cell.store(symbol, Ordering::Release);
@@ -134,9 +137,28 @@ pub(crate) fn place() -> Option<String> {
     }
     // SAFETY: registered under the name of a function of this type.
     let place = unsafe { core::mem::transmute::<*mut c_void, Place>(place) };
-    let mut text = [0; 512];
     // SAFETY: the text is writable, and so long.
-    let length = unsafe { place(text.as_mut_ptr(), text.len()) };
+    text(|out, capacity| unsafe { place(out, capacity) })
+}
+
+/// What a frontend calls a function that it has made; `None` for other functions.
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only a profile asks"))]
+pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
+    let name = FUNCTION_NAME.load(Ordering::Acquire);
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: registered under the name of a function of this type.
+    let name = unsafe { core::mem::transmute::<*mut c_void, FunctionName>(name) };
+    // SAFETY: a function, and the text is writable, and so long.
+    text(|out, capacity| unsafe { name(function.as_handle(), out, capacity) })
+}
+
+/// What `write` writes, if it writes anything.
+#[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the two above"))]
+fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
+    let mut text = [0; 512];
+    let length = write(text.as_mut_ptr(), text.len());
     let text = String::from_utf8_lossy(&text[..length.min(text.len())]);
     (!text.is_empty()).then(|| text.into_owned())
 }

@@ -148,6 +148,14 @@ pub(crate) fn names() -> Vec<&'static [u8]> {
     ENTRIES.iter().filter(|(_, entry)| entry.function.is_set()).map(|(name, _)| name).collect()
 }
 
+/// A name of a function; the one that was used first, if it has several.
+#[cfg(feature = "std")]
+pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
+    START.ensure(register_own);
+    let is_it = |entry: &Entry| entry.function.get().is_some_and(|there| there.ptr_eq(function));
+    ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
+}
+
 /// The metadata of a function: what was registered, else its own signature, else that it is a function.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {

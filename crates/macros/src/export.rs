@@ -69,6 +69,12 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::use_ledger(ledger);
             }
 
+            /// Where this library looks whether somebody watches calls.
+            #[unsafe(no_mangle)]
+            extern "C" fn __anyfn_observer_place() -> *mut ::core::ffi::c_void {
+                ::core::ptr::from_ref(::anyfn::observe::place()).cast_mut().cast()
+            }
+
             /// What the library was built for, read before any of its code runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]

@@ -85,6 +85,10 @@ anyfn.set_async_threads(32)
 timing = anyfn.time_evaluator(abs, "cpu", number=2, repeat=2)(-1)
 mean: float = timing.mean
 times: "list[float]" = list(timing.results)
+with anyfn.profile(limit=10, shapes=True) as recorded:
+    found("world")
+recorded_calls: int = recorded.calls
+table: str = recorded.table(sort="total")
 calls: int = found.time_evaluator(number=3)("world").numbers[0]
 anyfn.set_num_threads(2)
 threads: int = anyfn.num_threads()

@@ -8,7 +8,7 @@ use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCell, TVMFFIMethodInfo, TVMFFIObject, TVMFFIObjectHandle,
     TVMFFISafeCallType, kTVMFFIFunction,
 };
-use anyfn::{ObjectRef, bail};
+use anyfn::{ObjectRef, bail, observe};
 
 use super::{bytes, null, object, out, reference};
 use crate::extern_function;
@@ -115,6 +115,19 @@ unsafe extern "C" fn refuse_call(
     }))
 }
 
+/// What [`TVMFFIFunctionCall`] does while somebody watches calls.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn watched_call(
+    func: *mut c_void,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: a function, and the rest as the caller of the function guarantees.
+    unsafe { observe::call(observe::door::C, func, args, num_args, result) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIFunctionCall(
     func: TVMFFIObjectHandle,
@@ -127,6 +140,10 @@ pub unsafe extern "C" fn TVMFFIFunctionCall(
     if header.is_null() || unsafe { (*header).type_index } != kTVMFFIFunction {
         // SAFETY: takes any handle that the ABI allows.
         return unsafe { refuse_call(func, args, num_args, result) };
+    }
+    if observe::is_on() {
+        // SAFETY: a function, and the rest as it came.
+        return unsafe { watched_call(func, args, num_args, result) };
     }
     // SAFETY: a function object has the cell right behind the header.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();

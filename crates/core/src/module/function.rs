@@ -60,6 +60,20 @@ pub(super) unsafe fn make(
     }
 }
 
+/// The code that a function stands for, if it is one of a library.
+pub(super) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
+    let header = function.as_object().as_handle().cast::<TVMFFIObject>();
+    // SAFETY: a function object has the cell right behind the header, and the caller keeps it alive.
+    let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
+    // SAFETY: as above.
+    let called = unsafe { (*cell).safe_call };
+    if !core::ptr::fn_addr_eq(called, call as TVMFFISafeCallType) {
+        return None;
+    }
+    // SAFETY: only objects that `make` has made are called by that function.
+    Some(unsafe { (*header.cast::<LibraryFunction>()).symbol } as *const c_void)
+}
+
 unsafe extern "C" fn call(
     handle: *mut c_void,
     args: *const TVMFFIAny,

@@ -16,7 +16,7 @@ use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
 use super::watch::{self, Watch};
-use super::{lease, ledger};
+use super::{lease, ledger, observe};
 use crate::sys::Mutex;
 
 /// Modules that are kept until they are removed from here.
@@ -40,6 +40,7 @@ pub(crate) fn register_globals() -> Result<()> {
     })?;
     register_watch()?;
     register_ledger()?;
+    observe::register()?;
     reg("ffi.ModuleInspectFile").set_body_typed(|path: &str| inspect(path))?;
     reg("ffi.SystemLib").set_body(|args: Args<'_>| {
         let prefix = if args.is_empty() { "" } else { args.get::<&str>(0)? };

@@ -20,7 +20,7 @@ use super::elf::Facts;
 use super::load::identity_of;
 use super::object::{Implementation, OwnModule};
 use super::registrations::Registered;
-use super::{dl, function, lease, ledger, registrations, system};
+use super::{dl, function, lease, ledger, observe, registrations, system};
 use crate::sys::Mutex;
 
 /// Name of the blob with the modules that a library imports.
@@ -159,6 +159,7 @@ impl Mapped {
             registering: Mutex::new(()),
         });
         ledger::tell(&entry);
+        observe::tell(&entry);
         entry
     }
 

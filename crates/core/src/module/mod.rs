@@ -47,6 +47,8 @@ mod load;
 #[cfg(feature = "std")]
 mod object;
 #[cfg(feature = "std")]
+mod observe;
+#[cfg(feature = "std")]
 mod registrations;
 #[cfg(feature = "std")]
 mod scope;

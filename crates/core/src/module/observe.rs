@@ -1,0 +1,94 @@
+//! Who is told of calls, for all libraries that contain the crate `anyfn`: see `anyfn::observe`.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use std::string::String as StdString;
+use std::vec::Vec;
+
+use anyfn::observe::Observer;
+use anyfn::{PackedFunc, Result, Signature, String, registry};
+
+use super::library::Mapped;
+use super::{dl, function, lease};
+use crate::sys::Mutex;
+
+type Place = &'static AtomicPtr<Observer>;
+
+struct State {
+    observer: *mut Observer,
+    /// Those of frontends, which are never unloaded.
+    frontends: Vec<Place>,
+}
+
+// SAFETY: an observer lives as long as the process and is called from any thread.
+unsafe impl Send for State {}
+
+static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
+
+/// Has an observer told of calls, or nobody if it is NULL.
+fn set(observer: *mut c_void) {
+    static SETTING: Mutex<()> = Mutex::new(());
+    let _setting = SETTING.lock();
+    let observer = observer.cast();
+    {
+        let mut state = STATE.lock();
+        state.observer = observer;
+        let places = state.frontends.iter().copied().chain([anyfn::observe::place()]);
+        places.for_each(|place| place.store(observer, Ordering::Release));
+    }
+    // A library that is not among them yet will be told by its loader.
+    lease::all().iter().for_each(|mapped| write(mapped, observer));
+}
+
+/// Has it told of the calls that a library makes which was loaded just now.
+pub(super) fn tell(mapped: &Mapped) {
+    let state = STATE.lock();
+    if !state.observer.is_null() {
+        write(mapped, state.observer);
+    }
+}
+
+fn write(mapped: &Mapped, observer: *mut Observer) {
+    const NAME: &CStr = c"__anyfn_observer_place";
+    let Some(symbol) = mapped.own_symbol(NAME) else { return };
+    type GetPlace = extern "C" fn() -> *mut c_void;
+    // SAFETY: the symbol of this name is this function.
+    let place = unsafe { core::mem::transmute::<NonNull<c_void>, GetPlace>(symbol) }();
+    // SAFETY: it gives a static variable of the library, which is mapped as long as the caller has it.
+    unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
+}
+
+/// Registers what the one who watches, and frontends, ask for.
+pub(super) fn register() -> Result<()> {
+    registry::register("ffi.ObserveCalls").set_body_typed(set)?;
+    registry::register("ffi.ObserverPlace").set_body_typed(|place: *mut c_void| {
+        if place.is_null() {
+            anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
+        }
+        // SAFETY: a frontend gives the address of a static variable, and it is never unloaded.
+        let place: Place = unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) };
+        let mut state = STATE.lock();
+        place.store(state.observer, Ordering::Release);
+        state.frontends.push(place);
+        Ok(())
+    })?;
+    registry::register("ffi.FunctionName").set_body_typed(name)
+}
+
+/// The name of a function: the global one, else that in its library, else what its maker calls it.
+fn name(function: PackedFunc) -> Option<String> {
+    if let Some(name) = crate::registry::name_of(function.as_object()) {
+        return Some(String::from(&*StdString::from_utf8_lossy(name)));
+    }
+    let symbol = function::symbol_of(&function).and_then(dl::nearest_symbol);
+    if let Some((symbol, 0)) = symbol {
+        return Some(String::from(symbol.strip_prefix("__tvm_ffi_").unwrap_or(&symbol)));
+    }
+    if let Some(name) = crate::env::function_name(function.as_object()) {
+        return Some(String::from(&*name));
+    }
+    let signature = Signature::parse(&function.signature()?).ok()?;
+    (!signature.name.is_empty()).then(|| String::from(&*signature.name))
+}

@@ -1,0 +1,100 @@
+//! What functions and threads are called.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::mem;
+
+use anyfn::abi::TVMFFIAny;
+use anyfn::observe::Call;
+use anyfn::{Any, ObjectRef, PackedFunc, String as Text, WeakRef, registry};
+
+/// Texts by number, each once. 0 is the empty one.
+pub(super) struct Texts {
+    texts: Vec<Box<str>>,
+    numbers: BTreeMap<Box<str>, u32>,
+}
+
+/// Most different texts; what is beyond is called by the last one.
+const TEXTS_MAX: usize = 1 << 16;
+/// Stands for all names that are too many.
+const OTHERS: &str = "<others>";
+
+impl Default for Texts {
+    fn default() -> Texts {
+        let mut texts = Texts { texts: Vec::new(), numbers: BTreeMap::new() };
+        texts.number("");
+        texts.number(OTHERS);
+        texts
+    }
+}
+
+impl Texts {
+    /// The number of a text, which is kept.
+    pub(super) fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        if self.texts.len() >= TEXTS_MAX {
+            return self.numbers.get(OTHERS).copied().unwrap_or(0);
+        }
+        let number = self.texts.len() as u32;
+        self.texts.push(text.into());
+        self.numbers.insert(text.into(), number);
+        number
+    }
+
+    pub(super) fn get(&self, number: u32) -> &str {
+        self.texts.get(number as usize).map_or(OTHERS, |text| text)
+    }
+}
+
+/// Names of functions that one thread has called. They are held weakly: that keeps an address from being used again by
+/// another function, and nothing alive.
+#[derive(Default)]
+pub(super) struct KnownNames(BTreeMap<usize, (u32, Option<WeakRef>)>);
+
+/// Most functions whose names a thread knows at a time: a program may make ever new ones.
+const KNOWN_MAX: usize = 4096;
+
+impl KnownNames {
+    pub(super) fn get(&self, function: *mut c_void) -> Option<u32> {
+        self.0.get(&function.addr()).map(|(name, _)| *name)
+    }
+
+    /// Adds a function, which is alive. What is given back is dropped where no lock is held.
+    pub(super) fn insert(&mut self, function: *mut c_void, name: u32) -> KnownNames {
+        let old = if self.0.len() >= KNOWN_MAX { mem::take(self) } else { KnownNames::default() };
+        // SAFETY: the function is about to be called.
+        let object = unsafe { ObjectRef::from_borrowed_or_null(function) };
+        self.0.insert(function.addr(), (name, object.map(|object| object.downgrade())));
+        old
+    }
+}
+
+/// The name of the function that is called: what the runtime knows, else what its caller calls it.
+pub(super) fn find(call: &Call) -> String {
+    // SAFETY: the function is about to be called.
+    let object = unsafe { ObjectRef::from_borrowed_or_null(call.function) };
+    let function = object.and_then(|object| PackedFunc::try_from_object(object).ok());
+    let known = function.and_then(|function| {
+        let name = registry::find("ffi.FunctionName")?.call((function,)).ok()?;
+        name.get::<Text>().ok().map(|name| name.to_string())
+    });
+    let named = known.or_else(|| {
+        let mut out = TVMFFIAny::NONE;
+        // SAFETY: whoever tells of the call gives the function together with what it gets, and `out` is a writable None.
+        unsafe { call.name?(call.data, &mut out) };
+        // SAFETY: what it has written is an owned value.
+        let name = unsafe { Any::from_raw(out) };
+        name.get::<Text>().ok().map(|name| name.to_string()).filter(|name| !name.is_empty())
+    });
+    named.map_or_else(|| "<unnamed>".to_owned(), |name| anyfn::__private::shorten(&name).into_owned())
+}
+
+/// The number and the name that the system has for this thread.
+pub(super) fn this_thread() -> (u64, String) {
+    let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
+    let number = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+    let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+    (number.unwrap_or(0), name.trim_end().to_owned())
+}

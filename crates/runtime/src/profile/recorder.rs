@@ -1,0 +1,420 @@
+//! Being told of calls.
+//!
+//! Each thread has a log. Logs lie in shards by the number of their thread, each with a lock, which is hardly ever taken by
+//! two threads at once; so no log belongs to a thread, and none is lost when its thread ends. A process that is forked off
+//! begins with none, whatever the locks of its parent were doing.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use anyfn::abi::TVMFFIAny;
+use anyfn::observe::{Call, Observer};
+use anyfn::{Result, bail, registry};
+
+use super::names::{self, KnownNames, Texts};
+use super::report::Profile;
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Most calls that are kept one by one, for the timeline: 40 bytes each. Those beyond are only in the table.
+    pub limit: usize,
+    /// Whether the types and shapes of arguments are kept, too.
+    pub shapes: bool,
+}
+
+impl Default for Options {
+    /// A million calls, without their arguments.
+    fn default() -> Options {
+        Options { limit: 1_000_000, shapes: false }
+    }
+}
+
+/// A call that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    /// Nanoseconds since the clock began.
+    pub(super) start: u64,
+    pub(super) nanos: u64,
+    /// Which text is the name.
+    pub(super) name: u32,
+    /// Which text describes the arguments; 0 for none.
+    pub(super) args: u32,
+    /// One of the constants of `anyfn::observe::door`.
+    pub(super) door: u32,
+    pub(super) failed: bool,
+    /// Whether it was still running at the end.
+    pub(super) open: bool,
+}
+
+/// All calls of a function on one thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) name: u32,
+    pub(super) calls: u64,
+    pub(super) errors: u64,
+    /// Nanoseconds, where a call within a call of the same function does not count again.
+    pub(super) total: u64,
+    /// The same less the calls that it makes.
+    pub(super) own: u64,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    /// Calls in progress.
+    open: u32,
+}
+
+/// A call in progress.
+struct Frame {
+    function: *mut c_void,
+    args: *const TVMFFIAny,
+    start: u64,
+    /// Nanoseconds of the calls within it.
+    inner: u64,
+    /// Which sum is that of its function.
+    sum: usize,
+    described: u32,
+    door: u32,
+    /// Whether the function itself has told of the call, too.
+    claimed: bool,
+    /// Whether it is within a call of the same function.
+    nested: bool,
+}
+
+/// What one thread has called.
+pub(super) struct Log {
+    /// As the system numbers threads.
+    pub(super) thread: u64,
+    pub(super) thread_name: String,
+    pub(super) events: Vec<Event>,
+    pub(super) sums: Vec<Sum>,
+    by_name: BTreeMap<u32, usize>,
+    known: KnownNames,
+    frames: Vec<Frame>,
+}
+
+// SAFETY: addresses of functions and arguments are compared and never used.
+unsafe impl Send for Log {}
+
+const SHARDS: usize = 32;
+/// Most threads that are recorded, in all shards.
+const THREADS_MAX: usize = 4096;
+
+#[derive(Default)]
+struct Shard {
+    logs: BTreeMap<u32, Log>,
+}
+
+/// All that locks guard.
+struct State {
+    shards: [Mutex<Shard>; SHARDS],
+    texts: Mutex<Texts>,
+    /// What is running, and since when.
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    began: u64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
+/// Whether calls are recorded. Apart from the observer, which a process that is forked off inherits.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Grows with each recording, so that the end of a call from an earlier one is known.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Calls that can still be kept one by one.
+static LEFT: AtomicI64 = AtomicI64::new(0);
+/// Calls that were not.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+static SHAPES: AtomicBool = AtomicBool::new(false);
+static THREADS: AtomicU32 = AtomicU32::new(0);
+
+static OBSERVER: Observer = Observer { size: size_of::<Observer>(), enter, leave };
+
+thread_local! {
+    /// The number of this thread; 0 before its first call. Without a destructor, so that a thread ends as without it.
+    static THREAD: Cell<u32> = const { Cell::new(0) };
+    /// Whether this thread finds out a name, which may call functions.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is changed in single steps.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn state() -> &'static State {
+    let mut current = STATE.load(Ordering::Acquire);
+    if current.is_null() {
+        let new = Box::into_raw(Box::new(State {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            texts: Mutex::default(),
+            running: Mutex::new(None),
+        }));
+        match STATE.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => current = new,
+            Err(first) => {
+                // SAFETY: made above and seen by nobody.
+                drop(unsafe { Box::from_raw(new) });
+                current = first;
+            }
+        }
+    }
+    // SAFETY: never freed.
+    unsafe { &*current }
+}
+
+/// Nanoseconds since the first recording of the process.
+fn now() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// In a process that was forked off: nothing runs, and no lock is held.
+unsafe extern "C" fn forget() {
+    ON.store(false, Ordering::Relaxed);
+    STATE.store(ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether calls are recorded.
+pub fn is_on() -> bool {
+    ON.load(Ordering::Relaxed)
+}
+
+/// Begins to record calls, of all threads.
+///
+/// # Errors
+/// `RuntimeError` if calls are recorded already.
+pub fn start(options: Options) -> Result<()> {
+    static FORKS: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: the function stays: this crate is in the program, or in the library of the runtime, which is not unloaded.
+    FORKS.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forget)) });
+    let state = state();
+    let mut running = lock(&state.running);
+    if running.is_some() {
+        bail!("RuntimeError", "a profile is running already; stop it before another one begins");
+    }
+    for shard in &state.shards {
+        // Left by calls that began when the last recording ended. Dropped without the lock.
+        let left = std::mem::take(&mut lock(shard).logs);
+        drop(left);
+    }
+    *lock(&state.texts) = Texts::default();
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    LEFT.store(i64::try_from(options.limit).unwrap_or(i64::MAX), Ordering::Relaxed);
+    DROPPED.store(0, Ordering::Relaxed);
+    SHAPES.store(options.shapes, Ordering::Relaxed);
+    // The call that this takes is not recorded yet.
+    observe(&raw const OBSERVER)?;
+    *running = Some(Running { began: now() });
+    ON.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// Ends the recording: what was called since [`start`].
+///
+/// # Errors
+/// `RuntimeError` if no calls are recorded, as in a process that was forked off meanwhile.
+pub fn stop() -> Result<Profile> {
+    let state = state();
+    let mut running = lock(&state.running);
+    let Some(Running { began }) = running.take() else {
+        bail!(
+            "RuntimeError",
+            "no profile is running; a process that is forked off from one that is profiled is not"
+        );
+    };
+    ON.store(false, Ordering::Release);
+    let ended = now();
+    observe(ptr::null())?;
+    let mut logs: Vec<Log> = Vec::new();
+    for shard in &state.shards {
+        let taken = std::mem::take(&mut lock(shard).logs);
+        logs.extend(taken.into_values());
+    }
+    let texts = std::mem::take(&mut *lock(&state.texts));
+    drop(running);
+    for log in &mut logs {
+        log.end(ended, &texts);
+    }
+    Ok(Profile::new(logs, texts, began..ended, DROPPED.load(Ordering::Relaxed)))
+}
+
+fn observe(observer: *const Observer) -> Result<()> {
+    registry::get("ffi.ObserveCalls")?.call((observer.cast_mut().cast::<c_void>(),)).map(drop)
+}
+
+fn thread() -> u32 {
+    match THREAD.get() {
+        0 => {
+            let number = THREADS.fetch_add(1, Ordering::Relaxed) + 1;
+            THREAD.set(number);
+            number
+        }
+        number => number,
+    }
+}
+
+/// Tells of a call that begins; the result tells of its end.
+unsafe extern "C" fn enter(call: *const Call) -> u64 {
+    if !ON.load(Ordering::Acquire) || BUSY.get() {
+        return 0;
+    }
+    // SAFETY: whoever tells passes a call.
+    let call = unsafe { &*call };
+    anyfn::__private::catch(|| Ok(begin(call))).unwrap_or(0)
+}
+
+fn begin(call: &Call) -> u64 {
+    let state = state();
+    let thread = thread();
+    let shard = &state.shards[thread as usize % SHARDS];
+    let mut described = 0;
+    if SHAPES.load(Ordering::Relaxed) {
+        // SAFETY: the call passes so many valid views.
+        let text = unsafe { super::args::describe(call.args, call.num_args) };
+        described = lock(&state.texts).number(&text);
+    }
+    {
+        let mut shard = lock(shard);
+        if !shard.logs.contains_key(&thread) {
+            if shard.logs.len() >= THREADS_MAX / SHARDS {
+                DROPPED.fetch_add(1, Ordering::Relaxed);
+                return 0;
+            }
+            shard.logs.insert(thread, Log::new());
+        }
+        let Some(log) = shard.logs.get_mut(&thread) else { return 0 };
+        if call.is_callee()
+            && let Some(top) = log.frames.last_mut()
+            && !top.claimed
+            && ptr::eq(top.function, call.function)
+            && ptr::eq(top.args, call.args)
+        {
+            top.claimed = true;
+            return 0;
+        }
+        if let Some(name) = log.known.get(call.function) {
+            return log.enter(call, name, described);
+        }
+    }
+    // Not under a lock: finding a name may run any code.
+    BUSY.set(true);
+    let name = anyfn::__private::catch(|| Ok(names::find(call))).unwrap_or_default();
+    BUSY.set(false);
+    let name = lock(&state.texts).number(&name);
+    let mut shard = lock(shard);
+    let Some(log) = shard.logs.get_mut(&thread) else { return 0 };
+    let old = log.known.insert(call.function, name);
+    let token = log.enter(call, name, described);
+    drop(shard);
+    drop(old);
+    token
+}
+
+/// Tells of the end of a call.
+unsafe extern "C" fn leave(token: u64, code: c_int) {
+    let end = now();
+    if !ON.load(Ordering::Acquire) {
+        return;
+    }
+    let over = anyfn::__private::catch(|| {
+        let thread = thread();
+        let mut shard = lock(&state().shards[thread as usize % SHARDS]);
+        if (token >> 32) as u32 == GENERATION.load(Ordering::Relaxed)
+            && let Some(log) = shard.logs.get_mut(&thread)
+        {
+            log.leave(token as u32 as usize, end, code != 0);
+        }
+        Ok(())
+    });
+    // There is nobody to tell of an error.
+    drop(over);
+}
+
+impl Log {
+    /// That of this thread.
+    fn new() -> Log {
+        let (thread, thread_name) = names::this_thread();
+        Log {
+            thread,
+            thread_name,
+            events: Vec::new(),
+            sums: Vec::new(),
+            by_name: BTreeMap::new(),
+            known: KnownNames::default(),
+            frames: Vec::new(),
+        }
+    }
+
+    fn enter(&mut self, call: &Call, name: u32, described: u32) -> u64 {
+        let sums = &mut self.sums;
+        let sum = *self.by_name.entry(name).or_insert_with(|| {
+            sums.push(Sum { name, min: u64::MAX, ..Sum::default() });
+            sums.len() - 1
+        });
+        let nested = self.sums[sum].open > 0;
+        self.sums[sum].open += 1;
+        let &Call { function, args, door, .. } = call;
+        let frame = Frame { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
+        self.frames.push(frame);
+        let depth = self.frames.len();
+        // As late as possible.
+        self.frames[depth - 1].start = now();
+        (u64::from(GENERATION.load(Ordering::Relaxed)) << 32) | depth as u64
+    }
+
+    /// The call that was begun as the one of this depth is over; those within it whose end nobody told of, too.
+    fn leave(&mut self, depth: usize, end: u64, failed: bool) {
+        while self.frames.len() > depth {
+            if let Some(lost) = self.frames.pop() {
+                self.sums[lost.sum].open -= 1;
+            }
+        }
+        if self.frames.len() != depth {
+            return;
+        }
+        let Some(frame) = self.frames.pop() else { return };
+        let nanos = end.saturating_sub(frame.start);
+        let sum = &mut self.sums[frame.sum];
+        sum.open -= 1;
+        sum.calls += 1;
+        sum.errors += u64::from(failed);
+        sum.own += nanos.saturating_sub(frame.inner);
+        sum.min = sum.min.min(nanos);
+        sum.max = sum.max.max(nanos);
+        if !frame.nested {
+            sum.total += nanos;
+        }
+        if let Some(outer) = self.frames.last_mut() {
+            outer.inner += nanos;
+        }
+        if LEFT.fetch_sub(1, Ordering::Relaxed) <= 0 {
+            LEFT.fetch_add(1, Ordering::Relaxed);
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.keep(&frame, nanos, failed, false);
+    }
+
+    fn keep(&mut self, frame: &Frame, nanos: u64, failed: bool, open: bool) {
+        let name = self.sums[frame.sum].name;
+        let &Frame { start, described: args, door, .. } = frame;
+        self.events.push(Event { start, nanos, name, args, door, failed, open });
+    }
+
+    /// The recording is over: calls in progress go into the timeline, but for the one that ends it.
+    fn end(&mut self, end: u64, texts: &Texts) {
+        for frame in std::mem::take(&mut self.frames) {
+            if !texts.get(self.sums[frame.sum].name).starts_with("anyfn.profile.") {
+                self.keep(&frame, end.saturating_sub(frame.start), false, true);
+            }
+        }
+        self.sums.retain(|sum| sum.calls > 0);
+        self.known = KnownNames::default();
+    }
+}

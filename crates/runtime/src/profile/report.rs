@@ -1,0 +1,209 @@
+//! What a recording has given.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::ops::Range;
+
+use anyfn::Object;
+
+use super::names::Texts;
+use super::recorder::{Event, Log};
+use crate::units::Seconds;
+
+/// All calls of functions of one name; times in seconds.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Function {
+    /// The name.
+    pub name: String,
+    /// Calls that are over.
+    pub calls: u64,
+    /// Those of them that raised an error.
+    pub errors: u64,
+    /// All of them together. A call within a call of the same function does not count again.
+    pub total: f64,
+    /// The shortest one.
+    pub min: f64,
+    /// The longest one.
+    pub max: f64,
+    /// All of them together, less the calls that they made themselves.
+    pub self_time: f64,
+    /// The part of all calls' own time that is this function's, from 0 to 1.
+    pub share: f64,
+}
+
+impl Function {
+    /// Mean time of a call.
+    pub fn mean(&self) -> f64 {
+        self.total / self.calls.max(1) as f64
+    }
+}
+
+/// What a table is sorted by; the greatest comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Time without the calls that a function makes.
+    #[default]
+    SelfTime,
+    /// Time with them.
+    Total,
+    /// Mean time.
+    Mean,
+    /// The longest call.
+    Max,
+    /// Number of calls.
+    Calls,
+    /// Names, from a to z.
+    Name,
+}
+
+/// What was called between [`start`](super::start) and [`stop`](super::stop).
+#[derive(Object)]
+#[object(key = "anyfn.Profile", init = false)]
+pub struct Profile {
+    /// Seconds from start to stop.
+    pub duration: f64,
+    /// Calls that are over.
+    pub calls: i64,
+    /// Calls of those that are in the table and not in the timeline, since there were more than the limit.
+    pub dropped: i64,
+    #[field(skip)]
+    functions: Vec<Function>,
+    #[field(skip)]
+    pub(super) threads: Vec<Thread>,
+    #[field(skip)]
+    pub(super) texts: Texts,
+    /// When it began, on the clock of the events.
+    #[field(skip)]
+    pub(super) began: u64,
+}
+
+/// The calls of one thread.
+pub(super) struct Thread {
+    pub(super) number: u64,
+    pub(super) name: String,
+    /// In the order in which they began.
+    pub(super) events: Vec<Event>,
+}
+
+const NANO: f64 = 1e-9;
+
+impl Profile {
+    pub(super) fn new(logs: Vec<Log>, texts: Texts, time: Range<u64>, dropped: u64) -> Profile {
+        let mut by_name: BTreeMap<u32, Function> = BTreeMap::new();
+        let mut own: u64 = 0;
+        for sum in logs.iter().flat_map(|log| &log.sums) {
+            let function = by_name.entry(sum.name).or_insert_with(|| Function {
+                name: texts.get(sum.name).to_owned(),
+                min: f64::INFINITY,
+                ..Function::default()
+            });
+            function.calls += sum.calls;
+            function.errors += sum.errors;
+            function.total += sum.total as f64 * NANO;
+            function.self_time += sum.own as f64 * NANO;
+            function.min = function.min.min(sum.min as f64 * NANO);
+            function.max = function.max.max(sum.max as f64 * NANO);
+            own += sum.own;
+        }
+        let mut functions: Vec<Function> = by_name.into_values().collect();
+        for function in &mut functions {
+            function.share = if own > 0 { function.self_time / (own as f64 * NANO) } else { 0.0 };
+        }
+        let threads = logs.into_iter().map(|log| {
+            let mut events = log.events;
+            // Of two that begin at once the longer one is around the other.
+            events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.nanos)));
+            Thread { number: log.thread, name: log.thread_name, events }
+        });
+        let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        Profile {
+            duration: time.end.saturating_sub(time.start) as f64 * NANO,
+            calls: count(functions.iter().map(|function| function.calls).sum()),
+            dropped: count(dropped),
+            threads: threads.collect(),
+            functions,
+            texts,
+            began: time.start,
+        }
+    }
+
+    /// The functions that were called, sorted.
+    pub fn functions(&self, order: Order) -> Vec<&Function> {
+        let mut functions: Vec<&Function> = self.functions.iter().collect();
+        let by = |key: fn(&Function) -> f64| move |a: &&Function, b: &&Function| key(b).total_cmp(&key(a));
+        functions.sort_by(|a, b| a.name.cmp(&b.name));
+        match order {
+            Order::SelfTime => functions.sort_by(by(|function| function.self_time)),
+            Order::Total => functions.sort_by(by(|function| function.total)),
+            Order::Mean => functions.sort_by(by(Function::mean)),
+            Order::Max => functions.sort_by(by(|function| function.max)),
+            Order::Calls => functions.sort_by(by(|function| function.calls as f64)),
+            Order::Name => {}
+        }
+        functions
+    }
+
+    /// The functions as a table, the first `limit` of them.
+    pub fn table(&self, limit: usize, order: Order) -> String {
+        let functions = self.functions(order);
+        let shown = &functions[..limit.min(functions.len())];
+        let mut text = format!(
+            "{} in {}: {}, on {}\n",
+            plural(self.calls as u64, "call"),
+            Seconds(self.duration),
+            plural(functions.len() as u64, "function"),
+            plural(self.threads.len() as u64, "thread"),
+        );
+        if self.dropped > 0 {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{} of them are not in the timeline: there were more than the limit",
+                self.dropped
+            );
+        }
+        const WIDEST: usize = 60;
+        let width = shown.iter().map(|function| function.name.chars().count()).max().unwrap_or(0);
+        let width = width.clamp(8, WIDEST);
+        let _ = writeln!(
+            text,
+            "{:<width$} {:>9} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}",
+            "function", "calls", "errors", "total", "mean", "min", "max", "self", "share"
+        );
+        for function in shown {
+            let mut name: String = function.name.chars().take(WIDEST).collect();
+            if name.len() < function.name.len() {
+                name = function.name.chars().take(WIDEST - 3).chain("...".chars()).collect();
+            }
+            let Function { calls, errors, total, min, max, self_time, share, .. } = function;
+            let time = |seconds: &f64| Seconds(*seconds);
+            let _ = writeln!(
+                text,
+                "{name:<width$} {calls:>9} {errors:>6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>5.1}%",
+                time(total),
+                Seconds(function.mean()),
+                time(min),
+                time(max),
+                time(self_time),
+                100.0 * share
+            );
+        }
+        if shown.len() < functions.len() {
+            let _ = writeln!(text, "and {}", plural((functions.len() - shown.len()) as u64, "more function"));
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+}
+
+/// The table of the 50 functions that take the most time themselves.
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.table(50, Order::default()))
+    }
+}
+
+fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
