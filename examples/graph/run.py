@@ -44,8 +44,13 @@ def make(scale, total):
 def main(rust, cpp):
     # Their types come with the libraries.
     modules = [anyfn.load_module(rust), anyfn.load_module(cpp)]
-    for key in ("graph.Scale", "graph.Sum", "graph.Leaf"):
+    for key in ("graph.Scale", "graph.Sum", "graph.Leaf", "graph.TensorNode"):
         print(anyfn.type_info(key))
+
+    # Fields are attributes, with no line of Python about the types; `dir` and the stubs of `anyfn stubs` tell of them.
+    x = anyfn.get_global_func("graph.placeholder")((3, 4), name="x")
+    print(x.op.name, x.shape, x.dtype)
+    assert {"shape", "dtype", "op", "value_index"} <= set(dir(x)) and "name" in dir(x.op)
 
     @anyfn.register_object("graph.Scale")
     class Scale(anyfn.Object):

@@ -30,4 +30,15 @@ def test_the_example(tmp_path):
     done = subprocess.run([sys.executable, program, plugin, nodes], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("right\n")
+    assert "\nx anyfn.Array([3, 4]) float32\n" in done.stdout
     assert len(program.read_text().splitlines()) < 100
+
+
+def test_stubs_of_the_types_in_rust(tmp_path):
+    stubs = [sys.executable, "-m", "anyfn", "stubs", "types", "--prefix", "graph.", "-o", tmp_path]
+    package = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python")}
+    subprocess.run([*stubs, "--load", BUILT / "libanyfn_example_graph.so"], check=True, env=package, capture_output=True)
+    text = (tmp_path / "graph.pyi").read_text()
+    assert "class TensorNode(Object):" in text and "    def op(self) -> Optional[Operation]:" in text
+    head = "    def __init__(self, shape: Sequence[IntLike], dtype: DTypeLike, op: Optional[Operation] = None, value_index: IntLike = 0)"
+    assert head in text

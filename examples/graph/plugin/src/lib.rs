@@ -1,6 +1,6 @@
-//! A node type in Rust; and the operations on graphs of nodes of any language, called from Rust by their global names.
+//! Node types in Rust; and the operations on graphs of nodes of any language, called from Rust by their global names.
 
-use anyfn::{Any, Object, ObjectRef, Result, String, register, registry};
+use anyfn::{Any, Array, DType, Object, ObjectRef, Ref, Result, String, register, registry};
 
 anyfn::export!();
 
@@ -13,6 +13,41 @@ struct Scale {
     /// The factor.
     #[field(default = 2.0)]
     factor: f64,
+}
+
+/// What computes tensors.
+#[derive(Object, Debug)]
+#[object(key = "graph.Operation", structural = "tree")]
+struct Operation {
+    /// Name of the operation.
+    name: String,
+}
+
+/// A tensor in a computation.
+#[derive(Object, Debug)]
+#[object(key = "graph.TensorNode", structural = "tree")]
+struct TensorNode {
+    /// Extent of each dimension.
+    shape: Array<i64>,
+    /// Type of the elements.
+    dtype: DType,
+    /// The operation that computes it.
+    #[field(default = None)]
+    op: Option<Ref<Operation>>,
+    /// Which result of the operation it is.
+    #[field(default = 0)]
+    value_index: i32,
+}
+
+/// A tensor that is given from outside.
+#[register("graph.placeholder")]
+fn placeholder(
+    shape: Array<i64>,
+    #[default("float32")] dtype: &str,
+    #[default("x")] name: &str,
+) -> Result<Ref<TensorNode>> {
+    let op = Some(Ref::new(Operation { name: name.into() }));
+    Ok(Ref::new(TensorNode { shape, dtype: dtype.parse()?, op, value_index: 0 }))
 }
 
 /// Prints, compares, hashes, copies, saves and loads a graph; gives the length of its text in characters.
