@@ -318,7 +318,15 @@ impl<T: Object> Ref<T> {
         Ref::try_from_object(self.object).map_err(|object| Ref { object, content: PhantomData })
     }
 
+    /// The same reference as one of a base or derived type, borrowed; `None` if the object is of another type.
+    #[inline]
+    pub fn cast_ref<U: Object>(&self) -> Option<&Ref<U>> {
+        // SAFETY: both are transparent over the object, whose type has just been found to be that of the result.
+        self.is::<U>().then(|| unsafe { &*core::ptr::from_ref(self).cast::<Ref<U>>() })
+    }
+
     /// Whether the object is of this type or of one derived from it.
+    #[inline]
     pub fn is<U: Object>(&self) -> bool {
         is_content::<U>(self.object.type_index())
     }
