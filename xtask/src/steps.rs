@@ -36,6 +36,7 @@ const RUNTIME_AND_C: &[&str] = &[
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup", "README.md"];
 const ALL_RUST: &[&str] = &[
     "crates",
+    "compiler",
     "testing",
     "conformance",
     "examples",

@@ -23,6 +23,13 @@ const EDGES: &[(&str, &[&str])] = &[
     // Defines the functions of the ABI once more, as jumps into the library that it opens, so that nothing is undefined.
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
+    // The compiler is a plugin: it reaches the runtime by the ABI alone.
+    ("anyfn-ir", &PLUGIN),
+    ("anyfn-te", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-compiler", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-te", "anyfn-passes", "anyfn-codegen-c"]),
+    ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-compiler"]),
     ("anyfn-testing", &PLUGIN),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),

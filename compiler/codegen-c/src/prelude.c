@@ -1,0 +1,190 @@
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct {
+  int32_t type_index;
+  uint32_t small_len;
+  union {
+    int64_t v_int64;
+    double v_float64;
+    void* v_ptr;
+  } value;
+} anyfn_value;
+
+typedef struct {
+  void* data;
+  int32_t device_type;
+  int32_t device_id;
+  int32_t ndim;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  const int64_t* shape;
+  const int64_t* strides;
+  uint64_t byte_offset;
+} anyfn_tensor;
+
+#if defined(_WIN32)
+#define ANYFN_EXPORT __declspec(dllexport)
+#else
+#define ANYFN_EXPORT __attribute__((visibility("default")))
+#endif
+
+#if defined(__GNUC__)
+#define ANYFN_COLD __attribute__((cold, noinline))
+#define ANYFN_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#else
+#define ANYFN_COLD
+#define ANYFN_UNLIKELY(x) (x)
+#endif
+
+/* Filled by the loader. */
+ANYFN_EXPORT void (*__TVMFFIErrorSetRaisedFromCStr)(const char* kind, const char* message) = 0;
+
+ANYFN_EXPORT void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t size, int code, int bits) = 0;
+ANYFN_EXPORT int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* memory) = 0;
+
+ANYFN_COLD static int32_t anyfn_fail(const char* kind, const char* format, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  if (__TVMFFIErrorSetRaisedFromCStr) __TVMFFIErrorSetRaisedFromCStr(kind, text);
+  return -1;
+}
+
+ANYFN_COLD static const char* anyfn_type_name(int32_t index) {
+  static const char* const names[] = {"None",   "int",    "bool",       "float",   "opaque pointer", "DataType",
+                                      "Device", "Tensor", "str",        "bytes",   "object",         "str",
+                                      "bytes"};
+  if (index >= 0 && index < 13) return names[index];
+  switch (index) {
+    case 65: return "str";
+    case 66: return "bytes";
+    case 67: return "Error";
+    case 68: return "Function";
+    case 69: return "Shape";
+    case 71: return "Array";
+    case 72: return "Map";
+    case 73: return "Module";
+    default: return "object of another type";
+  }
+}
+
+ANYFN_COLD static const char* anyfn_dtype_name(char* out, size_t size, uint32_t code, uint32_t bits, uint32_t lanes) {
+  static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  if (code == 6 && bits == 8)
+    snprintf(out, size, "bool");
+  else if (code < 7)
+    snprintf(out, size, "%s%u", names[code], bits);
+  else
+    snprintf(out, size, "dtype(%u, %u)", code, bits);
+  if (lanes != 1) {
+    size_t used = 0;
+    while (out[used]) ++used;
+    snprintf(out + used, size - used, "x%u", lanes);
+  }
+  return out;
+}
+
+/* An argument that must be a tensor of this rank and data type in main memory; NULL and an error if it is not. */
+static const anyfn_tensor* anyfn_get_tensor(const char* where, const anyfn_value* arg, int32_t ndim, uint8_t code,
+                                            uint8_t bits, uint32_t size) {
+  const anyfn_tensor* t;
+  if (arg->type_index == 70)
+    t = (const anyfn_tensor*)((const char*)arg->value.v_ptr + 24);
+  else if (arg->type_index == 7 && arg->value.v_ptr)
+    t = (const anyfn_tensor*)arg->value.v_ptr;
+  else {
+    anyfn_fail("TypeError", "%s: expected a tensor but got %s", where, anyfn_type_name(arg->type_index));
+    return 0;
+  }
+  if (ANYFN_UNLIKELY(t->ndim != ndim)) {
+    anyfn_fail("ValueError", "%s: expected %d dimensions but got %d", where, ndim, t->ndim);
+    return 0;
+  }
+  if (ANYFN_UNLIKELY(t->code != code || t->bits != bits || t->lanes != 1)) {
+    char expected[48], got[48];
+    anyfn_fail("TypeError", "%s: expected %s but got %s", where, anyfn_dtype_name(expected, 48, code, bits, 1),
+               anyfn_dtype_name(got, 48, t->code, t->bits, t->lanes));
+    return 0;
+  }
+  if (ANYFN_UNLIKELY(t->device_type != 1)) {
+    anyfn_fail("ValueError", "%s: expected a tensor in main memory (device type 1) but got one of device type %d",
+               where, t->device_type);
+    return 0;
+  }
+  if (t->strides) {
+    int64_t expected = 1;
+    int32_t i;
+    int empty = 0;
+    for (i = 0; i < ndim; ++i) empty |= t->shape[i] == 0;
+    for (i = ndim; !empty && i-- > 0;) {
+      if (ANYFN_UNLIKELY(t->shape[i] != 1 && t->strides[i] != expected)) {
+        anyfn_fail("ValueError",
+                   "%s: expected elements row by row without gaps (stride %lld in dimension %d) but got stride %lld",
+                   where, (long long)expected, i, (long long)t->strides[i]);
+        return 0;
+      }
+      expected *= t->shape[i];
+    }
+  }
+  if (ANYFN_UNLIKELY((((uintptr_t)t->data + t->byte_offset) & (size - 1)) != 0)) {
+    anyfn_fail("ValueError", "%s: expected an address that is a multiple of %u but got %p", where, size,
+               (void*)((char*)t->data + t->byte_offset));
+    return 0;
+  }
+  return t;
+}
+
+ANYFN_COLD static int32_t anyfn_fail_extent(const char* where, int32_t dim, int64_t expected, int64_t got) {
+  return anyfn_fail("ValueError", "%s: expected extent %lld in dimension %d but got %lld", where, (long long)expected,
+                    dim, (long long)got);
+}
+
+static int32_t anyfn_overlap(const void* a, int64_t a_size, const void* b, int64_t b_size) {
+  return (uintptr_t)a < (uintptr_t)b + (uintptr_t)b_size && (uintptr_t)b < (uintptr_t)a + (uintptr_t)a_size;
+}
+
+static inline int64_t anyfn_floordiv(int64_t a, int64_t b) {
+  int64_t q = a / b;
+  return q - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static inline int64_t anyfn_floormod(int64_t a, int64_t b) {
+  int64_t r = a % b;
+  return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+/* Memory aligned to 64 bytes: the runtime's, which keeps it for the next call, else the C library's. */
+static void* anyfn_alloc(uint64_t size) {
+  if (__TVMBackendAllocWorkspace) return __TVMBackendAllocWorkspace(1, 0, size, 2, 32);
+  if (size > UINT64_MAX - 64) return 0;
+  return aligned_alloc(64, (size_t)((size + 64) / 64 * 64));
+}
+
+static void anyfn_free(void* memory) {
+  if (__TVMBackendFreeWorkspace)
+    __TVMBackendFreeWorkspace(1, 0, memory);
+  else
+    free(memory);
+}
+
+#define ANYFN_MIN_MAX(type)                                                              \
+  static inline type anyfn_min_##type(type a, type b) { return a < b ? a : b; }          \
+  static inline type anyfn_max_##type(type a, type b) { return a > b ? a : b; }
+ANYFN_MIN_MAX(int8_t)
+ANYFN_MIN_MAX(int16_t)
+ANYFN_MIN_MAX(int32_t)
+ANYFN_MIN_MAX(int64_t)
+ANYFN_MIN_MAX(uint8_t)
+ANYFN_MIN_MAX(uint16_t)
+ANYFN_MIN_MAX(uint32_t)
+ANYFN_MIN_MAX(uint64_t)
+ANYFN_MIN_MAX(float)
+ANYFN_MIN_MAX(double)

@@ -1,0 +1,180 @@
+//! Computes with constants.
+
+use anyfn::DType;
+use anyfn::Ref;
+use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
+
+use crate::expr::{BinaryOp, Expr, FloatImm, IntImm, PrimExpr};
+use crate::kind::ExprKind;
+use crate::ops::{self, DTypeExt};
+
+/// Whether an integer is a value of a scalar type. Of `uint64`, all are: they are bits.
+pub(crate) fn fits(value: i64, dtype: DType) -> bool {
+    let bits = u32::from(dtype.0.bits);
+    match dtype.0.code {
+        kDLBool => value == 0 || value == 1,
+        kDLInt if bits < 64 => (-(1 << (bits - 1))..1 << (bits - 1)).contains(&value),
+        kDLUInt if bits < 64 => (0..1 << bits).contains(&value),
+        _ => true,
+    }
+}
+
+/// The integer that an expression is, in all lanes.
+pub(crate) fn constant(expr: &Expr) -> Option<i64> {
+    match ExprKind::of(expr) {
+        ExprKind::IntImm(node) => Some(node.value),
+        ExprKind::Broadcast(node) => constant(&node.value),
+        _ => None,
+    }
+}
+
+/// The floating-point number that an expression is, in all lanes.
+fn float_constant(expr: &Expr) -> Option<f64> {
+    match ExprKind::of(expr) {
+        ExprKind::FloatImm(node) => Some(node.value),
+        ExprKind::Broadcast(node) => float_constant(&node.value),
+        _ => None,
+    }
+}
+
+fn int(value: i64, dtype: DType) -> Option<Expr> {
+    if !fits(value, dtype.element()) {
+        return None;
+    }
+    let scalar = Ref::new(IntImm { base: PrimExpr { dtype: dtype.element() }, value }).into_parent();
+    ops::splat(scalar, dtype.lanes()).ok()
+}
+
+fn float(value: f64, dtype: DType) -> Option<Expr> {
+    let scalar = Ref::new(FloatImm { base: PrimExpr { dtype: dtype.element() }, value }).into_parent();
+    ops::splat(scalar, dtype.lanes()).ok()
+}
+
+/// A constant as one of another scalar type, if that can hold it.
+pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
+    match ExprKind::of(expr) {
+        ExprKind::IntImm(node) if !node.dtype.is_bool() => {
+            // Beyond 2^53 not every integer is a floating-point number.
+            let is_exact = node.value.unsigned_abs() <= 1 << 53;
+            match dtype {
+                _ if dtype.is_integer() && (dtype.0.code == kDLInt || node.value >= 0) => {
+                    int(node.value, dtype)
+                }
+                _ if dtype.is_float() && is_exact => float(node.value as f64, dtype),
+                _ => None,
+            }
+        }
+        ExprKind::FloatImm(node) if dtype.is_float() => float(node.value, dtype),
+        _ => None,
+    }
+}
+
+/// A constant, converted.
+pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
+    match ExprKind::of(value) {
+        ExprKind::IntImm(node) if dtype.is_integer() => {
+            let is_unsigned_64 = node.dtype.0.code == kDLUInt && node.dtype.0.bits == 64 && node.value < 0;
+            if is_unsigned_64 { None } else { int(node.value, dtype) }
+        }
+        ExprKind::IntImm(node) if dtype.is_float() && node.value.unsigned_abs() <= 1 << 53 => {
+            float(node.value as f64, dtype)
+        }
+        ExprKind::FloatImm(node) if dtype.is_float() && dtype.0.bits >= node.dtype.0.bits => {
+            float(node.value, dtype)
+        }
+        _ => None,
+    }
+}
+
+/// The result of an operation, if it can be told: of constants, or where an operand does not matter.
+///
+/// Integers that overflow are left alone, as are floating-point numbers whose result would be rounded in another way.
+pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
+    let dtype = a.dtype;
+    if dtype.is_float() {
+        return floats(op, a, b);
+    }
+    let is_unsigned_64 = dtype.0.code == kDLUInt && dtype.0.bits == 64;
+    if let (Some(x), Some(y)) = (constant(a), constant(b))
+        && (!is_unsigned_64 || (x >= 0 && y >= 0))
+    {
+        return ints(op, x, y, dtype);
+    }
+    identities(op, a, b)
+}
+
+fn truth(value: bool, lanes: u16) -> Option<Expr> {
+    int(value.into(), DType::BOOL.with_lanes(lanes))
+}
+
+fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
+    let value = match op {
+        BinaryOp::Add => x.checked_add(y)?,
+        BinaryOp::Sub => x.checked_sub(y)?,
+        BinaryOp::Mul => x.checked_mul(y)?,
+        BinaryOp::Div => x.checked_div(y)?,
+        BinaryOp::Mod => x.checked_rem(y)?,
+        BinaryOp::FloorDiv => floor_div(x, y)?,
+        BinaryOp::FloorMod => x.checked_sub(floor_div(x, y)?.checked_mul(y)?)?,
+        BinaryOp::Min => x.min(y),
+        BinaryOp::Max => x.max(y),
+        BinaryOp::And => i64::from(x != 0 && y != 0),
+        BinaryOp::Or => i64::from(x != 0 || y != 0),
+        BinaryOp::Eq => return truth(x == y, dtype.lanes()),
+        BinaryOp::Ne => return truth(x != y, dtype.lanes()),
+        BinaryOp::Lt => return truth(x < y, dtype.lanes()),
+        BinaryOp::Le => return truth(x <= y, dtype.lanes()),
+        BinaryOp::Gt => return truth(x > y, dtype.lanes()),
+        BinaryOp::Ge => return truth(x >= y, dtype.lanes()),
+    };
+    int(value, dtype)
+}
+
+/// The quotient rounded down.
+pub(crate) fn floor_div(x: i64, y: i64) -> Option<i64> {
+    let quotient = x.checked_div(y)?;
+    Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
+}
+
+fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
+    let (x, y) = (float_constant(a)?, float_constant(b)?);
+    let dtype = a.dtype;
+    if dtype.0.code != kDLFloat {
+        return None;
+    }
+    // With one rounding, as the machine does it.
+    let narrow = |of32: fn(f32, f32) -> f32, of64: fn(f64, f64) -> f64| match dtype.0.bits {
+        32 => float(of32(x as f32, y as f32).into(), dtype),
+        64 => float(of64(x, y), dtype),
+        _ => None,
+    };
+    match op {
+        BinaryOp::Add => narrow(|x, y| x + y, |x, y| x + y),
+        BinaryOp::Sub => narrow(|x, y| x - y, |x, y| x - y),
+        BinaryOp::Mul => narrow(|x, y| x * y, |x, y| x * y),
+        BinaryOp::Div => narrow(|x, y| x / y, |x, y| x / y),
+        _ => None,
+    }
+}
+
+/// Where one operand decides.
+fn identities(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
+    let (x, y) = (constant(a), constant(b));
+    match (op, x, y) {
+        (BinaryOp::Add, Some(0), _) | (BinaryOp::Mul, Some(1), _) => Some(b.clone()),
+        (BinaryOp::Add | BinaryOp::Sub, _, Some(0))
+        | (BinaryOp::Mul | BinaryOp::Div | BinaryOp::FloorDiv, _, Some(1)) => Some(a.clone()),
+        (BinaryOp::Mul, Some(0), _) => Some(a.clone()),
+        (BinaryOp::Mul, _, Some(0)) => Some(b.clone()),
+        (BinaryOp::Mod | BinaryOp::FloorMod, _, Some(1)) => int(0, a.dtype),
+        (BinaryOp::Sub, ..) if a.ptr_eq(b) => int(0, a.dtype),
+        (BinaryOp::Min | BinaryOp::Max, ..) if a.ptr_eq(b) => Some(a.clone()),
+        (BinaryOp::And, Some(1), _) | (BinaryOp::Or, Some(0), _) => Some(b.clone()),
+        (BinaryOp::And, _, Some(1)) | (BinaryOp::Or, _, Some(0)) => Some(a.clone()),
+        (BinaryOp::And, Some(0), _) | (BinaryOp::Or, Some(1), _) => Some(a.clone()),
+        (BinaryOp::And, _, Some(0)) | (BinaryOp::Or, _, Some(1)) => Some(b.clone()),
+        (BinaryOp::Eq | BinaryOp::Le | BinaryOp::Ge, ..) if a.ptr_eq(b) => truth(true, a.dtype.lanes()),
+        (BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Gt, ..) if a.ptr_eq(b) => truth(false, a.dtype.lanes()),
+        _ => None,
+    }
+}

@@ -1,0 +1,33 @@
+//! Functions and modules.
+
+use anyfn::{Any, Array, Map, Object, Ref, String};
+
+use crate::buffer::Buffer;
+use crate::expr::Var;
+use crate::stmt::Stmt;
+
+/// A function on buffers and numbers.
+#[derive(Object)]
+#[object(key = "tir.PrimFunc", structural = "tree", final)]
+pub struct PrimFunc {
+    /// The parameters. One that is a buffer is a variable of data type `handle`.
+    #[field(structural = "def")]
+    pub params: Array<Ref<Var>>,
+    /// The buffers of such parameters.
+    #[field(structural = "def")]
+    pub buffer_map: Map<Ref<Var>, Ref<Buffer>>,
+    /// What it does.
+    pub body: Stmt,
+    /// What passes and code generators need to know: `global_symbol` is the name under which it is called.
+    pub attrs: Map<String, Any>,
+}
+
+/// Functions by name: what passes take and give.
+#[derive(Object)]
+#[object(key = "tir.IRModule", structural = "tree", final)]
+pub struct IRModule {
+    /// The functions.
+    pub functions: Map<String, Ref<PrimFunc>>,
+    /// What passes and code generators need to know.
+    pub attrs: Map<String, Any>,
+}

@@ -1,0 +1,169 @@
+//! Constructors of nodes, for other languages: what they make is checked, and nothing is folded.
+
+use anyfn::{DType, ObjectRef, Ref, Result, String, bail, methods};
+
+use crate::buffer::Buffer;
+use crate::expr::{
+    Add, And, Binary, BinaryOp, Broadcast, BufferLoad, Call, Cast, DataProducer, Div, Eq, Expr, FloatImm,
+    FloorDiv, FloorMod, Ge, Gt, IntImm, Le, Let, Lt, Max, Min, Mod, Mul, Ne, Not, Or, PrimExpr, ProducerLoad,
+    Ramp, Select, StringImm, Sub, Var,
+};
+use crate::operand::{Operand, exprs};
+use crate::ops::{self, DTypeExt, HANDLE};
+
+/// The content of a node that was made just now, and that nobody else has.
+macro_rules! only {
+    ($made:expr, $node:ident { $($field:ident),* }) => {{
+        let made: Expr = $made;
+        match made.cast_ref::<$node>() {
+            Some(node) => Ok($node { base: PrimExpr { dtype: node.dtype }, $($field: node.$field.clone()),* }),
+            None => bail!("ValueError", "this is no {} but {}", $node::NAME, made.as_object().type_key()),
+        }
+    }};
+}
+
+macro_rules! names {
+    ($($node:ident),*) => { $(impl $node { const NAME: &'static str = stringify!($node); })* };
+}
+
+names!(BufferLoad, ProducerLoad, Ramp, Broadcast, Let);
+
+#[methods]
+impl Var {
+    /// A new variable.
+    #[init]
+    fn new(name: String, #[default("int32")] dtype: DType) -> Var {
+        Var { base: PrimExpr { dtype }, name }
+    }
+}
+
+#[methods]
+impl IntImm {
+    /// An integer or truth value of a data type.
+    #[init]
+    fn new(dtype: DType, value: i64) -> Result<IntImm> {
+        ops::int(value, dtype.element())?;
+        Ok(IntImm { base: PrimExpr { dtype: dtype.element() }, value })
+    }
+}
+
+#[methods]
+impl FloatImm {
+    /// A floating-point number of a data type.
+    #[init]
+    fn new(dtype: DType, value: f64) -> Result<FloatImm> {
+        ops::float(value, dtype.element())?;
+        Ok(FloatImm { base: PrimExpr { dtype: dtype.element() }, value })
+    }
+}
+
+#[methods]
+impl StringImm {
+    /// A text.
+    #[init]
+    fn new(value: String) -> StringImm {
+        StringImm { base: PrimExpr { dtype: HANDLE }, value }
+    }
+}
+
+#[methods]
+impl Cast {
+    /// A value as one of another data type.
+    #[init]
+    fn new(dtype: DType, value: Operand) -> Result<Cast> {
+        ops::cast(value.0.clone(), dtype)?;
+        Ok(Cast { base: PrimExpr { dtype }, value: value.0 })
+    }
+}
+
+macro_rules! binary {
+    ($($node:ident)*) => { $(
+        #[methods]
+        impl $node {
+            /// The operation on two values, whose data types are unified.
+            #[init]
+            fn new(a: Operand, b: Operand) -> Result<$node> {
+                let (dtype, a, b) = ops::checked(BinaryOp::$node, a.0, b.0)?;
+                Ok($node { base: Binary { base: PrimExpr { dtype }, a, b } })
+            }
+        }
+    )* };
+}
+
+binary!(Add Sub Mul Div Mod FloorDiv FloorMod Min Max Eq Ne Lt Le Gt Ge And Or);
+
+#[methods]
+impl Not {
+    /// The opposite of a truth value.
+    #[init]
+    fn new(a: Operand) -> Result<Not> {
+        ops::not(a.0.clone())?;
+        Ok(Not { base: PrimExpr { dtype: a.0.dtype }, a: a.0 })
+    }
+}
+
+#[methods]
+impl Select {
+    /// One of two values; both are computed.
+    #[init]
+    fn new(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Select> {
+        ops::select(condition.0.clone(), true_value.0.clone(), false_value.0.clone())?;
+        let (true_value, false_value) = ops::unify(true_value.0, false_value.0)?;
+        let base = PrimExpr { dtype: true_value.dtype };
+        Ok(Select { base, condition: condition.0, true_value, false_value })
+    }
+}
+
+#[methods]
+impl BufferLoad {
+    /// An element of a buffer.
+    #[init]
+    fn new(buffer: Ref<Buffer>, indices: Vec<Operand>) -> Result<BufferLoad> {
+        only!(ops::load(&buffer, exprs(indices))?, BufferLoad { buffer, indices })
+    }
+}
+
+#[methods]
+impl ProducerLoad {
+    /// An element of a tensor of a computation.
+    #[init]
+    fn new(producer: Ref<DataProducer>, indices: Vec<Operand>) -> Result<ProducerLoad> {
+        only!(ops::produce(&producer, "tensor", exprs(indices))?, ProducerLoad { producer, indices })
+    }
+}
+
+#[methods]
+impl Ramp {
+    /// The vector `start`, `start + stride`, ..
+    #[init]
+    fn new(start: Operand, stride: Operand, lanes: u16) -> Result<Ramp> {
+        only!(ops::ramp(start.0, stride.0, lanes)?, Ramp { start, stride, lanes })
+    }
+}
+
+#[methods]
+impl Broadcast {
+    /// A vector of one value.
+    #[init]
+    fn new(value: Operand, lanes: u16) -> Result<Broadcast> {
+        only!(ops::splat(value.0, lanes)?, Broadcast { value, lanes })
+    }
+}
+
+#[methods]
+impl Call {
+    /// A call of a function that code generators know, or of a packed function.
+    #[init]
+    fn new(dtype: DType, op: String, args: Vec<ObjectRef>) -> Call {
+        Call { base: PrimExpr { dtype }, op, args: args.into_iter().collect() }
+    }
+}
+
+#[methods]
+impl Let {
+    /// An expression in which a variable stands for a value.
+    #[init]
+    fn new(var: Ref<Var>, value: Operand, body: Operand) -> Result<Let> {
+        only!(ops::bind(var, value.0, body.0)?, Let { var, value, body })
+    }
+}

@@ -1,0 +1,105 @@
+//! Expressions and statements as enums, to be matched.
+
+use std::sync::OnceLock;
+
+use anyfn::{Object, Ref};
+
+use crate::expr::{
+    Binary, BinaryOp, Broadcast, BufferLoad, Call, Cast, Expr, FloatImm, IntImm, Let, Not, ProducerLoad, Ramp,
+    Reduce, Select, StringImm, Var,
+};
+use crate::stmt::{
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
+};
+
+/// Places of node types in a list, by type index.
+struct Places(OnceLock<Vec<u8>>);
+
+impl Places {
+    const NONE: u8 = u8::MAX;
+
+    /// The place of a type in the list.
+    #[inline]
+    fn find(&self, type_index: i32, list: fn() -> Vec<i32>) -> Option<usize> {
+        let table = self.0.get_or_init(|| {
+            let list = list();
+            let size = list.iter().max().map_or(0, |largest| *largest as usize + 1);
+            let mut table = vec![Places::NONE; size];
+            for (place, index) in (0..).zip(list) {
+                table[index as usize] = place;
+            }
+            table
+        });
+        let place = *table.get(usize::try_from(type_index).ok()?)?;
+        (place != Places::NONE).then_some(usize::from(place))
+    }
+}
+
+macro_rules! kinds {
+    ($(#[$doc:meta])* $name:ident of $node:ident { $($variant:ident,)* } and { $($more:tt)* } otherwise $rest:path) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub enum $name<'a> {
+            $(#[doc = concat!("A [`", stringify!($variant), "`].")] $variant(&'a Ref<$variant>),)*
+            $($more)*
+            /// A node of a type that is not defined in this crate.
+            Other,
+        }
+
+        impl<'a> $name<'a> {
+            /// What a node is.
+            #[must_use]
+            pub fn of(node: &'a $node) -> $name<'a> {
+                static PLACES: Places = Places(OnceLock::new());
+                let place = PLACES.find(node.as_object().type_index(), || vec![$($variant::type_index()),*]);
+                type Make<'a> = fn(&'a $node) -> Option<$name<'a>>;
+                let makes: &[Make<'a>] = &[$(|node| node.cast_ref().map($name::$variant)),*];
+                place.and_then(|place| makes[place](node)).unwrap_or_else(|| $rest(node))
+            }
+        }
+    };
+}
+
+kinds! {
+    /// An expression by its node type.
+    ExprKind of Expr {
+        Var, IntImm, FloatImm, StringImm, Cast, Not, Select, BufferLoad, ProducerLoad, Ramp, Broadcast, Call, Let,
+        Reduce,
+    } and {
+        /// An operation on two values.
+        Binary(BinaryOp, &'a Ref<Binary>),
+    } otherwise binary
+}
+
+kinds! {
+    /// A statement by its node type.
+    StmtKind of Stmt {
+        BufferStore, For, SeqStmt, IfThenElse, LetStmt, Allocate, Evaluate, AssertStmt, Block, BlockRealize,
+    } and {} otherwise other
+}
+
+fn binary(node: &Expr) -> ExprKind<'_> {
+    static PLACES: Places = Places(OnceLock::new());
+    let list = || BinaryOp::ALL.iter().map(|op| op.type_index()).collect();
+    let place = PLACES.find(node.as_object().type_index(), list);
+    match (place, node.cast_ref::<Binary>()) {
+        (Some(place), Some(node)) => ExprKind::Binary(BinaryOp::ALL[place], node),
+        _ => ExprKind::Other,
+    }
+}
+
+fn other(_: &Stmt) -> StmtKind<'_> {
+    StmtKind::Other
+}
+
+/// The integer that an expression is.
+#[must_use]
+pub fn as_int(expr: &Expr) -> Option<i64> {
+    expr.cast_ref::<IntImm>().map(|node| node.value)
+}
+
+/// Whether an expression is this very integer.
+#[must_use]
+pub fn is_int(expr: &Expr, value: i64) -> bool {
+    as_int(expr) == Some(value)
+}

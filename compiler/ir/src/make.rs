@@ -1,0 +1,147 @@
+//! Makes statements, buffers and blocks.
+
+use anyfn::{Array, DType, Map, Ref, Result, bail, registry};
+
+use crate::buffer::{Buffer, BufferRegion};
+use crate::expr::{Expr, IterVar, Var};
+use crate::ops;
+use crate::stmt::{
+    Allocate, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
+    StmtNode,
+};
+
+/// A buffer in the memory of the device, row by row without gaps.
+#[must_use]
+pub fn buffer(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
+    Ref::new(Buffer {
+        data: ops::var(&format!("{name}_data"), ops::HANDLE),
+        dtype,
+        shape,
+        strides: Array::new(),
+        name: name.into(),
+        scope: "global".into(),
+        alignment: 64,
+    })
+}
+
+/// Sets an element of a buffer.
+///
+/// # Errors
+/// `TypeError` if the value has another data type than the element, or as [`ops::load`].
+pub fn store(buffer: &Ref<Buffer>, value: Expr, indices: Array<Expr>) -> Result<Stmt> {
+    let lanes = ops::check_indices(&buffer.name, buffer.shape.len(), &indices)?;
+    let dtype = ops::DTypeExt::with_lanes(&buffer.dtype, lanes);
+    if value.dtype != dtype {
+        bail!("TypeError", "an element of `{}` is {dtype} but the value is {}", buffer.name, value.dtype);
+    }
+    Ok(Ref::new(BufferStore { base: StmtNode {}, buffer: buffer.clone(), value, indices }).into_parent())
+}
+
+/// Statements one after the other; sequences in it are joined.
+#[must_use]
+pub fn seq(stmts: impl IntoIterator<Item = Stmt>) -> Stmt {
+    let mut flat: Vec<Stmt> = Vec::new();
+    for stmt in stmts {
+        match stmt.cast_ref::<SeqStmt>() {
+            Some(inner) => flat.extend(inner.seq.iter()),
+            None => flat.push(stmt),
+        }
+    }
+    match flat.pop() {
+        Some(only) if flat.is_empty() => only,
+        last => {
+            flat.extend(last);
+            Ref::new(SeqStmt { base: StmtNode {}, seq: flat.into_iter().collect() }).into_parent()
+        }
+    }
+}
+
+/// A serial loop.
+#[must_use]
+pub fn for_loop(loop_var: Ref<Var>, min: Expr, extent: Expr, body: Stmt) -> Stmt {
+    let (base, kind, annotations) = (StmtNode {}, ForKind::Serial, Map::new());
+    Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
+/// A loop of any kind.
+#[must_use]
+pub fn for_of_kind(loop_var: Ref<Var>, min: Expr, extent: Expr, kind: ForKind, body: Stmt) -> Stmt {
+    let (base, annotations) = (StmtNode {}, Map::new());
+    Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
+/// A statement that is carried out where a condition holds.
+///
+/// # Errors
+/// `TypeError` if the condition is no truth value.
+pub fn if_then(condition: Expr, then_case: Stmt, else_case: Option<Stmt>) -> Result<Stmt> {
+    if condition.dtype != DType::BOOL {
+        bail!("TypeError", "a condition must be bool but is {}", condition.dtype);
+    }
+    Ok(Ref::new(IfThenElse { base: StmtNode {}, condition, then_case, else_case }).into_parent())
+}
+
+/// A variable that stands for a value in a statement.
+///
+/// # Errors
+/// `TypeError` if variable and value have different data types.
+pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
+    if var.dtype != value.dtype {
+        bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
+    }
+    Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
+}
+
+/// Memory that exists while a statement runs.
+#[must_use]
+pub fn allocate(buffer: Ref<Buffer>, body: Stmt) -> Stmt {
+    Ref::new(Allocate { base: StmtNode {}, buffer, body }).into_parent()
+}
+
+/// An expression that is computed for what it does.
+#[must_use]
+pub fn evaluate(value: Expr) -> Stmt {
+    Ref::new(Evaluate { base: StmtNode {}, value }).into_parent()
+}
+
+/// A block.
+#[must_use]
+pub fn block(
+    name: &str,
+    iter_vars: impl IntoIterator<Item = Ref<IterVar>>,
+    reads: impl IntoIterator<Item = Ref<BufferRegion>>,
+    writes: impl IntoIterator<Item = Ref<BufferRegion>>,
+    alloc_buffers: impl IntoIterator<Item = Ref<Buffer>>,
+    init: Option<Stmt>,
+    body: Stmt,
+) -> Ref<Block> {
+    Ref::new(Block {
+        base: StmtNode {},
+        iter_vars: iter_vars.into_iter().collect(),
+        reads: reads.into_iter().collect(),
+        writes: writes.into_iter().collect(),
+        name: name.into(),
+        alloc_buffers: alloc_buffers.into_iter().collect(),
+        init,
+        body,
+        annotations: Map::new(),
+    })
+}
+
+/// A block at its place.
+#[must_use]
+pub fn realize(iter_values: impl IntoIterator<Item = Expr>, predicate: Expr, block: Ref<Block>) -> Stmt {
+    let iter_values = iter_values.into_iter().collect();
+    Ref::new(BlockRealize { base: StmtNode {}, iter_values, predicate, block }).into_parent()
+}
+
+/// Whether two expressions are the same but for their identity.
+#[must_use]
+pub fn is_equal(a: &Expr, b: &Expr) -> bool {
+    a.ptr_eq(b)
+        || registry::get("ffi.StructuralEqual")
+            .and_then(|equal| {
+                equal.call((a.as_object().clone(), b.as_object().clone(), false, false))?.get::<bool>()
+            })
+            .unwrap_or(false)
+}

@@ -1,0 +1,55 @@
+//! What other languages may write where an expression is expected.
+
+use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result, Schema};
+
+use crate::expr::{Expr, IterVar};
+use crate::ops;
+
+/// An expression, or what stands for one: an axis (its variable), an int (`int32`, or `int64` if it needs to be), a float
+/// (`float32`), a truth value.
+pub struct Operand(pub Expr);
+
+impl FromArg for Operand {
+    type Arg<'a> = Operand;
+
+    fn schema() -> Schema {
+        <Expr as FromArg>::schema()
+    }
+
+    fn from_arg(view: &AnyView<'_>) -> Result<Operand, Mismatch> {
+        let invalid =
+            |error: anyfn::Error| Mismatch::new("ValueError", "tir.PrimExpr".into(), error.message().into());
+        if let Ok(expr) = Expr::from_arg(view) {
+            return Ok(Operand(expr));
+        }
+        if let Ok(axis) = Ref::<IterVar>::from_arg(view) {
+            return Ok(Operand(axis.var.clone().into_parent()));
+        }
+        match view.type_key() {
+            "bool" => Ok(Operand(ops::bool(bool::from_arg(view)?))),
+            "int" => {
+                let value = i64::from_arg(view)?;
+                let dtype = if i32::try_from(value).is_ok() { DType::INT32 } else { DType::INT64 };
+                ops::int(value, dtype).map(Operand).map_err(invalid)
+            }
+            "float" => ops::float(f64::from_arg(view)?, DType::FLOAT32).map(Operand).map_err(invalid),
+            _ => Err(Mismatch::of_type::<Self>(view)),
+        }
+    }
+}
+
+impl IntoAny for Operand {
+    fn schema() -> Schema {
+        <Expr as FromArg>::schema()
+    }
+
+    fn into_any(self) -> Result<Any> {
+        self.0.into_any()
+    }
+}
+
+/// The expressions that operands are.
+#[must_use]
+pub fn exprs(operands: Vec<Operand>) -> Array<Expr> {
+    operands.into_iter().map(|operand| operand.0).collect()
+}

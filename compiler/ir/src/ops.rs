@@ -1,0 +1,391 @@
+//! Makes expressions: checks operands, unifies their data types, and folds constants.
+
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
+use anyfn::{Array, DType, ObjectRef, Ref, Result, String, bail};
+
+use crate::buffer::Buffer;
+use crate::expr::{
+    BinaryOp, Broadcast, BufferLoad, Call, Cast, DataProducer, Expr, FloatImm, IntImm, Let, Not, PrimExpr,
+    ProducerLoad, Ramp, Select, StringImm, Var,
+};
+use crate::fold;
+use crate::kind::{ExprKind, as_int};
+
+/// Data type of addresses and texts.
+pub const HANDLE: DType = DType::new(kDLOpaqueHandle, 64, 1);
+
+/// What is asked of data types.
+pub trait DTypeExt {
+    /// The type of one lane.
+    #[must_use]
+    fn element(&self) -> DType;
+    /// The same with another number of lanes.
+    #[must_use]
+    fn with_lanes(&self, lanes: u16) -> DType;
+    /// Number of lanes.
+    #[must_use]
+    fn lanes(&self) -> u16;
+    /// Whether it is a signed or unsigned integer; truth values are not.
+    #[must_use]
+    fn is_integer(&self) -> bool;
+    /// Whether it is a floating-point number.
+    #[must_use]
+    fn is_float(&self) -> bool;
+    /// Whether it is a truth value.
+    #[must_use]
+    fn is_bool(&self) -> bool;
+}
+
+impl DTypeExt for DType {
+    fn element(&self) -> DType {
+        self.with_lanes(1)
+    }
+    fn with_lanes(&self, lanes: u16) -> DType {
+        DType::new(self.0.code, self.0.bits, lanes)
+    }
+    fn lanes(&self) -> u16 {
+        self.0.lanes
+    }
+    fn is_integer(&self) -> bool {
+        matches!(self.0.code, kDLInt | kDLUInt)
+    }
+    fn is_float(&self) -> bool {
+        !matches!(self.0.code, kDLInt | kDLUInt | kDLBool | kDLOpaqueHandle) && self.0.bits > 0
+    }
+    fn is_bool(&self) -> bool {
+        self.0.code == kDLBool
+    }
+}
+
+/// A new variable.
+#[must_use]
+pub fn var(name: &str, dtype: DType) -> Ref<Var> {
+    Ref::new(Var { base: PrimExpr { dtype }, name: name.into() })
+}
+
+/// An integer or truth value; for `uint64` beyond the signed range, its bits.
+///
+/// # Errors
+/// `ValueError` if the data type cannot hold it, or is no integer.
+pub fn int(value: i64, dtype: DType) -> Result<Expr> {
+    let scalar = dtype.element();
+    if !(scalar.is_integer() || scalar.is_bool()) {
+        bail!("TypeError", "{value} is an integer, which {scalar} is not");
+    }
+    if !fold::fits(value, scalar) {
+        bail!("ValueError", "{value} does not fit into {scalar}");
+    }
+    splat(Ref::new(IntImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
+}
+
+/// An `int32`.
+#[must_use]
+pub fn i32(value: i32) -> Expr {
+    Ref::new(IntImm { base: PrimExpr { dtype: DType::INT32 }, value: value.into() }).into_parent()
+}
+
+/// A truth value.
+#[must_use]
+pub fn bool(value: bool) -> Expr {
+    Ref::new(IntImm { base: PrimExpr { dtype: DType::BOOL }, value: value.into() }).into_parent()
+}
+
+/// A floating-point number.
+///
+/// # Errors
+/// `TypeError` if the data type is none.
+pub fn float(value: f64, dtype: DType) -> Result<Expr> {
+    if !dtype.is_float() {
+        bail!("TypeError", "{value} is a floating-point number, which {dtype} is not");
+    }
+    let scalar = dtype.element();
+    splat(Ref::new(FloatImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
+}
+
+/// A text.
+#[must_use]
+pub fn string(text: &str) -> Expr {
+    Ref::new(StringImm { base: PrimExpr { dtype: HANDLE }, value: text.into() }).into_parent()
+}
+
+/// Zero, one, .. of a data type: an integer as what the type has for it.
+///
+/// # Errors
+/// `ValueError` if the data type cannot hold it.
+pub fn number(value: i64, dtype: DType) -> Result<Expr> {
+    if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
+}
+
+/// A value as one of another data type.
+///
+/// # Errors
+/// `TypeError` for handles, and for another number of lanes than one or that of the value.
+pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
+    let from = value.dtype;
+    if from == dtype {
+        return Ok(value);
+    }
+    if from.lanes() == 1 && dtype.lanes() != 1 {
+        return splat(cast(value, dtype.element())?, dtype.lanes());
+    }
+    let is_number = |dtype: DType| dtype.0.code != kDLOpaqueHandle;
+    if from.lanes() != dtype.lanes() || !is_number(from) || !is_number(dtype) {
+        bail!("TypeError", "a value of {from} cannot be converted to {dtype}");
+    }
+    if let Some(folded) = fold::cast(&value, dtype) {
+        return Ok(folded);
+    }
+    Ok(Ref::new(Cast { base: PrimExpr { dtype }, value }).into_parent())
+}
+
+/// A vector of one value; the value itself for one lane.
+///
+/// # Errors
+/// `TypeError` if the value is a vector already.
+pub fn splat(value: Expr, lanes: u16) -> Result<Expr> {
+    if lanes == 1 {
+        return Ok(value);
+    }
+    if value.dtype.lanes() != 1 {
+        bail!("TypeError", "a vector of {} cannot be an element of a vector", value.dtype);
+    }
+    let dtype = value.dtype.with_lanes(lanes);
+    Ok(Ref::new(Broadcast { base: PrimExpr { dtype }, value, lanes: lanes.into() }).into_parent())
+}
+
+/// The vector `start`, `start + stride`, ..
+///
+/// # Errors
+/// `TypeError` unless both are integers of the same data type; `ValueError` for less than two lanes.
+pub fn ramp(start: Expr, stride: Expr, lanes: u16) -> Result<Expr> {
+    if start.dtype != stride.dtype || !start.dtype.is_integer() || start.dtype.lanes() != 1 {
+        bail!(
+            "TypeError",
+            "a ramp needs integers of one data type but got {} and {}",
+            start.dtype,
+            stride.dtype
+        );
+    }
+    if lanes < 2 {
+        bail!("ValueError", "a ramp needs at least 2 lanes but got {lanes}");
+    }
+    let dtype = start.dtype.with_lanes(lanes);
+    Ok(Ref::new(Ramp { base: PrimExpr { dtype }, start, stride, lanes: lanes.into() }).into_parent())
+}
+
+/// Makes both operands have the same data type.
+///
+/// A constant takes the type of the other operand if that can hold it. An integer becomes a floating-point number, the
+/// shorter of two types of a kind becomes the longer one, a single value a vector. Nothing else is converted silently.
+///
+/// # Errors
+/// `TypeError` for other pairs of types.
+pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
+    if a.dtype == b.dtype {
+        return Ok((a, b));
+    }
+    let (left, right) = (a.dtype, b.dtype);
+    let lanes = match (left.lanes(), right.lanes()) {
+        (x, y) if x == y => x,
+        (1, y) => y,
+        (x, 1) => x,
+        _ => bail!("TypeError", "vectors of {left} and {right} cannot be combined"),
+    };
+    if let Some(a) = fold::adopt(&a, right.element()) {
+        return Ok((splat(a, lanes)?, splat_if_one(b, lanes)?));
+    }
+    if let Some(b) = fold::adopt(&b, left.element()) {
+        return Ok((splat_if_one(a, lanes)?, splat(b, lanes)?));
+    }
+    let Some(common) = common(left.element(), right.element()) else {
+        bail!("TypeError", "cannot combine {left} and {right}; convert one of them (`astype`)");
+    };
+    let common = common.with_lanes(lanes);
+    Ok((cast(a, common)?, cast(b, common)?))
+}
+
+fn splat_if_one(value: Expr, lanes: u16) -> Result<Expr> {
+    if value.dtype.lanes() == 1 { splat(value, lanes) } else { Ok(value) }
+}
+
+/// The type that both of two scalar types become.
+fn common(a: DType, b: DType) -> Option<DType> {
+    let longer = if a.0.bits >= b.0.bits { a } else { b };
+    let is_plain_float = |dtype: DType| dtype.0.code == kDLFloat || dtype.0.code == kDLBfloat;
+    match (a.0.code, b.0.code) {
+        (x, y) if x == y && (a.is_integer() || x == kDLFloat) => Some(longer),
+        (kDLInt, kDLUInt) if a.0.bits > b.0.bits => Some(a),
+        (kDLUInt, kDLInt) if b.0.bits > a.0.bits => Some(b),
+        (kDLInt | kDLUInt, _) if is_plain_float(b) => Some(b),
+        (_, kDLInt | kDLUInt) if is_plain_float(a) => Some(a),
+        (kDLFloat, kDLBfloat) if a.0.bits > 16 => Some(a),
+        (kDLBfloat, kDLFloat) if b.0.bits > 16 => Some(b),
+        _ => None,
+    }
+}
+
+/// The operands of an operation with their data types unified, and the data type of the result.
+///
+/// # Errors
+/// As [`binary`].
+pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
+    let (a, b) = unify(a, b)?;
+    let dtype = a.dtype;
+    let fits = match op {
+        BinaryOp::And | BinaryOp::Or => dtype.is_bool(),
+        BinaryOp::Eq | BinaryOp::Ne => dtype.is_integer() || dtype.is_float() || dtype.is_bool(),
+        BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Mod => dtype.is_integer(),
+        _ => dtype.is_integer() || dtype.is_float(),
+    };
+    if !fits {
+        let hint = if op == BinaryOp::FloorDiv && dtype.is_float() { "; use `/`" } else { "" };
+        bail!("TypeError", "`{}` does not take {dtype}{hint}", op.text());
+    }
+    let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+    if is_division && dtype.is_integer() && fold::constant(&b) == Some(0) {
+        bail!("ZeroDivisionError", "`{}` by zero", op.text());
+    }
+    let result = if op.is_comparison() { DType::BOOL.with_lanes(dtype.lanes()) } else { dtype };
+    Ok((result, a, b))
+}
+
+/// An operation on two values.
+///
+/// # Errors
+/// `TypeError` if the data types do not fit; `ZeroDivisionError` for an integer division by a constant 0.
+pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
+    let (dtype, a, b) = checked(op, a, b)?;
+    Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
+}
+
+macro_rules! binary_functions {
+    ($($(#[$doc:meta])* $name:ident $op:ident)*) => { $(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// As [`binary`].
+        pub fn $name(a: Expr, b: Expr) -> Result<Expr> {
+            binary(BinaryOp::$op, a, b)
+        }
+    )* };
+}
+
+binary_functions! {
+    /// The sum.
+    add Add
+    /// The difference.
+    sub Sub
+    /// The product.
+    mul Mul
+    /// The quotient; of integers rounded towards zero.
+    div Div
+    /// The quotient of integers, rounded down.
+    floor_div FloorDiv
+    /// The remainder of [`floor_div`].
+    floor_mod FloorMod
+    /// The smaller one.
+    min Min
+    /// The larger one.
+    max Max
+    /// Whether the first is less.
+    less Lt
+    /// Whether they are equal.
+    equal Eq
+    /// Whether both hold.
+    and And
+    /// Whether one of them holds.
+    or Or
+}
+
+/// The opposite of a truth value.
+///
+/// # Errors
+/// `TypeError` if it is none.
+pub fn not(a: Expr) -> Result<Expr> {
+    let dtype = a.dtype;
+    if !dtype.is_bool() {
+        bail!("TypeError", "`not` does not take {dtype}");
+    }
+    match ExprKind::of(&a) {
+        ExprKind::IntImm(node) => Ok(bool(node.value == 0)),
+        ExprKind::Not(node) => Ok(node.a.clone()),
+        _ => Ok(Ref::new(Not { base: PrimExpr { dtype }, a }).into_parent()),
+    }
+}
+
+/// One of two values; both are computed.
+///
+/// # Errors
+/// `TypeError` if the condition is no truth value, or the values cannot be unified.
+pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Expr> {
+    if !condition.dtype.is_bool() {
+        bail!("TypeError", "a condition must be bool but got {}", condition.dtype);
+    }
+    let (true_value, false_value) = unify(true_value, false_value)?;
+    let dtype = true_value.dtype;
+    if condition.dtype.lanes() != 1 && condition.dtype.lanes() != dtype.lanes() {
+        bail!("TypeError", "a condition of {} lanes cannot choose {dtype}", condition.dtype.lanes());
+    }
+    match as_int(&condition) {
+        Some(0) => Ok(false_value),
+        Some(_) => Ok(true_value),
+        None => {
+            Ok(Ref::new(Select { base: PrimExpr { dtype }, condition, true_value, false_value }).into_parent())
+        }
+    }
+}
+
+/// An element of a buffer.
+///
+/// # Errors
+/// `ValueError` for another number of indices than dimensions, `TypeError` if one is no integer.
+pub fn load(buffer: &Ref<Buffer>, indices: Array<Expr>) -> Result<Expr> {
+    let dtype = buffer.dtype.with_lanes(check_indices(&buffer.name, buffer.shape.len(), &indices)?);
+    Ok(Ref::new(BufferLoad { base: PrimExpr { dtype }, buffer: buffer.clone(), indices }).into_parent())
+}
+
+/// An element of a tensor of a computation.
+///
+/// # Errors
+/// As [`load`].
+pub fn produce(producer: &Ref<DataProducer>, name: &str, indices: Array<Expr>) -> Result<Expr> {
+    let lanes = check_indices(name, producer.shape.len(), &indices)?;
+    let base = PrimExpr { dtype: producer.dtype.with_lanes(lanes) };
+    Ok(Ref::new(ProducerLoad { base, producer: producer.clone(), indices }).into_parent())
+}
+
+/// Checks the indices of an element; gives the number of lanes.
+pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> Result<u16> {
+    if indices.len() != ndim {
+        bail!("IndexError", "`{name}` has {ndim} dimensions but got {} indices", indices.len());
+    }
+    let mut lanes = 1;
+    for (place, index) in indices.iter().enumerate() {
+        if !index.dtype.is_integer() {
+            bail!("TypeError", "index {place} of `{name}` must be an integer but is {}", index.dtype);
+        }
+        if index.dtype.lanes() != 1 && place + 1 != ndim {
+            bail!("TypeError", "index {place} of `{name}` is a vector, which only the last one can be");
+        }
+        lanes = index.dtype.lanes();
+    }
+    Ok(lanes)
+}
+
+/// A call of a function that code generators know.
+pub fn call(dtype: DType, op: &str, args: impl IntoIterator<Item = ObjectRef>) -> Expr {
+    let args = args.into_iter().collect();
+    Ref::new(Call { base: PrimExpr { dtype }, op: String::from(op), args }).into_parent()
+}
+
+/// An expression in which a variable stands for a value.
+///
+/// # Errors
+/// `TypeError` if variable and value have different data types.
+pub fn bind(var: Ref<Var>, value: Expr, body: Expr) -> Result<Expr> {
+    if var.dtype != value.dtype {
+        bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
+    }
+    let dtype = body.dtype;
+    Ok(Ref::new(Let { base: PrimExpr { dtype }, var, value, body }).into_parent())
+}

@@ -1,0 +1,590 @@
+//! Looks through nodes, and makes changed copies of them.
+//!
+//! A node of a type that is not defined in this crate is gone through by its fields, as the table of types tells them; so
+//! passes see what is inside of it.
+
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, Array, IntoAny, Object, ObjectRef, Ref, Result, registry};
+
+use crate::buffer::{Buffer, BufferRegion};
+use crate::expr::{
+    Broadcast, BufferLoad, Call, Cast, CommReducer, Expr, IterVar, Let, Not, PrimExpr, ProducerLoad, Ramp,
+    Range, Reduce, Select, Var,
+};
+use crate::kind::{ExprKind, StmtKind};
+use crate::stmt::{
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
+    StmtNode,
+};
+
+/// Stack that is always left for a step, and how much is added when less is.
+const RED_ZONE: usize = 64 * 1024;
+const MORE: usize = 1024 * 1024;
+
+/// Runs a step of a recursion over nodes, on a new stack when the old one runs short.
+pub fn on_enough_stack<R>(step: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(RED_ZONE, MORE, step)
+}
+
+/// Looks through nodes: each method does what is below the node, unless it is written anew.
+pub trait Visitor {
+    /// Looks at an expression.
+    fn expr(&mut self, expr: &Expr) {
+        self.below_expr(expr);
+    }
+
+    /// Looks at a statement.
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.below_stmt(stmt);
+    }
+
+    /// Looks at a buffer where it is used.
+    fn buffer(&mut self, _buffer: &Ref<Buffer>) {}
+
+    /// Looks at a variable where it is defined.
+    fn define(&mut self, _var: &Ref<Var>) {}
+
+    /// Looks at a buffer where it is defined: at its shape and strides.
+    fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.define(&buffer.data);
+        buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
+    }
+
+    /// What is below an expression.
+    fn below_expr(&mut self, expr: &Expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
+            ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {}
+            ExprKind::Cast(node) => self.expr(&node.value),
+            ExprKind::Binary(_, node) => {
+                self.expr(&node.a);
+                self.expr(&node.b);
+            }
+            ExprKind::Not(node) => self.expr(&node.a),
+            ExprKind::Select(node) => {
+                self.expr(&node.condition);
+                self.expr(&node.true_value);
+                self.expr(&node.false_value);
+            }
+            ExprKind::BufferLoad(node) => {
+                self.buffer(&node.buffer);
+                node.indices.iter().for_each(|index| self.expr(&index));
+            }
+            ExprKind::ProducerLoad(node) => node.indices.iter().for_each(|index| self.expr(&index)),
+            ExprKind::Ramp(node) => {
+                self.expr(&node.start);
+                self.expr(&node.stride);
+            }
+            ExprKind::Broadcast(node) => self.expr(&node.value),
+            ExprKind::Call(node) => node.args.iter().for_each(|arg| self.object(&arg)),
+            ExprKind::Let(node) => {
+                self.expr(&node.value);
+                self.define(&node.var);
+                self.expr(&node.body);
+            }
+            ExprKind::Reduce(node) => {
+                node.combiner.identity.iter().for_each(|value| self.expr(&value));
+                node.axis.iter().for_each(|axis| self.iter_var(&axis));
+                node.source.iter().for_each(|value| self.expr(&value));
+                self.expr(&node.condition);
+            }
+            ExprKind::Other => self.fields(expr.as_object()),
+        });
+    }
+
+    /// What is below a statement.
+    fn below_stmt(&mut self, stmt: &Stmt) {
+        on_enough_stack(|| match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => {
+                self.expr(&node.value);
+                node.indices.iter().for_each(|index| self.expr(&index));
+                self.buffer(&node.buffer);
+            }
+            StmtKind::For(node) => {
+                self.expr(&node.min);
+                self.expr(&node.extent);
+                self.define(&node.loop_var);
+                self.stmt(&node.body);
+            }
+            StmtKind::SeqStmt(node) => node.seq.iter().for_each(|stmt| self.stmt(&stmt)),
+            StmtKind::IfThenElse(node) => {
+                self.expr(&node.condition);
+                self.stmt(&node.then_case);
+                if let Some(stmt) = &node.else_case {
+                    self.stmt(stmt);
+                }
+            }
+            StmtKind::LetStmt(node) => {
+                self.expr(&node.value);
+                self.define(&node.var);
+                self.stmt(&node.body);
+            }
+            StmtKind::Allocate(node) => {
+                self.define_buffer(&node.buffer);
+                self.stmt(&node.body);
+            }
+            StmtKind::Evaluate(node) => self.expr(&node.value),
+            StmtKind::AssertStmt(node) => {
+                self.expr(&node.condition);
+                node.message.iter().for_each(|part| self.expr(&part));
+            }
+            StmtKind::Block(node) => {
+                node.iter_vars.iter().for_each(|axis| self.iter_var(&axis));
+                node.reads.iter().chain(node.writes.iter()).for_each(|region| self.region(&region));
+                node.alloc_buffers.iter().for_each(|buffer| self.define_buffer(&buffer));
+                if let Some(init) = &node.init {
+                    self.stmt(init);
+                }
+                self.stmt(&node.body);
+            }
+            StmtKind::BlockRealize(node) => {
+                node.iter_values.iter().for_each(|value| self.expr(&value));
+                self.expr(&node.predicate);
+                self.stmt(&node.block.clone().into_parent());
+            }
+            StmtKind::Other => self.fields(stmt.as_object()),
+        });
+    }
+
+    /// An axis.
+    fn iter_var(&mut self, axis: &Ref<IterVar>) {
+        self.expr(&axis.dom.min);
+        self.expr(&axis.dom.extent);
+        self.define(&axis.var);
+    }
+
+    /// A part of a buffer.
+    fn region(&mut self, region: &Ref<BufferRegion>) {
+        self.buffer(&region.buffer);
+        for range in region.region.iter() {
+            self.expr(&range.min);
+            self.expr(&range.extent);
+        }
+    }
+
+    /// An expression, statement, buffer or sequence of them, if it is one.
+    fn object(&mut self, object: &ObjectRef) {
+        if let Ok(expr) = Expr::try_from_object(object.clone()) {
+            self.expr(&expr);
+        } else if let Ok(stmt) = Stmt::try_from_object(object.clone()) {
+            self.stmt(&stmt);
+        } else if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
+            self.buffer(&buffer);
+        } else if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
+            array.as_slice().iter().filter_map(Any::as_object).for_each(|item| self.object(item));
+        }
+    }
+
+    /// What the fields of an object hold.
+    fn fields(&mut self, object: &ObjectRef) {
+        for field in TypeInfo::of(object).fields() {
+            if let Ok(value) = object.get_field(field.name())
+                && let Some(inner) = value.as_object()
+            {
+                self.object(inner);
+            }
+        }
+    }
+}
+
+/// Makes changed copies of nodes. What does not change stays the same object.
+pub trait Mutator {
+    /// The new expression.
+    ///
+    /// # Errors
+    /// That of whoever implements it.
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        self.below_expr(expr)
+    }
+
+    /// The new statement.
+    ///
+    /// # Errors
+    /// As above.
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        self.below_stmt(stmt)
+    }
+
+    /// The new buffer where one is used or defined.
+    ///
+    /// # Errors
+    /// As above.
+    fn buffer(&mut self, buffer: &Ref<Buffer>) -> Result<Ref<Buffer>> {
+        Ok(buffer.clone())
+    }
+
+    /// The expression with what is below it changed.
+    ///
+    /// # Errors
+    /// As above.
+    fn below_expr(&mut self, expr: &Expr) -> Result<Expr> {
+        on_enough_stack(|| self.below_expr_here(expr))
+    }
+
+    /// The statement with what is below it changed.
+    ///
+    /// # Errors
+    /// As above.
+    fn below_stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        on_enough_stack(|| self.below_stmt_here(stmt))
+    }
+
+    #[doc(hidden)]
+    fn below_expr_here(&mut self, expr: &Expr) -> Result<Expr> {
+        let base = || PrimExpr { dtype: expr.dtype };
+        Ok(match ExprKind::of(expr) {
+            ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {
+                expr.clone()
+            }
+            ExprKind::Cast(node) => {
+                let value = self.expr(&node.value)?;
+                keep_or(expr, value.ptr_eq(&node.value), || {
+                    Ref::new(Cast { base: base(), value }).into_parent()
+                })
+            }
+            ExprKind::Binary(op, node) => {
+                let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
+                let is_same = a.ptr_eq(&node.a) && b.ptr_eq(&node.b);
+                keep_or(expr, is_same, || op.node(expr.dtype, a, b))
+            }
+            ExprKind::Not(node) => {
+                let a = self.expr(&node.a)?;
+                keep_or(expr, a.ptr_eq(&node.a), || Ref::new(Not { base: base(), a }).into_parent())
+            }
+            ExprKind::Select(node) => {
+                let condition = self.expr(&node.condition)?;
+                let (true_value, false_value) = (self.expr(&node.true_value)?, self.expr(&node.false_value)?);
+                let is_same = condition.ptr_eq(&node.condition)
+                    && true_value.ptr_eq(&node.true_value)
+                    && false_value.ptr_eq(&node.false_value);
+                keep_or(expr, is_same, || {
+                    Ref::new(Select { base: base(), condition, true_value, false_value }).into_parent()
+                })
+            }
+            ExprKind::BufferLoad(node) => {
+                let buffer = self.buffer(&node.buffer)?;
+                let indices = self.exprs(&node.indices)?;
+                let is_same = buffer.ptr_eq(&node.buffer) && same(&indices, &node.indices);
+                keep_or(expr, is_same, || Ref::new(BufferLoad { base: base(), buffer, indices }).into_parent())
+            }
+            ExprKind::ProducerLoad(node) => {
+                let indices = self.exprs(&node.indices)?;
+                let producer = node.producer.clone();
+                keep_or(expr, same(&indices, &node.indices), || {
+                    Ref::new(ProducerLoad { base: base(), producer, indices }).into_parent()
+                })
+            }
+            ExprKind::Ramp(node) => {
+                let (start, stride) = (self.expr(&node.start)?, self.expr(&node.stride)?);
+                let is_same = start.ptr_eq(&node.start) && stride.ptr_eq(&node.stride);
+                let lanes = node.lanes;
+                keep_or(expr, is_same, || Ref::new(Ramp { base: base(), start, stride, lanes }).into_parent())
+            }
+            ExprKind::Broadcast(node) => {
+                let value = self.expr(&node.value)?;
+                let is_same = value.ptr_eq(&node.value);
+                let lanes = node.lanes;
+                keep_or(expr, is_same, || Ref::new(Broadcast { base: base(), value, lanes }).into_parent())
+            }
+            ExprKind::Call(node) => {
+                let args = each(&node.args, |arg| self.object(arg), ObjectRef::ptr_eq)?;
+                let op = node.op.clone();
+                keep_or(expr, same(&args, &node.args), || {
+                    Ref::new(Call { base: base(), op, args }).into_parent()
+                })
+            }
+            ExprKind::Let(node) => {
+                let (value, body) = (self.expr(&node.value)?, self.expr(&node.body)?);
+                let is_same = value.ptr_eq(&node.value) && body.ptr_eq(&node.body);
+                let var = node.var.clone();
+                keep_or(expr, is_same, || Ref::new(Let { base: base(), var, value, body }).into_parent())
+            }
+            ExprKind::Reduce(node) => {
+                let combiner = self.combiner(&node.combiner)?;
+                let axis = each(&node.axis, |axis| self.iter_var(axis), Ref::ptr_eq)?;
+                let (source, condition) = (self.exprs(&node.source)?, self.expr(&node.condition)?);
+                let is_same = combiner.ptr_eq(&node.combiner)
+                    && same(&axis, &node.axis)
+                    && same(&source, &node.source)
+                    && condition.ptr_eq(&node.condition);
+                let value_index = node.value_index;
+                keep_or(expr, is_same, || {
+                    Ref::new(Reduce { base: base(), combiner, axis, source, condition, value_index })
+                        .into_parent()
+                })
+            }
+            ExprKind::Other => rebuilt(self, expr.as_object())?
+                .map_or_else(|| Ok(expr.clone()), |object| expect(object, "an expression"))?,
+        })
+    }
+
+    #[doc(hidden)]
+    fn below_stmt_here(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        let base = StmtNode {};
+        Ok(match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => {
+                let (value, indices) = (self.expr(&node.value)?, self.exprs(&node.indices)?);
+                let buffer = self.buffer(&node.buffer)?;
+                let is_same =
+                    value.ptr_eq(&node.value) && same(&indices, &node.indices) && buffer.ptr_eq(&node.buffer);
+                keep_or(stmt, is_same, || Ref::new(BufferStore { base, buffer, value, indices }).into_parent())
+            }
+            StmtKind::For(node) => {
+                let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
+                let body = self.stmt(&node.body)?;
+                let is_same = min.ptr_eq(&node.min) && extent.ptr_eq(&node.extent) && body.ptr_eq(&node.body);
+                let (loop_var, kind) = (node.loop_var.clone(), node.kind);
+                let annotations = node.annotations.clone();
+                keep_or(stmt, is_same, || {
+                    Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
+                })
+            }
+            StmtKind::SeqStmt(node) => {
+                let seq = each(&node.seq, |stmt| self.stmt(stmt), Ref::ptr_eq)?;
+                keep_or(stmt, same(&seq, &node.seq), || Ref::new(SeqStmt { base, seq }).into_parent())
+            }
+            StmtKind::IfThenElse(node) => {
+                let condition = self.expr(&node.condition)?;
+                let then_case = self.stmt(&node.then_case)?;
+                let else_case = node.else_case.as_ref().map(|stmt| self.stmt(stmt)).transpose()?;
+                let is_same = condition.ptr_eq(&node.condition)
+                    && then_case.ptr_eq(&node.then_case)
+                    && same_option(else_case.as_ref(), node.else_case.as_ref());
+                keep_or(stmt, is_same, || {
+                    Ref::new(IfThenElse { base, condition, then_case, else_case }).into_parent()
+                })
+            }
+            StmtKind::LetStmt(node) => {
+                let (value, body) = (self.expr(&node.value)?, self.stmt(&node.body)?);
+                let is_same = value.ptr_eq(&node.value) && body.ptr_eq(&node.body);
+                let var = node.var.clone();
+                keep_or(stmt, is_same, || Ref::new(LetStmt { base, var, value, body }).into_parent())
+            }
+            StmtKind::Allocate(node) => {
+                let (buffer, body) = (self.buffer(&node.buffer)?, self.stmt(&node.body)?);
+                let is_same = buffer.ptr_eq(&node.buffer) && body.ptr_eq(&node.body);
+                keep_or(stmt, is_same, || Ref::new(Allocate { base, buffer, body }).into_parent())
+            }
+            StmtKind::Evaluate(node) => {
+                let value = self.expr(&node.value)?;
+                keep_or(stmt, value.ptr_eq(&node.value), || Ref::new(Evaluate { base, value }).into_parent())
+            }
+            StmtKind::AssertStmt(node) => {
+                let (condition, message) = (self.expr(&node.condition)?, self.exprs(&node.message)?);
+                let is_same = condition.ptr_eq(&node.condition) && same(&message, &node.message);
+                let kind = node.kind.clone();
+                keep_or(stmt, is_same, || Ref::new(AssertStmt { base, condition, kind, message }).into_parent())
+            }
+            StmtKind::Block(node) => {
+                let block = self.block(node)?;
+                keep_or(stmt, block.ptr_eq(node), || block.into_parent())
+            }
+            StmtKind::BlockRealize(node) => {
+                let iter_values = self.exprs(&node.iter_values)?;
+                let predicate = self.expr(&node.predicate)?;
+                let new = self.stmt(&node.block.clone().into_parent())?;
+                let Ok(block) = new.clone().cast::<Block>() else {
+                    // A pass that takes the block away leaves what is in it.
+                    return Ok(new);
+                };
+                let is_same = same(&iter_values, &node.iter_values)
+                    && predicate.ptr_eq(&node.predicate)
+                    && block.ptr_eq(&node.block);
+                keep_or(stmt, is_same, || {
+                    Ref::new(BlockRealize { base, iter_values, predicate, block }).into_parent()
+                })
+            }
+            StmtKind::Other => rebuilt(self, stmt.as_object())?
+                .map_or_else(|| Ok(stmt.clone()), |object| expect(object, "a statement"))?,
+        })
+    }
+
+    /// The block with what is below it changed.
+    ///
+    /// # Errors
+    /// As above.
+    fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
+        let iter_vars = each(&node.iter_vars, |axis| self.iter_var(axis), Ref::ptr_eq)?;
+        let reads = each(&node.reads, |region| self.region(region), Ref::ptr_eq)?;
+        let writes = each(&node.writes, |region| self.region(region), Ref::ptr_eq)?;
+        let alloc_buffers = each(&node.alloc_buffers, |buffer| self.buffer(buffer), Ref::ptr_eq)?;
+        let init = node.init.as_ref().map(|stmt| self.stmt(stmt)).transpose()?;
+        let body = self.stmt(&node.body)?;
+        let is_same = same(&iter_vars, &node.iter_vars)
+            && same(&reads, &node.reads)
+            && same(&writes, &node.writes)
+            && same(&alloc_buffers, &node.alloc_buffers)
+            && same_option(init.as_ref(), node.init.as_ref())
+            && body.ptr_eq(&node.body);
+        let (name, annotations) = (node.name.clone(), node.annotations.clone());
+        Ok(keep_or(node, is_same, || {
+            let base = StmtNode {};
+            Ref::new(Block { base, iter_vars, reads, writes, name, alloc_buffers, init, body, annotations })
+        }))
+    }
+
+    /// Expressions.
+    ///
+    /// # Errors
+    /// As above.
+    fn exprs(&mut self, exprs: &Array<Expr>) -> Result<Array<Expr>> {
+        each(exprs, |expr| self.expr(expr), Ref::ptr_eq)
+    }
+
+    /// An axis; its variable stays.
+    ///
+    /// # Errors
+    /// As above.
+    fn iter_var(&mut self, axis: &Ref<IterVar>) -> Result<Ref<IterVar>> {
+        let dom = self.range(&axis.dom)?;
+        let (var, kind) = (axis.var.clone(), axis.kind);
+        Ok(keep_or(axis, dom.ptr_eq(&axis.dom), || Ref::new(IterVar { dom, var, kind })))
+    }
+
+    /// A range.
+    ///
+    /// # Errors
+    /// As above.
+    fn range(&mut self, range: &Ref<Range>) -> Result<Ref<Range>> {
+        let (min, extent) = (self.expr(&range.min)?, self.expr(&range.extent)?);
+        let is_same = min.ptr_eq(&range.min) && extent.ptr_eq(&range.extent);
+        Ok(keep_or(range, is_same, || Ref::new(Range { min, extent })))
+    }
+
+    /// A part of a buffer.
+    ///
+    /// # Errors
+    /// As above.
+    fn region(&mut self, region: &Ref<BufferRegion>) -> Result<Ref<BufferRegion>> {
+        let buffer = self.buffer(&region.buffer)?;
+        let ranges = each(&region.region, |range| self.range(range), Ref::ptr_eq)?;
+        let is_same = buffer.ptr_eq(&region.buffer) && same(&ranges, &region.region);
+        Ok(keep_or(region, is_same, || Ref::new(BufferRegion { buffer, region: ranges })))
+    }
+
+    /// How values are combined; its variables stay.
+    ///
+    /// # Errors
+    /// As above.
+    fn combiner(&mut self, combiner: &Ref<CommReducer>) -> Result<Ref<CommReducer>> {
+        let (result, identity) = (self.exprs(&combiner.result)?, self.exprs(&combiner.identity)?);
+        let is_same = same(&result, &combiner.result) && same(&identity, &combiner.identity);
+        let (lhs, rhs) = (combiner.lhs.clone(), combiner.rhs.clone());
+        Ok(keep_or(combiner, is_same, || Ref::new(CommReducer { lhs, rhs, result, identity })))
+    }
+
+    /// An expression, statement, buffer or sequence of them; anything else stays.
+    ///
+    /// # Errors
+    /// As above.
+    fn object(&mut self, object: &ObjectRef) -> Result<ObjectRef> {
+        if let Ok(expr) = Expr::try_from_object(object.clone()) {
+            return Ok(self.expr(&expr)?.into_object());
+        }
+        if let Ok(stmt) = Stmt::try_from_object(object.clone()) {
+            return Ok(self.stmt(&stmt)?.into_object());
+        }
+        if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
+            return Ok(self.buffer(&buffer)?.into_object());
+        }
+        if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
+            let mut new = Vec::with_capacity(array.len());
+            let mut is_same = true;
+            for item in array.as_slice() {
+                new.push(match item.as_object() {
+                    Some(inner) => {
+                        let changed = self.object(inner)?;
+                        is_same &= changed.ptr_eq(inner);
+                        Any::from(changed)
+                    }
+                    None => item.clone(),
+                });
+            }
+            if !is_same {
+                return Ok(Array::<Any>::try_from_iter(new)?.into_object());
+            }
+        }
+        Ok(object.clone())
+    }
+}
+
+/// `old` if nothing has changed.
+fn keep_or<T: Clone>(old: &T, is_same: bool, new: impl FnOnce() -> T) -> T {
+    if is_same { old.clone() } else { new() }
+}
+
+/// Whether an array is the same object.
+fn same<T>(a: &Array<T>, b: &Array<T>) -> bool {
+    a.as_object().ptr_eq(b.as_object())
+}
+
+fn same_option<T: Object>(a: Option<&Ref<T>>, b: Option<&Ref<T>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.ptr_eq(b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+/// Changes each element; gives the same array if none changes.
+fn each<T>(
+    array: &Array<T>,
+    mut change: impl FnMut(&T) -> Result<T>,
+    same: impl Fn(&T, &T) -> bool,
+) -> Result<Array<T>>
+where
+    T: IntoAny + for<'a> anyfn::FromArg<Arg<'a> = T>,
+{
+    let mut new: Vec<T> = Vec::new();
+    for (place, item) in array.iter().enumerate() {
+        let changed = change(&item)?;
+        if new.is_empty() && same(&changed, &item) {
+            continue;
+        }
+        if new.is_empty() {
+            new.reserve_exact(array.len());
+            new.extend(array.iter().take(place));
+        }
+        new.push(changed);
+    }
+    if new.is_empty() { Ok(array.clone()) } else { Array::try_from_iter(new) }
+}
+
+/// An object of a type of somebody else, made anew with its fields changed; `None` if none changes.
+fn rebuilt<M: Mutator + ?Sized>(mutator: &mut M, object: &ObjectRef) -> Result<Option<ObjectRef>> {
+    let info = TypeInfo::of(object);
+    let mut args = vec![Any::new(info.key())?];
+    let mut is_same = true;
+    for field in info.fields() {
+        let value = object.get_field(field.name())?;
+        let new = match value.as_object() {
+            Some(inner) => {
+                let changed = mutator.object(inner)?;
+                is_same &= changed.ptr_eq(inner);
+                Any::from(changed)
+            }
+            None => value,
+        };
+        args.extend([Any::new(field.name())?, new]);
+    }
+    if is_same {
+        return Ok(None);
+    }
+    let views: Vec<_> = args.iter().map(Any::as_view).collect();
+    registry::get("ffi.MakeObjectFromPackedArgs")?.call_views(&views)?.get::<ObjectRef>().map(Some)
+}
+
+fn expect<T: Object>(object: ObjectRef, what: &str) -> Result<Ref<T>> {
+    Ref::try_from_object(object)
+        .map_err(|object| anyfn::Error::new("TypeError", &format!("`{}` is not {what}", object.type_key())))
+}
+
+/// Replaces variables by expressions.
+pub struct Substitute<F>(pub F);
+
+impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        match ExprKind::of(expr) {
+            ExprKind::Var(var) => Ok((self.0)(var).unwrap_or_else(|| expr.clone())),
+            _ => self.below_expr(expr),
+        }
+    }
+}

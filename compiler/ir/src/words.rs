@@ -1,0 +1,45 @@
+//! Choices that other languages see as texts.
+
+/// An enum whose values are texts for other languages.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! text_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+        pub enum $name { $($(#[$variant_doc])* $variant,)* }
+
+        impl $name {
+            /// The text by which other languages know it.
+            #[must_use]
+            pub const fn text(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+
+        impl anyfn::FromArg for $name {
+            type Arg<'a> = $name;
+            fn schema() -> anyfn::Schema {
+                <anyfn::String as anyfn::FromArg>::schema()
+            }
+            fn from_arg(view: &anyfn::AnyView<'_>) -> Result<$name, anyfn::Mismatch> {
+                match <&str as anyfn::FromArg>::from_arg(view)? {
+                    $($text => Ok($name::$variant),)*
+                    other => {
+                        let known = [$($text),*].join("`, `");
+                        Err(anyfn::Mismatch::new("ValueError", format!("one of `{known}"), format!("{other:?}")))
+                    }
+                }
+            }
+        }
+
+        impl anyfn::IntoAny for $name {
+            fn schema() -> anyfn::Schema {
+                <anyfn::String as anyfn::FromArg>::schema()
+            }
+            fn into_any(self) -> anyfn::Result<anyfn::Any> {
+                anyfn::IntoAny::into_any(anyfn::String::from(self.text()))
+            }
+        }
+    };
+}

@@ -1,0 +1,406 @@
+//! Makes functions of tensors.
+
+use std::collections::HashMap;
+
+use anyfn::{Array, Map, ObjectRef, Ref, Result, bail};
+use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::expr::{Expr, IterVar, ProducerLoad, Range, Reduce, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::{ExprKind, is_int};
+use anyfn_ir::make;
+use anyfn_ir::ops::{self, HANDLE};
+use anyfn_ir::stmt::Stmt;
+use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+
+use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
+
+/// A function that computes tensors: its parameters are `args`, the tensors that are given and those that it computes, and
+/// variables for numbers.
+///
+/// Each computed tensor becomes a block in loops over its axes. Tensors between are memory of the function's own.
+///
+/// # Errors
+/// `TypeError` if an argument is neither tensor nor variable; `ValueError` if one comes twice, a placeholder or a
+/// variable that is used is not among them, or nothing is computed.
+pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>> {
+    let mut builder = Builder::default();
+    let mut params: Vec<Ref<Var>> = Vec::new();
+    let mut buffer_map: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
+    let mut outputs = Vec::new();
+    for arg in args {
+        let tensor = match Ref::<Tensor>::try_from_object(arg.clone()) {
+            Ok(tensor) => tensor,
+            Err(object) => match Ref::<Var>::try_from_object(object) {
+                Ok(var) => {
+                    params.push(var);
+                    continue;
+                }
+                Err(object) => bail!(
+                    "TypeError",
+                    "the arguments of a function are tensors and variables, but one is `{}`",
+                    object.type_key()
+                ),
+            },
+        };
+        let buffer = buffer_of(&tensor);
+        if builder.buffers.insert(key(&tensor), buffer.clone()).is_some() {
+            bail!("ValueError", "tensor `{}` comes twice among the arguments", tensor.name());
+        }
+        let param = ops::var(&format!("{}_handle", tensor.name()), HANDLE);
+        params.push(param.clone());
+        buffer_map.push((param, buffer));
+        if !tensor.op.is::<PlaceholderOp>() {
+            outputs.push(tensor);
+        }
+    }
+    if outputs.is_empty() {
+        bail!("ValueError", "function `{name}` computes nothing: none of its arguments is a computed tensor");
+    }
+    for op in in_order(&outputs)? {
+        builder.operation(&op)?;
+    }
+    let body = make::seq(builder.stmts);
+    let root = make::block("root", [], [], [], builder.allocated, None, body);
+    let body = make::realize([], ops::bool(true), root);
+    let attrs = [("global_symbol", name)].into_iter();
+    Ok(Ref::new(PrimFunc {
+        params: params.into_iter().collect(),
+        buffer_map: Map::try_from_iter(buffer_map)?,
+        body,
+        attrs: Map::try_from_iter(attrs)?,
+    }))
+}
+
+/// What tells a tensor from others.
+type Key = (usize, i32);
+
+fn key(tensor: &Tensor) -> Key {
+    (tensor.op.as_object().as_handle().addr(), tensor.value_index)
+}
+
+fn buffer_of(tensor: &Tensor) -> Ref<Buffer> {
+    let name = if tensor.value_index == 0 {
+        tensor.name().to_owned()
+    } else {
+        format!("{}_{}", tensor.name(), tensor.value_index)
+    };
+    make::buffer(&name, tensor.shape.clone(), tensor.dtype)
+}
+
+/// The operations that tensors depend on, each after those that it depends on itself.
+fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
+    #[derive(PartialEq)]
+    enum State {
+        Entered,
+        Done,
+    }
+    let mut states: HashMap<usize, State> = HashMap::new();
+    let mut order = Vec::new();
+    let mut stack: Vec<Ref<Operation>> = outputs.iter().rev().map(|tensor| tensor.op.clone()).collect();
+    while let Some(op) = stack.pop() {
+        let key = op.as_object().as_handle().addr();
+        match states.get(&key) {
+            Some(State::Done) => continue,
+            Some(State::Entered) => {
+                states.insert(key, State::Done);
+                order.push(op);
+                continue;
+            }
+            None => {
+                states.insert(key, State::Entered);
+            }
+        }
+        let inputs = inputs_of(&op);
+        stack.push(op);
+        for input in inputs.into_iter().rev() {
+            if !states.contains_key(&input.op.as_object().as_handle().addr()) {
+                stack.push(input.op.clone());
+            }
+        }
+    }
+    Ok(order)
+}
+
+/// The tensors that an operation reads.
+fn inputs_of(op: &Ref<Operation>) -> Vec<Ref<Tensor>> {
+    #[derive(Default)]
+    struct Inputs(Vec<Ref<Tensor>>);
+    impl Visitor for Inputs {
+        fn expr(&mut self, expr: &Expr) {
+            if let ExprKind::ProducerLoad(node) = ExprKind::of(expr)
+                && let Ok(tensor) = node.producer.clone().cast()
+            {
+                self.0.push(tensor);
+            }
+            self.below_expr(expr);
+        }
+    }
+    if let Some(op) = op.cast_ref::<ComputeOp>() {
+        let mut inputs = Inputs::default();
+        op.body.iter().for_each(|value| inputs.expr(&value));
+        inputs.0
+    } else if let Some(op) = op.cast_ref::<ExternOp>() {
+        op.inputs.iter().collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Puts a function together.
+#[derive(Default)]
+struct Builder {
+    buffers: HashMap<Key, Ref<Buffer>>,
+    allocated: Vec<Ref<Buffer>>,
+    stmts: Vec<Stmt>,
+}
+
+impl Builder {
+    fn operation(&mut self, op: &Ref<Operation>) -> Result<()> {
+        if op.is::<PlaceholderOp>() {
+            if !self.buffers.contains_key(&(op.as_object().as_handle().addr(), 0)) {
+                bail!("ValueError", "placeholder `{}` is used but is not among the arguments", op.name);
+            }
+            Ok(())
+        } else if let Some(node) = op.cast_ref::<ComputeOp>() {
+            let stmt = self.compute(op, node)?;
+            self.stmts.push(stmt);
+            Ok(())
+        } else if let Some(node) = op.cast_ref::<ExternOp>() {
+            let stmt = self.extern_op(op, node)?;
+            self.stmts.push(stmt);
+            Ok(())
+        } else {
+            bail!(
+                "TypeError",
+                "operation `{}` is of type `{}`, which makes no loops",
+                op.name,
+                op.as_object().type_key()
+            )
+        }
+    }
+
+    /// The buffer of a result; memory of the function's own unless it is an argument.
+    fn result(
+        &mut self,
+        op: &Ref<Operation>,
+        place: i32,
+        shape: &Array<Expr>,
+        dtype: anyfn::DType,
+    ) -> Ref<Buffer> {
+        let key = (op.as_object().as_handle().addr(), place);
+        if let Some(buffer) = self.buffers.get(&key) {
+            return buffer.clone();
+        }
+        let name = if place == 0 { op.name.to_string() } else { format!("{}_{place}", op.name) };
+        let buffer = make::buffer(&name, shape.clone(), dtype);
+        self.buffers.insert(key, buffer.clone());
+        self.allocated.push(buffer.clone());
+        buffer
+    }
+
+    fn compute(&mut self, op: &Ref<Operation>, node: &ComputeOp) -> Result<Stmt> {
+        let shape: Array<Expr> = node.axis.iter().map(|axis| axis.dom.extent.clone()).collect();
+        let results: Vec<Ref<Buffer>> = (0..)
+            .zip(node.body.iter())
+            .map(|(place, value)| self.result(op, place, &shape, value.dtype))
+            .collect();
+        let first = node.body.first()?;
+        let reduce = first.cast::<Reduce>().ok();
+        // The block has axes of its own, whose values are those of the loops around it.
+        let mut axes: Vec<Ref<IterVar>> = node.axis.iter().collect();
+        if let Some(reduce) = &reduce {
+            axes.extend(reduce.axis.iter());
+        }
+        let mut loops = Vec::new();
+        let mut own = Vec::new();
+        let mut new_vars: HashMap<usize, Expr> = HashMap::new();
+        for axis in &axes {
+            let loop_var = ops::var(&axis.var.name, axis.var.dtype);
+            let var = ops::var(&format!("v_{}", axis.var.name), axis.var.dtype);
+            new_vars.insert(axis.var.as_object().as_handle().addr(), var.clone().into_parent());
+            own.push(Ref::new(IterVar { dom: axis.dom.clone(), var, kind: axis.kind }));
+            loops.push((loop_var, axis.dom.clone()));
+        }
+        let mut lower = Lower { buffers: &self.buffers, vars: &new_vars };
+        let indices: Array<Expr> =
+            own.iter().take(node.axis.len()).map(|axis| axis.var.clone().into_parent()).collect();
+        let (init, body) = match &reduce {
+            None => {
+                let mut stores = Vec::new();
+                for (buffer, value) in results.iter().zip(node.body.iter()) {
+                    stores.push(make::store(buffer, lower.expr(&value)?, indices.clone())?);
+                }
+                (None, make::seq(stores))
+            }
+            Some(reduce) => {
+                let (init, body) = reduction(reduce, &results, &indices, &mut lower)?;
+                (Some(init), body)
+            }
+        };
+        let (reads, writes) = regions(&body, &results);
+        let block = make::block(&op.name, own, reads, writes, [], init, body);
+        let values = loops.iter().map(|(var, _)| var.clone().into_parent());
+        let mut stmt = make::realize(values, ops::bool(true), block);
+        for (var, dom) in loops.into_iter().rev() {
+            stmt = make::for_loop(var, dom.min.clone(), dom.extent.clone(), stmt);
+        }
+        Ok(stmt)
+    }
+
+    fn extern_op(&mut self, op: &Ref<Operation>, node: &ExternOp) -> Result<Stmt> {
+        let mut replaced: HashMap<usize, Ref<Buffer>> = HashMap::new();
+        for (tensor, stands) in node.inputs.iter().zip(node.input_buffers.iter()) {
+            if let Some(buffer) = self.buffers.get(&key(&tensor)) {
+                replaced.insert(stands.as_object().as_handle().addr(), buffer.clone());
+            }
+        }
+        for (place, stands) in (0..).zip(node.output_buffers.iter()) {
+            let buffer = self.result(op, place, &stands.shape, stands.dtype);
+            replaced.insert(stands.as_object().as_handle().addr(), buffer);
+        }
+        let mut swap = SwapBuffers(&replaced);
+        let body = swap.stmt(&node.body)?;
+        let all = |buffers: &Array<Ref<Buffer>>| -> Vec<Ref<BufferRegion>> {
+            let known = buffers.iter().filter_map(|b| replaced.get(&b.as_object().as_handle().addr()));
+            known.map(whole).collect()
+        };
+        let (reads, writes) = (all(&node.input_buffers), all(&node.output_buffers));
+        let block = make::block(&op.name, [], reads, writes, [], None, body);
+        Ok(make::realize([], ops::bool(true), block))
+    }
+}
+
+/// All of a buffer.
+fn whole(buffer: &Ref<Buffer>) -> Ref<BufferRegion> {
+    let zero = |extent: &Expr| ops::int(0, extent.dtype).unwrap_or_else(|_| ops::i32(0));
+    let ranges = buffer.shape.iter().map(|extent| Ref::new(Range { min: zero(&extent), extent }));
+    Ref::new(BufferRegion { buffer: buffer.clone(), region: ranges.collect() })
+}
+
+/// What comes before a reduction, and a step of it.
+fn reduction(
+    reduce: &Reduce,
+    results: &[Ref<Buffer>],
+    indices: &Array<Expr>,
+    lower: &mut Lower<'_>,
+) -> Result<(Stmt, Stmt)> {
+    let combiner = &reduce.combiner;
+    let mut init = Vec::new();
+    let mut values: HashMap<usize, Expr> = HashMap::new();
+    for (place, buffer) in results.iter().enumerate() {
+        init.push(make::store(buffer, combiner.identity.get(place)?, indices.clone())?);
+        let so_far = ops::load(buffer, indices.clone())?;
+        values.insert(combiner.lhs.get(place)?.as_object().as_handle().addr(), so_far);
+        let next = lower.expr(&reduce.source.get(place)?)?;
+        let next = if is_int(&reduce.condition, 1) {
+            next
+        } else {
+            ops::select(lower.expr(&reduce.condition)?, next, combiner.identity.get(place)?)?
+        };
+        values.insert(combiner.rhs.get(place)?.as_object().as_handle().addr(), next);
+    }
+    let mut combine = Substitute(|var: &Ref<Var>| values.get(&var.as_object().as_handle().addr()).cloned());
+    let combined: Vec<Expr> =
+        combiner.result.iter().map(|result| combine.expr(&result)).collect::<Result<_>>()?;
+    if let ([buffer], [value]) = (results, &combined[..]) {
+        return Ok((make::seq(init), make::store(buffer, value.clone(), indices.clone())?));
+    }
+    // All are computed before the first one is stored.
+    let vars: Vec<Ref<Var>> = combined
+        .iter()
+        .zip(results)
+        .map(|(value, buffer)| ops::var(&format!("new_{}", buffer.name), value.dtype))
+        .collect();
+    let mut stores = Vec::new();
+    for (buffer, var) in results.iter().zip(&vars) {
+        stores.push(make::store(buffer, var.clone().into_parent(), indices.clone())?);
+    }
+    let mut body = make::seq(stores);
+    for (var, value) in vars.into_iter().zip(combined).rev() {
+        body = make::let_stmt(var, value, body)?;
+    }
+    Ok((make::seq(init), body))
+}
+
+/// What a block reads and writes: each element that stands in it, once.
+fn regions(body: &Stmt, results: &[Ref<Buffer>]) -> (Vec<Ref<BufferRegion>>, Vec<Ref<BufferRegion>>) {
+    struct Elements<'a> {
+        results: &'a [Ref<Buffer>],
+        reads: Vec<Ref<BufferRegion>>,
+        writes: Vec<Ref<BufferRegion>>,
+    }
+    fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Ref<BufferRegion> {
+        let one = |index: Expr| {
+            let extent = ops::int(1, index.dtype).unwrap_or_else(|_| ops::i32(1));
+            Ref::new(Range { min: index, extent })
+        };
+        Ref::new(BufferRegion { buffer: buffer.clone(), region: indices.iter().map(one).collect() })
+    }
+    fn add(regions: &mut Vec<Ref<BufferRegion>>, new: Ref<BufferRegion>) {
+        let is_same = |known: &Ref<BufferRegion>| {
+            known.buffer.ptr_eq(&new.buffer)
+                && known.region.iter().zip(new.region.iter()).all(|(a, b)| make::is_equal(&a.min, &b.min))
+        };
+        if !regions.iter().any(is_same) {
+            regions.push(new);
+        }
+    }
+    impl Visitor for Elements<'_> {
+        fn expr(&mut self, expr: &Expr) {
+            self.below_expr(expr);
+            if let ExprKind::BufferLoad(node) = ExprKind::of(expr)
+                && !self.results.iter().any(|buffer| buffer.ptr_eq(&node.buffer))
+            {
+                add(&mut self.reads, element(&node.buffer, &node.indices));
+            }
+        }
+        fn stmt(&mut self, stmt: &Stmt) {
+            self.below_stmt(stmt);
+            if let anyfn_ir::StmtKind::BufferStore(node) = anyfn_ir::StmtKind::of(stmt) {
+                add(&mut self.writes, element(&node.buffer, &node.indices));
+            }
+        }
+    }
+    let mut elements = Elements { results, reads: Vec::new(), writes: Vec::new() };
+    elements.stmt(body);
+    (elements.reads, elements.writes)
+}
+
+/// Elements of tensors become those of buffers, axes the variables of a block.
+struct Lower<'a> {
+    buffers: &'a HashMap<Key, Ref<Buffer>>,
+    vars: &'a HashMap<usize, Expr>,
+}
+
+impl Mutator for Lower<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        match ExprKind::of(expr) {
+            ExprKind::Var(var) => {
+                Ok(self.vars.get(&var.as_object().as_handle().addr()).unwrap_or(expr).clone())
+            }
+            ExprKind::ProducerLoad(node) => {
+                let indices = self.exprs(&node.indices)?;
+                ops::load(&self.buffer_of(node)?, indices)
+            }
+            _ => self.below_expr(expr),
+        }
+    }
+}
+
+impl Lower<'_> {
+    fn buffer_of(&self, node: &ProducerLoad) -> Result<Ref<Buffer>> {
+        let tensor = node.producer.cast_ref::<Tensor>();
+        match tensor.and_then(|tensor| self.buffers.get(&key(tensor))) {
+            Some(buffer) => Ok(buffer.clone()),
+            None => bail!("ValueError", "a tensor is used before it is computed"),
+        }
+    }
+}
+
+struct SwapBuffers<'a>(&'a HashMap<usize, Ref<Buffer>>);
+
+impl Mutator for SwapBuffers<'_> {
+    fn buffer(&mut self, buffer: &Ref<Buffer>) -> Result<Ref<Buffer>> {
+        Ok(self.0.get(&buffer.as_object().as_handle().addr()).unwrap_or(buffer).clone())
+    }
+}

@@ -1,0 +1,18 @@
+//! Tensor expressions: what is computed, without how.
+//!
+//! [`placeholder`] and [`compute`] describe tensors; [`create_prim_func`] makes a function of them, whose loops a schedule
+//! can transform.
+
+#[cfg(test)]
+extern crate anyfn_core as _;
+
+mod func;
+mod reduce;
+mod tensor;
+
+pub use func::create_prim_func;
+pub use reduce::{max, min, reduce, reducer, sum};
+pub use tensor::{
+    ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor, compute, compute_several, element, placeholder,
+    reduce_axis, tensors_of,
+};

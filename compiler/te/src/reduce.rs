@@ -1,0 +1,126 @@
+//! Reductions: a value combined over axes.
+
+use anyfn::abi::kDLInt;
+use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn_ir::expr::{BinaryOp, CommReducer, Expr, IterKind, IterVar, Reduce};
+use anyfn_ir::kind::ExprKind;
+use anyfn_ir::ops::{self, DTypeExt};
+
+/// The sum over axes.
+///
+/// # Errors
+/// `TypeError` if the value is no number, `ValueError` without axes.
+pub fn sum(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    let identity = ops::number(0, value.dtype)?;
+    simple(BinaryOp::Add, value, axis, identity)
+}
+
+/// The smallest value over axes.
+///
+/// # Errors
+/// As [`sum`].
+pub fn min(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    let identity = limit(value.dtype, true)?;
+    simple(BinaryOp::Min, value, axis, identity)
+}
+
+/// The largest value over axes.
+///
+/// # Errors
+/// As [`sum`].
+pub fn max(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    let identity = limit(value.dtype, false)?;
+    simple(BinaryOp::Max, value, axis, identity)
+}
+
+fn simple(op: BinaryOp, value: Expr, axis: Array<Ref<IterVar>>, identity: Expr) -> Result<Expr> {
+    let dtype = value.dtype;
+    let reducer = reducer(
+        &[dtype],
+        |lhs, rhs| Ok([ops::binary(op, lhs.get(0)?, rhs.get(0)?)?].into_iter().collect()),
+        [identity].into_iter().collect(),
+    )?;
+    let source = [value].into_iter().collect();
+    reduce(&reducer, source, axis, ops::bool(true))?.get(0)
+}
+
+/// The largest or smallest value of a data type.
+fn limit(dtype: DType, largest: bool) -> Result<Expr> {
+    if dtype.is_float() {
+        let infinity = if largest { f64::INFINITY } else { f64::NEG_INFINITY };
+        return ops::float(infinity, dtype);
+    }
+    let bits = u32::from(dtype.0.bits);
+    let is_signed = dtype.0.code == kDLInt;
+    let value = match (is_signed, largest) {
+        (true, true) => i64::MAX >> (64 - bits),
+        (true, false) => i64::MIN >> (64 - bits),
+        (false, false) => 0,
+        (false, true) if bits == 64 => -1,
+        (false, true) => (1 << bits) - 1,
+    };
+    ops::int(value, dtype)
+}
+
+/// A way to combine values: `combine` gets those of what has been combined and those of what comes next.
+///
+/// # Errors
+/// That of `combine`; `TypeError` if it gives another number of values or other data types.
+pub fn reducer(
+    dtypes: &[DType],
+    combine: impl FnOnce(Array<Expr>, Array<Expr>) -> Result<Array<Expr>>,
+    identity: Array<Expr>,
+) -> Result<Ref<CommReducer>> {
+    let vars = |name: &str| -> Array<_> {
+        dtypes.iter().enumerate().map(|(place, dtype)| ops::var(&format!("{name}{place}"), *dtype)).collect()
+    };
+    let (lhs, rhs) = (vars("x"), vars("y"));
+    let exprs = |vars: &Array<Ref<anyfn_ir::expr::Var>>| vars.iter().map(Ref::into_parent).collect();
+    let result = combine(exprs(&lhs), exprs(&rhs))?;
+    for (what, values) in [("the combination", &result), ("the identity", &identity)] {
+        let got: Vec<DType> = values.iter().map(|value| value.dtype).collect();
+        if got != dtypes {
+            bail!("TypeError", "{what} must give {dtypes:?} but gives {got:?}");
+        }
+    }
+    Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
+}
+
+/// Values combined over axes, where `condition` holds: one result for each value.
+///
+/// # Errors
+/// `ValueError` without axes, `TypeError` if an axis is not one of [`reduce_axis`](crate::reduce_axis) or the values have other data
+/// types than the reducer's.
+pub fn reduce(
+    reducer: &Ref<CommReducer>,
+    source: Array<Expr>,
+    axis: Array<Ref<IterVar>>,
+    condition: Expr,
+) -> Result<Array<Expr>> {
+    if axis.is_empty() {
+        bail!("ValueError", "a reduction needs at least one axis");
+    }
+    for iter in axis.iter() {
+        if iter.kind != IterKind::Reduce {
+            bail!("TypeError", "`{}` is no axis of `reduce_axis`", iter.var.name);
+        }
+    }
+    let expected: Vec<DType> = reducer.identity.iter().map(|value| value.dtype).collect();
+    let got: Vec<DType> = source.iter().map(|value| value.dtype).collect();
+    if expected != got {
+        bail!("TypeError", "the reducer combines {expected:?} but got {got:?}");
+    }
+    if !matches!(ExprKind::of(&condition), ExprKind::IntImm(_)) && !condition.dtype.is_bool() {
+        bail!("TypeError", "a condition must be bool but got {}", condition.dtype);
+    }
+    (0..expected.len())
+        .zip(&expected)
+        .map(|(place, dtype)| {
+            let base = anyfn_ir::expr::PrimExpr { dtype: *dtype };
+            let (combiner, axis) = (reducer.clone(), axis.clone());
+            let (source, condition) = (source.clone(), condition.clone());
+            Ok(Reduce::make(base, combiner, axis, source, condition, place as i32))
+        })
+        .collect::<Result<Vec<_>>>()
+        .map(|results| results.into_iter().collect())
+}

@@ -1,0 +1,224 @@
+//! Tensors of a computation, and the operations that give them.
+
+use anyfn::{Any, Array, DType, Map, Object, ObjectRef, Ref, Result, String, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{DataProducer, Expr, IterKind, IterVar, Range, Reduce};
+use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::stmt::Stmt;
+
+/// An operation, which gives one or more tensors.
+#[derive(Object)]
+#[object(key = "te.Operation", structural = "dag", child_slots = 8)]
+pub struct Operation {
+    /// Name for people, and of the block that computes it.
+    #[field(structural = "ignore")]
+    pub name: String,
+    /// Remarks for passes.
+    pub attrs: Map<String, Any>,
+}
+
+/// A tensor: a result of an operation.
+#[derive(Object)]
+#[object(key = "te.Tensor", parent = DataProducer, structural = "dag", final)]
+#[repr(C)]
+pub struct Tensor {
+    base: DataProducer,
+    /// The operation.
+    pub op: Ref<Operation>,
+    /// Which of its results.
+    pub value_index: i32,
+}
+
+/// A tensor that is given.
+#[derive(Object)]
+#[object(key = "te.PlaceholderOp", parent = Operation, structural = "dag", final)]
+#[repr(C)]
+pub struct PlaceholderOp {
+    base: Operation,
+    /// Extent of each dimension.
+    pub shape: Array<Expr>,
+    /// Data type of the elements.
+    pub dtype: DType,
+}
+
+/// Tensors whose elements are computed one by one.
+#[derive(Object)]
+#[object(key = "te.ComputeOp", parent = Operation, structural = "dag", final)]
+#[repr(C)]
+pub struct ComputeOp {
+    base: Operation,
+    /// The axes of the tensors.
+    #[field(structural = "def")]
+    pub axis: Array<Ref<IterVar>>,
+    /// An element of each tensor; one reduction, of several values, for all or none of them.
+    pub body: Array<Expr>,
+}
+
+/// Tensors that a statement computes.
+#[derive(Object)]
+#[object(key = "te.ExternOp", parent = Operation, structural = "dag", final)]
+#[repr(C)]
+pub struct ExternOp {
+    base: Operation,
+    /// The tensors that it reads.
+    pub inputs: Array<Ref<Tensor>>,
+    /// Buffers that stand for them in the statement.
+    #[field(structural = "def")]
+    pub input_buffers: Array<Ref<Buffer>>,
+    /// Buffers that stand for the results.
+    #[field(structural = "def")]
+    pub output_buffers: Array<Ref<Buffer>>,
+    /// The statement.
+    pub body: Stmt,
+}
+
+impl Tensor {
+    fn make(op: Ref<Operation>, value_index: i32, shape: Array<Expr>, dtype: DType) -> Ref<Tensor> {
+        Ref::new(Tensor { base: DataProducer { shape, dtype }, op, value_index })
+    }
+
+    /// Name for people.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.op.name
+    }
+}
+
+/// An element of a tensor.
+///
+/// # Errors
+/// `IndexError` for another number of indices than dimensions, `TypeError` if one is no integer.
+pub fn element(tensor: &Ref<Tensor>, indices: Array<Expr>) -> Result<Expr> {
+    ops::produce(&tensor.clone().into_parent(), tensor.name(), indices)
+}
+
+/// A tensor that is given when the function is called.
+///
+/// # Errors
+/// `ValueError` for an extent that is negative or no integer.
+pub fn placeholder(shape: Array<Expr>, dtype: DType, name: &str) -> Result<Ref<Tensor>> {
+    check_shape(name, &shape)?;
+    let base = Operation { name: name.into(), attrs: Map::new() };
+    let op = Ref::new(PlaceholderOp { base, shape: shape.clone(), dtype });
+    Ok(Tensor::make(op.into_parent(), 0, shape, dtype))
+}
+
+/// A tensor whose elements `element` computes from their indices.
+///
+/// # Errors
+/// That of `element`; `ValueError` for an extent that is negative or no integer.
+pub fn compute(
+    shape: Array<Expr>,
+    name: &str,
+    element: impl FnOnce(Array<Expr>) -> Result<Expr>,
+) -> Result<Ref<Tensor>> {
+    let tensors = compute_several(shape, name, |indices| Ok([element(indices)?].into_iter().collect()))?;
+    tensors.get(0)
+}
+
+/// As [`compute`], for several tensors of the same shape at once.
+///
+/// # Errors
+/// As [`compute`]; `TypeError` if reductions are inside of other expressions, or not all the same.
+pub fn compute_several(
+    shape: Array<Expr>,
+    name: &str,
+    elements: impl FnOnce(Array<Expr>) -> Result<Array<Expr>>,
+) -> Result<Array<Ref<Tensor>>> {
+    check_shape(name, &shape)?;
+    let axis: Array<Ref<IterVar>> = shape
+        .iter()
+        .enumerate()
+        .map(|(place, extent)| axis_of(&format!("i{place}"), extent, IterKind::Spatial))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .collect();
+    let indices = axis.iter().map(|axis| axis.var.clone().into_parent()).collect();
+    let body = elements(indices)?;
+    check_body(name, &body)?;
+    let dtypes: Vec<DType> = body.iter().map(|value| value.dtype).collect();
+    let base = Operation { name: name.into(), attrs: Map::new() };
+    let op = Ref::new(ComputeOp { base, axis, body }).into_parent();
+    let tensors = dtypes.into_iter().zip(0..);
+    Ok(tensors.map(|(dtype, place)| Tensor::make(op.clone(), place, shape.clone(), dtype)).collect())
+}
+
+/// An axis over which values are combined.
+///
+/// # Errors
+/// `TypeError` if the bounds are no integers of one type.
+pub fn reduce_axis(min: Expr, extent: Expr, name: &str) -> Result<Ref<IterVar>> {
+    let (min, extent) = ops::unify(min, extent)?;
+    if !extent.dtype.is_integer() {
+        bail!("TypeError", "the bounds of axis `{name}` must be integers but are {}", extent.dtype);
+    }
+    let var = ops::var(name, extent.dtype);
+    Ok(Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind: IterKind::Reduce }))
+}
+
+fn axis_of(name: &str, extent: Expr, kind: IterKind) -> Result<Ref<IterVar>> {
+    let var = ops::var(name, extent.dtype);
+    let min = ops::int(0, extent.dtype)?;
+    Ok(Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind }))
+}
+
+fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
+    for (place, extent) in shape.iter().enumerate() {
+        if !extent.dtype.is_integer() || extent.dtype.lanes() != 1 {
+            bail!("TypeError", "extent {place} of `{name}` must be an integer but is {}", extent.dtype);
+        }
+        if let Some(value) = anyfn_ir::kind::as_int(&extent)
+            && value < 0
+        {
+            bail!("ValueError", "extent {place} of `{name}` must not be negative but is {value}");
+        }
+    }
+    Ok(())
+}
+
+/// Reductions stand at the top, and are the same one.
+fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
+    struct Inner(bool);
+    impl anyfn_ir::visit::Visitor for Inner {
+        fn expr(&mut self, expr: &Expr) {
+            self.0 |= expr.is::<Reduce>();
+            self.below_expr(expr);
+        }
+    }
+    let mut first: Option<Ref<Reduce>> = None;
+    for (place, value) in body.iter().enumerate() {
+        let mut inner = Inner(false);
+        anyfn_ir::visit::Visitor::below_expr(&mut inner, &value);
+        if inner.0 {
+            bail!(
+                "TypeError",
+                "`{name}`: a reduction inside of another expression; compute it as a tensor of its own"
+            );
+        }
+        let reduce = value.cast::<Reduce>().ok();
+        let fits = match (&first, &reduce) {
+            _ if place == 0 => true,
+            (Some(first), Some(other)) => {
+                first.combiner.ptr_eq(&other.combiner)
+                    && first.source.as_object().ptr_eq(other.source.as_object())
+            }
+            (first, other) => first.is_none() && other.is_none(),
+        };
+        if !fits {
+            bail!("TypeError", "`{name}`: all results must be those of one reduction, or none of a reduction");
+        }
+        first = first.or(reduce);
+    }
+    Ok(())
+}
+
+/// What an object of this crate is: a tensor or several.
+///
+/// # Errors
+/// `TypeError` if it is something else.
+pub fn tensors_of(object: ObjectRef) -> Result<Vec<Ref<Tensor>>> {
+    match Ref::<Tensor>::try_from_object(object) {
+        Ok(tensor) => Ok(vec![tensor]),
+        Err(object) => Any::from(object).get::<Vec<Ref<Tensor>>>(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Functions made of tensor expressions, as text.
+
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+use anyfn::{Array, DType, Ref, Result};
+use anyfn_ir::expr::Expr;
+use anyfn_ir::{ops, printer};
+use anyfn_te::{Tensor, compute, create_prim_func, element, placeholder, reduce_axis, sum};
+
+fn shape(extents: &[i32]) -> Array<Expr> {
+    extents.iter().map(|extent| ops::i32(*extent)).collect()
+}
+
+fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<Expr> {
+    element(tensor, indices.into_iter().collect())
+}
+
+#[test]
+fn matmul_with_bias_and_relu() -> Result<()> {
+    let a = placeholder(shape(&[64, 32]), DType::FLOAT32, "A")?;
+    let b = placeholder(shape(&[32, 16]), DType::FLOAT32, "B")?;
+    let bias = placeholder(shape(&[16]), DType::FLOAT32, "bias")?;
+    let k = reduce_axis(ops::i32(0), ops::i32(32), "k")?;
+    let c = compute(shape(&[64, 16]), "C", |i| {
+        let kv: Expr = k.var.clone().into_parent();
+        let product = ops::mul(at(&a, [i.get(0)?, kv.clone()])?, at(&b, [kv, i.get(1)?])?)?;
+        sum(product, [k.clone()].into_iter().collect())
+    })?;
+    let d = compute(shape(&[64, 16]), "D", |i| {
+        let biased = ops::add(at(&c, i.iter())?, at(&bias, [i.get(1)?])?)?;
+        ops::max(biased, ops::number(0, DType::FLOAT32)?)
+    })?;
+    let func = create_prim_func(&[a, b, bias, d].map(Ref::into_object), "matmul")?;
+    let text = printer::text(func.as_object());
+    assert_eq!(
+        text,
+        r#"def matmul(A: Buffer((64, 32), "float32"), B: Buffer((32, 16), "float32"), bias: Buffer((16,), "float32"), D: Buffer((64, 16), "float32")):
+    with block("root"):
+        reads()
+        writes()
+        C = alloc((64, 16), "float32")
+        for i0, i1, k in grid(64, 16, 32):
+            with block("C"):
+                v_i0 = axis.spatial(64, i0)
+                v_i1 = axis.spatial(16, i1)
+                v_k = axis.reduce(32, k)
+                reads(A[v_i0, v_k], B[v_k, v_i1])
+                writes(C[v_i0, v_i1])
+                with init():
+                    C[v_i0, v_i1] = 0.0
+                C[v_i0, v_i1] = C[v_i0, v_i1] + A[v_i0, v_k] * B[v_k, v_i1]
+        for i0_1, i1_1 in grid(64, 16):
+            with block("D"):
+                v_i0_1 = axis.spatial(64, i0_1)
+                v_i1_1 = axis.spatial(16, i1_1)
+                reads(C[v_i0_1, v_i1_1], bias[v_i1_1])
+                writes(D[v_i0_1, v_i1_1])
+                D[v_i0_1, v_i1_1] = max(C[v_i0_1, v_i1_1] + bias[v_i1_1], 0.0)"#
+    );
+    Ok(())
+}
