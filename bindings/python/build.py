@@ -8,10 +8,10 @@
 
 packs what lies in the package into a wheel, without the library of sample functions, and builds nothing.
 
-Files: ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are
+Files: ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are
 replaced by rename, so a process that has them loaded goes on undisturbed.
 
-Also the build backend of ``pyproject.toml``: ``pip install bindings/python`` builds both libraries by cargo, in release
+Also the build backend of ``pyproject.toml``: ``pip install bindings/python`` builds the libraries by cargo, in release
 mode, and installs the wheel; ``pip install -e bindings/python`` places them into the package and installs a link to
 it. Nothing but cargo is needed for either. There are no source archives: the sources are a workspace of which this
 folder is a part.
@@ -37,6 +37,7 @@ PACKAGE = HERE / "anyfn"
 TARGETS = {
     "anyfn-python": PACKAGE / "_core.abi3.so",
     "anyfn-lib": PACKAGE / "lib" / "libanyfn.so",
+    "anyfn-compiler-lib": PACKAGE / "lib" / "libanyfn_compiler.so",
     "anyfn-testing": PACKAGE / "lib" / "libanyfn_testing.so",
 }
 # What a wheel holds of them.

@@ -27,6 +27,7 @@ What there is:
     measuring       time_evaluator, profile
     threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
+    compiler        the modules anyfn.te (tensor expressions) and anyfn.tir (what they become); build
     commands        anyfn stubs, anyfn inspect; also python -m anyfn
 
 Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
@@ -93,6 +94,7 @@ from ._structural import (
     structural_equal,
     structural_hash,
 )
+from ._compiler import build
 from ._async import check_signals, set_async_threads
 from ._measure import profile, time_evaluator
 from ._threads import num_threads, set_num_threads, set_parallel_launcher
@@ -134,6 +136,7 @@ __all__ = [
     "WalkResult",
     "Watch",
     "as_map",
+    "build",
     "bundle",
     "check_signals",
     "convert",

@@ -26,6 +26,8 @@ from anyfn import (
     Shape,
     Tensor,
     dtype,
+    te,
+    tir,
 )
 from numpy.typing import NDArray
 
@@ -291,6 +293,18 @@ with tempfile.TemporaryDirectory() as folder:
     anyfn.bundle(path, os.environ["ANYFN_TESTING_LIB"], constant)
     constant.export(path, [os.environ["ANYFN_TESTING_LIB"]])
     assert [module["kind"] for module in anyfn.inspect_library(path)["imports"]] == ["library", "tour_constant"]
+
+# --- The compiler ----------------------------------------------------------------------------------------------------
+
+given: te.Tensor = te.placeholder((4,), "float32", name="given")
+doubled: te.Tensor = te.compute((4,), lambda i: given[i] * 2, name="doubled")
+function: tir.PrimFunc = te.create_prim_func([given, doubled], name="double")
+compiled: Module = anyfn.build(function)
+result = np.empty(4, "float32")
+compiled["double"](np.ones(4, "float32"), result)
+axis: tir.Var = tir.var("i")
+sum_of_two: tir.PrimExpr = axis + 1
+assert result.tolist() == [2.0] * 4 and given.op.name == "given" and str(sum_of_two) == "i + 1"
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,235 @@
+"""The compiler's intermediate representation: expressions with operators, statements, functions and modules.
+
+All nodes are objects of the compiler; their fields are attributes. ``print(node)`` shows the program that a node is.
+"""
+
+from . import _compiler
+from ._core import Object
+from ._object import register_object
+
+_call = _compiler.functions("tir")
+
+
+class _Operators:
+    """Operators that make expressions. Comparisons do, too, so ``a == b`` is an expression: ask ``a.same_as(b)``."""
+
+    __slots__ = ()
+    __hash__ = Object.__hash__
+
+    def __add__(self, other):
+        return _call.binary("+", self, other)
+
+    def __radd__(self, other):
+        return _call.binary("+", other, self)
+
+    def __sub__(self, other):
+        return _call.binary("-", self, other)
+
+    def __rsub__(self, other):
+        return _call.binary("-", other, self)
+
+    def __mul__(self, other):
+        return _call.binary("*", self, other)
+
+    def __rmul__(self, other):
+        return _call.binary("*", other, self)
+
+    def __truediv__(self, other):
+        return _call.binary("/", self, other)
+
+    def __rtruediv__(self, other):
+        return _call.binary("/", other, self)
+
+    def __floordiv__(self, other):
+        return _call.binary("//", self, other)
+
+    def __rfloordiv__(self, other):
+        return _call.binary("//", other, self)
+
+    def __mod__(self, other):
+        return _call.binary("%", self, other)
+
+    def __rmod__(self, other):
+        return _call.binary("%", other, self)
+
+    def __neg__(self):
+        return _call.neg(self)
+
+    def __invert__(self):
+        return _call["not"](self)
+
+    def __and__(self, other):
+        return _call.binary("and", self, other)
+
+    def __rand__(self, other):
+        return _call.binary("and", other, self)
+
+    def __or__(self, other):
+        return _call.binary("or", self, other)
+
+    def __ror__(self, other):
+        return _call.binary("or", other, self)
+
+    def __lt__(self, other):
+        return _call.binary("<", self, other)
+
+    def __le__(self, other):
+        return _call.binary("<=", self, other)
+
+    def __gt__(self, other):
+        return _call.binary(">", self, other)
+
+    def __ge__(self, other):
+        return _call.binary(">=", self, other)
+
+    def __eq__(self, other):
+        return _call.binary("==", self, other)
+
+    def __ne__(self, other):
+        return _call.binary("!=", self, other)
+
+    def __bool__(self):
+        raise TypeError(
+            f"the value of `{self}` is not known before the function runs; use `&`, `|`, `~` instead of `and`, `or`, "
+            "`not`, and `tir.select` instead of `if`"
+        )
+
+    def astype(self, dtype):
+        """The value converted to another data type."""
+        return _call.cast(self, dtype)
+
+
+class _Text:
+    __slots__ = ()
+
+    def __str__(self):
+        return _call.text(self)
+
+    __repr__ = __str__
+
+
+@register_object("tir.PrimExpr")
+class PrimExpr(_Operators, _Text, Object):
+    """An expression of any kind; ``dtype`` is the data type of its value."""
+
+
+def _node(key, base=PrimExpr):
+    """The class of a node type."""
+    name = key.rpartition(".")[2]
+    return register_object(key)(type(name, (base,), {"__module__": __name__}))
+
+
+Var = _node("tir.Var")
+IntImm = _node("tir.IntImm")
+FloatImm = _node("tir.FloatImm")
+StringImm = _node("tir.StringImm")
+Cast = _node("tir.Cast")
+BinaryExpr = _node("tir.BinaryExpr")
+Add = _node("tir.Add", BinaryExpr)
+Sub = _node("tir.Sub", BinaryExpr)
+Mul = _node("tir.Mul", BinaryExpr)
+Div = _node("tir.Div", BinaryExpr)
+Mod = _node("tir.Mod", BinaryExpr)
+FloorDiv = _node("tir.FloorDiv", BinaryExpr)
+FloorMod = _node("tir.FloorMod", BinaryExpr)
+Min = _node("tir.Min", BinaryExpr)
+Max = _node("tir.Max", BinaryExpr)
+EQ = _node("tir.EQ", BinaryExpr)
+NE = _node("tir.NE", BinaryExpr)
+LT = _node("tir.LT", BinaryExpr)
+LE = _node("tir.LE", BinaryExpr)
+GT = _node("tir.GT", BinaryExpr)
+GE = _node("tir.GE", BinaryExpr)
+And = _node("tir.And", BinaryExpr)
+Or = _node("tir.Or", BinaryExpr)
+Not = _node("tir.Not")
+Select = _node("tir.Select")
+BufferLoad = _node("tir.BufferLoad")
+ProducerLoad = _node("tir.ProducerLoad")
+Ramp = _node("tir.Ramp")
+Broadcast = _node("tir.Broadcast")
+Call = _node("tir.Call")
+Let = _node("tir.Let")
+Reduce = _node("tir.Reduce")
+
+
+@register_object("tir.IterVar")
+class IterVar(_Operators, Object):
+    """An axis. In expressions it stands for its variable."""
+
+
+@register_object("tir.Stmt")
+class Stmt(_Text, Object):
+    """A statement of any kind."""
+
+
+BufferStore = _node("tir.BufferStore", Stmt)
+For = _node("tir.For", Stmt)
+SeqStmt = _node("tir.SeqStmt", Stmt)
+IfThenElse = _node("tir.IfThenElse", Stmt)
+LetStmt = _node("tir.LetStmt", Stmt)
+Allocate = _node("tir.Allocate", Stmt)
+Evaluate = _node("tir.Evaluate", Stmt)
+AssertStmt = _node("tir.AssertStmt", Stmt)
+Block = _node("tir.Block", Stmt)
+BlockRealize = _node("tir.BlockRealize", Stmt)
+
+
+@register_object("tir.Buffer")
+class Buffer(Object):
+    """Memory with a shape and a data type."""
+
+
+@register_object("tir.PrimFunc")
+class PrimFunc(_Text, Object):
+    """A function on buffers and numbers."""
+
+
+@register_object("tir.IRModule")
+class IRModule(_Text, Object):
+    """Functions by name: what passes take and give."""
+
+
+def var(name, dtype="int32"):
+    """A new variable."""
+    return _call.var(name, dtype)
+
+
+def const(value, dtype=None):
+    """A constant: an int, float or bool as a value of a data type."""
+    return _call.const(value, dtype)
+
+
+def select(condition, true_value, false_value):
+    """One of two values; both are computed."""
+    return _call.select(condition, true_value, false_value)
+
+
+def min(a, b):
+    """The smaller of two values."""
+    return _call.binary("min", a, b)
+
+
+def max(a, b):
+    """The larger of two values."""
+    return _call.binary("max", a, b)
+
+
+def _of_one(name):
+    def function(x):
+        return _call.call(name, [x], None)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{name}(x)`` of a floating-point value."
+    return function
+
+
+exp, exp2, log, log2, log10, sqrt, rsqrt, sin, cos, tan, tanh, erf, floor, ceil, sigmoid = map(
+    _of_one,
+    "exp exp2 log log2 log10 sqrt rsqrt sin cos tan tanh erf floor ceil sigmoid".split(),
+)
+
+
+def pow(x, y):
+    """``x`` to the power ``y``, of floating-point values."""
+    return _call.call("pow", [x, y], None)

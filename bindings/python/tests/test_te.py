@@ -1,0 +1,208 @@
+"""Tensor expressions: described, printed, rewritten by passes in Python, built, called."""
+
+import numpy as np
+import pytest
+
+import anyfn
+from anyfn import te, tir
+
+
+def arrays(*shapes):
+    random = np.random.default_rng(0)
+    return [random.standard_normal(shape).astype("float32") for shape in shapes]
+
+
+def test_the_documents_placeholder():
+    x = te.placeholder((3, 4), name="x")
+    assert x.op.name == "x"
+    assert (list(map(int, str(x.shape[0]))), str(x.dtype), x.ndim) == ([3], "float32", 2)
+
+
+def matmul(n, m, k):
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    bias = te.placeholder((m,), name="bias")
+    axis = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    d = te.compute((n, m), lambda i, j: tir.max(c[i, j] + bias[j], 0), name="D")
+    return te.create_prim_func([a, b, bias, d], name="matmul")
+
+
+def test_matmul_with_bias_and_relu():
+    f = anyfn.build(matmul(31, 17, 23))["matmul"]
+    a, b, bias = arrays((31, 23), (23, 17), (17,))
+    d = np.empty((31, 17), "float32")
+    assert f(a, b, bias, d) is None
+    np.testing.assert_allclose(d, np.maximum(a @ b + bias, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused_with_what_was_expected_and_got():
+    f = anyfn.build(matmul(4, 3, 5))["matmul"]
+    a, b, bias = arrays((4, 5), (5, 3), (3,))
+    d = np.empty((4, 3), "float32")
+    bad = {
+        "TypeError: matmul: expected 4 arguments but got 3": (a, b, bias),
+        "TypeError: matmul: argument 1 `B`: expected a tensor but got int": (a, 1, bias, d),
+        "TypeError: matmul: argument 3 `D`: expected float32 but got float64": (a, b, bias, d.astype("float64")),
+        "ValueError: matmul: argument 2 `bias`: expected 1 dimensions but got 2": (a, b, d, d),
+        "ValueError: matmul: argument 3 `D`: expected extent 4 in dimension 0 but got 3": (a, b, bias, d.T.copy()),
+        "ValueError: matmul: argument 0 `A`: expected elements row by row without gaps (stride 1 in dimension 1) but got "
+        "stride 2": (np.zeros((4, 10), "float32")[:, ::2], b, bias, d),
+        "ValueError: matmul: arguments 2 `bias` and 3 `D` share memory, and one of them is written": (a, b, d[1], d),
+    }
+    for text, args in bad.items():
+        with pytest.raises(Exception) as caught:
+            f(*args)
+        assert f"{type(caught.value).__name__}: {caught.value}".startswith(text)
+    unaligned = np.zeros(4 * 5 * 4 + 1, "uint8")[1:].view("float32").reshape(4, 5)
+    with pytest.raises(ValueError, match="expected an address that is a multiple of 4"):
+        f(unaligned, b, bias, d)
+    f(a, b, bias, d)
+
+
+def test_extents_that_are_known_when_the_function_is_called():
+    n, m = tir.var("n"), tir.var("m")
+    x, y = te.placeholder((n, m), name="X"), te.placeholder((m,), name="Y")
+    z = te.compute((n, m), lambda i, j: tir.exp(x[i, j]) * y[j] + 1.0, name="Z")
+    f = anyfn.build(te.create_prim_func([x, y, z], name="f"))["f"]
+    for shape in ((3, 5), (1, 1), (0, 4), (7, 2)):
+        a, b = arrays(shape, shape[1:])
+        out = np.empty(shape, "float32")
+        f(a, b, out)
+        np.testing.assert_allclose(out, np.exp(a) * b + 1, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"`Y`: expected extent 2 in dimension 0 but got 3"):
+        f(np.zeros((3, 2), "float32"), np.zeros(3, "float32"), np.zeros((3, 2), "float32"))
+
+
+def test_a_reduction_of_ones_own_over_two_values():
+    n = tir.var("n")
+    z, r = te.placeholder((4, n), name="Z"), te.reduce_axis((0, n), "r")
+
+    def larger(x, y):
+        first = x[1] >= y[1]
+        return tir.select(first, x[0], y[0]), tir.select(first, x[1], y[1])
+
+    argmax = te.comm_reducer(larger, lambda i, v: (tir.const(-1, i), tir.const(float("-inf"), v)), name="argmax")
+    index, value = te.compute((4,), lambda i: argmax((r + 0, z[i, r]), axis=r), name="best")
+    f = anyfn.build(te.create_prim_func([z, index, value]))["main"]
+    (data,) = arrays((4, 9))
+    where, best = np.empty(4, "int32"), np.empty(4, "float32")
+    f(data, where, best)
+    assert where.tolist() == data.argmax(1).tolist() and best.tolist() == data.max(1).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint32", "float32", "float64"])
+def test_data_types_and_operators(dtype):
+    x, y = te.placeholder((64,), dtype, "x"), te.placeholder((64,), dtype, "y")
+    operators = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b}
+    if not dtype.startswith("f"):
+        operators.update(floor=lambda a, b: a // b, mod=lambda a, b: a % b)
+    random = np.random.default_rng(1)
+    a = random.integers(-50 if dtype[0] != "u" else 0, 50, 64).astype(dtype)
+    b = random.integers(-50 if dtype[0] != "u" else 1, 50, 64).astype(dtype)
+    b[b == 0] = 3
+    for name, operator in operators.items():
+        z = te.compute((64,), lambda i, operator=operator: operator(x[i], y[i]), name="z")
+        f = anyfn.build(te.create_prim_func([x, y, z], name=name))[name]
+        out = np.empty(64, dtype)
+        f(a, b, out)
+        assert out.tolist() == operator(a, b).tolist(), name
+
+
+class TestExpressions:
+    def test_constants_are_folded_and_types_unified(self):
+        i = tir.var("i")
+        x = tir.var("x", "float32")
+        expected = {
+            i + 0: "i",
+            (i * 2 + 3) // 4 % 5 < 7: "(i * 2 + 3) // 4 % 5 < 7",
+            i * (i + 1): "i * (i + 1)",
+            i - (i - 1): "i - (i - 1)",
+            x + 1: "x + 1.0",
+            x + i: "x + float32(i)",
+            tir.max(i, 3): "max(i, 3)",
+            ~(i < 3) | (i == 5): "not i < 3 or i == 5",
+        }
+        for expr, text in expected.items():
+            assert str(expr) == text
+        assert (tir.const(2) + 3).value == 5 and (tir.const(7) // -2).value == -4 and (tir.const(7) % -2).value == -1
+
+    def test_fields_and_constructors(self):
+        i = tir.var("i")
+        node = tir.Add(i, 1)
+        assert node.a.same_as(i) and node.b.value == 1 and str(node.dtype) == "int32"
+        assert str(tir.Add(1, 2)) == "1 + 2"
+        assert isinstance(i + 1, tir.Add) and isinstance(i + 1, tir.BinaryExpr)
+        assert {"a", "b", "dtype"} <= set(dir(node))
+
+    @pytest.mark.parametrize(
+        ("make", "error", "text"),
+        [
+            (lambda i, x: i // 0, ZeroDivisionError, "`//` by zero"),
+            (lambda i, x: x // 2, TypeError, "`//` does not take float32; use `/`"),
+            (lambda i, x: i + tir.var("u", "uint32"), TypeError, "cannot combine int32 and uint32"),
+            (lambda i, x: tir.IntImm("int8", 500), ValueError, "500 does not fit into int8"),
+            (lambda i, x: i + "a", TypeError, "Expected `tir.PrimExpr` but got `str`"),
+            (lambda i, x: 1 if i < 2 else 0, TypeError, "the value of `i < 2` is not known"),
+            (lambda i, x: ~i, TypeError, "`not` does not take int32"),
+            (lambda i, x: te.placeholder((2, -1), name="p"), ValueError, "extent 1 of `p` must not be negative but is -1"),
+            (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 indices"),
+            (lambda i, x: te.placeholder((2,), name="p")[x], TypeError, "index 0 of `p` must be an integer but is float32"),
+        ],
+    )
+    def test_mistakes(self, make, error, text):
+        with pytest.raises(error) as caught:
+            make(tir.var("i"), tir.var("x", "float32"))
+        assert text in str(caught.value)
+
+
+class TestFunctions:
+    def test_mistakes(self):
+        a = te.placeholder((3,), name="A")
+        b = te.compute((3,), lambda i: a[i] * 2, name="B")
+        for args, text in (
+            ([a], "computes nothing"),
+            ([b], "placeholder `A` is used but is not among the arguments"),
+            ([a, a, b], "tensor `A` comes twice"),
+        ):
+            with pytest.raises(ValueError, match=text):
+                te.create_prim_func(args)
+        k = te.reduce_axis((0, 3), "k")
+        with pytest.raises(TypeError, match="a reduction inside of another expression"):
+            te.compute((3,), lambda i: te.sum(a[k], axis=k) + 1)
+
+    def test_an_exception_of_the_callback_comes_back(self):
+        with pytest.raises(KeyError, match="mine"):
+            te.compute((3,), lambda i: {}["mine"])
+
+    def test_a_pass_in_python(self):
+        x = te.placeholder((8,), name="X")
+        y = te.compute((8,), lambda i: x[i] * 2.0, name="Y")
+
+        def twice(node):
+            return tir.Add(node.a, node.a) if isinstance(node.b, tir.FloatImm) and node.b.value == 2 else node
+
+        func = anyfn.structural_map(te.create_prim_func([x, y]), (tir.Mul, twice))
+        assert "Y[v_i0] = X[v_i0] + X[v_i0]" in str(func)
+        out = np.empty(8, "float32")
+        anyfn.build(func)["main"](np.arange(8, dtype="float32"), out)
+        assert out.tolist() == [2.0 * i for i in range(8)]
+
+    def test_saved_compared_and_loaded(self):
+        func = matmul(4, 5, 6)
+        assert anyfn.structural_equal(func, matmul(4, 5, 6))
+        assert not anyfn.structural_equal(func, matmul(4, 5, 7))
+        loaded = anyfn.load_json(anyfn.save_json(func))
+        assert anyfn.structural_equal(func, loaded) and str(loaded) == str(func)
+
+    def test_a_chain_of_ten_thousand_operations(self):
+        x = te.placeholder((2,), name="X")
+
+        def chain(i):
+            value = x[i]
+            for _ in range(10_000):
+                value = value + 1.0
+            return value
+
+        y = te.compute((2,), chain, name="Y")
+        func = te.create_prim_func([x, y])
+        assert str(func).count("+") == 10_000
