@@ -130,6 +130,35 @@ def compiled_kernel(options):
     return library
 
 
+def tensor_expressions():
+    step("matmul + bias + relu as tensor expressions, compiled; then changed by a pass in Python")
+    from anyfn import te, tir
+
+    n, m, k = 128, 96, 64
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    bias = te.placeholder((m,), name="bias")
+    axis = te.reduce_axis((0, k), name="k")
+    product = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="product")
+    relu = te.compute((n, m), lambda i, j: tir.max(product[i, j] + bias[j], 0), name="relu")
+    func = te.create_prim_func([a, b, bias, relu], name="dense")
+    print(func)
+    x, y, z = (np.random.default_rng(i).standard_normal(s).astype("float32") for i, s in enumerate([(n, k), (k, m), m]))
+    out = np.empty((n, m), "float32")
+    dense = tvm.build(func)["dense"]
+    dense(x, y, z, out)
+    expected = np.maximum(x @ y + z, 0)
+    row("Expose", "Python", "te: matmul + bias + relu", "equal to NumPy", None,
+        bool(np.allclose(out, expected, rtol=1e-4, atol=1e-4)))
+
+    def leaky(node):  # max(x, 0) becomes max(x, x * 0.125)
+        return tir.Max(node.a, node.a * 0.125) if isinstance(node.b, tir.FloatImm) and node.b.value == 0 else node
+
+    tvm.build(tvm.structural_map(func, (tir.Max, leaky)))["dense"](x, y, z, out)
+    plain = x @ y + z
+    row("Prototype", "Python", "a pass in Python: relu is leaky", "equal to NumPy", None,
+        bool(np.allclose(out, np.maximum(plain, plain * 0.125), rtol=1e-4, atol=1e-4)))
+
+
 def deploy(options, library):
     for language, program in (("C", options.c_program), ("Rust", options.rust_program)):
         step(f"the same library, called from a {language} program")
@@ -161,6 +190,7 @@ def main():
     options = parser.parse_args()
     module = documents(options)
     library = compiled_kernel(options)
+    tensor_expressions()
     deploy(options, library)
     del module
     return 1 if summary() else 0

@@ -1,10 +1,16 @@
 """Tensor expressions: described, printed, rewritten by passes in Python, built, called."""
 
+import os
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import anyfn
 from anyfn import te, tir
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
 def arrays(*shapes):
@@ -206,3 +212,12 @@ class TestFunctions:
         y = te.compute((2,), chain, name="Y")
         func = te.create_prim_func([x, y])
         assert str(func).count("+") == 10_000
+
+
+def test_the_page(capsys):
+    """``docs/compiler.md``, its samples run one after the other."""
+    text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(code, names)
+    assert 'with block("C"):' in capsys.readouterr().out
