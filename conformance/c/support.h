@@ -4,7 +4,7 @@
 #ifndef ANYFN_CONFORMANCE_SUPPORT_H_
 #define ANYFN_CONFORMANCE_SUPPORT_H_
 
-#include <anyfn/anyfn.h>
+#include <anyfn/object.h>
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -103,6 +103,43 @@ static inline TVMFFIAny make_through(const char* function, int32_t count, TVMFFI
 static inline TVMFFIAny make_array(int32_t count, TVMFFIAny* items) { return make_through("ffi.Array", count, items); }
 static inline TVMFFIAny make_map(int32_t count, TVMFFIAny* items) { return make_through("ffi.Map", count, items); }
 static inline TVMFFIAny make_shape(int32_t count, TVMFFIAny* items) { return make_through("ffi.Shape", count, items); }
+
+static inline TVMFFIAny make_copy(TVMFFIAny value) {
+  TVMFFIAny out = anyfn_none();
+  if (anyfn_copy(&value, &out) != 0) conformance_die("make_copy");
+  return out;
+}
+
+/* A field, read by its name. */
+static inline TVMFFIAny make_field(TVMFFIAny object, const char* name) {
+  TVMFFIAny out = anyfn_none();
+  if (object.type_index < kTVMFFIStaticObjectBegin || anyfn_get_field(object.v_obj, name, &out) != 0) {
+    conformance_die(name);
+  }
+  anyfn_release(&object);
+  return out;
+}
+
+/* Sets a field by its name. */
+static inline TVMFFIAny make_set(TVMFFIAny object, const char* name, TVMFFIAny value) {
+  if (object.type_index < kTVMFFIStaticObjectBegin || anyfn_set_field(object.v_obj, name, &value) != 0) {
+    conformance_die(name);
+  }
+  anyfn_release(&object);
+  anyfn_release(&value);
+  return anyfn_none();
+}
+
+/* What a type has registered under the name of an attribute. */
+static inline TVMFFIAny make_attribute(const char* type_key, const char* name) {
+  TVMFFIByteArray key = anyfn_byte_array(type_key), attribute = anyfn_byte_array(name);
+  const TVMFFITypeAttrColumn* column = TVMFFIGetTypeAttrColumn(&attribute);
+  int32_t index = -1;
+  if (TVMFFITypeKeyToIndex(&key, &index) != 0 || column == NULL || index - column->begin_index >= column->size) {
+    conformance_die(name);
+  }
+  return make_copy(column->data[index - column->begin_index]);
+}
 
 static void delete_tensor(DLManagedTensorVersioned* tensor) {
   free(tensor->dl_tensor.shape);

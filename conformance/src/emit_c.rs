@@ -23,9 +23,13 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
         let args = args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
         let count = args.len();
         let (name, function) = (quote(case.name.as_bytes()), quote(function.as_bytes()));
+        out.push_str("  {\n");
+        for (name, value) in &case.bindings {
+            let _ = writeln!(out, "    TVMFFIAny let_{name} = {};", expression(value)?);
+        }
         let _ = writeln!(
             out,
-            "  {{\n    TVMFFIAny args[{}] = {{{}}};",
+            "    TVMFFIAny args[{}] = {{{}}};",
             count.max(1),
             if count == 0 { "make_none()".into() } else { args.join(", ") }
         );
@@ -43,7 +47,11 @@ pub fn program(corpus: &Corpus, begin: &str) -> Result<String, String> {
                 );
             }
         }
-        let _ = writeln!(out, "    for (int i = 0; i < {count}; ++i) conformance_release(&args[i]);\n  }}");
+        let _ = writeln!(out, "    for (int i = 0; i < {count}; ++i) conformance_release(&args[i]);");
+        for (name, _) in case.bindings.iter().rev() {
+            let _ = writeln!(out, "    conformance_release(&let_{name});");
+        }
+        out.push_str("  }\n");
     }
     out.push_str("  return conformance_end();\n}\n");
     Ok(out)
@@ -68,6 +76,23 @@ fn expression(value: &Value) -> Result<String, String> {
         Value::Opaque(address) => format!("make_opaque(UINT64_C({address}))"),
         Value::Global(name) => format!("make_global({})", quote(name.as_bytes())),
         Value::Callback(name) => format!("make_callback({})", quote(name.as_bytes())),
+        Value::Let(name) => format!("make_copy(let_{name})"),
+        Value::Call(function, args) => {
+            let args = args.iter().map(expression).collect::<Result<Vec<_>, _>>()?;
+            let list = if args.is_empty() { "make_none()".into() } else { args.join(", ") };
+            let function = quote(function.as_bytes());
+            format!("make_through({function}, {}, (TVMFFIAny[]){{{list}}})", args.len())
+        }
+        Value::Field(object, name) => {
+            format!("make_field({}, {})", expression(object)?, quote(name.as_bytes()))
+        }
+        Value::Set(object, name, value) => {
+            let (object, value) = (expression(object)?, expression(value)?);
+            format!("make_set({object}, {}, {value})", quote(name.as_bytes()))
+        }
+        Value::Attribute(key, name) => {
+            format!("make_attribute({}, {})", quote(key.as_bytes()), quote(name.as_bytes()))
+        }
         Value::Array(items) => many("make_array", items)?,
         Value::Map(pairs) => {
             many("make_map", &pairs.iter().flat_map(|(k, v)| [k.clone(), v.clone()]).collect::<Vec<_>>())?

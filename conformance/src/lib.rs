@@ -25,6 +25,8 @@ pub struct ValueCase {
 pub struct CallCase {
     /// Name of the case.
     pub name: String,
+    /// Values that are made first, in order, with their names.
+    pub bindings: Vec<(String, Value)>,
     /// Name of the global function.
     pub function: String,
     /// The arguments.
@@ -68,7 +70,8 @@ pub enum Outcome {
 pub struct Corpus {
     /// `values.json`
     pub values: Vec<ValueCase>,
-    /// `calls.json`, `errors.json`, `named.json` and `operations.json`
+    /// `calls.json`, `errors.json`, `named.json`, `operations.json` and `objects.json`; those that define types come before
+    /// those that use them.
     pub calls: Vec<CallCase>,
 }
 
@@ -95,6 +98,7 @@ pub fn load() -> Result<Corpus, String> {
     calls.extend(read_calls("errors.json")?);
     calls.extend(read_calls("named.json")?);
     calls.extend(read_calls("operations.json")?);
+    calls.extend(read_calls("objects.json")?);
     Ok(Corpus { values, calls })
 }
 
@@ -121,9 +125,14 @@ fn call_case(name: String, case: &Json) -> Result<CallCase, String> {
         Some(error) => Outcome::Error { kind: text(error, "kind")?, message: text(error, "message")? },
         None => Outcome::Value(Value::parse(case.get("result").ok_or(format!("{name}: no result"))?)?),
     };
+    let binding = |pair: &Json| match pair.as_array().map(Vec::as_slice) {
+        Some([Json::String(name), value]) => Ok((name.clone(), Value::parse(value)?)),
+        _ => Err(format!("{name}: malformed binding {pair}")),
+    };
+    let bindings = case["let"].as_array().into_iter().flatten().map(binding).collect::<Result<_, _>>()?;
     let args = args.iter().map(Value::parse).collect::<Result<_, _>>()?;
     let named = case["kwargs"].as_object().into_iter().flatten();
     let named =
         named.map(|(key, value)| Ok((key.clone(), Value::parse(value)?))).collect::<Result<_, String>>()?;
-    Ok(CallCase { function: text(case, "call")?, args, named, outcome, name })
+    Ok(CallCase { function: text(case, "call")?, bindings, args, named, outcome, name })
 }

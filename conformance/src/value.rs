@@ -29,6 +29,16 @@ pub enum Value {
     Global(String),
     /// `{"callback": "echo"}`
     Callback(String),
+    /// `{"let": "name"}`: what the case has bound to the name.
+    Let(String),
+    /// `{"call": ["function", ..]}`: what a global function gives, which must not fail.
+    Call(String, Vec<Value>),
+    /// `{"field": [object, "name"]}`: read in the way of the frontend.
+    Field(Box<Value>, String),
+    /// `{"set": [object, "name", value]}`: set in the way of the frontend; None.
+    Set(Box<Value>, String, Box<Value>),
+    /// `{"attribute": ["type", "name"]}`: what a type has registered.
+    Attribute(String, String),
     /// `{"array": [..]}`
     Array(Vec<Value>),
     /// `{"map": [[k, v], ..]}`
@@ -44,6 +54,28 @@ pub enum Value {
         /// Elements, as numbers.
         data: Vec<f64>,
     },
+}
+
+/// The values that take a list.
+fn parts(tag: &str, parts: &[Json]) -> Option<Result<Value, String>> {
+    let text = |at: usize| Some(parts.get(at)?.as_str()?.to_string());
+    let made = || -> Result<Option<Value>, String> {
+        let value = |at: usize| parts.get(at).map(Value::parse).transpose();
+        Ok(match (tag, parts.len()) {
+            ("call", 1..) => {
+                let args = parts[1..].iter().map(Value::parse).collect::<Result<_, _>>()?;
+                text(0).map(|name| Value::Call(name, args))
+            }
+            ("field", 2) => value(0)?.zip(text(1)).map(|(object, name)| Value::Field(object.into(), name)),
+            ("set", 3) => value(0)?
+                .zip(text(1))
+                .zip(value(2)?)
+                .map(|((object, name), value)| Value::Set(object.into(), name, value.into())),
+            ("attribute", 2) => text(0).zip(text(1)).map(|(key, name)| Value::Attribute(key, name)),
+            _ => None,
+        })
+    };
+    made().transpose()
 }
 
 impl Value {
@@ -78,6 +110,8 @@ impl Value {
             "opaque" => Value::Opaque(body.as_u64().ok_or_else(bad)?),
             "global" => Value::Global(text()?),
             "callback" => Value::Callback(text()?),
+            "let" => Value::Let(text()?),
+            "call" | "field" | "set" | "attribute" => parts(tag, &list(body)?).ok_or_else(bad)??,
             "array" => Value::Array(list(body)?.iter().map(Value::parse).collect::<Result<_, _>>()?),
             "map" => {
                 let pair = |pair: &Json| match list(pair)?.as_slice() {

@@ -1,14 +1,38 @@
 //! The corpus through Rust.
 
+use std::collections::BTreeMap;
+
 use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIByteArray};
-use anyfn::{Any, Array, DType, Device, Error, Map, PackedFunc, Result, Shape, Tensor, registry};
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, Array, DType, Device, Error, Map, ObjectRef, PackedFunc, Result, Shape, Tensor, registry};
 use anyfn_conformance::{Outcome, Value};
 use anyfn_host as _;
 use anyfn_testing as _;
 
+/// What a case has bound to names.
+type Scope = BTreeMap<String, Any>;
+
 /// Makes the Rust value of a corpus value.
 fn make(value: &Value) -> Result<Any> {
+    make_in(value, &Scope::new())
+}
+
+/// As `make`, with what the case has bound to names.
+fn make_in(value: &Value, scope: &Scope) -> Result<Any> {
+    let make = |value: &Value| make_in(value, scope);
+    let object = |value: &Value| make(value)?.get::<ObjectRef>();
     Ok(match value {
+        Value::Let(name) => scope[name].clone(),
+        Value::Call(function, args) => {
+            let args = args.iter().map(make).collect::<Result<Vec<Any>>>()?;
+            registry::get(function)?.call(&args[..])?
+        }
+        Value::Field(from, name) => object(from)?.get_field(name)?,
+        Value::Set(to, name, value) => {
+            object(to)?.set_field(name, make(value)?)?;
+            Any::NONE
+        }
+        Value::Attribute(key, name) => TypeInfo::from_key(key).unwrap().attribute(name).unwrap(),
         Value::None => Any::NONE,
         Value::Bool(b) => Any::new(*b)?,
         Value::Int(n) => Any::new(*n)?,
@@ -101,12 +125,17 @@ fn every_call_gives_what_the_corpus_says() {
     let mut failed = Vec::new();
     for case in &corpus.calls {
         let function = registry::get(&case.function).unwrap();
-        let args: Vec<Any> = case.args.iter().map(|value| make(value).unwrap()).collect();
+        let mut scope = Scope::new();
+        for (name, value) in &case.bindings {
+            scope.insert(name.clone(), make_in(value, &scope).unwrap_or_else(|e| panic!("{}: {e}", case.name)));
+        }
+        let make = |value: &Value| make_in(value, &scope).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let args: Vec<Any> = case.args.iter().map(make).collect();
         let named: Vec<(&str, Any)> =
-            case.named.iter().map(|(name, value)| (name.as_str(), make(value).unwrap())).collect();
+            case.named.iter().map(|(name, value)| (name.as_str(), make(value))).collect();
         let got = function.call_named(&args[..], &named);
         let ok = match (&case.outcome, &got) {
-            (Outcome::Value(expected), Ok(got)) => same(&make(expected).unwrap(), got),
+            (Outcome::Value(expected), Ok(got)) => same(&make(expected), got),
             (Outcome::Error { kind, message }, Err(got)) => got.kind() == kind && got.message() == message,
             _ => false,
         };

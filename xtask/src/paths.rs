@@ -47,6 +47,12 @@ pub(crate) fn peer_python() -> Option<PathBuf> {
     python.is_file().then_some(python)
 }
 
+/// The Python environment that holds `apache-tvm`, which compiles libraries for the tests; `./x test` sets it up.
+pub(crate) fn tvm_python() -> Option<PathBuf> {
+    let python = root().join(".x/venv-tvm/bin/python");
+    python.is_file().then_some(python)
+}
+
 /// The Python of a version such as `3.9` that `./x` has set up, with NumPy and pytest.
 pub(crate) fn versioned_python(version: &str) -> Option<PathBuf> {
     let python = root().join(format!(".x/venv-{version}/bin/python"));

@@ -9,11 +9,12 @@ use crate::runner::{Run, Step};
 use crate::{Result, codegen, dist, examples, paths, python, tidy};
 
 /// What the implementation behind the C ABI is made of.
-const RUNTIME: [&str; 8] = [
+const RUNTIME: [&str; 9] = [
     "crates/abi",
     "crates/anyfn",
     "crates/macros",
     "crates/core",
+    "crates/runtime",
     "crates/host",
     "crates/lib",
     "Cargo.toml",
@@ -28,6 +29,7 @@ const RUNTIME_AND_C: &[&str] = &[
     RUNTIME[5],
     RUNTIME[6],
     RUNTIME[7],
+    RUNTIME[8],
     "testing",
     "bindings/c",
     "examples",
@@ -59,6 +61,7 @@ const ALL_PYTHON: &[&str] = &[
     RUNTIME[5],
     RUNTIME[6],
     RUNTIME[7],
+    RUNTIME[8],
     "crates/attach",
     "testing",
     "conformance/cases",
@@ -98,6 +101,7 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings")),
         Step::new("generated files", |_| codegen::run(&paths::root(), true)),
         Step::new("tidy", |run| tidy::run(&paths::root(), &|line| run.say(line))),
+        Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
         Step::new("rust tests", rust_tests),
         Step::new("rust doc tests", |run| cargo(run, "test --workspace --doc")).inputs(ALL_RUST),
         Step::new("rust documentation", |run| {
@@ -266,7 +270,7 @@ fn rust_asan(run: &Run) -> Result<()> {
         Cmd::new("cargo")
             .words("+nightly test --target")
             .arg(HOST)
-            .words("-p anyfn -p anyfn-core --lib --tests")
+            .words("-p anyfn -p anyfn-core -p anyfn-runtime --lib --tests")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
             .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
@@ -275,6 +279,17 @@ fn rust_asan(run: &Run) -> Result<()> {
 
 const HOST: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
+
+/// What the tests of compiled code run, compiled on the spot.
+fn compiled_libraries(run: &Run) -> Result<()> {
+    let python = paths::tvm_python().ok_or("no apache-tvm")?;
+    run.cmd(Cmd::new(python).arg("testing/compiled/build.py").arg(paths::build_dir().join("compiled")))
+}
+
+/// Why there are no compiled libraries; the tests that run them say so, too.
+fn no_tvm() -> Option<String> {
+    paths::tvm_python().is_none().then(|| "no apache-tvm; `./x setup --peer`".to_owned())
+}
 
 /// Why nothing can be compared with the peer.
 fn no_peer() -> Option<String> {

@@ -9,14 +9,14 @@ def num_threads():
     What ``set_num_threads`` or the environment variable ``ANYFN_NUM_THREADS`` say, else what this process may use: the
     processors of its affinity mask, and no more than its control group's share of processor time.
     """
-    return _core.get_global_func("runtime.NumThreads", False)()
+    return _core.get_global_func("anyfn.num_threads", False)()
 
 
 def set_num_threads(threads):
     """Sets how many threads a parallel loop has, the calling one included; ``None`` finds the number by itself again."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ValueError(f"expected a number of threads from 1 on, or None, got {threads!r}")
-    _core.get_global_func("runtime.SetNumThreads", False)(0 if threads is None else threads)
+    _core.get_global_func("anyfn.set_num_threads", False)(0 if threads is None else threads)
 
 
 def set_parallel_launcher(launcher):
@@ -35,4 +35,4 @@ def set_parallel_launcher(launcher):
     """
     if launcher is not None and not callable(launcher):
         raise TypeError(f"expected a callable or None, got {type(launcher).__name__}")
-    return _core.get_global_func("runtime.SetParallelLauncher", False)(launcher)
+    return _core.get_global_func("anyfn.set_parallel_launcher", False)(launcher)

@@ -31,8 +31,8 @@ def callback(name):
     return {"echo": echo, "count": count, "fail": fail}[name]
 
 
-def make(value):
-    """The Python value of a corpus value."""
+def make(value, scope=None):
+    """The Python value of a corpus value; ``scope`` has what the case has bound to names."""
     if value is None or isinstance(value, bool):
         return value
     ((tag, body),) = value.items()
@@ -54,10 +54,20 @@ def make(value):
         return anyfn.get_global_func(body)
     if tag == "callback":
         return callback(body)
+    if tag == "let":
+        return scope[body]
+    if tag == "call":
+        return call(body[0], *(make(arg, scope) for arg in body[1:]))
+    if tag == "field":
+        return getattr(make(body[0], scope), body[1])
+    if tag == "set":
+        return setattr(make(body[0], scope), body[1], make(body[2], scope))
+    if tag == "attribute":
+        return anyfn._core.type_attribute(body[1], anyfn._core.type_index(body[0]))
     if tag == "array":
-        return [make(item) for item in body]
+        return [make(item, scope) for item in body]
     if tag == "map":
-        return {make(key): make(item) for key, item in body}
+        return {make(key, scope): make(item, scope) for key, item in body}
     if tag == "shape":
         return anyfn.get_global_func("ffi.Shape")(*body)
     if tag == "tensor":
@@ -104,12 +114,28 @@ def pairs(value):
 VALUES = {case["name"]: case["value"] for case in cases("values")}
 NAMED = cases("named")
 PLAIN = cases("calls") + cases("operations")
-CALLS = {case["name"]: case for case in PLAIN + [case for case in NAMED if "error" not in case]}
-ERRORS = {case["name"]: case for case in cases("errors") + [case for case in NAMED if "error" in case]}
+OBJECTS = cases("objects")
+BOTH = NAMED + OBJECTS
+CALLS = {case["name"]: case for case in PLAIN + [case for case in BOTH if "error" not in case]}
+ERRORS = {case["name"]: case for case in cases("errors") + [case for case in BOTH if "error" in case]}
 
 
-def kwargs(case):
-    return {name: make(value) for name, value in case.get("kwargs", {}).items()}
+@pytest.fixture(scope="module", autouse=True)
+def types():
+    """The types that cases define, for those that use them."""
+    for case in OBJECTS:
+        if case["name"].startswith("define "):
+            run(case)
+
+
+def run(case):
+    """What the call of a case gives."""
+    scope = {}
+    for name, value in case.get("let", []):
+        scope[name] = make(value, scope)
+    args = [make(arg, scope) for arg in case["args"]]
+    kwargs = {name: make(value, scope) for name, value in case.get("kwargs", {}).items()}
+    return call(case["call"], *args, **kwargs)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -127,8 +153,7 @@ def test_value_comes_in(name):
 @pytest.mark.parametrize("name", CALLS)
 def test_call(name):
     case = CALLS[name]
-    result = call(case["call"], *(make(arg) for arg in case["args"]), **kwargs(case))
-    assert plain(result) == plain(make(case["result"]))
+    assert plain(run(case)) == plain(make(case["result"]))
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -136,7 +161,7 @@ def test_error(name):
     case = ERRORS[name]
     kind, message = case["error"]["kind"], case["error"]["message"]
     with pytest.raises(Exception) as caught:
-        call(case["call"], *(make(arg) for arg in case["args"]), **kwargs(case))
+        run(case)
     assert type(caught.value).__name__ == kind
     # KeyError shows its argument, not its text.
     assert (caught.value.args[0] if isinstance(caught.value, KeyError) else str(caught.value)) == message

@@ -10,6 +10,7 @@ pub use linkme;
 
 pub use crate::convert::Mismatch;
 pub use crate::json::quote;
+pub use crate::schema::word as type_word;
 pub use crate::typed::{Blocking, Names};
 use core::ffi::c_int;
 

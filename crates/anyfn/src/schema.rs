@@ -46,7 +46,7 @@ impl Schema {
 }
 
 /// How messages of all languages call a type: `str`, `Array`, `Function`; types of other makers by their key.
-pub(crate) fn word(type_key: &str) -> &str {
+pub fn word(type_key: &str) -> &str {
     match type_key {
         "ffi.String" | "ffi.SmallStr" | "const char*" => "str",
         "ffi.Bytes" | "ffi.SmallBytes" | "TVMFFIByteArray*" => "bytes",

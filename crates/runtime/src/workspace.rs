@@ -157,7 +157,7 @@ fn no_device(function: &str, device_type: i32, device_id: i32) -> Error {
 }
 
 /// Bytes that all threads hold for workspaces, in use or kept; for tests and for who looks for memory.
-#[register("runtime.WorkspaceBytes")]
+#[register("anyfn.workspace_bytes")]
 fn workspace_bytes() -> i64 {
     ALLOCATED.load(Ordering::Relaxed) as i64
 }

@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use std::borrow::ToOwned;
 use std::collections::HashMap;
@@ -74,6 +75,14 @@ pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
     }
 }
 
+/// How often library code has looked a function up.
+static LOOKUPS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the code of libraries has looked a function up so far; what it keeps is not looked up again.
+pub(super) fn lookups() -> u64 {
+    LOOKUPS.load(Ordering::Relaxed)
+}
+
 /// Looks a function up in the imports of a library, then among the global functions; the handle is borrowed.
 ///
 /// # Safety
@@ -82,6 +91,7 @@ pub(crate) unsafe fn lookup_from_imports(
     library_ctx: TVMFFIObjectHandle,
     name: &CStr,
 ) -> Result<TVMFFIObjectHandle> {
+    LOOKUPS.fetch_add(1, Ordering::Relaxed);
     let Ok(name) = name.to_str() else {
         anyfn::bail!("ValueError", "the name of a function must be UTF-8, got {name:?}");
     };

@@ -11,6 +11,7 @@ use anyfn::abi::{
 };
 use anyfn::{Error, ObjectRef, PackedFunc, Result};
 
+use super::compiled::Guard;
 use super::ledger;
 use super::object::OwnModule;
 
@@ -22,6 +23,8 @@ struct LibraryFunction {
     ext: &'static AnyfnFunctionExt,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
+    /// What calls of the peer's compiled code look at.
+    guard: Guard,
     /// Keeps the module as long as the function. Dropped with the content.
     module: Option<OwnModule>,
 }
@@ -32,12 +35,15 @@ static EXT: AnyfnFunctionExt =
 /// Makes a function object of a library's symbol.
 ///
 /// # Safety
-/// `symbol` and `metadata` must be functions of the library convention in the code of `module`.
+/// `symbol` and `metadata` must be functions of the library convention in the code of `module`; `compiled` says that the
+/// peer's compiler has made it, and which alignment it asks for.
 pub(super) unsafe fn make(
     module: &OwnModule,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
+    compiled: Option<usize>,
 ) -> Result<PackedFunc> {
+    let safe_call = if compiled.is_some() { call_guarded } else { call };
     let raw = Box::into_raw(Box::new(LibraryFunction {
         header: TVMFFIObject {
             combined_ref_count: 0x1_0000_0001,
@@ -45,10 +51,11 @@ pub(super) unsafe fn make(
             flags: if metadata.is_some() { OBJECT_FLAG_FUNCTION_EXT } else { 0 },
             deleter: Some(delete),
         },
-        cell: TVMFFIFunctionCell { safe_call: call, cpp_call: core::ptr::null_mut() },
+        cell: TVMFFIFunctionCell { safe_call, cpp_call: core::ptr::null_mut() },
         ext: &EXT,
         symbol,
         metadata,
+        guard: Guard::new(compiled.unwrap_or(1)),
         module: Some(module.clone()),
     }));
     ledger::add(raw.cast_const().cast(), kTVMFFIFunction);
@@ -67,10 +74,11 @@ pub(super) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
     // SAFETY: as above.
     let called = unsafe { (*cell).safe_call };
-    if !core::ptr::fn_addr_eq(called, call as TVMFFISafeCallType) {
+    let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
+    if !is_called_by(call) && !is_called_by(call_guarded) {
         return None;
     }
-    // SAFETY: only objects that `make` has made are called by that function.
+    // SAFETY: only objects that `make` has made are called by these functions.
     Some(unsafe { (*header.cast::<LibraryFunction>()).symbol } as *const c_void)
 }
 
@@ -84,6 +92,18 @@ unsafe extern "C" fn call(
     let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
     // SAFETY: the caller passes what the convention asks for; a library's functions take no object.
     unsafe { symbol(core::ptr::null_mut(), args, count, result) }
+}
+
+unsafe extern "C" fn call_guarded(
+    handle: *mut c_void,
+    args: *const TVMFFIAny,
+    count: i32,
+    result: *mut TVMFFIAny,
+) -> c_int {
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let this = unsafe { &*handle.cast::<LibraryFunction>() };
+    // SAFETY: the caller passes what the convention asks for; only functions of such libraries are called this way.
+    unsafe { this.guard.call(this.symbol, args, count, result) }
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {

@@ -16,7 +16,7 @@ use super::load::{load_from_file, load_library};
 use super::object::OwnModule;
 use super::system::system_lib;
 use super::watch::{self, Watch};
-use super::{lease, ledger, observe};
+use super::{context, lease, ledger, observe};
 use crate::sys::Mutex;
 
 /// Modules that are kept until they are removed from here.
@@ -38,6 +38,7 @@ pub(crate) fn register_globals() -> Result<()> {
         let path = if args.len() > 1 { args.get::<Option<&str>>(1)? } else { None };
         Any::new(OwnModule::try_from(&args.get::<Module>(0)?)?.is_current(path.map(Path::new)))
     })?;
+    reg("ffi.ModuleLookups").set_body_typed(|| context::lookups() as i64)?;
     register_watch()?;
     register_ledger()?;
     observe::register()?;

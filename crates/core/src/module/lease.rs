@@ -144,6 +144,11 @@ pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
+/// The alignment that the code at an address asks for, if the peer's compiler has made it.
+pub(super) fn compiled(address: usize) -> Option<usize> {
+    STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
+}
+
 /// All libraries that are mapped.
 pub(super) fn all() -> Vec<Arc<Mapped>> {
     STATE.lock().mapped.clone()

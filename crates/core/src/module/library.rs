@@ -28,6 +28,8 @@ pub(super) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
 /// Name of the variable through which a library's code knows its module.
 const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
+/// How the names of context symbols begin.
+const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
 /// Begin of the symbol of a function.
 pub(super) const FUNCTION: &str = "__tvm_ffi_";
 const METADATA: &str = "__tvm_ffi__metadata_";
@@ -73,6 +75,8 @@ pub(super) struct Mapped {
     pub(super) path: PathBuf,
     /// Which content of the file it is.
     pub(super) identity: Identity,
+    /// The alignment that its code asks for, if the peer's compiler has made it.
+    pub(super) compiled: Option<usize>,
     /// Size of the import tree, if the file says.
     pub(super) import_tree_size: Option<u64>,
     /// Names of its functions.
@@ -150,6 +154,7 @@ impl Mapped {
             idle: AtomicBool::new(false),
             path: path.to_path_buf(),
             identity,
+            compiled: facts.compiled,
             import_tree_size: facts.import_tree_size(),
             functions: function_names(facts.functions(), ""),
             symbols,
@@ -254,6 +259,15 @@ impl Code {
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
+    /// The alignment that the code of a function asks for, if the peer's compiler has made it.
+    fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
+        match self {
+            Code::File(mapped) => mapped.compiled,
+            // It may be of a library that was loaded as a file, too.
+            Code::System(_) => lease::compiled((symbol as *const ()).addr()),
+        }
+    }
+
     /// Names of the functions, sorted.
     fn function_names(&self) -> Vec<StdString> {
         match self {
@@ -274,6 +288,25 @@ impl Code {
                 system::symbol(&prefixed).or_else(|| system::symbol(name))
             }
         }
+    }
+
+    /// Whether all context symbols are filled: code calls them without a look.
+    fn check_slots(&self) -> Result<()> {
+        let Code::File(mapped) = self else { return Ok(()) };
+        for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {
+            let slot = CString::new(name.as_str()).ok().and_then(|name| mapped.own_symbol(&name));
+            // SAFETY: a pointer variable by the convention, and readable whatever it is.
+            if slot.is_some_and(|slot| unsafe { slot.cast::<*const c_void>().read_unaligned() }.is_null()) {
+                anyfn::bail!(
+                    "RuntimeError",
+                    "{}: its code calls {}, which this runtime does not have; use a newer runtime, or one that was built \
+                     with the feature `runtime`",
+                    mapped.path.display(),
+                    name.trim_start_matches('_')
+                );
+            }
+        }
+        Ok(())
     }
 
     /// Calls a getter of the library convention that gives a text.
@@ -320,6 +353,7 @@ impl LibraryModule {
         let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
         // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
         unsafe { super::context::fill(|name| slots.data(name)) };
+        slots.check_slots()?;
         if let Code::File(mapped) = &slots {
             mapped.modules.fetch_add(1, Ordering::Relaxed);
             ledger::explain_module(module.as_object(), Some(mapped), None);
@@ -348,7 +382,7 @@ impl Implementation for LibraryModule {
         let Some(symbol) = self.0.function_of(FUNCTION, name) else { return Ok(None) };
         let metadata = self.0.function_of(METADATA, name);
         // SAFETY: both are functions of the library convention in this module's code.
-        let function = unsafe { function::make(module, symbol, metadata) }?;
+        let function = unsafe { function::make(module, symbol, metadata, self.0.compiled(symbol)) }?;
         ledger::explain_module(function.as_object(), self.mapped(), Some(name));
         Ok(Some(function))
     }

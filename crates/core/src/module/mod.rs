@@ -3,7 +3,7 @@
 //! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
 //! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]: a shared library,
 //! loaded from a file or linked into the process ([`library`]); a kind that a user defines by functions ([`custom`]); one
-//! that a library carries and nobody can load yet ([`deferred`]). In reading order: [`object`], [`library`], [`registrations`], [`import_tree`], [`context`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
+//! that a library carries and nobody can load yet ([`deferred`]). In reading order: [`object`], [`library`], [`registrations`], [`import_tree`], [`context`], [`compiled`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
 //!
 //! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
 //! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
@@ -12,6 +12,8 @@
 //!
 //! **Not here yet:** modules of C++ classes of other libraries (calling them is an error).
 
+#[cfg(feature = "std")]
+mod compiled;
 #[cfg(feature = "std")]
 mod constructing;
 #[cfg(feature = "std")]

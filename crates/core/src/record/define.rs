@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use anyfn::__private::quote;
+use anyfn::__private::{quote, type_word};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
@@ -233,7 +233,7 @@ fn check_default(key: &str, told: &mut Told) -> Result<()> {
     match kind.accept(core::mem::take(&mut told.default)) {
         Ok(value) => told.default = value,
         Err(value) => {
-            let got = value.as_view().type_key();
+            let got = type_word(value.as_view().type_key());
             bail!("TypeError", "field '{name}' of {key}: expected {shown} but got {got}");
         }
     }

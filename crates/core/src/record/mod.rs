@@ -14,6 +14,7 @@ use core::ptr;
 
 use alloc::vec::Vec;
 
+use anyfn::__private::type_word;
 use anyfn::abi::{
     TVMFFIAny, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePtr,
@@ -283,7 +284,7 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
         // SAFETY: the table of types asks callers for the place of the field in a live object.
         Ok(value) => unsafe { Slot::write(place.cast(), value) },
         Err(value) => {
-            let (name, key, got) = (&field.name, layout.key, value.as_view().type_key());
+            let (name, key, got) = (&field.name, layout.key, type_word(value.as_view().type_key()));
             bail!("TypeError", "field '{name}' of {key}: expected {} but got {got}", field.shown);
         }
     }

@@ -1,6 +1,6 @@
 //! Worker threads for the parallel loops of compiled code.
 //!
-//! [`launch`] runs tasks on the calling thread and on the workers of the process. Nothing is started before the first
+//! [`parallel`] runs tasks on the calling thread and on the workers of the process. Nothing is started before the first
 //! launch, no thread is bound to a processor, and workers sleep when there is nothing to do. There are as many threads as
 //! `ANYFN_NUM_THREADS` or [`set_num_threads`] say, else as the process may use: its affinity mask and the share of
 //! processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
@@ -109,17 +109,17 @@ pub(crate) unsafe fn barrier(group: &TVMParallelGroupEnv) -> Result<()> {
     }
 }
 
-#[register("runtime.NumThreads")]
+#[register("anyfn.num_threads")]
 fn num_threads_global() -> i64 {
     num_threads() as i64
 }
 
-#[register("runtime.NumWorkers")]
+#[register("anyfn.num_workers")]
 fn num_workers_global() -> i64 {
     pool::workers() as i64
 }
 
-#[register("runtime.SetNumThreads")]
+#[register("anyfn.set_num_threads")]
 fn set_num_threads_global(threads: i64) -> Result<()> {
     match usize::try_from(threads) {
         Ok(n) if n <= size::THREADS_MAX => set_num_threads(n),
@@ -128,7 +128,7 @@ fn set_num_threads_global(threads: i64) -> Result<()> {
     Ok(())
 }
 
-#[register("runtime.SetParallelLauncher")]
+#[register("anyfn.set_parallel_launcher")]
 fn set_launcher_global(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     set_launcher(launcher)
 }

@@ -180,6 +180,15 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.bytes(address, size, what)
     }
 
+    /// What the library puts into memory and never writes to: its code, or its constants. Huge ranges are left out.
+    pub(super) fn contents(&self, code: bool) -> Vec<&'d [u8]> {
+        const SIZE_MAX: u64 = 1 << 26;
+        let flags = if code { e::PF_X } else { 0 };
+        let is_meant = |load: &&Load| load.flags & (e::PF_X | e::PF_W) == flags && load.file <= SIZE_MAX;
+        let bytes = |load: &Load| self.data.read_bytes_at(load.offset, load.file).ok();
+        self.loads.iter().filter(is_meant).filter_map(bytes).collect()
+    }
+
     /// From the first to behind the last address.
     pub(super) fn span(&self) -> core::ops::Range<u64> {
         let first = self.loads.first().map_or(0, |load| load.address);

@@ -47,6 +47,8 @@ pub(super) struct Facts {
     pub(super) built_for: Option<[u32; 6]>,
     /// The linker's hash of the content, if there is one.
     pub(super) build_id: Option<Vec<u8>>,
+    /// The alignment that its code asks for, if the peer's compiler has made it.
+    pub(super) compiled: Option<usize>,
     /// Modules that the library carries.
     pub(super) import_tree: Option<Blob>,
     pub(super) has_thread_locals: bool,
@@ -160,8 +162,14 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
             .then(|| image.bytes(symbol.address, symbol.size, "import tree").ok().map(<[u8]>::to_vec))
             .flatten(),
     });
+    let compiled = super::compiled::requirement(
+        |name| symbols.undefined.iter().any(|symbol| symbol.name == name),
+        || image.contents(false),
+        || image.contents(true),
+    );
     Ok(Facts {
         size: len,
+        compiled,
         soname: dynamic.soname,
         needed: dynamic.needed,
         search_path: dynamic.search_path,

@@ -1,0 +1,128 @@
+//! Memory that compiled code cannot use where it lies: copied before the call, and back after it.
+
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc, dealloc};
+use std::vec::Vec;
+
+use anyfn::abi::{DLTensor, kDLCPU};
+use anyfn::{Result, TensorView, bail};
+
+/// Wider than any vector.
+const ALIGNMENT: usize = 64;
+
+/// A copy of the memory of one or more arguments.
+struct Copy {
+    original: NonNull<u8>,
+    copy: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Copy {
+    fn new(original: NonNull<u8>, size: usize) -> Option<Copy> {
+        let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
+        // SAFETY: the size is not 0.
+        let copy = NonNull::new(unsafe { alloc(layout) })?;
+        // SAFETY: the caller has tensors of this size there, which are valid; the copy is new.
+        unsafe { original.copy_to_nonoverlapping(copy, size) };
+        Some(Copy { original, copy, layout })
+    }
+
+    /// Writes back what has changed: what is only read may be in use elsewhere, or not be writable at all.
+    fn write_back(&self) {
+        const PIECE: usize = 4096;
+        let size = self.layout.size();
+        for at in (0..size).step_by(PIECE) {
+            let len = PIECE.min(size - at);
+            // SAFETY: inside of the copy.
+            let copy = unsafe { self.copy.add(at) };
+            // SAFETY: inside of the original.
+            let original = unsafe { self.original.add(at) };
+            // SAFETY: initialised, and written by nobody now.
+            let new = unsafe { core::slice::from_raw_parts(copy.as_ptr(), len) };
+            // SAFETY: valid for as long as the call.
+            let old = unsafe { core::slice::from_raw_parts(original.as_ptr(), len) };
+            if new != old {
+                // SAFETY: the tensor's memory, so long; the copy lies elsewhere.
+                unsafe { original.copy_from_nonoverlapping(copy, len) };
+            }
+        }
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.copy.as_ptr(), self.layout) };
+    }
+}
+
+/// The tensors of a call that are shown elsewhere.
+#[derive(Default)]
+pub(super) struct Copies(Vec<Copy>);
+
+/// How many bytes a compact tensor has; `None` if that is not known.
+pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
+    // SAFETY: a tensor that a caller passes; only its extents are read.
+    let view = unsafe { TensorView::from_dl(tensor) };
+    let bits = usize::from(tensor.dtype.bits).checked_mul(usize::from(tensor.dtype.lanes))?;
+    Some(view.num_elements()?.checked_mul(bits)?.div_ceil(8))
+}
+
+impl Copies {
+    /// A tensor that shows aligned memory with the content of `tensor`, argument `index` of `others`; what is on another
+    /// device stays where it is.
+    ///
+    /// # Errors
+    /// `ValueError` if it overlaps another argument in part; `MemoryError`.
+    ///
+    /// # Safety
+    /// The tensors must be valid, `tensor` compact.
+    pub(super) unsafe fn show(
+        &mut self,
+        tensor: &DLTensor,
+        index: usize,
+        others: &[Option<&DLTensor>],
+    ) -> Result<DLTensor> {
+        let mut shown = DLTensor { byte_offset: 0, strides: core::ptr::null_mut(), ..*tensor };
+        let start = tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize);
+        shown.data = start.cast();
+        let size = size(tensor).filter(|_| tensor.device.device_type == kDLCPU);
+        let (Some(start), Some(size @ 1..)) = (NonNull::new(start), size) else { return Ok(shown) };
+        for (other_index, other) in others.iter().enumerate() {
+            let Some(other) = other.filter(|other| other.device.device_type == kDLCPU) else { continue };
+            let begin = other.data.addr().wrapping_add(other.byte_offset as usize);
+            let len = self::size(other).unwrap_or(0);
+            let is_same = begin == start.addr().get() && len == size;
+            let overlaps = begin < start.addr().get() + size && start.addr().get() < begin.saturating_add(len);
+            if overlaps && !is_same {
+                bail!(
+                    "ValueError",
+                    "the memory of argument #{index} is not aligned as the function needs it, and it overlaps that of \
+                     argument #{other_index} in part, so it cannot be copied; pass a copy of it"
+                );
+            }
+        }
+        let known = self.0.iter().find(|known| known.original == start && known.layout.size() == size);
+        let copy = match known {
+            Some(known) => known.copy,
+            None => {
+                let Some(new) = Copy::new(start, size) else {
+                    bail!(
+                        "MemoryError",
+                        "there is no memory for an aligned copy of argument #{index}, {size} bytes"
+                    );
+                };
+                let copy = new.copy;
+                self.0.push(new);
+                copy
+            }
+        };
+        shown.data = copy.as_ptr().cast();
+        Ok(shown)
+    }
+
+    /// After the call.
+    pub(super) fn write_back(&self) {
+        self.0.iter().for_each(Copy::write_back);
+    }
+}

@@ -1,0 +1,126 @@
+//! What a function of the peer's compiler says of its parameters.
+//!
+//! Its check of the arguments begins with their number, and the message about a wrong number holds the whole signature:
+//! `main(A: Tensor([1024, n], float32), k: int32)`. So the function is asked once, by a call with an impossible number.
+
+use std::boxed::Box;
+use std::string::String;
+use std::vec::Vec;
+
+use anyfn::Error;
+use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
+
+/// What stands in front of a signature in messages, and in no other library.
+pub(in crate::module) const MARK: &str = " when calling:\n  `";
+
+/// The signature in a message of a check.
+pub(super) fn in_message(message: &str) -> Option<&str> {
+    let (_, rest) = message.split_once(MARK)?;
+    let (signature, _) = rest.split_once('`')?;
+    Some(signature)
+}
+
+/// Asks a function for its signature.
+///
+/// # Safety
+/// `function` must be of a library that the peer's compiler has made.
+pub(super) unsafe fn ask(function: TVMFFISafeCallType) -> Option<Box<str>> {
+    // Never looked at, but by code that does not count its arguments.
+    let none = [TVMFFIAny::NONE; 16];
+    let mut result = TVMFFIAny::NONE;
+    // SAFETY: the convention; a wrong number of arguments is an error that comes before everything else.
+    let code = unsafe { function(core::ptr::null_mut(), none.as_ptr(), -1, &raw mut result) };
+    if code == 0 {
+        // SAFETY: on success the result is an owned value.
+        drop(unsafe { anyfn::Any::from_raw(result) });
+        return None;
+    }
+    Some(in_message(Error::take_raised().message())?.into())
+}
+
+/// A parameter.
+#[derive(Debug, PartialEq)]
+pub(super) struct Parameter<'a> {
+    pub(super) name: &'a str,
+    /// The extents of a tensor as they are written: numbers, names or formulas.
+    pub(super) tensor: Option<Vec<&'a str>>,
+}
+
+/// Parts between commas that are in no brackets.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(text[begin..at].trim());
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[begin..].trim());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The parameters of a signature, in order.
+pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
+    let Some((_, rest)) = signature.split_once('(') else { return Vec::new() };
+    let list = rest.strip_suffix(')').unwrap_or(rest);
+    let parameter = |part| {
+        let (name, kind) = str::split_once(part, ':').unwrap_or((part, ""));
+        let tensor = kind.trim().strip_prefix("Tensor([").and_then(|rest| {
+            let mut depth = 1;
+            let end = rest.find(|letter| {
+                depth += i32::from(letter == '[') - i32::from(letter == ']');
+                depth == 0
+            })?;
+            Some(parts(&rest[..end]))
+        });
+        Parameter { name: name.trim(), tensor }
+    };
+    parts(list).into_iter().map(parameter).collect()
+}
+
+/// Name of the function.
+pub(super) fn function_name(signature: &str) -> String {
+    signature.split('(').next().unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_read() {
+        let text = "main(A: Tensor([64, n * (m + 1)], float32), k: int32, s: Tensor([], float16), h: handle)";
+        let tensor = |extents: &[&'static str]| Some(extents.to_vec());
+        assert_eq!(
+            parameters(text),
+            [
+                Parameter { name: "A", tensor: tensor(&["64", "n * (m + 1)"]) },
+                Parameter { name: "k", tensor: None },
+                Parameter { name: "s", tensor: tensor(&[]) },
+                Parameter { name: "h", tensor: None },
+            ]
+        );
+        assert_eq!(parameters("f()"), []);
+        assert_eq!(function_name(text), "main");
+    }
+
+    #[test]
+    fn nonsense_is_no_problem() {
+        for text in ["", "f", "f(", "f(A: Tensor([", "f)))(]]", "f(A:Tensor([[[1))", "(,,,)"] {
+            parameters(text);
+        }
+    }
+
+    #[test]
+    fn the_signature_is_found_in_messages() {
+        let message = "Expected 1 arguments when calling:\n  `main(A: Tensor([n], float32))`";
+        assert_eq!(in_message(message), Some("main(A: Tensor([n], float32))"));
+        assert_eq!(in_message("Expected 1 arguments"), None);
+    }
+}
