@@ -79,6 +79,8 @@ def versions(options):
     found = {}
     if options.peer_python:
         found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")
+    if options.tvm_python:
+        found["tvm"] = ask(options.tvm_python, "importlib.metadata.version('apache-tvm')", "importlib.metadata")
     if options.bench_python:
         found["nanobind"] = ask(options.bench_python, "nanobind.__version__", "nanobind")
     lock = (HERE / "pyo3/Cargo.lock").read_text().split('name = "pyo3"\nversion = "')

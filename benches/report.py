@@ -10,6 +10,13 @@ from rows import CONTENDERS, PYTHON_SECTIONS, SECTIONS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
+# What is to be known of a section's figures.
+ABOUT = {
+    "Compiled code beside apache-tvm": "The peer is `apache-tvm` {tvm}, which has compiled the libraries and runs them in"
+    " its own runtime.",
+}
+
+
 def number(x):
     """Nanoseconds with the digits that mean something."""
     return "" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.1f}"
@@ -29,7 +36,9 @@ def table(section, data):
     """Lines of the table of a section."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
-    lines = [f"## {section}", "", f"| {' | '.join(heads)} |", "|---" + "|---:" * 4 + "|---" + "|---:" * len(others) + "|"]
+    about = ABOUT.get(section)
+    intro = [about.format(**{"tvm": "(not installed)", **data["versions"]}), ""] if about else []
+    lines = [f"## {section}", "", *intro, f"| {' | '.join(heads)} |", "|---" + "|---:" * 4 + "|---" + "|---:" * len(others) + "|"]
     for row in SECTIONS[section]:
         found = data["sections"].get(section, {}).get(row.name, {})
         ours, peer = found.get("anyfn"), found.get("peer")

@@ -177,6 +177,13 @@ SECTIONS = {
         Row("graph_load_json_per_byte", "load_json(json_text)", 0.5, per=JSON_BYTES,
             label="load JSON, per byte"),
     ],
+    # Libraries that apache-tvm has compiled, in its runtime and in ours: `compiled_calls.py`.
+    "Compiled code beside apache-tvm": _plain(
+        "tvm_3_numpy tvm_3_numpy_copied tvm_3_tensors tvm_wrong_shape_caught tvm_call_packed tvm_load tvm_first_call"
+        " parallel_launch parallel_launch_after_1_ms parallel_1_thread parallel_2_threads",
+        tvm_3_numpy=0.3,
+        parallel_launch=1.0,
+    ),
     "Threads, async, import": [
         Row("four_threads_per_call", "=four_threads(nop1, {n})"),
         Row("async_call", "=async_calls(2000)"),

@@ -3,7 +3,7 @@
 Called by ``./x bench`` with what it has built::
 
     run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
-           [--peer-python PYTHON] [--bench-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
+           [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
 A contender that is not there is left out, and the reason is printed and written. ``--only`` prints some Python rows and
 writes nothing.
@@ -26,6 +26,7 @@ from rows import PYTHON_SECTIONS, SECTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 C, RUST = list(SECTIONS)[:2]
+COMPILED = "Compiled code beside apache-tvm"
 IN_PYTHON = "Python"
 
 
@@ -37,7 +38,7 @@ class Bench:
         self.work = Path(options.work).resolve()
         self.work.mkdir(parents=True, exist_ok=True)
         # Section or IN_PYTHON -> contender -> command and environment.
-        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}}
+        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}, COMPILED: {}}
         self.pythons = {}
         self.missing = {}
         # Section or IN_PYTHON -> row -> contender -> least nanoseconds.
@@ -56,6 +57,7 @@ class Bench:
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
         self.attempt("peer", options.peer_python, self.build_peer)
+        self.attempt("compiled code", options.tvm_python, self.build_compiled)
         for who in ("nanobind", "pyo3"):
             self.attempt(who, options.bench_python, getattr(extensions, who), self.add_python)
 
@@ -64,6 +66,12 @@ class Bench:
         self.commands[C]["peer"] = [work / "abi", library]
         self.commands[RUST]["peer"] = [work / "peer_native"]
         self.add_python("peer", python)
+
+    def build_compiled(self, python, work):
+        folder = work / "compiled"
+        extensions.run([python, ROOT / "testing/compiled/build.py", folder])
+        for who, runs in (("anyfn", self.options.python), ("peer", python)):
+            self.commands[COMPILED][who] = [runs, ROOT / "benches/compiled_calls.py", who, folder, *self.options.only]
 
     def attempt(self, who, python, build, then=None):
         """Builds what a contender needs, or notes why it is left out."""
@@ -84,10 +92,10 @@ class Bench:
     def round(self):
         """Measures every row once."""
         for section, commands in self.commands.items():
-            if self.options.only and section != IN_PYTHON:
+            if self.options.only and section not in (IN_PYTHON, COMPILED):
                 continue
             for who, command in commands.items():
-                environment = self.pythons[who][1] if section == IN_PYTHON else {}
+                environment = self.pythons[who][1] if section in (IN_PYTHON, COMPILED) and who in self.pythons else {}
                 for line in extensions.run(command, **environment).splitlines():
                     self.keep(section, who, line)
 
@@ -138,12 +146,13 @@ def parse():
         parser.add_argument(name, required=True)
     parser.add_argument("--peer-python")
     parser.add_argument("--bench-python")
+    parser.add_argument("--tvm-python")
     parser.add_argument("--rounds", type=int, default=5, help="how many rounds at least")
     parser.add_argument("--seconds", type=float, default=200, help="how long to go on with further rounds")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--output", type=Path, default=report.DOCS)
     options = parser.parse_args()
-    for name in ("library", "native", "python", "package", "peer_python", "bench_python"):
+    for name in ("library", "native", "python", "package", "peer_python", "bench_python", "tvm_python"):
         if getattr(options, name):
             # Not resolved: the Python of an environment is a link to the one that it was made with.
             setattr(options, name, os.path.abspath(getattr(options, name)))
@@ -160,7 +169,7 @@ def main():
         rounds += 1
         print(f"round {rounds} done after {time.monotonic() - start:.0f} s", flush=True)
     if options.only:
-        print(json.dumps(bench.found[IN_PYTHON], indent=1))
+        print(json.dumps(bench.found[IN_PYTHON] | bench.found[COMPILED], indent=1))
         return
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     data = {

@@ -86,6 +86,15 @@ def parallel():
 
 
 @library()
+def parallel_small():
+    from tvm import s_tir
+
+    schedule = s_tir.Schedule(elementwise(lambda x, y: x + y, (16,)))
+    schedule.parallel(*schedule.get_loops(schedule.get_sblock("C")))
+    return schedule.mod
+
+
+@library()
 def parallel_large():
     from tvm import s_tir, te, tirx
 

@@ -73,5 +73,8 @@ pub(crate) fn bench() -> Result<()> {
     if let Some(python) = paths::bench_python() {
         cmd = cmd.arg("--bench-python").arg(python);
     }
+    if let Some(python) = paths::tvm_python() {
+        cmd = cmd.arg("--tvm-python").arg(python);
+    }
     cmd.run()
 }
