@@ -150,12 +150,14 @@ def _shown(found: dict[str, Any]) -> str:
     for key, value in found.items():
         if key in ("file", "problem") or value is None or value is False:
             continue
+        if key == "imports":
+            lines += [f"  {title:<20} {line}" for title, line in zip(["carries"] + [""] * len(value), _tree(value))]
+            continue
         if isinstance(value, dict):
             value = [f"{name} {number}" for name, number in value.items()]
         if isinstance(value, list):
             # A version says which library a symbol comes from: those are no riddle.
-            names = [_item(item) for item in value]
-            value = ", ".join(name for name in names if key != "other_symbols" or "@" not in name)
+            value = ", ".join(name for name in value if key != "other_symbols" or "@" not in name)
         text = "yes" if value is True else str(value)
         title = f"  {key.replace('_', ' '):<20} "
         lines += textwrap.wrap(text, 110, initial_indent=title, subsequent_indent=" " * len(title))
@@ -164,9 +166,19 @@ def _shown(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _item(item: object) -> str:
-    """A name, or a module that a library carries."""
-    return f"{item['kind']} ({item['size']} bytes)" if isinstance(item, dict) else str(item)
+def _tree(modules: list[dict[str, Any]]) -> list[str]:
+    """The modules that a library carries, a line each, below what imports them."""
+    lines, shown, open_ = [], set(), [(0, 0)]
+    while open_:
+        at, depth = open_.pop()
+        kind, size = modules[at]["kind"], modules[at]["size"]
+        what = "shown above" if at in shown else "this file" if kind == "library" else f"{size} bytes"
+        lines.append(f"{'  ' * depth}{kind} ({what})")
+        if at not in shown:
+            shown.add(at)
+            open_ += [(to, depth + 1) for to in reversed(modules[at]["imports"])]
+    others = [module for at, module in enumerate(modules) if at not in shown]
+    return lines + [f"{module['kind']} ({module['size']} bytes), not imported" for module in others]
 
 
 def _stubs(options: argparse.Namespace) -> int:

@@ -388,12 +388,21 @@ def test_a_module_that_is_code(tmp_path, loader):
         anyfn.make_module(Source()).export(tmp_path / "g.so")
 
 
-def test_the_command(tmp_path, kernel, loader, capsys):
-    device().write_to_file(tmp_path / "code.bdev")
-    anyfn.bundle(tmp_path / "f.so", kernel, anyfn.load_module(tmp_path / "code.bdev"))
+def test_the_command_shows_the_tree(tmp_path, kernel, loader, capsys):
+    shared, left, right = device(b"shared=1"), device(), device(b"right=2")
+    left.import_module(shared)
+    right.import_module(shared)
+    anyfn.bundle(tmp_path / "f.so", kernel, [left, right])
     assert main(["inspect", str(tmp_path / "f.so")]) == 0
-    out = capsys.readouterr().out
-    assert f"bundle_device ({len(CODE)} bytes)" in out
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("  carries"))
+    assert [line[23:] for line in lines[begin : begin + 5]] == [
+        "library (this file)",
+        f"  bundle_device ({len(CODE)} bytes)",
+        "    bundle_device (8 bytes)",
+        "  bundle_device (7 bytes)",
+        "    bundle_device (shown above)",
+    ]
 
 
 # --- Failures --------------------------------------------------------------------------------------------------------

@@ -101,14 +101,15 @@ fn shown(found: &Value, follows: bool) -> String {
             Value::Array(items) if *key == "other_symbols" => {
                 items.iter().map(item).filter(|name| !name.contains('@')).collect()
             }
+            Value::Array(modules) if *key == "imports" => {
+                push_lines(&mut text, title, tree(modules));
+                continue;
+            }
             Value::Array(items) => items.iter().map(item).collect(),
             Value::Object(pairs) => pairs.iter().map(|(key, value)| format!("{key} {}", item(value))).collect(),
             other => vec![item(other)],
         };
-        for (index, line) in lines(&items).into_iter().enumerate() {
-            let title = if index == 0 { title } else { "" };
-            text.push_str(&format!("  {title:<31} {line}\n"));
-        }
+        push_lines(&mut text, title, lines(&items));
     }
     if let Some(problem) = found["problem"].as_str() {
         text.push_str(&format!("  does not load here: {problem}\n"));
@@ -116,16 +117,45 @@ fn shown(found: &Value, follows: bool) -> String {
     text
 }
 
+fn push_lines(text: &mut String, title: &str, lines: Vec<String>) {
+    for (index, line) in lines.into_iter().enumerate() {
+        let title = if index == 0 { title } else { "" };
+        text.push_str(&format!("  {title:<31} {line}\n"));
+    }
+}
+
 fn item(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Object(module) => {
-            let imports = module["imports"].as_array().map_or(0, Vec::len);
-            let imports = if imports == 0 { String::new() } else { format!(", imports {imports}") };
-            format!("{} ({} bytes{imports})", item(&module["kind"]), module["size"])
-        }
         other => other.to_string(),
     }
+}
+
+/// The modules that a library carries, a line each, below what imports them.
+fn tree(modules: &[Value]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut shown = vec![false; modules.len()];
+    let mut open = vec![(0, 0)];
+    while let Some((at, depth)) = open.pop() {
+        let module = &modules[at];
+        let kind = module["kind"].as_str().unwrap_or_default();
+        let what = match (at, kind) {
+            _ if shown[at] => " (shown above)".to_owned(),
+            (_, "library") => " (this file)".to_owned(),
+            _ => format!(" ({} bytes)", module["size"]),
+        };
+        lines.push(format!("{}{kind}{what}", "  ".repeat(depth)));
+        if !core::mem::replace(&mut shown[at], true) {
+            let imports = module["imports"].as_array().into_iter().flatten().rev();
+            open.extend(imports.filter_map(Value::as_u64).map(|to| (to as usize, depth + 1)));
+        }
+    }
+    // Those that nobody imports.
+    let others = modules.iter().zip(&shown).filter(|(_, shown)| !**shown);
+    lines.extend(
+        others.map(|(module, _)| format!("{} ({} bytes), not imported", item(&module["kind"]), module["size"])),
+    );
+    lines
 }
 
 /// Items in lines of about 80 characters.

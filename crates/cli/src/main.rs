@@ -1,8 +1,10 @@
 //! The `anyfn` command.
 //!
 //! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
-//! call` calls a function of a library; `anyfn new` makes a folder with a plugin.
+//! call` calls a function of a library; `anyfn bundle` puts a library and the modules that it imports into one file;
+//! `anyfn new` makes a folder with a plugin.
 
+mod bundle;
 mod call;
 mod inspect;
 mod new;
@@ -16,6 +18,13 @@ usage: anyfn COMMAND [OPTIONS]
 
   inspect [--json] FILE...   what libraries hold, need and were built for; none of their code runs
   call FILE NAME [ARG...]    the result of a function of a library; arguments are JSON, or text as it stands
+  bundle [OPTION...] OUT FILE...
+                             a library of object files, archives, sources or of one library that is linked already, with
+                             the modules that it imports in the same file:
+                               --import FILE      a module that a loader makes of a file
+                               --carry KIND=FILE  the bytes of a file as a module of a kind, whose loader is not needed
+                               --load LIB         load this library before, for the loaders that it registers
+                               --linker CMD, --compiler CMD, -I -D -O (for the compiler), -l -L -Wl, (for the linker)
   new --rust|--c|--cpp DIR   a folder with a plugin that builds, tests and loads
   version                    version of this command and of its ABI
   help                       print this
@@ -38,6 +47,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["inspect", rest @ ..] => inspect::run(rest),
+        ["bundle", rest @ ..] => bundle::run(rest),
         ["call", rest @ ..] => call::run(rest),
         ["new", rest @ ..] => new::run(rest),
         [] => wrong("there is no command"),

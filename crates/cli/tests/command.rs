@@ -61,6 +61,47 @@ fn functions_are_called() {
     assert!(text(&output.stderr).contains("TypeError"), "{}", text(&output.stderr));
 }
 
+#[test]
+fn a_bundle_is_made_and_shown() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bundles");
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    let path = |name: &str| folder.join(name).to_str().expect("the path is text").to_owned();
+    let (code, out) = (path("code.txt"), path("f.so"));
+    std::fs::write(&code, "device code").expect("it can be written");
+    let plugin = plugin();
+    let library = plugin.to_str().expect("the path is text");
+    let carry = format!("cli_kind={code}");
+    // A library that is linked already needs no linker.
+    let output = anyfn(&["bundle", &out, library, "--carry", &carry, "--linker", "no_such_linker"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&anyfn(&["inspect", &out]).stdout);
+    let tree: Vec<&str> = shown.lines().filter_map(|line| line.get(34..)).collect();
+    assert!(tree.windows(2).any(|two| two == ["library (this file)", "  cli_kind (11 bytes)"]), "{shown}");
+    // It loads without a loader of that kind, and says so where that is used.
+    assert_eq!(text(&anyfn(&["call", &out, "add_one", "41"]).stdout), "42\n");
+    let output = anyfn(&["call", &out, "on_device"]);
+    assert!(
+        text(&output.stderr).contains("it may be in the module of kind `cli_kind`"),
+        "{}",
+        text(&output.stderr)
+    );
+
+    let fails = |words: &[&str], code: i32, expected: &str| {
+        let output = anyfn(&[&["bundle"], words].concat());
+        assert!(text(&output.stderr).contains(expected), "{words:?}: {}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code));
+    };
+    let new = path("new.so");
+    fails(&[], 2, "`bundle` needs a name for the new file");
+    fails(&[&new, library, "--carry"], 2, "there is nothing behind `--carry`");
+    fails(&[&new, library, "--carry", "kind"], 2, "as KIND=FILE, got `kind`");
+    fails(&[&new, library, "--carry", "kind=no/such"], 1, "Cannot read no/such");
+    fails(&[&new, library, "--nonsense"], 2, "`bundle` has no option `--nonsense`");
+    fails(&[&new], 1, "there is no code");
+    fails(&[&new, &out, "--carry", &carry], 1, "it carries modules already");
+    assert!(!Path::new(&new).exists());
+}
+
 /// Makes a plugin, builds it and runs its own test; says so if a tool is missing.
 fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());

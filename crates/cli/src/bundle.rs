@@ -1,0 +1,100 @@
+//! `anyfn bundle`: a library with the modules that it imports, in one file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyfn::{Module, ModuleKind, PackedFunc, Result};
+use anyfn_host::runtime::bundle::Bundle;
+
+/// Bytes of a file as a module that is only carried: its kind's loader is not needed here.
+struct Carried {
+    kind: String,
+    bytes: Vec<u8>,
+}
+
+impl ModuleKind for Carried {
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    fn get_function(self: &Arc<Self>, _name: &str) -> Result<Option<PackedFunc>> {
+        Ok(None)
+    }
+
+    fn property_mask(&self) -> i32 {
+        Module::SAVED
+    }
+
+    fn save_to_bytes(&self) -> Result<Vec<u8>> {
+        Ok(self.bytes.clone())
+    }
+}
+
+/// Runs the command with the words behind its name.
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    match write(words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Wrong(reason)) => crate::wrong(&reason),
+        Err(Failure::Failed(error)) => {
+            eprintln!("anyfn: {}", error.message());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Failure {
+    /// The command line is wrong.
+    Wrong(String),
+    Failed(anyfn::Error),
+}
+
+impl From<anyfn::Error> for Failure {
+    fn from(error: anyfn::Error) -> Failure {
+        Failure::Failed(error)
+    }
+}
+
+fn write(words: &[&str]) -> Result<(), Failure> {
+    let mut bundle = Bundle::new();
+    let (mut out, mut loaded) = (None, Vec::new());
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value =
+            || words.next().copied().ok_or_else(|| Failure::Wrong(format!("there is nothing behind `{word}`")));
+        bundle = match *word {
+            "--import" => bundle.import(&Module::load(value()?)?),
+            "--carry" => bundle.import(&carried(value()?)?),
+            "--load" => {
+                loaded.push(Module::load(value()?)?);
+                bundle
+            }
+            "--linker" => bundle.linker(value()?),
+            "--compiler" => bundle.compiler(value()?),
+            _ if ["-I", "-D", "-O"].iter().any(|begin| word.starts_with(begin)) => bundle.compile_option(word),
+            _ if ["-l", "-L", "-Wl,"].iter().any(|begin| word.starts_with(begin)) => bundle.link_option(word),
+            _ if word.starts_with('-') => {
+                return Err(Failure::Wrong(format!("`bundle` has no option `{word}`")));
+            }
+            _ if out.is_none() => {
+                out = Some(PathBuf::from(word));
+                bundle
+            }
+            _ => bundle.file(word),
+        };
+    }
+    let Some(out) = out else {
+        return Err(Failure::Wrong("`bundle` needs a name for the new file".to_owned()));
+    };
+    Ok(bundle.write(out)?)
+}
+
+/// The module that `KIND=FILE` says.
+fn carried(word: &str) -> Result<Module, Failure> {
+    let Some((kind, file)) = word.split_once('=') else {
+        return Err(Failure::Wrong(format!("`--carry` needs a kind and a file, as KIND=FILE, got `{word}`")));
+    };
+    let bytes =
+        std::fs::read(file).map_err(|error| anyfn::error!("RuntimeError", "Cannot read {file}: {error}"))?;
+    Ok(Module::new(Carried { kind: kind.to_owned(), bytes })?)
+}
