@@ -240,6 +240,18 @@ pub(crate) fn soak() -> Vec<Step> {
                 cargo_cmd("test -p anyfn-reflect --test saved reads_any").env("ANYFN_FUZZ_SECONDS", seconds),
             )
         }),
+        Step::new("fuzzing the reader of carried modules", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --lib reads_any_import_tree").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
+        }),
+        Step::new("fuzzing what puts modules into libraries", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-runtime --lib takes_any_library").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
+        }),
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),

@@ -516,15 +516,93 @@ def test_a_kind_without_a_loader_is_an_error_where_it_is_used(tmp_path, kernel):
 
 
 def test_a_loader_that_fails(tmp_path, kernel):
+    class Refused(ValueError):
+        pass
+
     wrong = anyfn.get_global_func("ffi.ModuleCreate")
     wrong = wrong("bundle_device", "get_function", lambda name: None, "save_to_bytes", lambda: b"is not code")
     anyfn.bundle(tmp_path / "f.so", kernel, wrong)
-    anyfn.register_module_loader(Device.kind, Device)  # noqa: F821
+
+    def load(data):
+        raise Refused(f"{data} is no code of mine")
+
+    anyfn.register_module_loader(Device.kind, load)  # noqa: F821
     try:
-        with pytest.raises(ValueError, match="not enough values to unpack"):
+        with pytest.raises(Refused, match="b'is not code' is no code of mine"):
             anyfn.load_module(tmp_path / "f.so")
     finally:
         anyfn.remove_global_func("ffi.Module.load_from_bytes.bundle_device")
+    # The file is fine, and loads where its kind does.
+    anyfn.register_module_loader(Device.kind, lambda data: anyfn.make_module(Nothing()))  # noqa: F821
+    assert anyfn.load_module(tmp_path / "f.so").twice(1) == 2
+    anyfn.remove_global_func("ffi.Module.load_from_bytes.bundle_device")
+
+
+class Nothing:
+    kind = "bundle_device"
+
+    def get_function(self, name):
+        return None
+
+
+def number(value):
+    return value.to_bytes(8, "little")
+
+
+def text(value):
+    return number(len(value)) + value
+
+
+HUGE = 2**64 - 1
+# What carries a module looks like this; each row replaces a part of the same length.
+WHOLE = [
+    number(8 * 6 + 12 + 21 + 8 + len(CODE)),
+    number(3) + number(0) + number(1) + number(1),
+    number(1) + number(1),
+    text(b"_lib"),
+    text(b"bundle_device"),
+    text(CODE),
+]
+DAMAGE = {
+    "size too large": (0, number(HUGE), "it claims 18446744073709551615 bytes and has"),
+    "size too small": (0, number(60), "it ends in the middle of the kind of a module"),
+    "size zero": (0, number(0), "it ends in the middle of the list of rows"),
+    "huge count of rows": (1, number(HUGE) + number(0) + number(1) + number(1), "the middle of the list of rows"),
+    "huge count, times eight small": (1, number(2**61) + number(0) * 3, "the middle of the list of rows"),
+    "no rows": (1, number(0) + number(0) + number(1) + number(1), "it has no module"),
+    "rows backwards": (1, number(3) + number(1) + number(0) + number(1), "module 0 has an invalid list of imports"),
+    "rows too long": (1, number(3) + number(0) + number(9) + number(9), "module 0 has an invalid list of imports"),
+    "rows too short": (1, number(3) + number(0) + number(0) + number(0), "1 of its 1 imports belong to no module"),
+    "huge count of imports": (2, number(HUGE) + number(1), "the middle of the list of imports"),
+    "an import that is not there": (2, number(1) + number(2), "module 0 imports module 2 of 2"),
+    "an import of itself": (2, number(1) + number(0), "modules import each other in a cycle"),
+    "no library": (3, text(b"_lob"), "it ends in the middle of|it has no place for the library itself"),
+    "two libraries": (4, text(b"_lib") + b"123456789", "it ends in the middle of|bytes are left behind"),
+    "no kind": (4, number(0) + b"bundle_device", "a module has no kind"),
+    "a kind that is no text": (4, text(b"bundle\xff\xfeevice"), r'is no text: "bundle\\xff\\xfeevice"'),
+    "a huge kind": (4, number(2**40) + b"bundle_device", "the middle of the kind of a module"),
+    "huge content": (5, number(2**63) + CODE, "the middle of the content of a module"),
+    "shorter content": (5, number(3) + CODE, f"{len(CODE) - 3} bytes are left behind its last module"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damage(tmp_path, kernel, loader, how, linked=[]):
+    at, part, message = DAMAGE[how]
+    if not linked:
+        # Once for all rows; the file is read, not loaded.
+        anyfn.bundle(tmp_path / "f.so", kernel, device())
+        linked.append((tmp_path / "f.so").read_bytes())
+    whole = b"".join(WHOLE)
+    assert linked[0].count(whole) == 1
+    assert len(part) == len(WHOLE[at])
+    damaged = linked[0].replace(whole, b"".join([*WHOLE[:at], part, *WHOLE[at + 1 :]]))
+    (tmp_path / "damaged.so").write_bytes(damaged)
+    with pytest.raises(RuntimeError, match=f"damaged.so: the library's import tree is damaged: .*({message})"):
+        anyfn.load_module(tmp_path / "damaged.so")
+    if not how.startswith("size"):
+        with pytest.raises(RuntimeError, match=f"the library's import tree is damaged: .*({message})"):
+            anyfn.inspect_library(tmp_path / "damaged.so")
 
 
 # --- Everywhere ------------------------------------------------------------------------------------------------------
@@ -539,6 +617,36 @@ print(module.twice(4), module.on_device(4))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment())
     assert (done.returncode, done.stdout) == (0, "8 14\n"), done.stderr
+
+
+def test_one_file_in_python_c_and_rust(tmp_path):
+    """The example: one bundle, and a kind that each language defines for itself."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    folder, libraries = ROOT / "examples/bundle", os.environ.get("ANYFN_LIB_DIR")
+    python = [sys.executable, folder / "calc.py"]
+    compile_it = [compiler, "-O1", "-Wall", "-Wextra", "-Werror", INCLUDE]
+
+    def run(*command):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment())
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(*compile_it, "-fPIC", "-c", folder / "kernel.c", "-o", tmp_path / "kernel.o")
+    run(*python, "make", tmp_path / "calc.so", tmp_path / "kernel.o")
+    expected = "half=10\nsum_scaled=145\nshift=105\n"
+    assert run(*python, tmp_path / "calc.so") == expected
+    if libraries is None:
+        pytest.skip("no ANYFN_LIB_DIR, so neither C nor Rust")
+    rpath = f"-Wl,-rpath,{libraries}"
+    run(*compile_it, folder / "calc.c", "-o", tmp_path / "calc", f"-L{libraries}", "-lanyfn", rpath)
+    assert run(tmp_path / "calc", tmp_path / "calc.so") == expected
+    program = Path(libraries) / "calc"
+    if not program.exists():
+        pytest.skip("the Rust program is not built")
+    assert run(program, tmp_path / "calc.so") == expected
+    # A bundle that Rust has written is the same, to the byte.
+    run(program, "make", tmp_path / "rust.so", tmp_path / "kernel.o")
+    assert (tmp_path / "rust.so").read_bytes() == (tmp_path / "calc.so").read_bytes()
 
 
 def test_a_bundle_in_the_peer(tmp_path, kernel):

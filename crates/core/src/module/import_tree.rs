@@ -241,4 +241,69 @@ mod tests {
         let kind = [3u64.to_le_bytes().to_vec(), b"\xff\xfex".to_vec()].concat();
         check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
     }
+
+    /// Damaged blobs: an answer each time, without a panic, and no more modules than bytes. `ANYFN_FUZZ_SECONDS` makes it
+    /// longer.
+    #[test]
+    fn reads_any_import_tree_without_a_panic() {
+        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        let other = |kind: &str, bytes: &str| [text(kind), text(bytes)].concat();
+        let (lib, many) = (text("_lib"), vec![b'x'; 300]);
+        let seeds = [
+            [numbers(&[0, 0]), numbers(&[]), lib.clone()].concat(),
+            [numbers(&[0, 1, 1]), numbers(&[1]), lib.clone(), other("opencl", "code")].concat(),
+            [
+                numbers(&[0, 2, 3, 3, 3]),
+                numbers(&[1, 2, 3]),
+                other("a", ""),
+                lib.clone(),
+                other("b", "1"),
+                other("c", "2"),
+            ]
+            .concat(),
+            [numbers(&[0, 1, 2]), numbers(&[1, 1]), other("a", core::str::from_utf8(&many).unwrap()), lib]
+                .concat(),
+        ];
+        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed as usize
+        };
+        let (mut rounds, mut refused) = (0u64, 0u64);
+        while std::time::Instant::now() < end {
+            let mut blob = seeds[next() % seeds.len()].clone();
+            for _ in 0..1 + next() % 4 {
+                let at = next() % blob.len();
+                let word =
+                    [0, 1, 2, 3, 9, u64::MAX, u64::MAX / 8, i64::MAX as u64, blob.len() as u64][next() % 9];
+                match next() % 5 {
+                    0 => blob[at] = next() as u8,
+                    1 => blob[at] ^= 1 << (next() % 8),
+                    2 if blob.len() >= 8 => {
+                        let at = (at & !7).min(blob.len() - 8);
+                        blob[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                    }
+                    3 => drop(blob.splice(at..at, word.to_le_bytes())),
+                    _ => blob.truncate(at.max(1)),
+                }
+            }
+            match parse(&blob) {
+                Ok(tree) => {
+                    let sizes: usize =
+                        tree.modules().map(|(kind, size, imports)| kind.len() + size + imports.len()).sum();
+                    assert!(sizes <= blob.len() && tree.entries.len() <= blob.len());
+                }
+                Err(reason) => {
+                    refused += 1;
+                    assert!(reason.len() < 300, "{reason}");
+                }
+            }
+            rounds += 1;
+        }
+        std::eprintln!("{rounds} trees, {refused} refused");
+        assert!(refused > 0 && rounds > refused);
+    }
 }

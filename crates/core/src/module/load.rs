@@ -413,9 +413,12 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     Ok(root)
 }
 
-/// The same error with the file's name in front.
+/// The same error with the file's name in front; an exception of another language as it is.
 fn in_file(error: &Error, path: &Path) -> Error {
-    anyfn::error!(error.kind(), "{}: {}", path.display(), error.message())
+    if error.context().is_some() {
+        return error.clone();
+    }
+    anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
 }
 
 /// Makes the modules that a library carries, if it does; gives the root.

@@ -229,8 +229,8 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let known = carried(&library)?;
     let section_count: usize = u16_at(file, 60).unwrap_or(0).into();
     let section: u16 = if section_count == 0 { 1 } else { section_count as u16 };
-    if section >= 0xff00 {
-        return Err("it has too many sections".to_owned());
+    if section >= 0xff00 || library.segments.len() / SEGMENT_SIZE >= 0xfffe {
+        return Err("it has too many sections or segments".to_owned());
     }
 
     let align = library.loaded().filter_map(|s| u64_at(s, 48)).max().unwrap_or(0).max(0x1000);
@@ -410,3 +410,97 @@ fn add_section(
 }
 
 const _: () = assert!(HEADER_SIZE == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Libraries of this machine, small ones.
+    fn samples() -> Vec<Vec<u8>> {
+        let own = std::env::current_exe().unwrap();
+        let beside = own.parent().unwrap().read_dir().unwrap().flatten().map(|entry| entry.path());
+        let system =
+            ["/lib/x86_64-linux-gnu/libdl.so.2", "/lib/x86_64-linux-gnu/libutil.so.1", "/lib64/libdl.so.2"];
+        let all = beside.chain(system.map(Into::into)).filter(|path| path.to_string_lossy().contains(".so"));
+        all.flat_map(std::fs::read).filter(|file| file.len() < 1 << 20).take(6).collect()
+    }
+
+    #[test]
+    fn what_is_embedded_is_found_again() {
+        for file in samples() {
+            let once = embed(&file, b"first").unwrap();
+            assert!(!carries(&file).unwrap() && carries(&once).unwrap());
+            let twice = embed(&once, &[7; 100_000]).unwrap();
+            let library = Library::parse(&twice).unwrap();
+            let symbol =
+                &library.symbols().unwrap()[carried(&library).unwrap().unwrap() * SYMBOL_SIZE..][..SYMBOL_SIZE];
+            let (address, size) = (u64_at(symbol, 8).unwrap(), u64_at(symbol, 16).unwrap());
+            let at = library.offset_of(address).unwrap();
+            assert_eq!(twice[at..at + size], [7; 100_000]);
+            // What the first one was is still all there, at its place.
+            let before = Library::parse(&file).unwrap();
+            for segment in before.loaded() {
+                let (at, size) = (u64_at(segment, 8).unwrap(), u64_at(segment, 32).unwrap());
+                let same =
+                    file[at..at + size].iter().zip(&twice[at..at + size]).filter(|(one, other)| one == other);
+                assert!(size - same.count() < 200, "only the header and dynamic entries change");
+            }
+            let names = |library: &Library<'_>| -> Vec<Vec<u8>> {
+                let (symbols, strings) = (library.symbols().unwrap(), library.strings().unwrap());
+                let names =
+                    symbols.chunks_exact(SYMBOL_SIZE).map(|s| name_at(strings, u32_at(s, 0).unwrap() as usize));
+                names.map(<[u8]>::to_vec).collect()
+            };
+            assert_eq!(names(&library)[..before.symbol_count], names(&before));
+        }
+    }
+
+    /// Damaged files: an answer each time, without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` makes it longer.
+    #[test]
+    fn takes_any_library_without_a_panic() {
+        let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        let mut seeds = samples();
+        seeds.extend(seeds.iter().map(|file| embed(file, b"carried").unwrap()).collect::<Vec<_>>());
+        if seeds.is_empty() {
+            return eprintln!("skipped: there is no small library");
+        }
+        let mut seed = std::env::var("ANYFN_FUZZ_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
+        let mut next = || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed as usize
+        };
+        let (mut rounds, mut refused) = (0u64, 0u64);
+        while std::time::Instant::now() < end {
+            let mut file = seeds[next() % seeds.len()].clone();
+            let dynamic = Library::parse(&file).unwrap().dynamic;
+            for _ in 0..1 + next() % 6 {
+                let at = match next() % 4 {
+                    0 => next() % file.len(),
+                    1 => next() % file.len().min(0x400),
+                    2 => dynamic.0 + next() % dynamic.1.max(1),
+                    _ => next() % HEADER_SIZE,
+                };
+                let words = [0, 1, u64::MAX, i64::MAX as u64, 1 << 32, 0xffff_fff8, file.len() as u64];
+                match next() % 4 {
+                    0 => fine(put(&mut file, at, &[next() as u8])),
+                    1 => fine(put(&mut file, at & !7, &words[next() % 7].to_le_bytes())),
+                    2 => fine(put(&mut file, at & !3, &(next() as u32).to_le_bytes())),
+                    _ => file.truncate(file.len() - next() % 64.min(file.len())),
+                }
+            }
+            match embed(&file, b"data") {
+                Ok(new) => assert!(new.len() < 3 * file.len() + (1 << 16)),
+                Err(_) => refused += 1,
+            }
+            rounds += 1;
+        }
+        eprintln!("{rounds} files, {refused} refused");
+        assert!(refused > 0 && rounds > 100);
+    }
+
+    /// Places outside of the file stay as they are.
+    fn fine(_put: bool) {}
+}
