@@ -45,7 +45,9 @@ pub(crate) fn headers(run: &Run) -> Result<()> {
         compile_only(run, &file, &[])?;
     }
     compile_only(run, &paths::root().join(TESTS).join("layout_check.c"), &[])?;
-    ["README.md", "docs/objects.md"].into_iter().try_for_each(|page| samples(run, &dir, page))
+    ["README.md", "docs/objects.md", "docs/bundles.md"]
+        .into_iter()
+        .try_for_each(|page| samples(run, &dir, page))
 }
 
 /// The samples in C of a page, optimised, since some warnings need that.

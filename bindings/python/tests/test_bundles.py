@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import anyfn
 import pytest
+import test_guide
 from anyfn.__main__ import main
 
 ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
@@ -461,6 +463,9 @@ def test_a_linker_is_enough(tmp_path, kernel, loader, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     anyfn.bundle(tmp_path / "f.so", kernel, device())
     check(tmp_path / "f.so")
+    # Nor are the libraries of C needed to link with.
+    anyfn.bundle(tmp_path / "h.so", kernel, device(), linker=f"{ld} --sysroot=/nowhere -nostdlib")
+    check(tmp_path / "h.so")
     with pytest.raises(RuntimeError, match="there is no C compiler .*or give object files"):
         anyfn.bundle(tmp_path / "g.so", tmp_path / "kernel.c")
     monkeypatch.setenv("PATH", "")
@@ -468,17 +473,38 @@ def test_a_linker_is_enough(tmp_path, kernel, loader, monkeypatch):
         anyfn.bundle(tmp_path / "g.so", kernel)
 
 
+def lld():
+    """A linker for all machines: the one that comes with Rust."""
+    rustc = shutil.which("rustc") or pytest.skip("no rustc")
+    sysroot = subprocess.run([rustc, "--print", "sysroot"], capture_output=True, text=True, check=True).stdout.strip()
+    found = list(Path(sysroot).glob("lib/rustlib/*/bin/rust-lld"))
+    return found[0] if found else pytest.skip("no rust-lld")
+
+
 def test_another_machine(tmp_path):
-    gcc = shutil.which("aarch64-linux-gnu-gcc") or pytest.skip("no compiler for AArch64")
-    (tmp_path / "kernel.c").write_text(KERNEL, encoding="utf-8")
-    options = {"linker": gcc, "compiler": gcc, "compile_options": [INCLUDE]}
-    anyfn.bundle(tmp_path / "f.so", tmp_path / "kernel.c", device(), **options)
-    anyfn.bundle(tmp_path / "plain.so", tmp_path / "kernel.c", **options)
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    linker = f"{lld()} -flavor gnu"
+    # Data is the same for both machines but for the number in the header.
+    source, out = tmp_path / "data.c", tmp_path / "data.o"
+    source.write_text("int __tvm_ffi_answer = 42;", encoding="utf-8")
+    subprocess.run([compiler, "-c", "-fPIC", "-fno-asynchronous-unwind-tables", source, "-o", out], check=True)
+    content = bytearray(out.read_bytes())
+    content[18:20] = (183).to_bytes(2, "little")
+    out.write_bytes(content)
+    # Linked with the modules, and put into what was linked before.
+    anyfn.bundle(tmp_path / "f.so", out, device(), linker=linker)
+    anyfn.bundle(tmp_path / "plain.so", out, linker=linker)
     anyfn.bundle(tmp_path / "g.so", tmp_path / "plain.so", device())
     for name in ("f.so", "g.so"):
-        assert int.from_bytes((tmp_path / name).read_bytes()[18:20], "little") == 183
-        with pytest.raises(RuntimeError, match="AArch64|aarch64"):
+        bundle = (tmp_path / name).read_bytes()
+        assert int.from_bytes(bundle[18:20], "little") == 183
+        assert b"".join(WHOLE) in bundle
+        with pytest.raises(RuntimeError, match="it is a library for AArch64"):
             anyfn.load_module(tmp_path / name)
+        readelf = shutil.which("readelf")
+        if readelf is not None:
+            shown = subprocess.run([readelf, "-W", "--dyn-syms", tmp_path / name], capture_output=True, text=True)
+            assert f"{len(b''.join(WHOLE))} OBJECT  GLOBAL DEFAULT" in shown.stdout and shown.stderr == ""
 
 
 def test_a_kind_without_a_loader_is_an_error_where_it_is_used(tmp_path, kernel):
@@ -647,6 +673,24 @@ def test_one_file_in_python_c_and_rust(tmp_path):
     # A bundle that Rust has written is the same, to the byte.
     run(program, "make", tmp_path / "rust.so", tmp_path / "kernel.o")
     assert (tmp_path / "rust.so").read_bytes() == (tmp_path / "calc.so").read_bytes()
+
+
+def test_the_guide(tmp_path, monkeypatch):
+    """``docs/bundles.md``, run line by line."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    text = (ROOT / "docs/bundles.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    Path("kernel.c").write_text(re.search("```c\n(.*?)```", text, re.DOTALL).group(1), encoding="utf-8")
+    subprocess.run([compiler, "-O2", "-fPIC", INCLUDE, "-c", "kernel.c"], check=True)
+    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert len(blocks) >= 6
+    names = {"__name__": "guide", "include": INCLUDE}
+    try:
+        for block in blocks:
+            test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+    finally:
+        for name in ("load_from_bytes.scaler", "load_from_file.scale"):
+            anyfn.remove_global_func(f"ffi.Module.{name}")
 
 
 def test_a_bundle_in_the_peer(tmp_path, kernel):

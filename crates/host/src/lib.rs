@@ -38,3 +38,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
 struct Objects;
+
+/// The Rust sample of the page about modules and bundles.
+#[cfg(all(doctest, feature = "runtime"))]
+#[doc = include_str!("../../../docs/bundles.md")]
+struct Bundles;

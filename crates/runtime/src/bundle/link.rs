@@ -112,7 +112,31 @@ pub(super) struct Inputs<'a> {
 }
 
 /// Links a library. What nobody defines is an error, but for what the runtime gives.
+///
+/// A linker alone may not find the libraries of C, which are not needed to link with: then what nobody defines is left to
+/// whoever loads the library.
 pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), String> {
+    // A compiler adds the library of C itself.
+    let libraries: &[&str] = if tool.is_plain_linker { &["-lm", "-lc"] } else { &["-lm"] };
+    let (printed, has_libraries) = match link_with(tool, out, inputs, libraries) {
+        Err(printed) if tool.is_plain_linker && libraries.iter().any(|name| lacks(&printed, name)) => {
+            (link_with(tool, out, inputs, &[])?, false)
+        }
+        result => (result?, true),
+    };
+    if has_libraries && undefined(&printed).any(|name| !is_of_runtime(name)) {
+        return Err(format!("{} finds symbols that nothing defines:\n{printed}", tool.words[0]));
+    }
+    Ok(())
+}
+
+/// Whether a linker says that it does not find a library.
+fn lacks(printed: &str, library: &str) -> bool {
+    let has_name = |line: &str| line.split(|c: char| c.is_whitespace() || c == ':').any(|word| word == library);
+    printed.lines().any(|line| line.contains("find") && has_name(line))
+}
+
+fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -> Result<String, String> {
     let option =
         |text: &str| OsString::from(if tool.is_plain_linker { text.to_owned() } else { format!("-Wl,{text}") });
     let mut args: Vec<OsString> = vec!["-shared".into(), "-o".into(), out.into()];
@@ -125,12 +149,8 @@ pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), S
     args.extend(inputs.options.iter().map(OsString::from));
     // What is missing is told as warnings, since some of it is expected.
     args.extend(["--no-undefined", "--warn-unresolved-symbols", "--as-needed"].map(option));
-    args.extend(if tool.is_plain_linker { &["-lm", "-lc"][..] } else { &["-lm"] }.iter().map(OsString::from));
-    let printed = tool.run(&args)?;
-    if undefined(&printed).any(|name| !is_of_runtime(name)) {
-        return Err(format!("{} finds symbols that nothing defines:\n{printed}", tool.words[0]));
-    }
-    Ok(())
+    args.extend(libraries.iter().map(OsString::from));
+    tool.run(&args)
 }
 
 /// Whether a symbol is one that the loader gives a library.
@@ -150,7 +170,7 @@ fn undefined(printed: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::undefined;
+    use super::{lacks, undefined};
 
     #[test]
     fn linkers_say_what_is_undefined() {
@@ -158,5 +178,16 @@ mod tests {
                        ld.lld: warning: undefined symbol: bar\n>>> referenced by a.c\n\
                        a.c:(.text+0x2): warning: undefined reference to \"TVMFFIFunctionCall\"";
         assert_eq!(undefined(printed).collect::<Vec<_>>(), ["foo", "bar", "TVMFFIFunctionCall"]);
+    }
+
+    #[test]
+    fn linkers_say_which_library_they_lack() {
+        for printed in [
+            "ld: cannot find -lc: No such file or directory",
+            "ld.lld: error: unable to find library -lc",
+            "ld: cannot find -lc",
+        ] {
+            assert!(lacks(printed, "-lc") && !lacks(printed, "-lm"), "{printed}");
+        }
     }
 }
