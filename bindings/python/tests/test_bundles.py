@@ -724,6 +724,56 @@ for path in sys.argv[1:]:
     assert (done.returncode, done.stdout) == (0, "True\nTrue\n8 14 1\n8 14 1\n"), done.stderr
 
 
+CPP = r"""
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/tvm_ffi.h>
+namespace ffi = tvm::ffi;
+
+// What C++ code sees of a module: the class that it is there.
+ffi::Array<ffi::Any> Describe(ffi::Module m) {
+  ffi::Array<ffi::Any> all;
+  all.push_back(ffi::String(m->kind()));
+  all.push_back(m->GetPropertyMask());
+  all.push_back(m->SaveToBytes());
+  all.push_back(m->InspectSource("bdev"));
+  all.push_back(m->GetWriteFormats());
+  all.push_back(m->imports().size());
+  ffi::Optional<ffi::Function> f = m->GetFunction("bundle_add_ten");
+  all.push_back(f.value()(5).cast<int64_t>());
+  all.push_back(m->ImplementsFunction("other"));
+  all.push_back(m->GetFunction("other").has_value());
+  all.push_back(m->GetFunctionDoc("bundle_add_ten").has_value());
+  return all;
+}
+void Write(ffi::Module m, ffi::String path) { m->WriteToFile(path, "bdev"); }
+void Import(ffi::Module m, ffi::Module other) { m->ImportModule(other); }
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(describe, Describe);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(write, Write);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(import_it, Import);
+"""
+
+
+def test_cpp_code_sees_a_module_of_ones_own(tmp_path):
+    peer = ROOT / ".x/venv-peer/bin/python"
+    if shutil.which("g++") is None or not peer.exists():
+        pytest.skip("no g++, or apache-tvm-ffi is not installed")
+    find = "import importlib.util as u; print(u.find_spec('tvm_ffi').submodule_search_locations[0])"
+    package = subprocess.run([peer, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "see.cc").write_text(CPP, encoding="utf-8")
+    flags = ["-std=c++17", "-O1", "-shared", "-fPIC", "-isystem", f"{package}/include"]
+    subprocess.run(["g++", *flags, tmp_path / "see.cc", "-o", tmp_path / "see.so"], check=True)
+    see, module = anyfn.load_module(tmp_path / "see.so"), device()
+    module.import_module(device(b"a=1"))
+    described = list(see.describe(module))
+    assert described[:4] == ["bundle_device", 3, CODE, CODE.decode()]
+    assert list(described[4]) == ["bdev"]
+    assert described[5:] == [1, 15, False, False, False]
+    see.write(module, str(tmp_path / "cpp.bdev"))
+    assert (tmp_path / "cpp.bdev").read_bytes() == CODE
+    see.import_it(module, device(b"b=2"))
+    assert module.get_function("b", True)(1) == 3
+
+
 # --- Load and unload -------------------------------------------------------------------------------------------------
 
 
