@@ -96,6 +96,9 @@ pub const DLPACK_FLAG_BITMASK_READ_ONLY: u64 = 1;
 /// Flag of a [`DLManagedTensorVersioned`]: the producer made a copy.
 pub const DLPACK_FLAG_BITMASK_IS_COPIED: u64 = 2;
 
+/// Flag of a [`DLManagedTensorVersioned`]: elements of less than a byte have a whole one each; else they are packed.
+pub const DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED: u64 = 4;
+
 /// Version of DLPack.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,6 +67,7 @@ mod signals;
 mod signature;
 mod string;
 mod tensor;
+mod tensor_ops;
 mod typed;
 mod types;
 

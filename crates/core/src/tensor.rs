@@ -8,11 +8,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION, DLPackVersion, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject,
-    TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
+    OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost,
+    kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
 };
-use anyfn::{Error, ObjectRef, Result, bail};
+use anyfn::{DType, Error, ObjectRef, Result, bail};
 
 use crate::env;
 use crate::module::{Kind, Lease};
@@ -106,7 +107,15 @@ pub(crate) unsafe fn from_versioned(
     // SAFETY: the caller guarantees a valid tensor.
     let tensor = unsafe { (*from).dl_tensor };
     // SAFETY: as above.
-    let read_only = unsafe { (*from).flags } & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    let flags = unsafe { (*from).flags };
+    let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    if flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0 && !tensor.dtype.bits.is_multiple_of(8) {
+        let dtype = DType(tensor.dtype);
+        bail!(
+            "ValueError",
+            "elements of {dtype} that have a whole byte each cannot be read: expected packed ones"
+        );
+    }
     // SAFETY: as above.
     let (tensor, extents) = unsafe { checked(tensor, require) }?;
     Ok(new_tensor(tensor, Owner::Versioned(from), extents, read_only))
@@ -145,6 +154,9 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     // SAFETY: the caller guarantees the shape.
     let shape = unsafe { shape_of(&tensor) }?;
     let compact = compact_strides(shape)?;
+    if tensor.data.is_null() && tensor.device.device_type == kDLCPU && !shape.contains(&0) {
+        bail!("ValueError", "a tensor of shape {shape:?} in main memory has no data");
+    }
     if require.alignment < 0 {
         bail!("ValueError", "an alignment of {} bytes is none", require.alignment);
     }

@@ -144,6 +144,9 @@ typedef enum DLDataTypeCode ANYFN_ENUM_BASE {
 /** Flag of a `DLManagedTensorVersioned`: the producer made a copy. */
 #define DLPACK_FLAG_BITMASK_IS_COPIED (UINT32_C(2))
 
+/** Flag of a `DLManagedTensorVersioned`: elements of less than a byte have a whole one each; else they are packed. */
+#define DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED (UINT32_C(4))
+
 typedef struct DLPackVersion DLPackVersion;
 typedef struct DLDevice DLDevice;
 typedef struct DLDataType DLDataType;

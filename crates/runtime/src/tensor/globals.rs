@@ -4,7 +4,6 @@
 
 use core::ffi::c_void;
 
-use anyfn::abi::OBJECT_FLAG_TENSOR_READ_ONLY;
 use anyfn::{
     Any, AnyView, DType, Device, FromArg, Mismatch, Result, Schema, Shape, Tensor, TensorView, bail, register,
 };
@@ -38,19 +37,13 @@ impl FromArg for Target<'_> {
     }
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Target<'a>, Mismatch> {
         if let Ok(tensor) = view.get::<Tensor>()
-            && is_read_only(&tensor)
+            && tensor.is_read_only()
         {
             let text = "expected a tensor that may be written, but its memory is read-only";
             return Err(Mismatch::new("ValueError", "DLTensor*".into(), text.into()));
         }
         TensorView::from_arg(view).map(Target)
     }
-}
-
-fn is_read_only(tensor: &Tensor) -> bool {
-    let header: *const anyfn::abi::TVMFFIObject = tensor.as_object().as_handle().cast();
-    // SAFETY: the reference keeps the object.
-    unsafe { (*header).flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0 }
 }
 
 // ---- Making -------------------------------------------------------------------------------------------------------
@@ -67,10 +60,11 @@ fn alloc_with_scope(
     make::empty(&shape, dtype, device, scope)
 }
 
-/// A tensor whose elements are anything, aligned to 64 bytes.
+/// A tensor whose elements are anything, aligned to 64 bytes. On a device that has no driver here, the framework of the
+/// caller's arrays allocates it if it offers an allocator.
 #[register("anyfn.tensor_empty")]
 fn tensor_empty(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
-    make::empty(&shape, dtype, device, None)
+    make::empty_anywhere(&shape, dtype, device)
 }
 
 /// A tensor whose elements are anything, allocated by the framework of the caller's arrays if it offers an allocator.
@@ -170,7 +164,7 @@ fn tensor_slice(
 
 /// The same memory with its dimensions in another order.
 #[register("anyfn.tensor_permute")]
-fn tensor_permute(tensor: Kept, axes: Vec<i64>) -> Result<Tensor> {
+fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
     view::permute(&tensor.0, &axes)
 }
 
@@ -236,7 +230,7 @@ fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
 /// A compact copy of a tensor, on the same device or another one.
 #[register("anyfn.tensor_copy", blocking)]
 fn tensor_copy(#[read_only] tensor: TensorView<'_>, #[default(None)] device: Option<Device>) -> Result<Tensor> {
-    copied(&tensor, device.unwrap_or(tensor.device()))
+    copied(&tensor, device.unwrap_or_else(|| home(tensor.device())))
 }
 
 /// A tensor of the same elements without gaps, in row-major order: the tensor itself if it is so.
@@ -246,7 +240,17 @@ fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
     if Layout::of(&layout)?.is_compact() {
         return Ok(tensor.0);
     }
-    copied(&layout, layout.device())
+    copied(&layout, home(layout.device()))
+}
+
+/// Where a copy goes that is to be where the tensor is: memory that is pinned for a device without a driver here is main
+/// memory.
+fn home(device: Device) -> Device {
+    if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
+        Device::CPU
+    } else {
+        device
+    }
 }
 
 fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
@@ -271,7 +275,7 @@ fn tensor_cast(
     #[default(None)] device: Option<Device>,
 ) -> Result<Tensor> {
     // SAFETY: the caller lends the tensor for the call.
-    unsafe { cast::cast(&tensor, dtype, device.unwrap_or(tensor.device())) }
+    unsafe { cast::cast(&tensor, dtype, device.unwrap_or_else(|| home(tensor.device()))) }
 }
 
 /// A copy in main memory with elements that every language has: bool, int64, uint64 or float64. Lanes, and the two parts of a

@@ -20,20 +20,27 @@ unsafe impl Send for Content {}
 
 /// A tensor whose elements are anything, aligned to 64 bytes.
 ///
-/// On a device without a driver here the allocator of the caller's framework is asked, if there is one.
-///
 /// # Errors
 /// `ValueError` for a shape that is none, `TypeError` for elements without a size, `RuntimeError` if the device is not there,
 /// `NotImplementedError` for a scope that it has not, `MemoryError` when memory is short.
 pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
+    own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
+}
+
+/// As [`empty`]; on a device without a driver here the allocator of the caller's framework is asked, if there is one.
+///
+/// # Errors
+/// As [`empty`].
+pub fn empty_anywhere(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     if device != Device::CPU && !exists(device) {
+        byte_count(dtype, shape)?;
         // The framework's own error may be that it has no such device either: ours says more.
         if let Ok(tensor) = framework(shape, dtype, device) {
             return Ok(tensor);
         }
     }
-    own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
+    empty(shape, dtype, device, None)
 }
 
 /// As [`empty`], of zeros.

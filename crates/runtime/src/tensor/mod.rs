@@ -15,5 +15,5 @@ mod text;
 mod view;
 
 pub use copy::{copy, copy_from_bytes, copy_to_bytes, to_bytes};
-pub use make::{empty, empty_for_caller, zeros};
+pub use make::{empty, empty_anywhere, empty_for_caller, zeros};
 pub use view::{Window, permute, reshape, slice, view};

@@ -1,0 +1,146 @@
+//! Tensors as Rust code uses them, by methods of `anyfn` alone.
+
+use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc};
+use anyfn_core as _;
+use anyfn_runtime::device::{self, Event, Memory, Stream};
+
+const INT32: DType = DType::INT32;
+
+fn numbers(count: i32, shape: &[i64]) -> Tensor {
+    Tensor::from_slice(shape, &(0..count).collect::<Vec<i32>>()).unwrap()
+}
+
+fn error<T>(result: Result<T, Error>) -> String {
+    result.err().map(|error| format!("{}: {}", error.kind(), error.message())).unwrap()
+}
+
+#[test]
+fn made_and_read() {
+    let tensor = Tensor::empty(DType::FLOAT32, &[2, 3], Device::CPU).unwrap();
+    assert_eq!(tensor.view().data().addr() % 64, 0);
+    tensor.fill(1.5).unwrap();
+    assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.5; 6]);
+    // SAFETY: nobody else uses the tensor.
+    let elements = unsafe { tensor.view().as_mut_slice::<f32>() }.unwrap();
+    elements[4] = 7.0;
+    assert_eq!(tensor.slice(0, 1..).unwrap().to_vec::<f32>().unwrap(), [1.5, 7.0, 1.5]);
+    assert_eq!(Tensor::zeros_on(INT32, &[2], Device::CPU).unwrap().to_vec::<i32>().unwrap(), [0, 0]);
+    assert_eq!(Tensor::full(INT32, &[3], 9, Device::CPU).unwrap().to_vec::<i32>().unwrap(), [9; 3]);
+    assert!(error(tensor.to_vec::<i32>()).starts_with("TypeError: expected a tensor of int32 but got float32"));
+    assert!(error(Tensor::full("int8".parse().unwrap(), &[3], 900, Device::CPU)).contains("900 is no int8"));
+}
+
+#[test]
+fn what_cannot_be_made() {
+    let cuda = Device::new(2, 3);
+    let text = error(Tensor::empty(INT32, &[2], cuda));
+    assert!(
+        text.starts_with("RuntimeError: device cuda:3 is not available: no driver for cuda is loaded"),
+        "{text}"
+    );
+    assert!(
+        error(Tensor::empty(INT32, &[-2], Device::CPU)).starts_with("ValueError: an extent is not negative")
+    );
+    assert!(error(Tensor::empty(INT32, &[1 << 62, 1 << 62], Device::CPU)).starts_with("MemoryError"));
+    assert!(error(Tensor::empty(INT32, &[1 << 44], Device::CPU)).starts_with("MemoryError"));
+    assert!(error(Tensor::empty(INT32, &vec![1 << 40; 1000], Device::CPU)).starts_with("MemoryError"));
+    assert_eq!(Tensor::empty(INT32, &vec![1; 10_000], Device::CPU).unwrap().view().shape().len(), 10_000);
+}
+
+#[test]
+fn views() {
+    let tensor = numbers(24, &[4, 6]);
+    let of = |tensor: &Tensor| tensor.to_vec::<i32>().unwrap();
+    assert_eq!(of(&tensor.slice(1, 1..3).unwrap()), [1, 2, 7, 8, 13, 14, 19, 20]);
+    assert_eq!(of(&tensor.slice(0, -1..).unwrap().reshape(&[6]).unwrap()), [18, 19, 20, 21, 22, 23]);
+    assert_eq!(of(&tensor.slice(0, ..=-1).unwrap()).len(), 24);
+    let backwards = tensor.reshape(&[-1]).unwrap().slice_with_step(0, 2..9, -3).unwrap();
+    assert_eq!(of(&backwards), [8, 5, 2]);
+    assert_eq!(of(&tensor.permute(&[1, 0]).unwrap().slice(0, 0..2).unwrap()), [0, 6, 12, 18, 1, 7, 13, 19]);
+    assert_eq!(of(&tensor.as_strided(&[2, 2], &[0, 5], 3).unwrap()), [3, 8, 3, 8]);
+    assert!(
+        error(tensor.as_strided(&[2], &[21], 3)).starts_with("ValueError: int32[2] with strides [21] reaches")
+    );
+    assert!(error(tensor.permute(&[1, 0]).unwrap().reshape(&[24])).contains("make it contiguous first"));
+    assert!(error(tensor.slice(2, ..)).contains("has no dimension 2"));
+    assert!(error(tensor.slice_with_step(0, .., 0)).contains("a step other than 0"));
+    assert!(error(tensor.permute(&[0, 0])).contains("each of the 2 dimensions once"));
+    let kept = { numbers(6, &[6]).slice(0, 2..).unwrap() };
+    assert_eq!(of(&kept), [2, 3, 4, 5]);
+}
+
+#[test]
+fn between_devices() {
+    let null = device::enable_null().unwrap();
+    let tensor = numbers(6, &[2, 3]);
+    let there = tensor.to_device(null).unwrap();
+    assert_eq!(there.view().device(), null);
+    assert_eq!(there.to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4, 5]);
+    let column = there.slice(1, 1..2).unwrap();
+    column.fill(-1).unwrap();
+    assert_eq!(there.to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
+    there.copy_to(&tensor).unwrap();
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
+    // SAFETY: not reached: the elements are not in main memory.
+    let elements = unsafe { there.view().as_slice::<i32>() };
+    assert_eq!(error(elements), "ValueError: expected a tensor in main memory but got one on ext_dev:0");
+    let half: DType = "bfloat16".parse().unwrap();
+    assert_eq!(there.cast(half).unwrap().cast(INT32).unwrap().to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
+    assert!(error(tensor.copy_to(&there.reshape(&[6]).unwrap())).contains("the shapes differ"));
+}
+
+#[test]
+fn a_function_makes_what_its_caller_gets() {
+    let double = TypedPackedFunc::from_fn(|x: anyfn::TensorView<'_>| -> anyfn::Result<Tensor> {
+        let made = Tensor::empty_for_caller(x.dtype(), x.shape(), x.device())?;
+        // SAFETY: the caller lends the argument, and nobody writes it meanwhile.
+        let from = unsafe { x.as_slice::<i32>() }?;
+        // SAFETY: nobody else knows the result.
+        let to = unsafe { made.view().as_mut_slice::<i32>() }?;
+        from.iter().zip(to).for_each(|(from, to)| *to = 2 * from);
+        Ok(made)
+    });
+    let result = double.as_packed().call((&numbers(3, &[3]),)).unwrap();
+    assert_eq!(result.get::<Tensor>().unwrap().to_vec::<i32>().unwrap(), [0, 2, 4]);
+}
+
+#[test]
+fn streams_and_events_are_owned() {
+    let null = device::enable_null().unwrap();
+    for device in [Device::CPU, null] {
+        let stream = Stream::create(device).unwrap();
+        let event = Event::create(device).unwrap();
+        event.record(Some(&stream)).unwrap();
+        stream.wait(&event).unwrap();
+        stream.synchronize().unwrap();
+    }
+    assert!(error(Memory::allocate(Device::new(7, 0), 8, 8)).contains("no driver for vulkan is loaded"));
+}
+
+#[test]
+fn many_threads_copy() {
+    let null = device::enable_null().unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let tensor = Tensor::full(INT32, &[50, 40], seed * 1000 + round, Device::CPU).unwrap();
+                    let there = tensor.permute(&[1, 0]).unwrap().to_device(null).unwrap();
+                    let back = there.slice_with_step(0, .., 2).unwrap().to_vec::<i32>().unwrap();
+                    assert!(back.iter().all(|x| *x == seed * 1000 + round) && back.len() == 1000);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn drivers_are_registered_once() {
+    device::enable_null().unwrap();
+    static SECOND: device::null::Null = device::null::Null::new(12);
+    static WRONG: device::null::Null = device::null::Null::new(-4);
+    static CPU: device::null::Null = device::null::Null::new(1);
+    assert_eq!(error(device::register(&SECOND)), "RuntimeError: there is a driver for ext_dev already");
+    assert!(error(device::register(&WRONG)).starts_with("ValueError: a device type is a number from 1"));
+    assert_eq!(error(device::register(&CPU)), "RuntimeError: there is a driver for cpu already");
+}
