@@ -75,8 +75,9 @@ const ALL_PYTHON: &[&str] = &[
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 /// Run where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: [&str; 3] = [
+const BESIDE_PEER: [&str; 4] = [
     "bindings/python/tests/test_beside.py",
+    "bindings/python/tests/test_dlpack_table.py",
     "bindings/python/tests/test_peer.py",
     "bindings/python/tests/test_peer_saving.py",
 ];

@@ -21,8 +21,9 @@ _to_device = _global("anyfn.tensor_to_device", False)
 
 # Kinds of devices whose memory the processor can read: main memory, and what is pinned for CUDA or ROCm.
 _HOST = (1, 3, 11)
-# Codes of the element types that NumPy takes by DLPack: int, uint, float, complex, bool.
-_NUMPY_CODES = (0, 1, 2, 5, 6)
+# Codes and bits of the element types that NumPy takes by DLPack: int, uint, float, complex, bool.
+_NUMPY_TYPES = {(code, bits) for code in (0, 1) for bits in (8, 16, 32, 64)}
+_NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
 class Tensor(_core.BuiltinObject):
@@ -125,11 +126,11 @@ class Tensor(_core.BuiltinObject):
                 f"elements of {dtype} are packed, {dtype.bits} bits each, which NumPy does not know: use .tolist(), or "
                 ".astype(..).numpy() for a copy"
             )
-        tensor, known = self, dtype.lanes == 1 and dtype.code in _NUMPY_CODES
+        tensor, known = self, dtype.lanes == 1 and (dtype.code, dtype.bits) in _NUMPY_TYPES
         if not known:
-            element = dtype.numpy()
-            if element.shape:
-                raise TypeError(f"NumPy has no elements of type {dtype}")
+            element = dtype.numpy() if dtype.lanes == 1 else None
+            if element is None or element.itemsize * 8 != dtype.bits or dtype.code in (0, 1, 2, 5, 6):
+                raise TypeError(f"NumPy has no elements of type {dtype}; use .tolist()")
             tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
         array = numpy.from_dlpack(tensor)
         if not array.flags.writeable and not self.read_only:
@@ -146,14 +147,19 @@ class Tensor(_core.BuiltinObject):
         return array.copy() if copy else array
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
-            raise BufferError(f"the tensor is on device {_core.tensor_device(self)}, not on {tuple(dl_device)}")
         versioned = max_version is not None and max_version[0] >= 1
+        if dl_device is not None and tuple(dl_device) != _core.tensor_device(self):
+            if copy is False:
+                raise BufferError(f"the tensor is on {self.device}, and going elsewhere takes a copy")
+            try:
+                return _core.tensor_capsule(_copy(self, _device(*map(int, dl_device))), versioned, True)
+            except RuntimeError as error:
+                raise BufferError(f"the tensor is on {self.device}: {error}") from None
         if copy:
-            return _core.tensor_capsule(_copy(self), versioned)
+            return _core.tensor_capsule(_copy(self), versioned, True)
         if not versioned and self.read_only:
             raise BufferError("the tensor is read-only, which DLPack before 1.0 cannot tell: ask with max_version=(1, 0)")
-        return _core.tensor_capsule(self, versioned)
+        return _core.tensor_capsule(self, versioned, False)
 
     def __dlpack_device__(self):
         return _core.tensor_device(self)

@@ -79,7 +79,7 @@ class dtype(_core.Word):
             name = name.rpartition("x")[0]
         try:
             element = numpy.dtype(name)
-        except TypeError:
+        except (TypeError, ValueError):
             element = _ml_dtype(name)
         return element if self.lanes == 1 else numpy.dtype((element, (self.lanes,)))
 

@@ -8,7 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::abi::{
-    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION, DLPackManagedTensorAllocator, DLPackVersion, DLTensor, TVMFFIEnvGetStream,
     TVMFFIEnvSetDLPackManagedTensorAllocator, TVMFFIEnvSetStream, TVMFFIObjectHandle, TVMFFITensorFromDLPack,
     TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPack, TVMFFITensorToDLPackVersioned, kDLCPU, kDLCUDA,
@@ -191,10 +192,14 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
         return py::raise(py::exceptions::system_error(), "the exporter of the array gave none");
     };
     let read_only = content.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+    let padded = content.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0;
     let usable = if content.version.major != DLPACK_MAJOR_VERSION {
         wrong_version(content.version, at)
     } else if read_only && !at.is_only_read() {
         ndarray::read_only(at)
+    } else if padded && !content.dl_tensor.dtype.bits.is_multiple_of(8) {
+        let text = "elements that have a whole byte each cannot be read: expected packed ones";
+        at.raise(py::exceptions::value_error(), text)
     } else {
         Ok(())
     };
@@ -325,13 +330,17 @@ fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {
 // ---- Giving tensors -----------------------------------------------------------------------------------------------
 
 /// Exports a tensor as a capsule.
-pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool) -> Res<Own> {
+pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool, copied: bool) -> Res<Own> {
     let tensor = tensor::argument(object)?;
     let handle = tensor.as_object().as_handle();
     if versioned {
         let mut out = ptr::null_mut();
         // SAFETY: a tensor; `out` is writable.
         let code = unsafe { TVMFFITensorToDLPackVersioned(handle, &mut out) };
+        if copied && code == 0 {
+            // SAFETY: made just now, and nobody else knows it.
+            unsafe { (*out).flags |= DLPACK_FLAG_BITMASK_IS_COPIED };
+        }
         make_capsule(code, out.cast(), &VERSIONED, drop_versioned)
     } else {
         let mut out = ptr::null_mut();
@@ -460,6 +469,13 @@ unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_v
     0
 }
 
+/// A tensor of the runtime. Not by `Tensor::empty`, which asks the caller's framework: that is us.
+fn new_tensor(like: &anyfn::TensorView<'_>) -> anyfn::Result<Tensor> {
+    let shape = anyfn::Shape::from(like.shape());
+    let function = anyfn::registry::get("runtime.TVMTensorAllocWithScope")?;
+    function.call((&shape, like.dtype(), like.device()))?.get::<Tensor>()
+}
+
 unsafe extern "C" fn allocate(
     prototype: *mut DLTensor,
     out: *mut *mut DLManagedTensorVersioned,
@@ -470,14 +486,7 @@ unsafe extern "C" fn allocate(
     let prototype = unsafe { &*prototype };
     // SAFETY: as above.
     let view = unsafe { anyfn::TensorView::from_dl(prototype) };
-    let made = if view.device() == anyfn::Device::CPU {
-        anyfn::Tensor::zeros(view.dtype(), view.shape()).and_then(|tensor| tensor.to_dlpack())
-    } else {
-        Err(anyfn::Error::new(
-            "RuntimeError",
-            &format!("there is no allocator of tensors on {}", view.device()),
-        ))
-    };
+    let made = new_tensor(&view).and_then(|tensor| tensor.to_dlpack());
     match made {
         Ok(tensor) => {
             // SAFETY: the caller passes a writable place.

@@ -141,6 +141,7 @@ impl<'a> Frame<'a> {
             self.busy = true;
             self.push(value.into_raw());
         } else {
+            self.busy = true;
             self.push(*value.as_view().as_raw());
             self.owned_more.push(value);
         }
@@ -212,6 +213,13 @@ impl<'a> Frame<'a> {
             INNERMOST.set(self.outer);
         }
         let mut owned = self.owned;
+        // What is released may run code of others, which must not find the exception of this call set.
+        let raised = if (owned != 0 || !self.owned_more.is_empty()) && py::is_raised() {
+            py::take_error()
+        } else {
+            None
+        };
+        self.owned_more.clear();
         while owned != 0 {
             let index = owned.trailing_zeros() as usize;
             owned &= owned - 1;
@@ -221,6 +229,9 @@ impl<'a> Frame<'a> {
             drop(unsafe { Any::from_raw(value) });
         }
         self.environment = None;
+        if let Some(raised) = raised {
+            py::restore_error(raised);
+        }
     }
 }
 

@@ -392,9 +392,9 @@ functions! {
         }
     }
 
-    #[doc = "tensor_capsule(tensor, versioned)"]
-    fn tensor_capsule[tensor, versioned] {
-        dlpack::to_capsule(tensor, versioned.is_true()?)
+    #[doc = "tensor_capsule(tensor, versioned, copied): `copied` says that nobody else has the memory"]
+    fn tensor_capsule[tensor, versioned, copied] {
+        dlpack::to_capsule(tensor, versioned.is_true()?, copied.is_true()?)
     }
 
     #[doc = "error_texts(error) -> (kind, message, backtrace)"]

@@ -698,6 +698,12 @@ pub(crate) fn raise<T>(class: *mut PyObject, message: &str) -> Res<T> {
     Err(Raised)
 }
 
+/// Whether an exception is set.
+pub(crate) fn is_raised() -> bool {
+    // SAFETY: the lock is held.
+    !unsafe { ffi::PyErr_Occurred() }.is_null()
+}
+
 /// Takes the exception that is set out of the interpreter, with its traceback attached.
 pub(crate) fn take_error() -> Option<Own> {
     let (mut class, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
