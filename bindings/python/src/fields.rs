@@ -1,16 +1,17 @@
 //! Fields of native objects as attributes: `point.x`.
 //!
 //! A type may tell of its fields: their names, where they lie in an object, and the functions that read and set them.
-//! A class that stands for the type gets a descriptor for each, which goes straight to that function.
+//! A class that stands for the type gets a descriptor for each, which goes straight to that function; it asks for it each
+//! time, since the library of the type may be loaded again.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIObject,
-    TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskWritable, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldSetter, TVMFFIObject, TVMFFITypeInfo,
+    kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
 };
-use anyfn::reflection::TypeInfo;
+use anyfn::reflection::{self, TypeInfo};
 use anyfn::{AnyView, ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
@@ -23,14 +24,9 @@ struct Field {
     name: CString,
     type_index: i32,
     offset: usize,
-    getter: TVMFFIFieldGetter,
-    setter: Setter,
-}
-
-enum Setter {
-    None,
-    C(TVMFFIFieldSetter),
-    Function(PackedFunc),
+    told: reflection::Field,
+    /// The setter, if it is a function object: those stay.
+    setter: Option<PackedFunc>,
 }
 
 /// Whether a type tells of fields of its own.
@@ -43,10 +39,8 @@ pub(crate) fn add(class: Obj<'_>, info: &TVMFFITypeInfo) -> Res<()> {
     if !has_any(info) {
         return Ok(());
     }
-    // SAFETY: the type has this many fields. Others register fields while their library is loaded, which is before it
-    // makes objects; the lock is held.
-    let fields = unsafe { std::slice::from_raw_parts(info.fields, info.num_fields as usize) };
-    for field in fields {
+    let Some(told) = TypeInfo::from_index(info.type_index) else { return Ok(()) };
+    for field in told.own_fields() {
         let Some((name, descriptor)) = describe(info.type_index, field) else { continue };
         let key = py::intern(&name)?;
         if class.attr_opt(key.obj())?.is_some() {
@@ -60,22 +54,19 @@ pub(crate) fn add(class: Obj<'_>, info: &TVMFFITypeInfo) -> Res<()> {
 }
 
 /// What Python needs of a field; `None` for one that cannot be read.
-fn describe(type_index: i32, info: &TVMFFIFieldInfo) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
-    let setter = if info.flags & kTVMFFIFieldFlagBitMaskWritable == 0 || info.setter.is_null() {
-        Setter::None
-    } else if info.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj != 0 {
+fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
+    let settable = told.is_writable();
+    let mut setter = None;
+    if settable && told.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
         // SAFETY: the flag says that the setter is a function object, which the type keeps.
-        let setter = unsafe { ObjectRef::from_borrowed_or_null(info.setter) };
-        Setter::Function(PackedFunc::try_from_object(setter?).ok()?)
-    } else {
-        // SAFETY: without the flag the setter is a C function of this type.
-        Setter::C(unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(info.setter) })
-    };
-    let settable = !matches!(setter, Setter::None);
-    let name = text(&info.name)?;
-    let (offset, getter) = (usize::try_from(info.offset).ok()?, info.getter?);
-    let field = Field { name: name.clone(), type_index, offset, getter, setter };
-    let doc = text(&info.doc).unwrap_or_default();
+        let object = unsafe { ObjectRef::from_borrowed_or_null(told.setter()) };
+        setter = Some(PackedFunc::try_from_object(object?).ok()?);
+    }
+    let name = CString::new(told.name()).ok()?;
+    let offset = usize::try_from(told.offset()).ok()?;
+    told.getter()?;
+    let field = Field { name: name.clone(), type_index, offset, told, setter };
+    let doc = CString::new(told.doc()).unwrap_or_default();
     let definition = ffi::PyGetSetDef {
         name: name.clone().into_raw(),
         get: Some(get),
@@ -119,8 +110,11 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
     error::catch(|| {
         let place = place(this, field)?;
         let mut value = TVMFFIAny::NONE;
+        let Some(getter) = field.told.getter() else {
+            return py::raise(py::exceptions::attribute_error(), "the field cannot be read");
+        };
         // SAFETY: the type's own function, called with the place of its field and a result that holds nothing.
-        let code = gil::counted(|| unsafe { (field.getter)(place, &mut value) });
+        let code = gil::counted(|| unsafe { getter(place, &mut value) });
         if code != 0 {
             let raised = error::raise_from_native(code);
             record::explain_unset(this, &field.name.to_string_lossy())?;
@@ -152,22 +146,21 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
             return Ok(py::none());
         }
         let value = lower_owned(value, &At::Value)?;
-        match &field.setter {
-            Setter::C(setter) => {
-                // SAFETY: the type's own function, called with the place of its field and a valid view.
-                let code = gil::counted(|| unsafe { setter(place, value.as_view().as_raw()) });
-                if code != 0 {
-                    return Err(error::raise_from_native(code));
-                }
-            }
-            Setter::Function(setter) => {
-                let address = TVMFFIAny::from_bits(kTVMFFIOpaquePtr, place.addr() as u64);
-                // SAFETY: an opaque pointer owns nothing.
-                let address = unsafe { anyfn::Any::from_raw(address) };
-                let views: [AnyView<'_>; 2] = [address.as_view(), value.as_view()];
-                gil::counted(|| setter.call_views(&views)).map_err(error::raise)?;
-            }
-            Setter::None => {}
+        if let Some(setter) = &field.setter {
+            let address = TVMFFIAny::from_bits(kTVMFFIOpaquePtr, place.addr() as u64);
+            // SAFETY: an opaque pointer owns nothing.
+            let address = unsafe { anyfn::Any::from_raw(address) };
+            let views: [AnyView<'_>; 2] = [address.as_view(), value.as_view()];
+            gil::counted(|| setter.call_views(&views)).map_err(error::raise)?;
+            return Ok(py::none());
+        }
+        // SAFETY: the descriptor of a field that is not writable has no setter; without a function object it is a C function
+        // of this type.
+        let setter = unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(field.told.setter()) };
+        // SAFETY: the type's own function, called with the place of its field and a valid view.
+        let code = gil::counted(|| unsafe { setter(place, value.as_view().as_raw()) });
+        if code != 0 {
+            return Err(error::raise_from_native(code));
         }
         Ok(py::none())
     });

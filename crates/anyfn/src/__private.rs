@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 pub use alloc::format;
+pub use alloc::string::String as StdString;
 pub use linkme;
 
 pub use crate::convert::Mismatch;
@@ -56,8 +57,8 @@ pub static CONTEXT_SYMBOLS: [ContextSymbol; 0] = [];
 
 /// One type with `#[derive(Object)]`.
 pub struct TypeEntry {
-    /// Makes sure that the table of types knows all of it.
-    pub define: fn(again: bool),
+    /// Makes sure that the table of types knows all of it; gives why it cannot.
+    pub define: fn(again: bool) -> Result<(), alloc::string::String>,
 }
 
 /// All types with `#[derive(Object)]` in this program or library.
@@ -77,17 +78,27 @@ pub static METHODS: [TypeMethods];
 pub static METHODS: [TypeMethods; 0] = [];
 
 /// Makes sure that the table of types knows all types of this program or library; see [`TypeIndex::define`].
-pub fn define_types(again: bool) {
+///
+/// # Errors
+/// The first type that is another one's. It is an error where it is used, too; the others are defined.
+pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
+    let mut result = Ok(());
     for entry in TYPES.iter() {
         // The schema of a field may be a user's code.
-        panics::swallow(|| (entry.define)(again));
+        panics::swallow(|| {
+            let defined = (entry.define)(again);
+            if result.is_ok() {
+                result = defined;
+            }
+        });
     }
+    result
 }
 
 pub use crate::define::method::{MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
     Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset, create, default_value,
-    get, set,
+    factory, get, set,
 };
 pub use crate::signature::unsigned;
 
@@ -287,7 +298,7 @@ static TABLE: core::sync::atomic::AtomicPtr<Table> = core::sync::atomic::AtomicP
 /// know them before there is an object of one.
 ///
 /// The entries stay until the function is called again; with NULL it only takes them back, so that no object of the
-/// library stays behind.
+/// library stays behind. A type that is another one's is a count of -1, and an error is raised.
 ///
 /// # Safety
 /// `count` must be NULL or writable; of several callers at once none may use entries.
@@ -305,7 +316,11 @@ pub unsafe fn registrations(count: *mut i32) -> *const TVMFFIMethodInfo {
         return core::ptr::null();
     };
     panics::remember_places();
-    define_types(true);
+    if let Err(text) = define_types(true) {
+        Error::new("TypeError", &text).raise();
+        *count = -1;
+        return core::ptr::null();
+    }
     let made = |entry: &Entry| {
         let function = (entry.make)();
         let signature = function.signature();

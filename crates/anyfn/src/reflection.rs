@@ -18,9 +18,10 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObject,
-    TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
-    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo,
+    TVMFFIObject, TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeInfo,
+    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
+    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
     kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
@@ -176,8 +177,17 @@ impl TypeInfo {
     }
 
     fn creator(self) -> Option<TVMFFIObjectCreator> {
-        // SAFETY: NULL, or metadata that lives for ever.
-        unsafe { self.0.metadata.as_ref() }.and_then(|metadata| metadata.creator)
+        if self.0.metadata.is_null() {
+            return None;
+        }
+        // SAFETY: metadata that lives for ever.
+        let creator = unsafe { &raw const (*self.0.metadata).creator };
+        // SAFETY: changed by atomic stores only, when the library of the type is unmapped or loaded again.
+        let creator = unsafe { AtomicPtr::from_ptr(creator.cast_mut().cast::<*mut c_void>()) };
+        // SAFETY: NULL for none, or such a function.
+        unsafe {
+            core::mem::transmute::<*mut c_void, Option<TVMFFIObjectCreator>>(creator.load(Ordering::Acquire))
+        }
     }
 
     /// What the type's own function has made.
@@ -366,6 +376,27 @@ impl Field {
         }
     }
 
+    /// The function that reads the field at this moment: another one takes its place when the library of the type is
+    /// unmapped or loaded again.
+    #[doc(hidden)]
+    #[inline]
+    pub fn getter(self) -> Option<TVMFFIFieldGetter> {
+        let place = (&raw const self.0.getter).cast_mut().cast::<*mut c_void>();
+        // SAFETY: changed by atomic stores only; the type lives for ever.
+        let getter = unsafe { AtomicPtr::from_ptr(place) }.load(Ordering::Acquire);
+        // SAFETY: NULL for none, or such a function.
+        unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFIFieldGetter>>(getter) }
+    }
+
+    /// What sets the field at this moment: a `TVMFFIFieldSetter`, a function object if the flag says so, or NULL.
+    #[doc(hidden)]
+    #[inline]
+    pub fn setter(self) -> *mut c_void {
+        let place = (&raw const self.0.setter).cast_mut();
+        // SAFETY: changed by atomic stores only; the type lives for ever.
+        unsafe { AtomicPtr::from_ptr(place) }.load(Ordering::Acquire)
+    }
+
     /// Value of the field in an object of its type.
     ///
     /// # Errors
@@ -375,7 +406,7 @@ impl Field {
     /// The object must be of the type that has the field or of one derived from it.
     #[inline]
     pub unsafe fn get_unchecked(self, object: &ObjectRef) -> Result<Any> {
-        let Some(getter) = self.0.getter else {
+        let Some(getter) = self.getter() else {
             crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
         };
         let mut value = TVMFFIAny::NONE;
@@ -428,7 +459,7 @@ impl Field {
     #[inline]
     pub unsafe fn get_into_unchecked(self, object: &ObjectRef, value: &mut Any) -> Result<()> {
         debug_assert!(value.as_object().is_none());
-        let Some(getter) = self.0.getter else {
+        let Some(getter) = self.getter() else {
             crate::bail!("AttributeError", "field `{}` cannot be read", self.name());
         };
         let result: *mut TVMFFIAny = core::ptr::from_mut(value).cast();
@@ -464,7 +495,7 @@ impl Field {
             return setter.call((place, *value)).map(drop);
         }
         // SAFETY: without the flag the setter is a C function of this type.
-        let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(self.0.setter) };
+        let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(self.setter()) };
         // SAFETY: the field lies at its offset in each object of its type, and the caller may set it.
         match unsafe { setter(place, value.as_raw()) } {
             0 => Ok(()),

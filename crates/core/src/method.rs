@@ -1,7 +1,7 @@
-//! Methods of types that Rust code defines: function objects of ours around addresses of a library.
+//! Functions of types that Rust code defines, methods and what makes defaults: objects of ours around addresses of a library.
 //!
 //! The table of types keeps the functions for ever. What they call is taken out of them when the library is unmapped, and
-//! put back when it is loaded again.
+//! put back when it is loaded again. Nothing here may keep an object of the library.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -40,12 +40,22 @@ struct Method {
 // SAFETY: the cell holds a function that any thread may call, and NULL; the rest is atomic or locked.
 unsafe impl Send for Method {}
 
-/// What identifies a method, and the function.
+/// What a function is to its type.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Method,
+    Static,
+    /// The constructor, of which there is one, under any name.
+    Init,
+    /// Makes the default of the field of that name.
+    Default,
+}
+
+/// What identifies a function, and the function.
 struct Known {
     type_index: i32,
     name: String,
-    is_static: bool,
-    is_init: bool,
+    kind: Kind,
     blocking: bool,
     function: PackedFunc,
 }
@@ -63,7 +73,8 @@ static BLOCKING: AnyfnFunctionExt =
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
-    globals::typed("anyfn.RegisterMethod", ARGS, add)
+    globals::typed("anyfn.RegisterMethod", ARGS, add)?;
+    globals::typed("anyfn.DefaultFactory", &["type_index", "field", "call"], default_factory)
 }
 
 impl Known {
@@ -72,16 +83,63 @@ impl Known {
         unsafe { content(self.function.as_object().as_handle()) }
     }
 
-    /// Whether callers that know the arguments of this method may call one with these.
-    fn takes(&self, is_static: bool, blocking: bool, signature: &str) -> bool {
+    /// Whether callers that know the arguments of this function may call one with these.
+    fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
             params.map(|params| params.into_iter().map(|param| param.name).collect::<Vec<String>>())
         };
-        let (old, new) = (names(&self.method().signature.lock()), names(signature));
-        let fits = matches!((old, new), (Some(old), Some(new)) if new.starts_with(&old));
-        fits && self.is_static == is_static && (self.blocking == blocking || self.is_init)
+        if self.kind != kind || (self.blocking != blocking && kind != Kind::Init) {
+            return false;
+        }
+        match (names(&self.method().signature.lock()), names(signature)) {
+            (Some(old), Some(new)) => new.starts_with(&old),
+            // Neither tells its arguments.
+            (old, new) => old.is_none() && new.is_none(),
+        }
     }
+
+    /// Whether it is the one of this name; of methods and static methods there is one of a name.
+    fn is(&self, type_index: i32, name: &str, kind: Kind) -> bool {
+        let same_kind = match kind {
+            Kind::Method | Kind::Static => {
+                matches!(self.kind, Kind::Method | Kind::Static) && self.name == name
+            }
+            Kind::Init => self.kind == kind,
+            Kind::Default => self.kind == kind && self.name == name,
+        };
+        same_kind && self.type_index == type_index
+    }
+
+    /// Puts other code into it; the old one may still run.
+    fn renew(&self, call: *mut c_void, signature: anyfn::String) {
+        let method = self.method();
+        *method.signature.lock() = signature;
+        method.replaced.store(false, Ordering::Relaxed);
+        let old = method.target.swap(call, Ordering::SeqCst);
+        if !old.is_null() && old != call {
+            method.renewed.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The function that makes the default of a field, of code without data: that which is there already, with this code.
+fn default_factory(type_index: i32, field: &str, call: *mut c_void) -> Result<PackedFunc> {
+    let key = anyfn::type_key(type_index);
+    if call.is_null() {
+        bail!("ValueError", "the default of `{key}.{field}` has no code");
+    }
+    const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
+    let mut known = KNOWN.lock();
+    if let Some(there) = known.iter().find(|known| known.is(type_index, field, Kind::Default)) {
+        there.renew(call, SIGNATURE.into());
+        return Ok(there.function.clone());
+    }
+    let full = alloc::format!("the default of {key}.{field}");
+    let function = make(full, SIGNATURE, call, Kind::Default, false)?;
+    let (name, kind) = (field.into(), Kind::Default);
+    known.push(Known { type_index, name, kind, blocking: false, function: function.clone() });
+    Ok(function)
 }
 
 /// Adds a method to a type, or puts the code of a library that was loaded again into the one that is there.
@@ -93,35 +151,32 @@ fn add(
     type_index: i32,
     name: &str,
     doc: &str,
-    signature: anyfn::String,
+    signature: &str,
     call: *mut c_void,
     is_static: bool,
     is_init: bool,
     blocking: bool,
 ) -> Result<()> {
+    let kind = match (is_init, is_static) {
+        (true, _) => Kind::Init,
+        (false, true) => Kind::Static,
+        (false, false) => Kind::Method,
+    };
     let key = anyfn::type_key(type_index);
     if call.is_null() {
         bail!("ValueError", "the method `{key}.{name}` has no code");
     }
     let mut known = KNOWN.lock();
-    let is_it = |known: &&Known| {
-        known.type_index == type_index && known.is_init == is_init && (known.name == name || is_init)
-    };
     // The last one counts.
-    if let Some(there) = known.iter().rev().find(is_it) {
-        let method = there.method();
-        if there.takes(is_static, blocking, &signature) {
-            *method.signature.lock() = signature;
-            method.replaced.store(false, Ordering::Relaxed);
-            let old = method.target.swap(call, Ordering::SeqCst);
-            if !old.is_null() && old != call {
-                method.renewed.store(true, Ordering::SeqCst);
-            }
+    if let Some(there) = known.iter().rev().find(|known| known.is(type_index, name, kind)) {
+        if there.takes(kind, blocking, signature) {
+            there.renew(call, signature.into());
             return Ok(());
         }
+        let method = there.method();
         method.replaced.store(true, Ordering::Relaxed);
         method.target.store(ptr::null_mut(), Ordering::SeqCst);
-        if is_init {
+        if kind == Kind::Init {
             // An attribute stays what it is.
             bail!(
                 "TypeError",
@@ -129,10 +184,9 @@ fn add(
             );
         }
     }
-    let full = alloc::format!("{key}.{name}");
-    let function = make(full, signature.clone(), call, is_static, is_init, blocking)?;
+    let function = make(alloc::format!("{key}.{name}"), signature, call, kind, blocking)?;
     let view = AnyView::from(function.as_object());
-    if is_init {
+    if kind == Kind::Init {
         // SAFETY: a valid value, of which the column takes a reference.
         unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }?;
     }
@@ -145,22 +199,15 @@ fn add(
     };
     // SAFETY: texts and function live for the call; the table copies them and takes a reference.
     unsafe { type_table::add_method(type_index, &info) }?;
-    known.push(Known { type_index, name: name.into(), is_static, is_init, blocking, function });
+    known.push(Known { type_index, name: name.into(), kind, blocking, function });
     Ok(())
 }
 
-fn make(
-    name: String,
-    signature: anyfn::String,
-    call: *mut c_void,
-    is_static: bool,
-    is_init: bool,
-    blocking: bool,
-) -> Result<PackedFunc> {
-    let safe_call = match (is_init, is_static) {
-        (true, _) => call_init,
-        (false, true) => call_static,
-        (false, false) => call_method as TVMFFISafeCallType,
+fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: bool) -> Result<PackedFunc> {
+    let safe_call: TVMFFISafeCallType = match kind {
+        Kind::Init => call_init,
+        Kind::Static | Kind::Default => call_static,
+        Kind::Method => call_method,
     };
     let method = Method {
         cell: TVMFFIFunctionCell { safe_call, cpp_call: ptr::null_mut() },
@@ -170,7 +217,7 @@ fn make(
         renewed: AtomicBool::new(false),
         replaced: AtomicBool::new(false),
         name,
-        signature: Mutex::new(signature),
+        signature: Mutex::new(signature.into()),
     };
     let object = anyfn::__private::new_object_with_flags(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, method);
     PackedFunc::try_from_object(object)

@@ -426,8 +426,8 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Takes a field that is registered again: the same one, of the same library or of one whose code is gone. `false` if
-    /// it is another field.
+    /// Takes a field that is registered again: the same one, by a Rust plugin, in place of a plugin's or of one whose code
+    /// is gone. The last build of a plugin counts, as for functions. `false` if it is another field.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get_mut(&type_index) else { return false };
         let mut found = false;
@@ -435,10 +435,10 @@ impl Writer {
             // SAFETY: texts of registered fields live for ever.
             let same_name = unsafe { known.name.as_slice() } == name;
             let place = |field: &TVMFFIFieldInfo| (field.offset, field.size, field.flags);
-            let is_gone = unload::is_gone(known);
             let code = unload::code_of(known);
-            let same_code = code == unload::code_of(new) && module::is_code_of_plugin(code);
-            if same_name && place(known) == place(new) && (is_gone || same_code) {
+            let is_plugins = |code| module::is_code_of_plugin(code);
+            let is_free = unload::is_gone(known) || (is_plugins(code) && is_plugins(unload::code_of(new)));
+            if same_name && place(known) == place(new) && is_free {
                 unload::store_code(known, new.getter, new.setter);
                 found = true;
             }
@@ -454,13 +454,12 @@ pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
         for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
             unload::store_code(field, Some(unload::get), unload::set as *mut c_void);
         }
-        // SAFETY: NULL, or metadata that lives for ever.
-        let metadata =
-            info(*type_index).and_then(|info| unsafe { metadata_cell(info).load(Ordering::Acquire).as_ref() });
-        if let Some(metadata) = metadata
-            && metadata.creator.is_some_and(|creator| is_gone(creator as usize))
-        {
-            unload::store_creator(metadata, Some(unload::create));
+        let metadata = info(*type_index).map(|info| metadata_cell(info).load(Ordering::Acquire));
+        let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else { continue };
+        // SAFETY: metadata of a type, which lives for ever.
+        if is_gone(unsafe { unload::creator_of(metadata) }) {
+            // SAFETY: as above.
+            unsafe { unload::store_creator(metadata, Some(unload::create)) };
         }
     }
 }
@@ -541,13 +540,20 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
     let info = info_or_error(type_index)?;
     let writer = WRITER.lock();
     let cell = metadata_cell(info);
-    // SAFETY: NULL, or metadata that lives for ever.
-    if let Some(known) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
-        let same = |metadata: &TVMFFITypeMetadata| (metadata.total_size, metadata.structural_eq_hash_kind);
-        let code = unload::creator_of(known);
-        let same_code = code == unload::creator_of(metadata) && module::is_code_of_plugin(code);
-        if (unload::has_no_creator(known) || same_code) && same(known) == same(metadata) {
-            unload::store_creator(known, metadata.creator);
+    let known = cell.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: metadata of a type, which lives for ever.
+        let code = unsafe { unload::creator_of(known) };
+        let new = metadata.creator.map_or(0, |creator| creator as usize);
+        let of_plugins = module::is_code_of_plugin(code) && (new == 0 || module::is_code_of_plugin(new));
+        // SAFETY: as above; this does not change.
+        let size = unsafe { (*known).total_size };
+        // SAFETY: as above.
+        let kind = unsafe { (*known).structural_eq_hash_kind };
+        let same = (size, kind) == (metadata.total_size, metadata.structural_eq_hash_kind);
+        if (unload::is_gone_creator(code) || of_plugins) && same {
+            // SAFETY: as above.
+            unsafe { unload::store_creator(known, metadata.creator) };
             return Ok(());
         }
         let key = key_text(info);

@@ -56,20 +56,38 @@ pub(crate) fn store_code(field: &mut TVMFFIFieldInfo, getter: Option<TVMFFIField
     }
 }
 
-/// Address of a type's creator; 0 if it has none.
-pub(crate) fn creator_of(metadata: &TVMFFITypeMetadata) -> usize {
-    metadata.creator.map_or(0, |creator| creator as usize)
+/// Where the creator of a type is. The metadata is reached by its address, not by a reference, which would say that nothing
+/// changes it.
+///
+/// # Safety
+/// It must be metadata of the table of types, which lives for ever.
+unsafe fn creator_cell(metadata: *mut TVMFFITypeMetadata) -> &'static AtomicPtr<c_void> {
+    // SAFETY: the caller guarantees it.
+    let creator = unsafe { &raw mut (*metadata).creator };
+    // SAFETY: changed under the table's lock only, by atomic stores; a pointer to a function is one, and NULL is none.
+    unsafe { AtomicPtr::from_ptr(creator.cast::<*mut c_void>()) }
 }
 
-/// Whether the library of a type's creator is gone.
-pub(crate) fn has_no_creator(metadata: &TVMFFITypeMetadata) -> bool {
-    creator_of(metadata) == create as *const () as usize
+/// Address of a type's creator; 0 if it has none.
+///
+/// # Safety
+/// As [`creator_cell`].
+pub(crate) unsafe fn creator_of(metadata: *mut TVMFFITypeMetadata) -> usize {
+    // SAFETY: as the caller guarantees.
+    unsafe { creator_cell(metadata) }.load(Ordering::Acquire).addr()
+}
+
+/// Whether this is what stands for a creator whose library is gone.
+pub(crate) fn is_gone_creator(creator: usize) -> bool {
+    creator == create as *const () as usize
 }
 
 /// Gives a type another creator, while others read it.
-pub(crate) fn store_creator(metadata: &TVMFFITypeMetadata, creator: Option<TVMFFIObjectCreator>) {
+///
+/// # Safety
+/// As [`creator_cell`].
+pub(crate) unsafe fn store_creator(metadata: *mut TVMFFITypeMetadata, creator: Option<TVMFFIObjectCreator>) {
     let creator = creator.map_or(core::ptr::null_mut(), |creator| creator as *mut c_void);
-    // SAFETY: changed under the table's lock only, by atomic stores; a pointer to a function is one, and NULL is none.
-    let cell = unsafe { AtomicPtr::from_ptr((&raw const metadata.creator).cast_mut().cast::<*mut c_void>()) };
-    cell.store(creator, Ordering::Release);
+    // SAFETY: as the caller guarantees.
+    unsafe { creator_cell(metadata) }.store(creator, Ordering::Release);
 }

@@ -166,7 +166,7 @@ impl<'a> Field<'a> {
             Some(expr) => {
                 let expr = default_expr(expr.as_ref());
                 let make = quote!(|| { let value: #ty = #expr; __p::default_value(&value) });
-                (quote!(__p::FieldDefault::Factory(#make)), None)
+                (quote!(__p::FieldDefault::Factory(__p::factory(#make))), None)
             }
         };
         Ok(quote! {
@@ -321,6 +321,13 @@ fn definition(
     // Nobody but Rust code can make an object with a field of which there is nothing to begin with.
     let is_struct = matches!(input.data, Data::Struct(_));
     let prepares = is_struct && left.iter().all(|field| field.options.default.is_some());
+    let define_parent = base.map(|(parent, _)| {
+        quote! {
+            fn define_parent() -> ::core::result::Result<(), __p::StdString> {
+                <#parent as __p::Define>::index().try_get::<#parent>().map(::core::mem::drop)
+            }
+        }
+    });
     let parents_count = base.map_or(quote!(0), |(parent, _)| quote!(<#parent as __p::Define>::COUNT));
     let number_told = told.len();
     let prepare_base = base.map(
@@ -384,6 +391,7 @@ fn definition(
                     static INDEX: __p::TypeIndex = __p::TypeIndex::new();
                     &INDEX
                 }
+                #define_parent
                 #[allow(unused_variables, clippy::multiple_unsafe_ops_per_block, clippy::undocumented_unsafe_blocks)]
                 unsafe fn prepare(this: *mut Self) {
                     #prepare_base

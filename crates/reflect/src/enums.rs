@@ -69,11 +69,13 @@ fn register() -> Result<()> {
     by_name.metadata("One of a few objects that stand for texts.", size, kind)
 }
 
-fn define(again: bool) {
-    if !again {
-        let types = register();
-        debug_assert!(types.is_ok(), "{types:?}");
+fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> {
+    if again {
+        return Ok(());
     }
+    let types = register();
+    debug_assert!(types.is_ok(), "{types:?}");
+    types.map_err(|error| error.message().into())
 }
 
 #[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]

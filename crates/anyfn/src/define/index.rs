@@ -13,7 +13,7 @@ use anyfn_abi::{
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{Define, FieldDef, copies_texts, finish, tell};
+use super::{Define, FieldDef, factories, finish, tell};
 use crate::Error;
 
 /// The index of a type that is registered at its first use.
@@ -50,17 +50,30 @@ impl TypeIndex {
         }
     }
 
+    /// As [`get`](Self::get), without a panic.
+    ///
+    /// # Errors
+    /// Why the type cannot be registered.
+    pub fn try_get<T: Define>(&self) -> Result<i32, String> {
+        match self.0.load(Ordering::Acquire) {
+            NEW | TAKEN => self.register::<T>(),
+            index => Ok(index),
+        }
+    }
+
     /// Makes sure that the table of types knows the type; with `again` also what it has been told before: it forgets the
     /// code of a library that was unmapped.
     ///
-    /// A key that is another type's is an error where the type is used.
-    pub fn define<T: Define>(&self, again: bool) {
+    /// # Errors
+    /// Why the type cannot be registered: its key is another type's.
+    pub fn define<T: Define>(&self, again: bool) -> Result<(), String> {
         match self.0.load(Ordering::Acquire) {
-            NEW | TAKEN => drop(self.register::<T>()),
-            _ if !again => {}
+            NEW | TAKEN => self.register::<T>().map(drop),
+            _ if !again => Ok(()),
             index => {
-                tell::<T>(index, copies_texts());
+                tell::<T>(index, factories().as_ref());
                 finish::<T>(index);
+                Ok(())
             }
         }
     }
@@ -68,8 +81,8 @@ impl TypeIndex {
     #[cold]
     fn register<T: Define>(&self) -> Result<i32, String> {
         // First, and nothing that waits may run below: the registry's start, which others wait for, registers types.
-        T::parent_index();
-        let copies_texts = copies_texts();
+        T::define_parent()?;
+        let factories = factories();
         loop {
             match self.0.compare_exchange(NEW, TAKEN, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => break,
@@ -80,7 +93,7 @@ impl TypeIndex {
         }
         let mut guard = Guard { cell: &self.0, index: NEW };
         let index = register::<T>()?;
-        tell::<T>(index, copies_texts);
+        tell::<T>(index, factories.as_ref());
         guard.index = index;
         drop(guard);
         finish::<T>(index);

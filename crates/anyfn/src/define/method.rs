@@ -15,7 +15,7 @@ use anyfn_abi::{
 
 use super::{Define, checked, ignore};
 use crate::__private::METHODS;
-use crate::{AnyView, ObjectRef, PackableFn, PackedFunc, Result, registry, typed};
+use crate::{AnyView, Error, ObjectRef, PackableFn, PackedFunc, Result, registry, typed};
 
 /// What one block with `#[methods]` tells.
 pub struct TypeMethods {
@@ -112,12 +112,8 @@ impl MethodDef {
 
     /// The same in other runtimes, which unmap nothing.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
-        let mut handle = core::ptr::null_mut();
-        // SAFETY: a function without data that stays mapped, and a writable place.
-        checked(unsafe { TVMFFIFunctionCreate(core::ptr::null_mut(), Some(self.call), None, &mut handle) })?;
-        // SAFETY: on success the handle is an owned object.
-        let Some(function) = (unsafe { ObjectRef::from_owned_or_null(handle) }) else { return Ok(()) };
-        let view = AnyView::from(&function);
+        let function = function_of(self.call)?;
+        let view = AnyView::from(function.as_object());
         if self.is_init {
             let name = TVMFFIByteArray::from_slice(b"__ffi_init__");
             // SAFETY: the name and the value are borrowed for the call.
@@ -134,4 +130,17 @@ impl MethodDef {
         // SAFETY: all is borrowed for the call; the table takes a reference to the function.
         checked(unsafe { TVMFFITypeRegisterMethod(type_index, &info) })
     }
+}
+
+/// A function object of the runtime for a C function without data that stays mapped.
+pub(super) fn function_of(call: TVMFFISafeCallType) -> Result<PackedFunc> {
+    let mut handle = core::ptr::null_mut();
+    // SAFETY: the caller's function has no data; a writable place.
+    checked(unsafe { TVMFFIFunctionCreate(core::ptr::null_mut(), Some(call), None, &mut handle) })?;
+    // SAFETY: on success the handle is an owned object.
+    let object = unsafe { ObjectRef::from_owned_or_null(handle) };
+    let function = object.map(PackedFunc::try_from_object);
+    function
+        .and_then(core::result::Result::ok)
+        .ok_or_else(|| Error::new("InternalError", "a new function is none"))
 }

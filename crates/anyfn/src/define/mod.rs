@@ -17,9 +17,10 @@ use alloc::vec::Vec;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter,
-    TVMFFIObject, TVMFFIObjectCreator, TVMFFITypeMetadata, TVMFFITypeRegisterAttr, TVMFFITypeRegisterField,
-    TVMFFITypeRegisterMetadata, kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
-    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskWritable, kTVMFFIRawStr,
+    TVMFFIObject, TVMFFIObjectCreator, TVMFFISafeCallType, TVMFFITypeMetadata, TVMFFITypeRegisterAttr,
+    TVMFFITypeRegisterField, TVMFFITypeRegisterMetadata, kTVMFFIBool,
+    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
+    kTVMFFIFieldFlagBitMaskWritable, kTVMFFIRawStr,
 };
 
 use crate::object::ObjectBox;
@@ -46,6 +47,14 @@ pub unsafe trait Define: Object {
 
     /// Where the index of the type is kept.
     fn index() -> &'static TypeIndex;
+
+    /// Makes sure that the parent is registered.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    fn define_parent() -> core::result::Result<(), StdString> {
+        Ok(())
+    }
 
     /// Writes the fields that are not told of, in new memory; only if [`PREPARES`](Self::PREPARES).
     ///
@@ -112,8 +121,8 @@ pub enum FieldDefault {
     None,
     /// A constant.
     Value(Literal),
-    /// What the function gives, called anew each time.
-    Factory(fn() -> Result<Any>),
+    /// What the function gives, called anew each time; it does not use its arguments.
+    Factory(TVMFFISafeCallType),
 }
 
 /// Where the content of an object lies, from its header on.
@@ -129,17 +138,41 @@ pub fn default_value<F: FieldValue>(value: &F) -> Result<Any> {
     value.read()
 }
 
+/// A function that makes a default, of a closure that captures nothing.
+pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFFISafeCallType {
+    call_factory::<F>
+}
+
+/// # Safety
+/// As the ABI says of calls; a value of `F` must exist.
+unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
+    _handle: *mut c_void,
+    _args: *const TVMFFIAny,
+    _num_args: i32,
+    result: *mut TVMFFIAny,
+) -> core::ffi::c_int {
+    const { assert!(size_of::<F>() == 0, "the default of a field captures nothing") };
+    crate::panics::trampoline(|| {
+        // SAFETY: it has no bytes, and `factory` was called with one, which is `Copy`.
+        let make: &F = unsafe { ptr::NonNull::dangling().as_ref() };
+        let value = make()?;
+        // SAFETY: the caller passes a writable result that holds nothing.
+        unsafe { result.write(value.into_raw()) };
+        Ok(())
+    })
+}
+
 /// Tells the table of types about a type. May be done again: what is told is the same, but the functions may have moved.
 ///
-/// What the table refuses it knows already, from another library with the same type. `copies_texts` is what
-/// [`copies_texts`] says; it is asked before, because it may wait and this must not.
-fn tell<T: Define>(type_index: i32, copies_texts: bool) {
+/// What the table refuses it knows already, from another library with the same type. `factories` is what [`factories`]
+/// gives; it is asked before, because it may wait and this must not.
+fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     let definition = T::DEFINITION;
     if definition.is_opaque {
         return;
     }
     for field in definition.fields {
-        ignore(field.register(type_index, copies_texts));
+        ignore(field.register(type_index, factories));
     }
     let metadata = TVMFFITypeMetadata {
         doc: TVMFFIByteArray::from_slice(definition.doc.as_bytes()),
@@ -181,11 +214,12 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// Whether the runtime copies the text of a default. Others than ours keep the address.
+/// The function of our runtime that makes functions for defaults, which do not keep this library. Others have none; those
+/// keep the address of a text that is a default, too, where ours copies it.
 ///
 /// The first use of the registry defines all types of the program; so it must not come in the middle of defining one.
-fn copies_texts() -> bool {
-    crate::registry::find("anyfn.RegisterFieldCopy").is_some()
+fn factories() -> Option<PackedFunc> {
+    crate::registry::find("anyfn.DefaultFactory")
 }
 
 fn ignore<T>(result: Result<T>) {
@@ -197,7 +231,7 @@ fn checked(code: core::ffi::c_int) -> Result<()> {
 }
 
 impl FieldDef {
-    fn register(&self, type_index: i32, copies_texts: bool) -> Result<()> {
+    fn register(&self, type_index: i32, factories: Option<&PackedFunc>) -> Result<()> {
         let mut schema = StdString::new();
         (self.schema)().write_json(&mut schema);
         let mut metadata = StdString::from("{\"type_schema\":");
@@ -217,17 +251,22 @@ impl FieldDef {
                 text.extend_from_slice(value.as_bytes());
                 text.push(0);
                 let mut v_c_str = text.as_ptr().cast();
-                if !copies_texts {
+                if factories.is_none() {
                     v_c_str = text.clone().leak().as_ptr().cast();
                 }
                 TVMFFIAny { type_index: kTVMFFIRawStr, small_str_len: 0, value: TVMFFIAnyValue { v_c_str } }
             }
             FieldDefault::Value(value) => *value.to_any()?.as_view().as_raw(),
             FieldDefault::Factory(make) => {
-                let make = *make;
                 flags |= kTVMFFIFieldFlagBitMaskDefaultFromFactory;
-                let function = factory.insert(PackedFunc::new(move |_| make()));
-                *AnyView::from(function.as_object()).as_raw()
+                let made = match factories {
+                    Some(factories) => {
+                        let call = *make as *mut c_void;
+                        factories.call((type_index, self.name, call))?.get::<PackedFunc>()?
+                    }
+                    None => method::function_of(*make)?,
+                };
+                *AnyView::from(factory.insert(made).as_object()).as_raw()
             }
         };
         if !matches!(self.default, FieldDefault::None) {

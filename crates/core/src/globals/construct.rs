@@ -1,16 +1,14 @@
 //! Constructors that are made of what a type tells of its fields.
 
 use core::fmt;
-use core::ptr;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::__private::quote;
 use anyfn::abi::{
-    TVMFFIObjectHandle, TVMFFITypeInfo, kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
-    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskKwOnly,
-    kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
+    kTVMFFIBool, kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
+    kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskKwOnly, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
 };
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
@@ -265,28 +263,10 @@ fn make<'a>(
 
 /// Makes an object whose fields are still to be set.
 pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
-    let key = info.key();
-    if let Some(new) = info.attribute("__ffi_new__")
-        && let Ok(new) = new.get::<PackedFunc>()
-    {
-        let made = new.call(())?;
-        return made
-            .into_object()
-            .ok_or_else(|| anyfn::error!("TypeError", "__ffi_new__ of {key} gave no object"));
+    if !info.can_make() {
+        bail!("TypeError", "type `{}` cannot be constructed: it has no creator and no __ffi_new__", info.key());
     }
-    let info: &TVMFFITypeInfo = type_table::info_or_error(info.index())?;
-    // SAFETY: NULL, or metadata that lives for ever.
-    let Some(creator) = unsafe { info.metadata.as_ref() }.and_then(|metadata| metadata.creator) else {
-        bail!("TypeError", "type `{key}` cannot be constructed: it has no creator and no __ffi_new__");
-    };
-    let mut out: TVMFFIObjectHandle = ptr::null_mut();
-    // SAFETY: the type's own function, called with a writable place.
-    if unsafe { creator(&mut out) } != 0 {
-        return Err(Error::take_raised());
-    }
-    // SAFETY: on success the result is an owned object.
-    let object = unsafe { ObjectRef::from_owned_or_null(out) };
-    object.ok_or_else(|| anyfn::error!("TypeError", "the creator of {key} gave no object"))
+    info.make()
 }
 
 /// Says which field an error is about; the kind and the trace stay.

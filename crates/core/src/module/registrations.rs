@@ -25,7 +25,8 @@ pub(super) struct Registered {
 /// Registers what a library has collected.
 ///
 /// # Errors
-/// `RuntimeError` if a name is taken; then nothing of the library stays registered.
+/// `RuntimeError` if a name is taken, `TypeError` if a type is another one's; then no function of the library stays
+/// registered.
 pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let Some(symbol) = mapped.own_symbol(c"__anyfn_registrations") else { return Ok(Vec::new()) };
     type Collected = unsafe extern "C" fn(count: *mut i32) -> *const TVMFFIMethodInfo;
@@ -43,6 +44,15 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
         }
     }
     let _take_back = TakeBack(collected);
+    if count < 0 {
+        let error = Error::take_raised();
+        anyfn::bail!(
+            error.kind(),
+            "the library {} cannot be used: {}; start the process again, or give the type another key",
+            mapped.path.display(),
+            error.message()
+        );
+    }
     let infos: &[TVMFFIMethodInfo] = match usize::try_from(count) {
         // SAFETY: the function gives an array of `count` entries that lives until it is called again.
         Ok(count) if count > 0 && !infos.is_null() => unsafe { core::slice::from_raw_parts(infos, count) },

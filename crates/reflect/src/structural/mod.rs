@@ -134,11 +134,13 @@ fn ensure_defined() {
 }
 
 /// Registers the types of paths and keys.
-fn define(again: bool) {
-    if !again {
-        let types = path::define().and_then(|()| key::define());
-        debug_assert!(types.is_ok(), "{types:?}");
+fn define(again: bool) -> core::result::Result<(), anyfn::__private::StdString> {
+    if again {
+        return Ok(());
     }
+    let types = path::define().and_then(|()| key::define());
+    debug_assert!(types.is_ok(), "{types:?}");
+    types.map_err(|error| error.message().into())
 }
 
 #[anyfn::__private::linkme::distributed_slice(anyfn::__private::TYPES)]

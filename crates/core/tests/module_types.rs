@@ -1,0 +1,151 @@
+//! Types that a Rust plugin defines: what is left of them when it is unmapped, and that it comes back.
+
+use std::sync::{Arc, Mutex};
+
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, Array, Module, ObjectRef, PackedFunc, Result, registry};
+use anyfn_core as _;
+
+mod support;
+use support::unload::{call, leases, mappings, reap, turn};
+use support::{fails, load, testing_plugin};
+
+const KEY: &str = "testing.Account";
+
+fn info() -> TypeInfo {
+    TypeInfo::from_key(KEY).unwrap()
+}
+
+fn method(name: &str) -> PackedFunc {
+    info().method(name).unwrap().function().unwrap()
+}
+
+fn init() -> PackedFunc {
+    info().attribute("__ffi_init__").unwrap().get::<PackedFunc>().unwrap()
+}
+
+fn open(owner: &str) -> ObjectRef {
+    init().call((owner,)).unwrap().into_object().unwrap()
+}
+
+fn make(owner: &str) -> Result<Any> {
+    call("ffi.MakeObjectFromPackedArgs", (KEY, "owner", owner))
+}
+
+fn int(value: Result<Any>) -> i64 {
+    value.unwrap().get::<i64>().unwrap()
+}
+
+#[test]
+fn fields_methods_and_constructor_go_and_come_back() {
+    let _turn = turn();
+    let path = testing_plugin();
+    let module = load(&path).unwrap();
+    let account = open("a name of more than seven letters");
+    assert_eq!(int(account.call_method("deposit", (5, 2))), 10);
+    // Nothing of the type keeps the library but the object.
+    let held = [init(), method("deposit"), method("names"), method("tell")];
+    let factory = info().field("others").unwrap().factory().unwrap().unwrap();
+    let fields: Vec<_> = info().fields().collect();
+    drop(module);
+    assert!(reap().is_empty());
+    assert!(leases(&path).unwrap()[0].starts_with("objects: "));
+    assert_eq!(account.get_field("cents").unwrap().get::<i64>().unwrap(), 10);
+    assert_eq!(int(account.call_method("deposit", (1,))), 11);
+    drop(account);
+    assert_eq!(reap().len(), 1);
+    assert_eq!(mappings(&path), 0);
+
+    let gone = "the library that defines this type was unloaded";
+    let [open_it, deposit, names, tell] = &held;
+    let nothing = registry::get("ffi.String").unwrap();
+    fails(open_it.call(("x",)), "RuntimeError", gone);
+    fails(open_it.call(("x",)), "RuntimeError", "`testing.Account.open` cannot be called");
+    fails(deposit.call((1, 2)), "RuntimeError", gone);
+    fails(names.call(()), "RuntimeError", gone);
+    fails(tell.call((1, &nothing)), "RuntimeError", gone);
+    fails(factory.call(()), "RuntimeError", "`the default of testing.Account.others` cannot be called");
+    fails(make("x"), "RuntimeError", gone);
+    let other = call("ffi.Array", ()).unwrap().into_object().unwrap();
+    // SAFETY: the place is not looked at; it stands for that of an object whose library is gone.
+    fails(unsafe { fields[0].get_unchecked(&other) }, "RuntimeError", gone);
+    // What they tell of themselves stays.
+    assert!(deposit.signature().unwrap().contains("testing.Account.deposit"));
+    assert_eq!(method("deposit").as_object().as_handle(), deposit.as_object().as_handle());
+
+    for round in 0..3 {
+        let module = load(&path).unwrap();
+        let account = open_it.call(("Ada",)).unwrap().into_object().unwrap();
+        assert_eq!(int(deposit.call((&account, 7))), 7, "{round}");
+        assert_eq!(int(account.call_method("deposit", (1, 3))), 10);
+        let both = Any::new(Array::<Any>::try_from_iter([account.clone(), account.clone()]).unwrap()).unwrap();
+        assert_eq!(names.call((&both,)).unwrap().get::<&str>().unwrap(), "Ada, Ada");
+        drop(both);
+        let made = make("a name of more than seven letters").unwrap().into_object().unwrap();
+        assert_eq!(made.get_field("others").unwrap().get::<Array<Any>>().unwrap().len(), 0);
+        made.set_field("note", "a note of more than seven letters").unwrap();
+        assert!(factory.call(()).unwrap().get::<Array<Any>>().unwrap().is_empty());
+        assert_eq!(method("deposit").as_object().as_handle(), deposit.as_object().as_handle());
+        drop((account, made, module));
+        assert_eq!(reap().len(), 1, "{:?}", leases(&path));
+        assert_eq!(mappings(&path), 0);
+        fails(deposit.call((1, 2)), "RuntimeError", gone);
+    }
+}
+
+#[test]
+fn a_static_method_that_runs_keeps_its_library() {
+    let _turn = turn();
+    let path = testing_plugin();
+    let module: Arc<Mutex<Option<Module>>> = Arc::new(Mutex::new(Some(load(&path).unwrap())));
+    let run = method("run");
+    let inside = PackedFunc::new({
+        let (module, path) = (module.clone(), path.clone());
+        move |_| {
+            drop(module.lock().unwrap().take());
+            assert!(reap().is_empty());
+            Any::new(mappings(&path))
+        }
+    });
+    assert!(int(run.call((&inside,))) > 0);
+    assert_eq!(reap().len(), 1);
+    assert_eq!(mappings(&path), 0);
+    fails(run.call((&inside,)), "RuntimeError", "was unloaded");
+    *module.lock().unwrap() = Some(load(&path).unwrap());
+    assert!(int(run.call((&inside,))) > 0);
+    assert_eq!(reap().len(), 1);
+}
+
+#[test]
+fn threads_that_call_while_the_library_comes_and_goes() {
+    let _turn = turn();
+    let path = testing_plugin();
+    drop(load(&path).unwrap());
+    let (open_it, names) = (init(), method("names"));
+    let empty = Any::new(Array::<Any>::new()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for turn in 0..3000 {
+                    match names.call((&empty,)) {
+                        Ok(text) => assert_eq!(text.get::<&str>().unwrap(), ""),
+                        Err(error) => assert!(error.message().contains("was unloaded"), "{error}"),
+                    }
+                    if turn % 10 == 0
+                        && let Err(error) = open_it.call(("",))
+                    {
+                        // Either its own, or that it is gone.
+                        let known = ["was unloaded", "needs an owner"];
+                        assert!(known.iter().any(|text| error.message().contains(text)), "{error}");
+                    }
+                }
+            });
+        }
+        for _ in 0..60 {
+            drop(load(&path).unwrap());
+            reap();
+        }
+    });
+    reap();
+    assert_eq!(mappings(&path), 0);
+}
