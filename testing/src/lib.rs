@@ -7,6 +7,7 @@
 mod callbacks;
 mod containers;
 mod errors;
+mod extension;
 pub mod ir;
 mod loops;
 mod methods;
@@ -14,6 +15,7 @@ mod objects;
 mod tensors;
 mod values;
 
+pub use extension::{Complex, ComplexObject, Wave};
 pub use methods::{Account, Savings};
 pub use objects::{Counter, NamedPoint, Point};
 

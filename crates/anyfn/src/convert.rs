@@ -44,7 +44,8 @@ use crate::{
 /// | [`Any`], [`AnyView`] | everything |
 ///
 /// A type of your own implements it by way of one of these: by value as a tuple, a list or text, by reference as the
-/// [`Ref`] of an [`Object`](crate::Object) that holds it.
+/// [`Ref`] of an [`Object`](crate::Object) that holds it. [`value_type!`](crate::value_type) writes the two
+/// implementations, which look like this:
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -70,6 +70,7 @@ mod tensor;
 mod tensor_ops;
 mod typed;
 mod types;
+mod value_type;
 
 pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};

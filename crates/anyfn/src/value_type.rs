@@ -1,0 +1,78 @@
+//! Value types of a user's own.
+
+/// Lets a Rust type of your own cross to other languages by value, as another type that does already.
+///
+/// `value_type!(Mine as Other)` implements [`FromArg`](crate::FromArg) and [`IntoAny`](crate::IntoAny) by `Other: From<Mine>`
+/// and `Mine: TryFrom<Other>` (which `From` implies). So it is an argument, a result, an element, and, with `Clone`, a field.
+/// `Other` may be a tuple, text, or an object of a type that tells of its fields, which other languages print, compare and
+/// save; in Python `anyfn.register_converter` makes such objects values of a class of Python, both ways.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{Any, Object, Ref, TypedPackedFunc, value_type};
+///
+/// /// A number of hundredths.
+/// #[derive(Clone, Copy, Debug, PartialEq)]
+/// struct Cents(i64);
+///
+/// impl From<Cents> for String {
+///     fn from(cents: Cents) -> String {
+///         format!("{}.{:02}", cents.0 / 100, cents.0 % 100)
+///     }
+/// }
+///
+/// impl TryFrom<String> for Cents {
+///     type Error = &'static str;
+///     fn try_from(text: String) -> Result<Cents, Self::Error> {
+///         let (whole, part) = text.split_once('.').ok_or("no point")?;
+///         let number = |text: &str| text.parse::<i64>().map_err(|_| "no number");
+///         Ok(Cents(number(whole)? * 100 + number(part)?))
+///     }
+/// }
+///
+/// value_type!(Cents as String);
+///
+/// /// What something costs.
+/// #[derive(Object)]
+/// #[object(key = "doc.Price")]
+/// struct Price {
+///     each: Cents,
+/// }
+///
+/// let twice = TypedPackedFunc::from_fn(|cents: Cents| Cents(cents.0 * 2));
+/// assert_eq!(twice.as_packed().call(("1.25",))?.get::<&str>()?, "2.50");
+/// let error = twice.as_packed().call(("1",)).unwrap_err();
+/// assert_eq!(error.kind(), "ValueError");
+/// assert!(error.message().contains("no point"));
+/// let price = Ref::new(Price { each: Cents(5) });
+/// assert_eq!(price.as_object().get_field("each")?.get::<Cents>()?, Cents(5));
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[macro_export]
+macro_rules! value_type {
+    ($mine:ty as $other:ty) => {
+        impl $crate::FromArg for $mine {
+            type Arg<'a> = $mine;
+            fn schema() -> $crate::Schema {
+                <$other as $crate::FromArg>::schema()
+            }
+            fn from_arg<'a>(view: &'a $crate::AnyView<'_>) -> ::core::result::Result<$mine, $crate::Mismatch> {
+                let other: $other = <$other as $crate::FromArg>::from_arg(view)?;
+                <$mine as ::core::convert::TryFrom<$other>>::try_from(other).map_err(|error| {
+                    let expected = $crate::__private::format!("{}", <$mine as $crate::FromArg>::schema());
+                    let got = $crate::__private::format!("a value that is none: {error}");
+                    $crate::Mismatch::new("ValueError", expected, got)
+                })
+            }
+        }
+
+        impl $crate::IntoAny for $mine {
+            fn schema() -> $crate::Schema {
+                <$other as $crate::IntoAny>::schema()
+            }
+            fn into_any(self) -> $crate::Result<$crate::Any> {
+                $crate::IntoAny::into_any(<$other as ::core::convert::From<$mine>>::from(self))
+            }
+        }
+    };
+}
