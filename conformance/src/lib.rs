@@ -70,8 +70,8 @@ pub enum Outcome {
 pub struct Corpus {
     /// `values.json`
     pub values: Vec<ValueCase>,
-    /// `calls.json`, `errors.json`, `named.json`, `operations.json` and `objects.json`; those that define types come before
-    /// those that use them.
+    /// `calls.json`, `errors.json`, `named.json`, `operations.json`, `objects.json` and `tensors.json`; those that define
+    /// types come before those that use them.
     pub calls: Vec<CallCase>,
 }
 
@@ -99,6 +99,7 @@ pub fn load() -> Result<Corpus, String> {
     calls.extend(read_calls("named.json")?);
     calls.extend(read_calls("operations.json")?);
     calls.extend(read_calls("objects.json")?);
+    calls.extend(read_calls("tensors.json")?);
     Ok(Corpus { values, calls })
 }
 

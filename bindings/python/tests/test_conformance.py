@@ -115,7 +115,7 @@ VALUES = {case["name"]: case["value"] for case in cases("values")}
 NAMED = cases("named")
 PLAIN = cases("calls") + cases("operations")
 OBJECTS = cases("objects")
-BOTH = NAMED + OBJECTS
+BOTH = NAMED + OBJECTS + cases("tensors")
 CALLS = {case["name"]: case for case in PLAIN + [case for case in BOTH if "error" not in case]}
 ERRORS = {case["name"]: case for case in cases("errors") + [case for case in BOTH if "error" in case]}
 
@@ -126,6 +126,7 @@ def types():
     for case in OBJECTS:
         if case["name"].startswith("define "):
             run(case)
+    anyfn.testing.null_device()
 
 
 def run(case):
