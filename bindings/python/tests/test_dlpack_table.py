@@ -141,7 +141,7 @@ CASES = {
         None,
         numpy=NO_DTYPE,
         method=NO_ML_DTYPES,
-        use=refused(TypeError, "its elements have no size"),
+        use=refused(TypeError, "a type without size"),
     ),
     # Devices.
     "pinned for cuda": Case(dict(data=SIX, shape=(6,), device=(3, 0)), [0, 1, 2, 3, 4, 5]),

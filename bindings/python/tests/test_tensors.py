@@ -3,14 +3,18 @@
 import copy
 import ctypes
 import math
+import os
+import pathlib
 import pickle
 import random
+import re
 from array import array
 
 import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
+import test_guide
 
 PLAIN = ["bool"] + [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 PLAIN += ["float16", "float32", "float64", "complex64", "complex128"]
@@ -150,8 +154,8 @@ def test_empty(dtype, shape, device):
         ([2**40, 2**40], "int8", MemoryError, "no machine has memory"),
         ([2**63 - 1], "int4", MemoryError, "are more than any machine has|not available"),
         ([2**46], "float32", MemoryError, "not available"),
-        ([2], "void", TypeError, "its elements have no size"),
-        ([2], "float32xvscalex4", TypeError, "its elements have no size"),
+        ([2], "void", TypeError, "a type without size"),
+        ([2], "float32xvscalex4", TypeError, "a type without size"),
         ([2], "no_such", ValueError, "unknown|dtype|DataType"),
         (["a"], "float32", TypeError, "Expected `Shape` but got"),
         ([1.5], "float32", TypeError, "Expected `Shape` but got"),
@@ -700,3 +704,14 @@ def test_repr_is_made_again():
     for tensor in (anyfn.tensor([[1.5, 2]], "bfloat16"), anyfn.tensor([[True]]), anyfn.tensor([1, 2j])):
         again = eval(repr(tensor))
         assert again.dtype == tensor.dtype and again.tobytes() == tensor.tobytes()
+
+
+def test_the_page():
+    """``docs/tensors.md``, run line by line."""
+    root = pathlib.Path(os.environ.get("ANYFN_ROOT", pathlib.Path(__file__).resolve().parents[3]))
+    text = (root / "docs/tensors.md").read_text(encoding="utf-8")
+    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert len(blocks) >= 7
+    names = {"__name__": "page"}
+    for block in blocks:
+        test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)

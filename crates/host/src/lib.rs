@@ -43,3 +43,8 @@ struct Objects;
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/bundles.md")]
 struct Bundles;
+
+/// The Rust sample of the page about tensors.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/tensors.md")]
+struct Tensors;

@@ -11,10 +11,10 @@ use crate::device::{MemoryKind, Place, memory_kind};
 /// `TypeError` for types of which there are no elements, such as `void` or vectors of a length that is not known.
 pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
     if dtype.0.bits == 0 || dtype.0.lanes == 0 || dtype.0.lanes as i16 <= 0 {
+        let anyfn::abi::DLDataType { code, bits, lanes } = dtype.0;
         bail!(
             "TypeError",
-            "there are no tensors of {dtype:?} (code {}): its elements have no size",
-            dtype.0.code
+            "there are no tensors of a type without size, but got code {code}, {bits} bits, {lanes} lanes"
         );
     }
     Ok(dtype.bits())
