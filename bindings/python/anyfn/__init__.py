@@ -28,7 +28,7 @@ What there is:
     threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
     compiler        the modules anyfn.te (tensor expressions) and anyfn.tir (what they become); build
-    commands        anyfn stubs, anyfn inspect; also python -m anyfn
+    commands        anyfn stubs, anyfn inspect, anyfn bundle; also python -m anyfn
 
 Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
 started, no signal handler installed.

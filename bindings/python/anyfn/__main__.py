@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from . import Module, __version__, inspect_library, load_module
+from . import Module, __version__, bundle, inspect_library, load_module, make_module
 
 
 class _Failed(Exception):
@@ -99,7 +99,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("files", metavar="FILE", nargs="+", help="the library")
     inspect.add_argument("--json", action="store_true", help="as JSON, one text for each file")
+    _add_bundle(commands)
     return parser
+
+
+def _add_bundle(commands: Any) -> None:
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser = commands.add_parser(
+        "bundle",
+        help="write a library with the modules that it imports as one file",
+        description="Writes a library of object files, static archives, C or C++ sources, or of one library that is linked "
+        "already, with the modules that it imports in the same file.",
+        epilog="example: anyfn bundle f.so kernel.o --carry opencl=kernels.bin",
+    )
+    parser.add_argument("output", metavar="OUT", help="the new file")
+    parser.add_argument("files", metavar="FILE", nargs="*", help="code")
+    parser.add_argument("--import", metavar="FILE", **several, dest="imports", help="a module that a loader makes of a file")
+    parser.add_argument(
+        "--carry",
+        metavar="KIND=FILE",
+        **several,
+        help="the bytes of a file as a module of a kind, whose loader is not needed",
+    )
+    parser.add_argument("--load", metavar="LIB", **several, help="load this library before, for the loaders it registers")
+    parser.add_argument("--linker", metavar="CMD", help="what links, by default cc")
+    parser.add_argument("--compiler", metavar="CMD", help="what compiles sources, by default cc")
+    for option in "IDO":
+        parser.add_argument(f"-{option}", metavar="..", **several, help="for the compiler")
+    for option in "lLW":
+        parser.add_argument(f"-{option}", metavar="..", **several, help="for the linker")
 
 
 def main(args: Optional[Sequence[str]] = None) -> int:
@@ -110,7 +138,10 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         parser.print_help()
         return 0
     try:
-        code = _inspect(options.files, options.json) if options.command == "inspect" else _stubs(options)
+        if options.command == "inspect":
+            code = _inspect(options.files, options.json)
+        else:
+            code = _bundle(options) if options.command == "bundle" else _stubs(options)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -179,6 +210,50 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
             open_ += [(to, depth + 1) for to in reversed(modules[at]["imports"])]
     others = [module for at, module in enumerate(modules) if at not in shown]
     return lines + [f"{module['kind']} ({module['size']} bytes), not imported" for module in others]
+
+
+class _Carried:
+    """Bytes as a module that is only carried."""
+
+    property_mask = 1
+
+    def __init__(self, kind: str, data: bytes):
+        self.kind, self._data = kind, data
+
+    def get_function(self, name: str) -> None:
+        return None
+
+    def save_to_bytes(self) -> bytes:
+        return self._data
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    carried = []
+    for item in options.carry:
+        kind, equals, file = item.partition("=")
+        if not equals:
+            raise _Failed(f"`--carry` needs a kind and a file, as KIND=FILE, got `{item}`")
+        carried.append((kind, file))
+    try:
+        kept = [load_module(library) for library in options.load]
+        modules = [load_module(file) for file in options.imports]
+        for kind, file in carried:
+            with open(file, "rb") as opened:
+                modules.append(make_module(_Carried(kind, opened.read())))
+        bundle(
+            options.output,
+            options.files,
+            modules,
+            linker=options.linker,
+            compiler=options.compiler,
+            compile_options=[f"-{option}{value}" for option in "IDO" for value in getattr(options, option)],
+            link_options=[f"-{option}{value}" for option in "WLl" for value in getattr(options, option)],
+        )
+        del kept
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"anyfn bundle: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _stubs(options: argparse.Namespace) -> int:

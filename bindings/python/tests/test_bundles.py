@@ -407,6 +407,29 @@ def test_the_command_shows_the_tree(tmp_path, kernel, loader, capsys):
     ]
 
 
+def test_the_command_makes_bundles(tmp_path, kernel, loader, capsys):
+    device().write_to_file(tmp_path / "code.bdev")
+    out, code = str(tmp_path / "f.so"), str(tmp_path / "code.bdev")
+    for how in (["--import", code], ["--carry", f"bundle_device={code}"]):
+        assert main(["bundle", out, str(kernel), *how, "-Wl,-soname,f.so", "-lm"]) == 0
+        check(out)
+        assert anyfn.inspect_library(out)["soname"] == "f.so"
+    source = str(tmp_path / "kernel.c")
+    assert main(["bundle", out, source, "--carry", f"bundle_device={code}", INCLUDE, "-DX=1", "-O1"]) == 0
+    check(out)
+
+    def fails(code, message, *args):
+        assert main(["bundle", *map(str, args)]) == code
+        assert message in capsys.readouterr().err
+
+    fails(2, "as KIND=FILE, got `x`", out, kernel, "--carry", "x")
+    fails(1, "No such file", out, kernel, "--carry", "x=no/such")
+    fails(1, "there is no code", out)
+    fails(1, "none.so: there is no such file", out, kernel, "--load", tmp_path / "none.so")
+    fails(1, "no_such_tool cannot be run", out, kernel, "--linker", "no_such_tool")
+    check(out)
+
+
 # --- Failures --------------------------------------------------------------------------------------------------------
 
 
