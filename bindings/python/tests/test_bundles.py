@@ -290,6 +290,8 @@ def test_a_library_that_is_linked_already_needs_no_linker(tmp_path, kernel, load
     module.export(tmp_path / "f.so")
     assert module.on_device(1) == 11
     check_kinds(tmp_path / "f.so", ["bundle_device", "bundle_device"])
+    with pytest.raises(RuntimeError, match="f.so has changed since it was loaded; load it again before it is exported"):
+        module.export(tmp_path / "i.so")
     with pytest.raises(RuntimeError, match="it carries modules already"):
         anyfn.bundle(tmp_path / "i.so", tmp_path / "f.so", [device()])
 

@@ -202,6 +202,12 @@ fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
         if &*kind == "library"
             && let Some(file) = module.file()?
         {
+            if !module.is_current()? {
+                anyfn::bail!(
+                    "RuntimeError",
+                    "{file} has changed since it was loaded; load it again before it is exported"
+                );
+            }
             files.push(PathBuf::from(&*file));
             continue;
         }

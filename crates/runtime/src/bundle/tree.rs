@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use anyfn::{Module, Result};
+use anyfn::{Bytes, Module, Result};
 
 /// The place of the library itself in the bytes.
 const LIBRARY: &str = "_lib";
@@ -10,7 +10,7 @@ const LIBRARY: &str = "_lib";
 /// A module of a bundle: the library itself, or another one as its kind and its bytes.
 pub(super) struct Node {
     /// `None` for the library.
-    other: Option<(String, Vec<u8>)>,
+    other: Option<(String, Bytes)>,
     imports: Vec<usize>,
 }
 
@@ -110,7 +110,7 @@ impl Tree {
             )
             .with_cause(&error)
         })?;
-        self.nodes.push(Node { other: Some((kind.to_string(), bytes.to_vec())), imports: Vec::new() });
+        self.nodes.push(Node { other: Some((kind.to_string(), bytes)), imports: Vec::new() });
         Ok(at)
     }
 
@@ -167,7 +167,7 @@ impl Tree {
             all.extend(kind.as_bytes());
             if let Some(bytes) = bytes {
                 number(&mut all, bytes.len() as u64);
-                all.extend(bytes);
+                all.extend_from_slice(bytes);
             }
         }
         let size = all.len() as u64 - 8;
