@@ -10,6 +10,7 @@ pub use alloc::string::String as StdString;
 pub use linkme;
 
 pub use crate::convert::Mismatch;
+pub use crate::hash::small_str_hash;
 pub use crate::json::quote;
 pub use crate::schema::word as type_word;
 pub use crate::typed::{Blocking, Names};

@@ -40,6 +40,12 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     hash
 }
 
+/// Hash of a small string as a map key, given its word.
+#[inline]
+pub fn small_str_hash(bits: u64) -> u64 {
+    combine(kTVMFFIStr as u64, u64::from_le(bits) % MODULUS)
+}
+
 /// What a hook is: a native adapter, or a function of any language.
 enum Hook<'a> {
     Native(*mut core::ffi::c_void),
@@ -68,7 +74,7 @@ pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
     let raw = view.as_raw();
     match raw.type_index {
         // The content of a small string is one word.
-        kTVMFFISmallStr => combine(kTVMFFIStr as u64, u64::from_le(raw.bits()) % MODULUS),
+        kTVMFFISmallStr => small_str_hash(raw.bits()),
         kTVMFFIStr => combine(kTVMFFIStr as u64, hash_bytes(bytes_of(view))),
         kTVMFFISmallBytes | kTVMFFIBytes => combine(kTVMFFIBytes as u64, hash_bytes(bytes_of(view))),
         index if index >= kTVMFFIStaticObjectBegin => {

@@ -6,6 +6,7 @@ use core::mem::ManuallyDrop;
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Error, ObjectRef, Result};
 
+use crate::column::Column;
 use crate::table::Table;
 
 /// A type, as one operation needs it.
@@ -15,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) kind: i64,
     /// Whether its objects are the values of an enumeration.
     pub(crate) is_enum: bool,
+    /// Whether the type has a function of its own for the operation.
+    pub(crate) hooked: bool,
     /// The fields that take part, the parent's first.
     pub(crate) fields: Vec<Field>,
 }
@@ -23,6 +26,8 @@ pub(crate) struct Plan {
 pub(crate) struct Plans {
     /// Fields with one of these flags do not take part.
     skip: i64,
+    /// Where types have functions of their own.
+    hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,
     /// The type that was asked for last, and its place.
@@ -32,7 +37,12 @@ pub(crate) struct Plans {
 impl Plans {
     /// No types as yet; `skip` are the flags of fields that do not take part.
     pub(crate) fn new(skip: i64) -> Plans {
-        Plans { skip, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
+        Plans { skip, hooks: None, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
+    }
+
+    /// The same, for an operation for which types may have functions of their own.
+    pub(crate) fn with_hooks(skip: i64, hooks: &'static Column) -> Plans {
+        Plans { hooks: Some(hooks), ..Plans::new(skip) }
     }
 
     /// The place of an object's type.
@@ -64,7 +74,8 @@ impl Plans {
         let fields = info.fields().filter(|field| !field.has(self.skip)).collect();
         let at = self.list.len() as u32;
         let is_enum = info.lineage().any(|ancestor| ancestor.key() == "ffi.Enum");
-        self.list.push(Plan { info, kind: info.structural_kind().into(), is_enum, fields });
+        let hooked = self.hooks.is_some_and(|hooks| hooks.has(index));
+        self.list.push(Plan { info, kind: info.structural_kind().into(), is_enum, hooked, fields });
         self.by_type.set(index as usize, at);
         Ok(at)
     }

@@ -186,13 +186,14 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<&'a [u8
 /// Counting references is most of the work where little else is done.
 pub(crate) struct Held {
     object: ManuallyDrop<ObjectRef>,
-    owned: bool,
+    /// 1 or 0. A whole word, so that moving it does not split what is read back at once.
+    owned: usize,
 }
 
 impl Held {
     #[inline]
     pub(crate) fn owned(object: ObjectRef) -> Held {
-        Held { object: ManuallyDrop::new(object), owned: true }
+        Held { object: ManuallyDrop::new(object), owned: 1 }
     }
 
     /// An element of an Array, without a reference of its own.
@@ -203,13 +204,13 @@ impl Held {
     pub(crate) unsafe fn borrowed(object: &ObjectRef) -> Held {
         // SAFETY: the copy is never dropped, and the caller guarantees that the object lives.
         let object = unsafe { core::ptr::read(object) };
-        Held { object: ManuallyDrop::new(object), owned: false }
+        Held { object: ManuallyDrop::new(object), owned: 0 }
     }
 
     /// How many of the references are those of whoever holds the value and our own.
     #[inline]
     pub(crate) fn own(&self) -> usize {
-        1 + usize::from(self.owned)
+        1 + self.owned
     }
 }
 
@@ -224,7 +225,7 @@ impl core::ops::Deref for Held {
 impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
-        if self.owned {
+        if self.owned != 0 {
             // SAFETY: dropped here only.
             unsafe { ManuallyDrop::drop(&mut self.object) };
         }

@@ -1,5 +1,6 @@
 //! Comparison by all fields.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -9,14 +10,14 @@ use anyfn::abi::{
     kTVMFFIDevice, kTVMFFIDict, kTVMFFIFieldFlagBitMaskCompareOff as COMPARE_OFF, kTVMFFIFloat, kTVMFFIInt,
     kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFIShape, kTVMFFIStaticObjectEnd, kTVMFFIStr, kTVMFFITensor,
 };
-use anyfn::{Any, Args, Array, Error, ObjectRef, Result, TensorView};
+use anyfn::{Any, Args, Error, ObjectRef, Result, TensorView};
 
 use crate::column::Column;
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::structural::{hook_equal, is_watched};
 use crate::table::Table;
-use crate::value::{self, Mapping};
+use crate::value::{self, Held, Mapping};
 
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
@@ -45,10 +46,10 @@ pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
 
 /// The content of two values of one type.
 enum Content {
-    Arrays(Array, Array),
-    Lists(Vec<Any>, Vec<Any>),
-    Pairs(Vec<(Any, Any)>, Mapping),
-    Objects(ObjectRef, ObjectRef, u32),
+    Arrays(Held, Held),
+    Lists(Box<(Vec<Any>, Vec<Any>)>),
+    Pairs(Box<(Vec<(Any, Any)>, Mapping)>),
+    Objects(Held, Held, u32),
 }
 
 struct Frame {
@@ -110,7 +111,10 @@ impl Compare {
         let base = self.stack.len();
         let mut look = match leaf(self.ordered, left, right)? {
             Some(order) => return Ok(order),
-            None => self.open(left.clone(), right.clone(), 2)?,
+            None => match (left.clone().into_object(), right.clone().into_object()) {
+                (Some(left), Some(right)) => self.open(Held::owned(left), Held::owned(right), 2)?,
+                _ => return Ok(Ordering::Equal),
+            },
         };
         loop {
             if let Look::Is(order) = look {
@@ -129,10 +133,7 @@ impl Compare {
     }
 
     /// Begins to compare the content of two objects of one type. `own` references to each are not those of others.
-    fn open(&mut self, left: Any, right: Any, own: usize) -> Result<Look> {
-        let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
-            return Ok(Look::Is(Ordering::Equal));
-        };
+    fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
         let index = left.type_index();
         let mut key = (0, 0);
         // What nobody else holds is not met again.
@@ -143,22 +144,13 @@ impl Compare {
                 Known::Open | Known::Equal => return Ok(Look::Is(Ordering::Equal)),
                 Known::Nothing => {
                     self.met.set(key, Known::Open);
-                    self.log.push((left.clone(), right.clone()));
+                    self.log.push(((*left).clone(), (*right).clone()));
                 }
             }
         }
-        let content = match index {
-            kTVMFFIArray => Content::Arrays(value::array(left)?, value::array(right)?),
-            kTVMFFIList => {
-                Content::Lists(value::list(left)?.try_snapshot()?, value::list(right)?.try_snapshot()?)
-            }
-            kTVMFFIMap | kTVMFFIDict => {
-                let (left, right) = (value::pairs(&left)?, Mapping::of(right)?);
-                if left.len() != right.len() {
-                    return self.unequal_mappings();
-                }
-                Content::Pairs(left, right)
-            }
+        match index {
+            kTVMFFIArray => self.push(Content::Arrays(left, right), key),
+            kTVMFFIList | kTVMFFIMap | kTVMFFIDict => return self.open_containers(&left, &right, key),
             _ => {
                 let has_hook = index >= kTVMFFIStaticObjectEnd && (COMPARE.has(index) || EQ.has(index));
                 if has_hook && let Some(order) = self.ask(&left, &right)? {
@@ -177,10 +169,30 @@ impl Compare {
                         Ok(Look::Is(Ordering::Greater))
                     };
                 }
-                Content::Objects(left, right, plan)
+                self.push(Content::Objects(left, right, plan), key);
             }
-        };
+        }
+        Ok(Look::Opened)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, content: Content, key: (usize, usize)) {
         self.stack.push(Frame { content, next: 0, key });
+    }
+
+    /// Begins to compare two Lists, or two Maps or Dicts.
+    #[inline(never)]
+    fn open_containers(&mut self, left: &ObjectRef, right: &ObjectRef, key: (usize, usize)) -> Result<Look> {
+        if left.type_index() == kTVMFFIList {
+            let snapshot = |list: &ObjectRef| value::list(list.clone())?.try_snapshot();
+            self.push(Content::Lists(Box::new((snapshot(left)?, snapshot(right)?))), key);
+            return Ok(Look::Opened);
+        }
+        let (left, right) = (value::pairs(left)?, Mapping::of(right.clone())?);
+        if left.len() != right.len() {
+            return self.unequal_mappings();
+        }
+        self.push(Content::Pairs(Box::new((left, right))), key);
         Ok(Look::Opened)
     }
 
@@ -197,27 +209,33 @@ impl Compare {
             frame.next += 1;
             let found = match &frame.content {
                 Content::Arrays(left, right) => {
-                    let (left, right) = (left.as_slice(), right.as_slice());
+                    let (left, right) = (value::elements(left), value::elements(right));
                     let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
                         let order = left.len().cmp(&right.len());
                         return Ok(self.close(order));
                     };
-                    (leaf(ordered, l, r)?, l, r)
+                    (leaf(ordered, l, r)?, l, r, 1)
                 }
-                Content::Lists(left, right) => {
+                Content::Lists(lists) => {
+                    let (left, right) = (&lists.0, &lists.1);
                     let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
                         let order = left.len().cmp(&right.len());
                         return Ok(self.close(order));
                     };
-                    (leaf(ordered, l, r)?, l, r)
+                    (leaf(ordered, l, r)?, l, r, 2)
                 }
-                Content::Pairs(left, right) => {
-                    let Some((key, l)) = left.get(at) else { return Ok(self.close(Ordering::Equal)) };
-                    let Some(r) = right.get(key)? else { return self.unequal_mappings() };
+                Content::Pairs(pairs) => {
+                    let Some((key, l)) = pairs.0.get(at) else { return Ok(self.close(Ordering::Equal)) };
+                    let Some(r) = pairs.1.get(key)? else { return self.unequal_mappings() };
                     match leaf(ordered, l, &r)? {
                         Some(Ordering::Equal) => continue,
                         Some(order) => return Ok(Look::Is(order)),
-                        None => break (l.clone(), r, 2),
+                        None => {
+                            let (Some(l), Some(r)) = (l.clone().into_object(), r.into_object()) else {
+                                continue;
+                            };
+                            break (Held::owned(l), Held::owned(r), 2);
+                        }
                     }
                 }
                 Content::Objects(left, right, plan) => {
@@ -231,21 +249,36 @@ impl Compare {
                         match leaf(ordered, &l, &r)? {
                             Some(Ordering::Equal) => continue,
                             Some(order) => return Ok(Look::Is(order)),
-                            None => break (Any::clone(&l), Any::clone(&r), 2),
+                            None => {
+                                let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
+                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                let l = unsafe { Held::borrowed(l) };
+                                // SAFETY: as above.
+                                break (l, unsafe { Held::borrowed(r) }, 1);
+                            }
                         }
                     }
                     let (l, r) = (plan::read(field, left)?, plan::read(field, right)?);
                     match leaf(ordered, &l, &r)? {
                         Some(Ordering::Equal) => continue,
                         Some(order) => return Ok(Look::Is(order)),
-                        None => break (l, r, 2),
+                        None => {
+                            let (Some(l), Some(r)) = (l.into_object(), r.into_object()) else { continue };
+                            break (Held::owned(l), Held::owned(r), 2);
+                        }
                     }
                 }
             };
             match found {
                 (Some(Ordering::Equal), ..) => {}
                 (Some(order), ..) => return Ok(Look::Is(order)),
-                (None, l, r) => break (l.clone(), r.clone(), 2),
+                (None, l, r, own) => {
+                    let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
+                    // SAFETY: the frame holds the elements, and lies below that of this one.
+                    let l = unsafe { Held::borrowed(l) };
+                    // SAFETY: as above.
+                    break (l, unsafe { Held::borrowed(r) }, own);
+                }
             }
         };
         self.open(left, right, own)
@@ -253,11 +286,13 @@ impl Compare {
 
     /// Ends the innermost two values.
     fn close(&mut self, order: Ordering) -> Look {
-        if let Some(frame) = self.stack.pop()
-            && order.is_eq()
-            && frame.key.0 != 0
-        {
-            self.met.set(frame.key, Known::Equal);
+        // Looked at and dropped where it lies: moving it out would wait for what was written last.
+        if let Some(Frame { key, .. }) = self.stack.last() {
+            let key = *key;
+            self.stack.truncate(self.stack.len() - 1);
+            if order.is_eq() && key.0 != 0 {
+                self.met.set(key, Known::Equal);
+            }
         }
         Look::Is(order)
     }

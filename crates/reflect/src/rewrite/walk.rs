@@ -21,7 +21,8 @@ use crate::guard::Nested;
 
 /// A value whose children are being walked.
 struct Frame {
-    node: Any,
+    /// Lent where the frame below keeps it: what holds it does not change, or a copy of its elements does not.
+    node: Value,
     plan: Rc<Plan>,
     children: Children,
     /// The region that the value is in, and that its children are in.
@@ -113,7 +114,7 @@ impl<'a> Walk<'a> {
                 && frame.noted
                 && !self.once
             {
-                self.seen.borrow_mut().remove(&frame.node);
+                self.seen.borrow_mut().remove(frame.node.get());
             }
         }
     }
@@ -121,8 +122,9 @@ impl<'a> Walk<'a> {
     fn work_off(&self, base: usize) -> Result<Stop> {
         loop {
             let mut frames = self.frames.borrow_mut();
+            let last = frames.len() == base + 1;
             let Some(frame) = frames.last_mut() else { return Ok(None) };
-            let Some(node) = frame.node.as_object() else { return Ok(None) };
+            let Some(node) = frame.node.get().as_object() else { return Ok(None) };
             match frame.children.next(&frame.plan, node) {
                 Ok(Some((child, opens))) => {
                     let region = frame.inner.with(opens);
@@ -132,24 +134,35 @@ impl<'a> Walk<'a> {
                     }
                 }
                 Ok(None) => {
-                    let last = frames.len() == base + 1;
-                    let frame = frames.pop();
-                    drop(frames);
-                    let Some(frame) = frame else { return Ok(None) };
+                    let owns_nothing = matches!(frame.node, Value::Lent(_))
+                        && matches!(frame.children, Children::Elements(_) | Children::Fields(_));
                     if frame.noted && !self.once {
-                        self.seen.borrow_mut().remove(&frame.node);
+                        self.seen.borrow_mut().remove(frame.node.get());
                     }
-                    if frame.call
-                        && let Some(interrupt) = self.after(&frame.node, &frame.plan, frame.region, base)?
-                    {
-                        return Ok(Some(interrupt));
+                    if frame.call {
+                        let frame = frames.pop();
+                        drop(frames);
+                        let Some(frame) = frame else { return Ok(None) };
+                        if let Some(interrupt) =
+                            self.after(frame.node.get(), &frame.plan, frame.region, base)?
+                        {
+                            return Ok(Some(interrupt));
+                        }
+                    } else if owns_nothing {
+                        // Dropped where it lies, since it releases nothing and so runs no code of others.
+                        let len = frames.len() - 1;
+                        frames.truncate(len);
+                    } else {
+                        let frame = frames.pop();
+                        drop(frames);
+                        drop(frame);
                     }
                     if last {
                         return Ok(None);
                     }
                 }
                 Err(error) => {
-                    let node = frame.node.clone();
+                    let node = frame.node.get().clone();
                     frames.pop();
                     drop(frames);
                     return Err(self.failed(error, &node, base));
@@ -231,7 +244,7 @@ impl<'a> Walk<'a> {
             Err(error) => return Err(self.failed(error, value, base)),
         };
         let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
-        let frame = Frame { node: child.into_owned(), plan, children, region, inner, call, noted };
+        let frame = Frame { node: child, plan, children, region, inner, call, noted };
         self.frames.borrow_mut().push(frame);
         Ok(Entered::Children)
     }
@@ -284,7 +297,7 @@ impl<'a> Walk<'a> {
     ) -> Result<R> {
         let _nested = Nested::enter()?;
         let visitor = self.visitor.get_or_init(|| tool::make(Kind::Visitor, &TABLE));
-        let node = value.clone();
+        let node = Value::Owned(value.clone());
         let (children, call, noted) = (Children::Chosen, false, false);
         self.frames.borrow_mut().push(Frame { node, plan, children, region, inner: region, call, noted });
         let depth = self.frames.borrow().len();
@@ -307,17 +320,17 @@ impl<'a> Walk<'a> {
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
         let frames = self.frames.borrow();
         let mut objects = Vec::new();
-        let is_last = |frame: &Frame| same(&frame.node, value);
+        let is_last = |frame: &Frame| same(frame.node.get(), value);
         if value.as_object().is_some() && !frames.last().is_some_and(is_last) {
             objects.push(value.clone());
         }
-        objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.clone()));
+        objects.extend(frames[base.min(frames.len())..].iter().rev().map(|frame| frame.node.get().clone()));
         let identity = fail::identity(&error);
         let mut described = self.described.borrow_mut();
         let path = match described.take() {
             Some((of, path)) if fail::identity(&of) == identity => path,
             _ => {
-                let way = frames.iter().map(|frame| (&frame.node, &*frame.plan, &frame.children));
+                let way = frames.iter().map(|frame| (frame.node.get(), &*frame.plan, &frame.children));
                 fail::path(way, value)
             }
         };

@@ -1,5 +1,6 @@
 //! Structural equality.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
@@ -74,9 +75,16 @@ enum Look {
 /// The content of two values of one type.
 enum Content {
     Arrays { left: Held, right: Held },
-    Lists { left: Vec<Any>, right: Vec<Any> },
-    Pairs { left: Vec<(Any, Any)>, right: Mapping, same_len: bool },
+    Lists(Box<(Vec<Any>, Vec<Any>)>),
+    Pairs(Box<Pairs>),
     Objects { left: Held, right: Held, plan: u32 },
+}
+
+/// The pairs of one Map or Dict, and the other one.
+struct Pairs {
+    left: Vec<(Any, Any)>,
+    right: Mapping,
+    same_len: bool,
 }
 
 /// Two values whose content is being compared.
@@ -125,7 +133,7 @@ impl Equal {
             stack: Vec::new(),
             region: Region::root(options),
             skip_tensor_content: options.skip_tensor_content,
-            plans: Plans::new(IGNORE),
+            plans: Plans::with_hooks(IGNORE, &EQUAL),
             met: Table::default(),
             log: Vec::new(),
             left_to_right: Table::default(),
@@ -173,9 +181,9 @@ impl Equal {
     fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
         let at = frame.next.checked_sub(1)?;
         match &frame.content {
-            Content::Arrays { .. } | Content::Lists { .. } => Some((Step::item(at), Step::item(at))),
-            Content::Pairs { left, .. } => {
-                let key = left.get(at)?.0.clone();
+            Content::Arrays { .. } | Content::Lists(_) => Some((Step::item(at), Step::item(at))),
+            Content::Pairs(pairs) => {
+                let key = pairs.left.get(at)?.0.clone();
                 let other = self.counterpart(&key, &self.left_to_right, |bound| &bound.1);
                 Some((Step::key(key), Step::key(other)))
             }
@@ -198,48 +206,57 @@ impl Equal {
     /// Begins to compare the content of two objects of one type. `own` references to each are not those of others; the
     /// region is `outer` afterwards.
     fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
-        let content = match left.type_index() {
-            kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict => {
+        match left.type_index() {
+            kTVMFFIArray => {
                 if self.meet(&left, &right, own) {
                     self.region = outer;
                     return Ok(Look::Equal);
                 }
-                match self.containers(left, right)? {
-                    Some(content) => content,
-                    None => return Ok(Look::Unequal),
+                if !self.traced && value::elements(&left).len() != value::elements(&right).len() {
+                    return Ok(Look::Unequal);
                 }
+                self.push(Content::Arrays { left, right }, outer);
+                Ok(Look::Opened)
             }
-            _ => return self.open_objects(left, right, own, outer),
-        };
-        self.push(content, outer);
-        Ok(Look::Opened)
+            kTVMFFIList | kTVMFFIMap | kTVMFFIDict => self.open_containers(&left, &right, own, outer),
+            _ => self.open_objects(left, right, own, outer),
+        }
     }
 
+    #[inline(always)]
     fn push(&mut self, content: Content, outer: Region) {
         self.stack.push(Frame { content, next: 0, region: self.region, outer });
     }
 
-    /// The content of two containers of one type; `None` if their lengths differ and no path is wanted.
-    fn containers(&mut self, left: Held, right: Held) -> Result<Option<Content>> {
+    /// As `open`, for two Lists, or two Maps or Dicts.
+    #[inline(never)]
+    fn open_containers(
+        &mut self,
+        left: &ObjectRef,
+        right: &ObjectRef,
+        own: usize,
+        outer: Region,
+    ) -> Result<Look> {
+        if self.meet(left, right, own) {
+            self.region = outer;
+            return Ok(Look::Equal);
+        }
         let lengths;
-        let content = match left.type_index() {
-            kTVMFFIArray => {
-                lengths = (value::elements(&left).len(), value::elements(&right).len());
-                Content::Arrays { left, right }
-            }
-            kTVMFFIList => {
-                let snapshot = |list: &Held| value::list((**list).clone())?.try_snapshot();
-                let (left, right) = (snapshot(&left)?, snapshot(&right)?);
-                lengths = (left.len(), right.len());
-                Content::Lists { left, right }
-            }
-            _ => {
-                let (left, right) = (value::pairs(&left)?, Mapping::of((*right).clone())?);
-                lengths = (left.len(), right.len());
-                Content::Pairs { left, right, same_len: lengths.0 == lengths.1 }
-            }
+        let content = if left.type_index() == kTVMFFIList {
+            let snapshot = |list: &ObjectRef| value::list(list.clone())?.try_snapshot();
+            let lists = (snapshot(left)?, snapshot(right)?);
+            lengths = (lists.0.len(), lists.1.len());
+            Content::Lists(Box::new(lists))
+        } else {
+            let (left, right) = (value::pairs(left)?, Mapping::of(right.clone())?);
+            lengths = (left.len(), right.len());
+            Content::Pairs(Box::new(Pairs { left, right, same_len: lengths.0 == lengths.1 }))
         };
-        Ok((self.traced || lengths.0 == lengths.1).then_some(content))
+        if !self.traced && lengths.0 != lengths.1 {
+            return Ok(Look::Unequal);
+        }
+        self.push(content, outer);
+        Ok(Look::Opened)
     }
 
     /// Notes that two objects are being compared; `true` if they have been met before.
@@ -276,7 +293,7 @@ impl Equal {
             self.region = outer;
             return Ok(Look::Equal);
         }
-        if EQUAL.has(left.type_index()) {
+        if self.plans.get(plan).hooked {
             return self.ask(left, right, plan, outer);
         }
         self.push(Content::Objects { left, right, plan }, outer);
@@ -341,7 +358,8 @@ impl Equal {
                         }
                     }
                 }
-                Content::Lists { left, right } => {
+                Content::Lists(lists) => {
+                    let (left, right) = (&lists.0, &lists.1);
                     let (Some(l), Some(r)) = (left.get(at), right.get(at)) else {
                         let lengths = (left.len(), right.len());
                         return Ok(self.end_of_sequence(lengths));
@@ -355,7 +373,7 @@ impl Equal {
                         }
                     }
                 }
-                Content::Pairs { .. } => match self.pair(at)? {
+                Content::Pairs(_) => match self.pair(at)? {
                     Some(step) => return Ok(step),
                     None => continue,
                 },
@@ -400,10 +418,14 @@ impl Equal {
     }
 
     /// Ends what is being compared, as equal.
-    fn close(&mut self) -> Option<Frame> {
-        let frame = self.stack.pop()?;
-        self.region = frame.outer;
-        Some(frame)
+    #[inline]
+    fn close(&mut self) {
+        // Looked at and dropped where it lies: it was written word by word, and reading it back in larger pieces would
+        // wait.
+        if let Some(frame) = self.stack.last() {
+            self.region = frame.outer;
+            self.stack.truncate(self.stack.len() - 1);
+        }
     }
 
     fn end_of_sequence(&mut self, (left, right): (usize, usize)) -> Look {
@@ -421,21 +443,30 @@ impl Equal {
         Look::Unequal
     }
 
+    #[inline]
     fn end_of_object(&mut self) -> Look {
-        let Some(frame) = self.close() else { return Look::Equal };
-        let Content::Objects { left, right, plan } = frame.content else { return Look::Equal };
-        self.compared(left, right, plan, frame.region)
+        let Some(Frame { content: Content::Objects { left, right, plan }, region, .. }) = self.stack.last()
+        else {
+            return Look::Equal;
+        };
+        if matches!(self.plans.get(*plan).kind, DAG | FREE_VAR) {
+            let (left, right, plan, region) = ((**left).clone(), (**right).clone(), *plan, *region);
+            self.close();
+            return self.compared(&left, &right, plan, region);
+        }
+        self.close();
+        Look::Equal
     }
 
     /// What follows when the fields of two objects are equal; `region` is that of the objects.
-    fn compared(&mut self, left: Held, right: Held, plan: u32, region: Region) -> Look {
+    fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
-            DAG => self.bind(&left, &right),
+            DAG => self.bind(left, right),
             FREE_VAR => {
-                if region == Region::Use && !left.ptr_eq(&right) {
+                if region == Region::Use && !left.ptr_eq(right) {
                     return Look::Unequal;
                 }
-                self.bind(&left, &right);
+                self.bind(left, right);
             }
             _ => {}
         }
@@ -444,9 +475,10 @@ impl Equal {
 
     /// Compares the values of the pair number `at`; `None` if there is more to do with the container.
     fn pair(&mut self, at: usize) -> Result<Option<Look>> {
-        let Some(Frame { content: Content::Pairs { left, right, same_len }, .. }) = self.stack.last() else {
+        let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(Look::Equal));
         };
+        let Pairs { left, right, same_len } = &**pairs;
         let Some((key, l)) = left.get(at) else {
             if *same_len {
                 self.close();
@@ -474,9 +506,10 @@ impl Equal {
 
     /// The steps to a key that only the right side has.
     fn missing_pair(&self) -> Result<Option<(Step, Step)>> {
-        let Some(Frame { content: Content::Pairs { left, right, .. }, .. }) = self.stack.last() else {
+        let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(None);
         };
+        let Pairs { left, right, .. } = &**pairs;
         for (key, _) in right.pairs()? {
             let other = self.counterpart(&key, &self.right_to_left, |bound| &bound.0);
             if !left.iter().any(|(known, _)| *known == other) {
@@ -500,7 +533,7 @@ impl Equal {
         }
         self.reverse.truncate(steps);
         self.region = outer;
-        Ok(self.compared(left, right, plan, region))
+        Ok(self.compared(&left, &right, plan, region))
     }
 
     /// What a type's own function calls: `(left, right, kind of region, name of the field) -> bool`.

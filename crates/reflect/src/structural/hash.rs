@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
+use anyfn::__private::small_str_hash;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict,
-    kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE, kTVMFFIFloat, kTVMFFIMap, kTVMFFISEqHashKindDAGNode as DAG,
-    kTVMFFISEqHashKindFreeVar as FREE_VAR, kTVMFFIShape, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
-    kTVMFFITensor,
+    TVMFFIAny, TVMFFIObjectHandle, kTVMFFIArray, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore as IGNORE, kTVMFFIFloat, kTVMFFIList, kTVMFFIMap,
+    kTVMFFISEqHashKindDAGNode as DAG, kTVMFFISEqHashKindFreeVar as FREE_VAR, kTVMFFIShape, kTVMFFISmallBytes,
+    kTVMFFISmallStr, kTVMFFIStr, kTVMFFITensor,
 };
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Args, Error, ObjectRef, PackedFunc, Result, TensorView};
@@ -17,7 +18,7 @@ use crate::column::{Column, Hook, expected};
 use crate::guard;
 use crate::plan::{self, Plans};
 use crate::table::Table;
-use crate::value::{self, Held, Node, hash_bytes, hash_combine};
+use crate::value::{self, Held, hash_bytes, hash_combine};
 
 static HASH: Column = Column::new("__s_hash__");
 
@@ -59,7 +60,9 @@ struct Frame {
 }
 
 enum Content {
-    Node(Node),
+    Array(Held),
+    /// The elements that a List had when it was met.
+    List(Vec<Any>),
     /// The values of a Map or Dict, with the hash of their keys, sorted by that.
     Sorted(Vec<(u64, Any)>),
     Object(Held, u32),
@@ -83,6 +86,8 @@ struct Hash {
     nodes: u32,
     /// How many keys had no hash when their Map was met. A container in which that happened may have another hash later.
     skipped: usize,
+    /// Where the hash of an Array begins; 0 until one is met.
+    array: u64,
 }
 
 impl Default for Hash {
@@ -101,12 +106,13 @@ impl Hash {
             stack: Vec::new(),
             region: Region::root(options),
             skip_tensor_content: options.skip_tensor_content,
-            plans: Plans::new(IGNORE),
+            plans: Plans::with_hooks(IGNORE, &HASH),
             known: Table::default(),
             kept: Vec::new(),
             variables: 0,
             nodes: 0,
             skipped: 0,
+            array: 0,
         }
     }
 
@@ -148,8 +154,7 @@ impl Hash {
     /// Begins with the content of an object; the region is `outer` afterwards.
     fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
-        let is_container =
-            matches!(index, anyfn::abi::kTVMFFIArray | anyfn::abi::kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
+        let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
         let plan = if is_container { None } else { Some(self.plans.of(&object)?) };
         let kind = match plan {
             Some(plan) => kind_of(self.plans.get(plan))?,
@@ -171,38 +176,50 @@ impl Hash {
                 }
             }
         }
-        let (node, hash) = match plan {
+        match plan {
             Some(plan) => {
-                let hash = self.plans.get(plan).info.key_hash();
-                if HASH.has(index) {
+                let known = self.plans.get(plan);
+                if known.hooked {
                     return self.ask(object, plan, address, outer);
                 }
-                (Content::Object(object, plan), hash)
+                let hash = known.info.key_hash();
+                self.push(Content::Object(object, plan), hash, address, outer);
+                if kind == FREE_VAR {
+                    self.region = self.region.within_variable();
+                }
             }
-            None => self.container((*object).clone())?,
-        };
-        let (region, skipped) = (self.region, self.skipped);
-        self.stack.push(Frame { node, next: 0, hash, address, skipped, region, outer });
-        if kind == FREE_VAR {
-            self.region = region.within_variable();
+            None if index == kTVMFFIArray => {
+                if self.array == 0 {
+                    self.array = key_hash(&object);
+                }
+                let hash = hash_combine(self.array, value::elements(&object).len() as u64);
+                self.push(Content::Array(object), hash, address, outer);
+            }
+            None => self.open_container(&object, address, outer)?,
         }
         Ok(Look::Opened)
     }
 
-    fn container(&mut self, object: ObjectRef) -> Result<(Content, u64)> {
-        let start = |len: usize| hash_combine(key_hash(&object), len as u64);
-        if !matches!(object.type_index(), kTVMFFIMap | kTVMFFIDict) {
-            let info = TypeInfo::of(&object).key_hash();
-            let node = value::open(object)?;
-            let len = match &node {
-                Node::Array(items) => items.len(),
-                Node::List(items) => items.len(),
-                _ => 0,
-            };
-            return Ok((Content::Node(node), hash_combine(info, len as u64)));
+    /// A content that is being hashed from now on, in the region of this moment.
+    #[inline(always)]
+    fn push(&mut self, node: Content, hash: u64, address: usize, outer: Region) {
+        let (region, skipped) = (self.region, self.skipped);
+        self.stack.push(Frame { node, next: 0, hash, address, skipped, region, outer });
+    }
+
+    /// Begins with the elements of a List, or the values of a Map or Dict.
+    #[inline(never)]
+    fn open_container(&mut self, object: &ObjectRef, address: usize, outer: Region) -> Result<()> {
+        let start = key_hash(object);
+        if object.type_index() == kTVMFFIList {
+            let items = value::list(object.clone())?.try_snapshot()?;
+            let hash = hash_combine(start, items.len() as u64);
+            self.push(Content::List(items), hash, address, outer);
+            return Ok(());
         }
-        let pairs = value::pairs(&object)?;
-        let hash = start(pairs.len());
+        let pairs = value::pairs(object)?;
+        let hash = hash_combine(start, pairs.len() as u64);
+        let skipped = self.skipped;
         let mut sorted = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
             match self.key(&key)? {
@@ -211,7 +228,17 @@ impl Hash {
             }
         }
         sorted.sort_by_key(|(key, _)| *key);
-        Ok((Content::Sorted(sorted), hash))
+        let region = self.region;
+        self.stack.push(Frame {
+            node: Content::Sorted(sorted),
+            next: 0,
+            hash,
+            address,
+            skipped,
+            region,
+            outer,
+        });
+        Ok(())
     }
 
     /// Hash of a key, which must not depend on the order of the keys: `None` if there is no such hash.
@@ -219,7 +246,7 @@ impl Hash {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;
             let plain = hash_combine(key.type_index() as u64, value::bits(key));
-            return Ok(Some(if short { anyfn::__private::any_hash(&key.as_view()) } else { plain }));
+            return Ok(Some(if short { small_str_hash(value::bits(key)) } else { plain }));
         }
         match key.type_index() {
             kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt => leaf(true, key),
@@ -238,10 +265,10 @@ impl Hash {
             let at = frame.next;
             frame.next += 1;
             match &frame.node {
-                Content::Node(node) => {
-                    let (item, own) = match node {
-                        Node::Array(items) => (items.as_slice().get(at), 1),
-                        Node::List(items) => (items.get(at), 2),
+                Content::Array(_) | Content::List(_) => {
+                    let (item, own) = match &frame.node {
+                        Content::Array(array) => (value::elements(array).get(at), 1),
+                        Content::List(items) => (items.get(at), 2),
                         _ => (None, 2),
                     };
                     let Some(item) = item else { return Ok(self.close()) };
@@ -307,21 +334,27 @@ impl Hash {
 
     /// Ends the innermost value.
     fn close(&mut self) -> Look {
-        let Some(frame) = self.stack.pop() else { return Look::Hash(0) };
+        // Looked at where it lies: it was written word by word, and reading it back in larger pieces would wait.
+        let Some(frame) = self.stack.last() else { return Look::Hash(0) };
+        let (mut hash, address, region, skipped) = (frame.hash, frame.address, frame.region, frame.skipped);
+        let object = match &frame.node {
+            Content::Object(object, plan) => Some((value::address_of(object), *plan)),
+            _ => None,
+        };
         self.region = frame.outer;
-        if let Content::Object(object, plan) = &frame.node {
-            let hash = self.result(object, *plan, frame.hash, frame.region);
-            return self.remember(frame.address, hash);
+        self.stack.truncate(self.stack.len() - 1);
+        if let Some((object, plan)) = object {
+            hash = self.result(object, plan, hash, region);
+        } else if skipped != self.skipped {
+            if address != 0 {
+                self.known.set(address, Known::Nothing);
+            }
+            return Look::Hash(hash);
         }
-        if frame.skipped == self.skipped {
-            return self.remember(frame.address, frame.hash);
-        }
-        if frame.address != 0 {
-            self.known.set(frame.address, Known::Nothing);
-        }
-        Look::Hash(frame.hash)
+        self.remember(address, hash)
     }
 
+    #[inline]
     fn remember(&mut self, address: usize, hash: u64) -> Look {
         if address != 0 {
             self.known.set(address, Known::Hash(hash));
@@ -329,10 +362,11 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// The hash of an object whose fields have this one; `region` is that of the object.
-    fn result(&mut self, object: &ObjectRef, plan: u32, hash: u64, region: Region) -> u64 {
+    /// The hash of the object at an address whose fields have this one; `region` is that of the object.
+    #[inline]
+    fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
         match self.plans.get(plan).kind {
-            FREE_VAR if region == Region::Use => value::address_of(object) as u64,
+            FREE_VAR if region == Region::Use => object as u64,
             FREE_VAR => {
                 self.variables += 1;
                 hash_combine(hash, u64::from(self.variables - 1))
@@ -355,7 +389,8 @@ impl Hash {
         }
         let result =
             guard::lend(self, Hash::callback, |callback| call(&hook, &object, start as i64, callback))?;
-        let hash = self.result(&object, plan, result.get::<i64>()? as u64, region);
+        let hash = result.get::<i64>()? as u64;
+        let hash = self.result(value::address_of(&object), plan, hash, region);
         self.region = outer;
         Ok(self.remember(address, hash))
     }
@@ -390,14 +425,14 @@ fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();
     if !value::is_object(index) {
         let bits = match index {
-            kTVMFFISmallStr => return Ok(Some(anyfn::__private::any_hash(&value.as_view()))),
+            kTVMFFISmallStr => return Ok(Some(small_str_hash(value::bits(value)))),
             kTVMFFIFloat if f64::from_bits(value::bits(value)).is_nan() => f64::NAN.to_bits(),
             _ => value::bits(value),
         };
         return Ok(Some(hash_combine(index as u64, bits)));
     }
     match index {
-        kTVMFFIStr => Ok(Some(anyfn::__private::any_hash(&value.as_view()))),
+        kTVMFFIStr => Ok(Some(hash_combine(kTVMFFIStr as u64, hash_bytes(value::bytes_of(value))))),
         kTVMFFIBytes | kTVMFFIBigInt | kTVMFFIShape | kTVMFFITensor => {
             plain_object(skip_content, value).map(Some)
         }
