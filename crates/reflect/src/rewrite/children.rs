@@ -77,7 +77,17 @@ pub(crate) enum Children {
 
 impl Children {
     /// The children of an object; `in_place` if nobody else knows it.
+    #[inline(always)]
     pub(crate) fn of(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
+        match shape {
+            Shape::Array => Ok(Children::Elements(0)),
+            Shape::Fields(_) => Ok(Children::Fields(0)),
+            _ => Children::of_others(shape, object, in_place),
+        }
+    }
+
+    #[inline(never)]
+    fn of_others(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
         Ok(match shape {
             Shape::Array => Children::Elements(0),
             Shape::List if in_place => Children::Elements(0),
@@ -94,6 +104,12 @@ impl Children {
             Shape::Fields(_) => Children::Fields(0),
             Shape::Leaf | Shape::Hook(_) => Children::Chosen,
         })
+    }
+
+    /// Whether the end of the loop releases nothing.
+    #[inline]
+    pub(crate) fn owns_nothing(&self) -> bool {
+        matches!(self, Children::Elements(_) | Children::Fields(_))
     }
 
     /// The next child of `node`, whose children these are, and the region that it opens.

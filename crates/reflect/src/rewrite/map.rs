@@ -33,6 +33,20 @@ struct Frame {
     rest: Rest,
 }
 
+impl Frame {
+    /// Whether there is nothing left to do with a value whose children are mapped: it stays as it is, nobody is to be told, and
+    /// its end releases nothing.
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.changes.is_empty()
+            && (!self.rest.call || self.plan.link.is_none())
+            && !(self.rest.replaced || self.rest.noted || self.plan.free_var || self.plan.dag_node)
+            && self.rest.memo.is_none()
+            && matches!(self.node, Value::Lent(_))
+            && self.children.owns_nothing()
+    }
+}
+
 /// What is to be done with a value once its children are.
 struct Rest {
     /// The region that the value is in.
@@ -180,6 +194,15 @@ impl<'a> Mapping<'a> {
                     }
                 }
                 Ok(None) => {
+                    if frame.is_done() {
+                        // Dropped where it lies, since it releases nothing and so runs no code of others.
+                        let len = frames.len() - 1;
+                        frames.truncate(len);
+                        if len == base {
+                            return Ok(None);
+                        }
+                        continue;
+                    }
                     let last = frames.len() == base + 1;
                     let frame = frames.pop();
                     drop(frames);
@@ -412,10 +435,10 @@ impl<'a> Mapping<'a> {
             Err(error) => return Err(self.failed(error, value, base)),
         };
         let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
-        // In place the reference of what holds the value stays the only one.
-        let node = if in_place { child } else { Value::Owned(child.into_owned()) };
-        let frame = Frame { node, plan, children, changes: Vec::new(), in_place, inner, rest };
-        self.frames.borrow_mut().push(frame);
+        // What is lent stays where it is until its result is put in its place: what holds it does not change, or nobody else
+        // knows it, or a copy of its elements holds it.
+        let mut frames = self.frames.borrow_mut();
+        frames.push(Frame { node: child, plan, children, changes: Vec::new(), in_place, inner, rest });
         Ok(Entered::Children)
     }
 

@@ -134,8 +134,7 @@ impl<'a> Walk<'a> {
                     }
                 }
                 Ok(None) => {
-                    let owns_nothing = matches!(frame.node, Value::Lent(_))
-                        && matches!(frame.children, Children::Elements(_) | Children::Fields(_));
+                    let owns_nothing = matches!(frame.node, Value::Lent(_)) && frame.children.owns_nothing();
                     if frame.noted && !self.once {
                         self.seen.borrow_mut().remove(frame.node.get());
                     }
@@ -244,8 +243,8 @@ impl<'a> Walk<'a> {
             Err(error) => return Err(self.failed(error, value, base)),
         };
         let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
-        let frame = Frame { node: child, plan, children, region, inner, call, noted };
-        self.frames.borrow_mut().push(frame);
+        let mut frames = self.frames.borrow_mut();
+        frames.push(Frame { node: child, plan, children, region, inner, call, noted });
         Ok(Entered::Children)
     }
 
