@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_void};
 
 use anyfn::__private::{CONTEXT_SYMBOLS, ContextSymbol, linkme, trampoline};
 use anyfn::abi::TVMParallelGroupEnv;
-use anyfn::bail;
+use anyfn::{Device, bail};
 
 use crate::threads::{self, Task};
 use crate::workspace;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn TVMBackendAllocWorkspace(
 ) -> *mut c_void {
     let mut start = core::ptr::null_mut();
     trampoline(|| {
-        start = workspace::allocate(device_type, device_id, nbytes)?.as_ptr();
+        start = workspace::allocate(Device::new(device_type, device_id), nbytes)?;
         Ok(())
     });
     start
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn TVMBackendFreeWorkspace(
     device_id: c_int,
     ptr: *mut c_void,
 ) -> c_int {
-    trampoline(|| workspace::free(device_type, device_id, ptr))
+    trampoline(|| workspace::free(Device::new(device_type, device_id), ptr))
 }
 
 macro_rules! slot {

@@ -1,61 +1,49 @@
 //! Temporary memory of compiled code.
 //!
-//! On the host each thread keeps a few blocks that it has used before, so that a loop over calls allocates once. Blocks
-//! are aligned to [`ALIGNMENT`], freed in any order, and given back to the system when the thread ends, or when it would
+//! Each thread keeps a few blocks of each device that it has used before, so that a loop over calls allocates once. Blocks
+//! are aligned to [`ALIGNMENT`], freed in any order, and given back to the device when the thread ends, or when it would
 //! keep more than [`KEPT_MAX`].
 
 use core::cell::RefCell;
 use core::ffi::c_void;
-use core::ptr::NonNull;
-use std::alloc::{Layout, alloc, dealloc};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyfn::{Error, Result, bail, register};
+use anyfn::{Device, Result, bail, register};
 
-/// Enough for the widest vectors, and a cache line.
-const ALIGNMENT: usize = 64;
+use crate::device::{ALIGNMENT, Memory};
+
 /// Larger blocks have whole pages.
 const PAGE: usize = 4096;
-/// How many bytes a thread keeps that are not in use.
+/// How many bytes of a device a thread keeps that are not in use.
 const KEPT_MAX: usize = 128 << 20;
-/// The host, as device types are numbered.
-const CPU: i32 = anyfn::abi::kDLCPU;
 
 /// Bytes of all blocks of all threads, in use or kept.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// A block of memory; owned.
-struct Block {
-    start: NonNull<u8>,
-    size: usize,
-}
+/// A block of memory, which is counted.
+struct Block(Memory);
 
 impl Block {
-    fn layout(size: usize) -> Option<Layout> {
-        Layout::from_size_align(size, ALIGNMENT).ok()
+    fn allocate(device: Device, size: usize) -> Result<Block> {
+        let memory = Memory::allocate(device, size, ALIGNMENT)?;
+        ALLOCATED.fetch_add(memory.len(), Ordering::Relaxed);
+        Ok(Block(memory))
     }
 
-    fn allocate(size: usize) -> Option<Block> {
-        let layout = Self::layout(size)?;
-        // SAFETY: the size is not 0.
-        let start = NonNull::new(unsafe { alloc(layout) })?;
-        ALLOCATED.fetch_add(size, Ordering::Relaxed);
-        Some(Block { start, size })
+    fn size(&self) -> usize {
+        self.0.len()
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let Some(layout) = Self::layout(self.size) else { return };
-        ALLOCATED.fetch_sub(self.size, Ordering::Relaxed);
-        // SAFETY: allocated with this layout, and owned.
-        unsafe { dealloc(self.start.as_ptr(), layout) };
+        ALLOCATED.fetch_sub(self.size(), Ordering::Relaxed);
     }
 }
 
-/// The blocks of a thread.
-#[derive(Default)]
+/// The blocks of a thread on a device.
 struct Pool {
+    device: Device,
     used: Vec<Block>,
     /// By size, the smallest first.
     kept: Vec<Block>,
@@ -63,61 +51,65 @@ struct Pool {
 }
 
 std::thread_local! {
-    static POOL: RefCell<Pool> = RefCell::default();
+    /// Mostly one device is in use.
+    static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pool {
-    fn allocate(&mut self, size: usize) -> Option<NonNull<u8>> {
-        let at = self.kept.partition_point(|block| block.size < size);
+    fn allocate(&mut self, size: usize) -> Result<*mut c_void> {
+        let at = self.kept.partition_point(|block| block.size() < size);
         // A block that is much too large stays for what needs it.
-        let fits = self.kept.get(at).is_some_and(|block| block.size / 4 <= size.max(PAGE));
+        let fits = self.kept.get(at).is_some_and(|block| block.size() / 4 <= size.max(PAGE));
         let block = if fits {
             let block = self.kept.remove(at);
-            self.kept_bytes -= block.size;
+            self.kept_bytes -= block.size();
             block
         } else {
-            Block::allocate(size)?
+            Block::allocate(self.device, size)?
         };
-        let start = block.start;
+        let data = block.0.data();
         self.used.push(block);
-        Some(start)
+        Ok(data)
     }
 
-    fn free(&mut self, start: *mut c_void) -> bool {
+    /// Takes a block back; gives what is too much to be kept. `None` if the thread does not use such a block.
+    fn free(&mut self, data: *mut c_void) -> Option<Vec<Block>> {
         // Mostly the last one.
-        let found = self.used.iter().rposition(|block| core::ptr::eq(block.start.as_ptr(), start.cast()));
-        let Some(found) = found else { return false };
+        let found = self.used.iter().rposition(|block| core::ptr::eq(block.0.data(), data))?;
         let block = self.used.swap_remove(found);
-        self.kept_bytes += block.size;
-        let at = self.kept.partition_point(|kept| kept.size < block.size);
+        self.kept_bytes += block.size();
+        let at = self.kept.partition_point(|kept| kept.size() < block.size());
         self.kept.insert(at, block);
+        let mut too_much = Vec::new();
         while self.kept_bytes > KEPT_MAX {
             let Some(largest) = self.kept.pop() else { break };
-            self.kept_bytes -= largest.size;
+            self.kept_bytes -= largest.size();
+            too_much.push(largest);
         }
-        true
+        Some(too_much)
     }
 }
 
 /// Sizes are rounded up, so that blocks fit again.
-fn rounded(bytes: u64) -> Option<usize> {
-    let bytes = usize::try_from(bytes).ok()?.max(1);
+fn rounded(bytes: u64) -> usize {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
     let step = if bytes > PAGE { PAGE } else { ALIGNMENT };
-    bytes.checked_next_multiple_of(step)
+    bytes.checked_next_multiple_of(step).unwrap_or(usize::MAX)
 }
 
 /// Allocates temporary memory for this thread.
 ///
 /// # Errors
-/// `RuntimeError` if there is no such memory or device.
-pub(crate) fn allocate(device_type: i32, device_id: i32, bytes: u64) -> Result<NonNull<c_void>> {
-    check_device("TVMBackendAllocWorkspace", device_type, device_id)?;
-    let block = rounded(bytes).and_then(|size| with_pool(|pool| pool.allocate(size)).flatten());
-    match block {
-        Some(start) => Ok(start.cast()),
-        None => {
-            bail!("RuntimeError", "TVMBackendAllocWorkspace: {bytes} bytes of workspace cannot be allocated")
-        }
+/// `MemoryError` if there is no such memory, `RuntimeError` if there is no such device.
+pub(crate) fn allocate(device: Device, bytes: u64) -> Result<*mut c_void> {
+    match with_pool(device, |pool| pool.allocate(rounded(bytes))) {
+        Some(Ok(data)) => Ok(data),
+        Some(Err(error)) => bail!(
+            error.kind(),
+            "TVMBackendAllocWorkspace: {bytes} bytes of workspace cannot be allocated: {}",
+            error.message()
+        ),
+        None => bail!("RuntimeError", "TVMBackendAllocWorkspace: the thread is ending and has no workspace"),
     }
 }
 
@@ -125,35 +117,31 @@ pub(crate) fn allocate(device_type: i32, device_id: i32, bytes: u64) -> Result<N
 ///
 /// # Errors
 /// `ValueError` for other memory.
-pub(crate) fn free(device_type: i32, device_id: i32, start: *mut c_void) -> Result<()> {
-    check_device("TVMBackendFreeWorkspace", device_type, device_id)?;
-    match with_pool(|pool| pool.free(start)) {
-        Some(true) => Ok(()),
-        _ => bail!(
+pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
+    match with_pool(device, |pool| pool.free(data)).flatten() {
+        Some(too_much) => {
+            drop(too_much);
+            Ok(())
+        }
+        None => bail!(
             "ValueError",
-            "TVMBackendFreeWorkspace: {start:p} is no workspace that this thread has allocated and not freed"
+            "TVMBackendFreeWorkspace: {data:p} is no workspace on {device} that this thread has allocated and not freed"
         ),
     }
 }
 
-/// `None` on a thread that is ending and has no pool any more.
-fn with_pool<T>(body: impl FnOnce(&mut Pool) -> T) -> Option<T> {
-    POOL.try_with(|pool| body(&mut pool.borrow_mut())).ok()
-}
-
-fn check_device(function: &str, device_type: i32, device_id: i32) -> Result<()> {
-    if device_type == CPU {
-        return Ok(());
-    }
-    Err(no_device(function, device_type, device_id))
-}
-
-#[cold]
-fn no_device(function: &str, device_type: i32, device_id: i32) -> Error {
-    anyfn::error!(
-        "RuntimeError",
-        "{function}: there is no workspace on device {device_id} of type {device_type}: no driver for it is loaded"
-    )
+/// `None` on a thread that is ending and has no pools any more.
+fn with_pool<T>(device: Device, body: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+    POOLS
+        .try_with(|pools| {
+            let mut pools = pools.borrow_mut();
+            let known = pools.iter().position(|pool| pool.device == device).unwrap_or_else(|| {
+                pools.push(Pool { device, used: Vec::new(), kept: Vec::new(), kept_bytes: 0 });
+                pools.len() - 1
+            });
+            body(&mut pools[known])
+        })
+        .ok()
 }
 
 /// Bytes that all threads hold for workspaces, in use or kept; for tests and for who looks for memory.
@@ -174,7 +162,7 @@ mod tests {
     }
 
     fn new(bytes: u64) -> *mut c_void {
-        allocate(CPU, 0, bytes).unwrap().as_ptr()
+        allocate(Device::CPU, bytes).unwrap()
     }
 
     #[test]
@@ -185,9 +173,9 @@ mod tests {
             assert!(block.addr().is_multiple_of(ALIGNMENT), "{bytes}");
             // SAFETY: allocated just now, and so long.
             unsafe { block.cast::<u8>().write_bytes(0xA5, bytes as usize) };
-            free(CPU, 0, block).unwrap();
+            free(Device::CPU, block).unwrap();
             assert_eq!(new(bytes), block, "{bytes}");
-            free(CPU, 0, block).unwrap();
+            free(Device::CPU, block).unwrap();
         }
     }
 
@@ -209,11 +197,11 @@ mod tests {
                 // SAFETY: written above, and in use until now.
                 let content = unsafe { core::slice::from_raw_parts(block.cast::<u8>(), bytes as usize) };
                 assert!(content.iter().all(|byte| *byte == mark));
-                free(CPU, 0, block).unwrap();
+                free(Device::CPU, block).unwrap();
             }
         }
         for (block, ..) in live {
-            free(CPU, 0, block).unwrap();
+            free(Device::CPU, block).unwrap();
         }
     }
 
@@ -224,7 +212,7 @@ mod tests {
         std::thread::spawn(move || {
             let blocks: Vec<_> = (0..8).map(|i| new(100_000 << i)).collect();
             for block in &blocks[..6] {
-                free(CPU, 0, *block).unwrap();
+                free(Device::CPU, *block).unwrap();
             }
             // Two are left to the end of the thread.
             assert!(workspace_bytes() > before);
@@ -239,7 +227,7 @@ mod tests {
         let _turn = turn();
         let before = workspace_bytes();
         std::thread::spawn(move || {
-            free(CPU, 0, new(4 * KEPT_MAX as u64)).unwrap();
+            free(Device::CPU, new(4 * KEPT_MAX as u64)).unwrap();
             assert!(workspace_bytes() - before <= KEPT_MAX as i64);
         })
         .join()
@@ -249,11 +237,28 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_an_error() {
         for bytes in [u64::MAX, u64::MAX / 2, 1 << 62, 1 << 50] {
-            let error = allocate(CPU, 0, bytes).unwrap_err();
-            assert_eq!(error.kind(), "RuntimeError");
+            let error = allocate(Device::CPU, bytes).unwrap_err();
+            assert_eq!(error.kind(), "MemoryError");
             assert!(error.message().contains(&bytes.to_string()), "{}", error.message());
         }
-        assert!(allocate(2, 0, 64).unwrap_err().message().contains("type 2"));
+        let error = allocate(Device::new(2, 0), 64).unwrap_err();
+        assert_eq!(error.kind(), "RuntimeError");
+        assert!(error.message().contains("cuda:0 is not available"), "{}", error.message());
+    }
+
+    #[test]
+    fn each_device_has_blocks_of_its_own() {
+        let _turn = turn();
+        let null = crate::device::enable_null().unwrap();
+        let other = Device::new(null.0.device_type, 1);
+        let (here, there, elsewhere) = (new(100), allocate(null, 100).unwrap(), allocate(other, 100).unwrap());
+        assert_eq!(free(null, here).unwrap_err().kind(), "ValueError");
+        assert_eq!(free(Device::CPU, there).unwrap_err().kind(), "ValueError");
+        free(null, there).unwrap();
+        assert_eq!(allocate(null, 100).unwrap(), there);
+        free(null, there).unwrap();
+        free(other, elsewhere).unwrap();
+        free(Device::CPU, here).unwrap();
     }
 
     #[test]
@@ -262,11 +267,11 @@ mod tests {
         let block = new(64);
         let address = block.addr();
         let elsewhere = std::thread::spawn(move || {
-            free(CPU, 0, core::ptr::without_provenance_mut(address)).unwrap_err().kind().to_owned()
+            free(Device::CPU, core::ptr::without_provenance_mut(address)).unwrap_err().kind().to_owned()
         });
         assert_eq!(elsewhere.join().unwrap(), "ValueError");
-        free(CPU, 0, block).unwrap();
-        assert_eq!(free(CPU, 0, block).unwrap_err().kind(), "ValueError");
-        assert_eq!(free(CPU, 0, core::ptr::null_mut()).unwrap_err().kind(), "ValueError");
+        free(Device::CPU, block).unwrap();
+        assert_eq!(free(Device::CPU, block).unwrap_err().kind(), "ValueError");
+        assert_eq!(free(Device::CPU, core::ptr::null_mut()).unwrap_err().kind(), "ValueError");
     }
 }
