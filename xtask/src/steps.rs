@@ -104,6 +104,12 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("tidy", |run| tidy::run(&paths::root(), &|line| run.say(line))),
         Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
         Step::new("rust tests", rust_tests),
+        Step::new("worker threads in all orders", |run| {
+            let dir = paths::target_dir().join("loom");
+            let test = cargo_cmd("test -p anyfn-runtime --lib threads::pool");
+            run.cmd(test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", dir))
+        })
+        .inputs(&RUNTIME),
         Step::new("rust doc tests", |run| cargo(run, "test --workspace --doc")).inputs(ALL_RUST),
         Step::new("rust documentation", |run| {
             run.cmd(cargo_cmd("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))

@@ -1,11 +1,12 @@
 //! Launches on the threads of the host program.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use anyfn::{Blocking, PackedFunc, Result, TypedPackedFunc, bail};
 
-use super::job::{Job, Shared, lock};
+use super::job::{Job, Shared};
+use super::sync::{Condvar, Mutex, Ordering, lock};
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
 /// Whether there is one; looked at before the lock is taken.

@@ -5,25 +5,18 @@
 //! Which thread runs which task is decided task by task, so a thread that comes late or never costs nothing.
 
 use core::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
 
 use anyfn::abi::TVMParallelGroupEnv;
 use anyfn::{Error, Result, bail};
 
+use super::sync::{
+    AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Thread, be_patient, current, lock, park, spin_until,
+};
 use super::{fork, worker};
 
 /// The code of a task.
 pub(crate) type Task = unsafe extern "C" fn(c_int, *mut TVMParallelGroupEnv, *mut c_void) -> c_int;
-
-/// How long a thread looks for what it waits for before it sleeps.
-pub(super) const SPIN: Duration = Duration::from_micros(20);
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A launch.
 pub(super) struct Job {
@@ -69,12 +62,12 @@ impl Job {
             count,
             next: AtomicUsize::new(0),
             helpers: AtomicUsize::new(0),
-            launcher: thread::current(),
+            launcher: current(),
             process: fork::process(),
             failure: Mutex::new(None),
             ended: AtomicUsize::new(0),
             has_met: AtomicBool::new(false),
-            meeting: Mutex::default(),
+            meeting: Mutex::new(Meeting::default()),
             met: Condvar::new(),
         }
     }
@@ -171,7 +164,7 @@ impl Job {
         if self.helpers.load(Ordering::Acquire) > 0 {
             spin_until(|| self.helpers.load(Ordering::Acquire) == 0);
             while self.helpers.load(Ordering::Acquire) > 0 {
-                thread::park();
+                park();
             }
         }
         match lock(&self.failure).take() {
@@ -211,12 +204,7 @@ impl Job {
 
     /// Sees to it that all tasks have begun: those that wait for each other must each have a thread.
     fn begin_all(&self) {
-        /// Threads that have been woken come within this time, unless the machine is busy.
-        const PATIENCE: Duration = Duration::from_micros(200);
-        let begin = Instant::now();
-        while self.begun() < self.count && begin.elapsed() < PATIENCE {
-            thread::yield_now();
-        }
+        be_patient(|| self.begun() >= self.count);
         while let Some(index) = self.claim() {
             self.enter();
             let job = Shared(self);
@@ -247,19 +235,3 @@ pub(super) struct Shared(pub(super) *const Job);
 
 // SAFETY: a job may be used from any thread; counting helpers keeps it alive.
 unsafe impl Send for Shared {}
-
-/// Looks for a short time whether something has come true; whether it has.
-pub(super) fn spin_until(done: impl Fn() -> bool) -> bool {
-    let begin = Instant::now();
-    loop {
-        for _ in 0..32 {
-            if done() {
-                return true;
-            }
-            core::hint::spin_loop();
-        }
-        if begin.elapsed() > SPIN {
-            return done();
-        }
-    }
-}

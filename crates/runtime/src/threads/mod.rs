@@ -6,7 +6,7 @@
 //! processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
 //!
 //! In reading order: `job` (one launch), `pool` (the workers), `host` (the threads of the host), `size`,
-//! `cgroup`, `fork`, `worker`.
+//! `cgroup`, `fork`, `worker`, `sync`.
 
 mod cgroup;
 mod fork;
@@ -14,6 +14,7 @@ mod host;
 mod job;
 mod pool;
 mod size;
+mod sync;
 mod worker;
 
 use core::ffi::{c_int, c_void};
@@ -133,5 +134,5 @@ fn set_launcher_global(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     set_launcher(launcher)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

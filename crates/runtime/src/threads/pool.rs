@@ -1,15 +1,16 @@
 //! The worker threads of the process.
 //!
 //! They are made at the first launch that can use them, are named `anyfn-worker`, and sleep while there is nothing to do:
-//! after a job a worker looks for the next one for [`super::job::SPIN`] and then waits. All launches share them; a launch
+//! after a job a worker looks for the next one for a few microseconds and then waits. All launches share them; a launch
 //! never waits for a worker, since the launching thread runs what nobody else has begun.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicPtr;
 
 use anyfn::Result;
 
-use super::job::{Job, Shared, lock, spin_until};
+use super::job::{Job, Shared};
+use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, lock, spin_until};
 use super::{fork, size, worker};
 
 /// The pool of this process, made at the first launch. It lives for ever: threads wait in it.
@@ -43,12 +44,7 @@ fn pool() -> &'static Pool {
     fork::watch();
     let mut pool = POOL.load(Ordering::Acquire);
     if pool.is_null() {
-        let new = Box::into_raw(Box::new(Pool {
-            process: fork::process(),
-            state: Mutex::default(),
-            work: Condvar::new(),
-            open: AtomicUsize::new(0),
-        }));
+        let new = Box::into_raw(Box::new(Pool::new()));
         match POOL.compare_exchange(pool, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => pool = new,
             Err(first) => {
@@ -74,8 +70,7 @@ pub(super) fn resized() {
     let pool = POOL.load(Ordering::Acquire);
     // SAFETY: NULL or a pool, which is never freed.
     if let Some(pool) = unsafe { pool.as_ref() } {
-        let _state = lock(&pool.state);
-        pool.work.notify_all();
+        pool.resized();
     }
 }
 
@@ -86,16 +81,35 @@ pub(super) fn run(job: &Job) -> Result<()> {
         job.run_tasks();
         return job.finish();
     }
-    let pool = pool();
-    pool.open(job, wanted);
-    job.run_tasks();
-    if pool.process == fork::process() {
-        pool.close(job);
-    }
-    job.finish()
+    pool().run(job, wanted)
 }
 
 impl Pool {
+    fn new() -> Pool {
+        Pool {
+            process: fork::process(),
+            state: Mutex::new(State::default()),
+            work: Condvar::new(),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    /// Lets workers that are too many end.
+    fn resized(&self) {
+        let _state = lock(&self.state);
+        self.work.notify_all();
+    }
+
+    /// Runs a job on this thread and as many workers as wanted.
+    fn run(&'static self, job: &Job, wanted: usize) -> Result<()> {
+        self.open(job, wanted);
+        job.run_tasks();
+        if self.process == fork::process() {
+            self.close(job);
+        }
+        job.finish()
+    }
+
     /// Shows the job to the workers.
     fn open(&'static self, job: &Job, wanted: usize) {
         let mut state = lock(&self.state);
@@ -170,5 +184,85 @@ impl State {
         let found = self.jobs.iter().find(|known| job(known).begun() < job(known).count())?;
         job(found).enter();
         Some(*found)
+    }
+}
+
+/// All orders of what threads do; `./x test` runs these with `--cfg loom`.
+#[cfg(all(test, loom))]
+mod tests {
+    use core::ffi::{c_int, c_void};
+
+    use anyfn::abi::TVMParallelGroupEnv;
+
+    use super::*;
+
+    unsafe extern "C" fn count(index: c_int, _group: *mut TVMParallelGroupEnv, runs: *mut c_void) -> c_int {
+        // SAFETY: the counters of the launch below, one for each task.
+        let runs = unsafe { &*runs.cast::<[AtomicUsize; 2]>() };
+        runs[index as usize].fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    unsafe extern "C" fn meet(index: c_int, group: *mut TVMParallelGroupEnv, runs: *mut c_void) -> c_int {
+        // SAFETY: as above.
+        unsafe { count(index, group, runs) };
+        // SAFETY: what the task was given.
+        let met = unsafe { super::super::barrier(&*group) };
+        // SAFETY: as above.
+        let runs = unsafe { &*runs.cast::<[AtomicUsize; 2]>() };
+        assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1));
+        met.is_err().into()
+    }
+
+    fn launch(pool: &'static Pool, task: super::super::Task) {
+        let runs = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        // SAFETY: the task is for these counters, which outlive the job.
+        let job = unsafe { Job::new(task, (&raw const runs).cast_mut().cast(), 2) };
+        pool.run(&job, 1).unwrap();
+        assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1));
+    }
+
+    fn check(body: impl Fn(&'static Pool) + Sync + Send + 'static) {
+        // The number of threads is one for the process, which would be different from one try to the next.
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut model = loom::model::Builder::new();
+        // More switches than that take hours and find nothing that fewer do not.
+        model.preemption_bound = Some(2);
+        model.check(move || {
+            size::set(2);
+            let pool: &'static Pool = Box::leak(Box::new(Pool::new()));
+            body(pool);
+            // All workers must end, or loom says that they wait for ever.
+            size::set(1);
+            pool.resized();
+        });
+    }
+
+    #[test]
+    fn tasks_run_once_and_nobody_touches_a_job_that_has_ended() {
+        check(|pool| launch(pool, count));
+    }
+
+    #[test]
+    fn a_worker_comes_again() {
+        check(|pool| {
+            launch(pool, count);
+            launch(pool, count);
+        });
+    }
+
+    #[test]
+    fn two_threads_launch() {
+        check(|pool| {
+            let other = loom::thread::spawn(move || launch(pool, count));
+            launch(pool, count);
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn tasks_wait_for_each_other() {
+        check(|pool| launch(pool, meet));
     }
 }

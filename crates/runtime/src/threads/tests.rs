@@ -1,6 +1,6 @@
 use core::ffi::{c_int, c_void};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -188,6 +188,41 @@ fn waiting_for_a_task_that_has_ended_is_an_error() {
     let error =
         launch_c(4, &mut |group, index| if index == 2 { 0 } else { barrier_of(index, group) }).unwrap_err();
     assert!(error.message().contains("ended without"), "{}", error.message());
+}
+
+#[test]
+fn the_child_of_a_fork_inside_a_launch_is_told() {
+    let _turn = turn(3);
+    let launcher = thread::current().id();
+    let (others, child) = (AtomicUsize::new(0), AtomicI32::new(-1));
+    let wait = |done: &dyn Fn() -> bool| {
+        let begin = std::time::Instant::now();
+        while !done() && begin.elapsed().as_secs() < 20 {
+            thread::yield_now();
+        }
+    };
+    let outcome = launch_c(3, &mut |_, _| {
+        if thread::current().id() != launcher {
+            others.fetch_add(1, Ordering::SeqCst);
+            wait(&|| child.load(Ordering::SeqCst) != -1);
+        } else if child.load(Ordering::SeqCst) == -1 {
+            wait(&|| others.load(Ordering::SeqCst) > 0);
+            // SAFETY: the child goes on with what is safe after a fork, and ends by `_exit`.
+            child.store(unsafe { libc::fork() }, Ordering::SeqCst);
+        }
+        0
+    });
+    let child = child.into_inner();
+    if child == 0 {
+        let told = outcome.is_err_and(|error| error.message().contains("forked during a parallel launch"));
+        // SAFETY: ends the child without running anything else.
+        unsafe { libc::_exit(if told { 7 } else { 8 }) };
+    }
+    outcome.unwrap();
+    let mut status = 0;
+    // SAFETY: the child of above; `status` is writable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(libc::WEXITSTATUS(status), 7);
 }
 
 #[test]

@@ -1,11 +1,18 @@
 //! Making threads that disturb nobody.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::sync::Once;
-use std::thread;
+#[cfg(not(loom))]
+use std::{mem::MaybeUninit, sync::Once, thread};
+
+/// Starts a thread of the model.
+#[cfg(loom)]
+pub(super) fn spawn(_name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    loom::thread::spawn(body);
+    Ok(())
+}
 
 /// Starts a thread that gets no signals, so that handlers run where the program expects them. It is nobody's to join.
+#[cfg(not(loom))]
 pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
     keep_mapped();
     super::fork::watch();
@@ -20,6 +27,7 @@ pub(super) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
 }
 
 /// Blocks all signals of this thread but those that its own instructions cause; gives the old mask.
+#[cfg(not(loom))]
 fn block_signals() -> Option<libc::sigset_t> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is writable.
@@ -36,6 +44,7 @@ fn block_signals() -> Option<libc::sigset_t> {
 }
 
 /// The file with this code stays mapped from now on, since threads wait in it until the process ends.
+#[cfg(not(loom))]
 fn keep_mapped() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,0 +1,58 @@
+//! Locks and threads: those of the standard library, or with `--cfg loom` those of loom, which tries all their orders.
+
+#[cfg(not(loom))]
+mod imp {
+    pub(in crate::threads) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(in crate::threads) use std::sync::{Condvar, Mutex, MutexGuard};
+    use std::thread::yield_now;
+    pub(in crate::threads) use std::thread::{Thread, current, park};
+    use std::time::{Duration, Instant};
+
+    /// How long a thread looks for what it waits for before it sleeps.
+    const SPIN: Duration = Duration::from_micros(20);
+
+    /// Looks for a short time whether something has come true; whether it has.
+    pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
+        let begin = Instant::now();
+        loop {
+            for _ in 0..32 {
+                if done() {
+                    return true;
+                }
+                core::hint::spin_loop();
+            }
+            if begin.elapsed() > SPIN {
+                return done();
+            }
+        }
+    }
+
+    /// Gives threads that have been woken the time in which they come, unless the machine is busy.
+    pub(in crate::threads) fn be_patient(done: impl Fn() -> bool) {
+        const PATIENCE: Duration = Duration::from_micros(200);
+        let begin = Instant::now();
+        while !done() && begin.elapsed() < PATIENCE {
+            yield_now();
+        }
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub(in crate::threads) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    pub(in crate::threads) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(in crate::threads) use loom::thread::{Thread, current, park};
+
+    pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
+        done()
+    }
+
+    pub(in crate::threads) fn be_patient(_done: impl Fn() -> bool) {}
+}
+
+pub(super) use imp::*;
+
+/// What a lock guards; a panic does not poison it.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
