@@ -11,6 +11,7 @@ mod extension;
 pub mod ir;
 mod loops;
 mod methods;
+mod modules;
 mod objects;
 mod tensors;
 mod values;

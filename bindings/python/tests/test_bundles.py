@@ -718,6 +718,35 @@ def test_the_guide(tmp_path, monkeypatch):
             anyfn.remove_global_func(f"ffi.Module.{name}")
 
 
+def test_a_library_that_carries_a_kind_of_its_own(tmp_path):
+    """A Rust plugin whose own loader makes what it carries: the module holds code of the library that holds it."""
+    plugin = os.environ.get("ANYFN_TESTING_LIB") or pytest.skip("no ANYFN_TESTING_LIB")
+    table = anyfn.get_global_func("testing.make_table")(b"abc")
+    assert table.kind == "testing_table" and table.list_functions() == ["at", "len"] and table.at(2) == 99
+    anyfn.bundle(tmp_path / "app.so", plugin, table)
+    program = f"""
+import anyfn
+path = {str(tmp_path / "app.so")!r}
+for _ in range(3):
+    module = anyfn.load_module(path)
+    (table,) = module.imports
+    assert table.len() == 3 and module.get_function("at", query_imports=True)(0) == 97
+    at = table["at"]
+    del module, table
+    # The function keeps the code, and nothing else.
+    assert at(1) == 98 and anyfn.reap() == []
+    try:
+        at(3)
+    except IndexError as error:
+        print(error)
+    del at
+    assert anyfn.mapped_libraries()[0]["pinned"] is not None or anyfn.reap() == [path], anyfn.mapped_libraries()
+print(anyfn.mapped_libraries())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment())
+    assert (done.returncode, done.stdout) == (0, "there is no byte 3 among 3\n" * 3 + "[]\n"), done.stderr
+
+
 def test_a_bundle_in_the_peer(tmp_path, kernel):
     peer = ROOT / ".x/venv-peer/bin/python"
     if not peer.exists():

@@ -1,0 +1,53 @@
+//! A kind of module, whose loader comes with this library.
+
+use std::sync::Arc;
+
+use anyfn::{Bytes, Module, ModuleKind, PackedFunc, Result, TypedPackedFunc, register};
+
+/// Bytes as a module.
+struct Table(Bytes);
+
+impl ModuleKind for Table {
+    fn kind(&self) -> &str {
+        "testing_table"
+    }
+
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+        let this = self.clone();
+        Ok(match name {
+            "len" => Some(TypedPackedFunc::from_fn(move || this.0.len()).into()),
+            "at" => {
+                let at = move |index: usize| match this.0.get(index) {
+                    Some(byte) => Ok(i64::from(*byte)),
+                    None => anyfn::bail!("IndexError", "there is no byte {index} among {}", this.0.len()),
+                };
+                Some(TypedPackedFunc::from_fn(at).into())
+            }
+            _ => None,
+        })
+    }
+
+    fn functions(&self) -> Vec<String> {
+        vec!["len".to_owned(), "at".to_owned()]
+    }
+
+    fn property_mask(&self) -> i32 {
+        Module::SAVED | Module::RUNS
+    }
+
+    fn save_to_bytes(&self) -> Result<Vec<u8>> {
+        Ok(self.0.to_vec())
+    }
+}
+
+/// A module whose functions `len()` and `at(i)` tell of some bytes.
+#[register("testing.make_table")]
+fn make_table(data: Bytes) -> Result<Module> {
+    Module::new(Table(data))
+}
+
+/// The same, for libraries that carry one.
+#[register("ffi.Module.load_from_bytes.testing_table")]
+fn load_table(data: Bytes) -> Result<Module> {
+    make_table(data)
+}
