@@ -3,10 +3,16 @@
 import copy
 import gc
 import inspect
+import json
+import os
+import subprocess
+from pathlib import Path
 from typing import Optional
 
 import anyfn
 import pytest
+
+PEER = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / ".x/venv-peer/bin/python"
 
 SHOW = anyfn.get_global_func("ffi.ReprPrint")
 
@@ -147,3 +153,27 @@ def test_long_chains_and_memory(types, flat_memory):
             leaf.extra = copy.copy(leaf)
 
     flat_memory(body, 20_000)
+
+
+# What a runtime says of an object of the library, by global functions only.
+TELL = """
+def tell(get):
+    make = get("ffi.MakeObjectFromPackedArgs")
+    one = make("c.Node", "name", "x", "next", make("c.Leaf", "name", "a longer name", "flag", True, "weight", 2))
+    copy, text = get("ffi.DeepCopy")(one), get("ffi.ToJSONGraphString")(one, None)
+    loaded = get("ffi.FromJSONGraphString")(text)
+    equal, hash_of, show = get("ffi.StructuralEqual"), get("ffi.StructuralHash"), get("ffi.ReprPrint")
+    told = [str(show(one)), str(text), hash_of(one, False, False), get("ffi.RecursiveHash")(one)]
+    return told + [equal(one, other, False, False) for other in (copy, loaded)]
+"""
+
+
+@pytest.mark.skipif(not PEER.exists(), reason="needs apache-tvm-ffi (`./x setup --peer`)")
+def test_in_another_runtime(plugin, compile_c):
+    """The header uses the functions of the ABI only."""
+    known = {}
+    exec(TELL, known)
+    program = f"{TELL}\nimport json, sys, tvm_ffi\ntvm_ffi.load_module(sys.argv[1])['setup']()\n"
+    program += "print(json.dumps(tell(tvm_ffi.get_global_func)))"
+    done = subprocess.run([PEER, "-c", program, compile_c("c_nodes")], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == known["tell"](anyfn.get_global_func)
