@@ -25,10 +25,11 @@ What there is:
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
     measuring       time_evaluator, profile
+    this machine    doctor
     threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
     compiler        the modules anyfn.te (tensor expressions) and anyfn.tir (what they become); build
-    commands        anyfn stubs, anyfn inspect, anyfn bundle; also python -m anyfn
+    commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
 
 Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
 started, no signal handler installed.
@@ -96,7 +97,7 @@ from ._structural import (
 )
 from ._compiler import build
 from ._async import check_signals, set_async_threads
-from ._measure import profile, time_evaluator
+from ._measure import doctor, profile, time_evaluator
 from ._threads import num_threads, set_num_threads, set_parallel_launcher
 from ._rewrite import (
     DefRegionKind,
@@ -144,6 +145,7 @@ __all__ = [
     "cuda",
     "deep_copy",
     "device",
+    "doctor",
     "devices",
     "dtype",
     "empty",

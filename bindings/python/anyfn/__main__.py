@@ -100,6 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("files", metavar="FILE", nargs="+", help="the library")
     inspect.add_argument("--json", action="store_true", help="as JSON, one text for each file")
     _add_bundle(commands)
+    doctor = commands.add_parser(
+        "doctor",
+        help="try what works on this machine, and find out why the rest does not",
+        description="Tries what works on this machine: the runtime, a C compiler, threads, memory, devices, and so on; says "
+        "why the rest does not work, and what to do about it. The exit code is 1 if something that should work does not.",
+    )
+    doctor.add_argument("--json", action="store_true", help="as JSON")
     return parser
 
 
@@ -140,6 +147,8 @@ def main(args: Optional[Sequence[str]] = None) -> int:
     try:
         if options.command == "inspect":
             code = _inspect(options.files, options.json)
+        elif options.command == "doctor":
+            code = _doctor(options.json)
         else:
             code = _bundle(options) if options.command == "bundle" else _stubs(options)
         sys.stdout.flush()
@@ -171,6 +180,14 @@ def _inspect(files: list[str], as_json: bool) -> int:
         else:
             print(("\n" if index else "") + _shown(found))
     return code
+
+
+def _doctor(as_json: bool) -> int:
+    from . import doctor
+
+    found = doctor()
+    print(found.json() if as_json else found)
+    return 0 if found.ok else 1
 
 
 def _shown(found: dict[str, Any]) -> str:

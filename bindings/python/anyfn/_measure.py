@@ -82,6 +82,18 @@ def profile(limit=1_000_000, shapes=False):
     return Profile(limit, shapes)
 
 
+def doctor():
+    """Tries what works here, and finds out why the rest does not: a ``Diagnosis``.
+
+    ``print`` shows it; ``checks`` is a list of dicts with ``id``, ``status`` (``"ok"``; ``"off"``: not there, and nothing is
+    wrong with that; ``"problem"``), ``done`` (what was tried), ``why`` (what was found) and ``to_do``. ``ok`` tells whether there
+    is no problem. Global functions ``anyfn.doctor.<name>`` that give such a dict, or a list of them, are run, too.
+    """
+    from ._doctor import doctor
+
+    return doctor()
+
+
 class Timing(_core.Object):
     """How long calls of a function took, in seconds per call."""
 

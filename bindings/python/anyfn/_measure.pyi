@@ -3,6 +3,7 @@ from typing import Any, Optional, Union
 
 from ._container import Array
 from ._core import Object, PackedFunc
+from ._doctor import Diagnosis
 from ._profile import Profile
 from ._values import device as _Device
 
@@ -43,3 +44,4 @@ def time_evaluator(
     preprocess: Optional[Callable[..., Any]] = None,
 ) -> PackedFunc[..., Timing]: ...
 def profile(limit: int = 1_000_000, shapes: bool = False) -> Profile: ...
+def doctor() -> Diagnosis: ...

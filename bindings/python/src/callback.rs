@@ -3,6 +3,7 @@
 //! The function object is made here, not by the runtime: that saves a call per call, and tells such functions apart by
 //! the address of their `safe_call`.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -139,36 +140,10 @@ unsafe extern "C" fn safe_call(
         return stack_is_short();
     }
     let Some(_held) = gil::enter() else { return interpreter_ended() };
-    if anyfn::observe::is_on() {
+    if anyfn::observe::is_on() && !TOLD.take() {
         // SAFETY: called as this function, and the lock is held.
         return unsafe { watched(handle, args, num_args, result) };
     }
-    // SAFETY: as above.
-    unsafe { enter(handle, args, num_args, result) }
-}
-
-/// Calls the Python object of a function and tells of it.
-///
-/// # Safety
-/// As for [`enter`].
-#[cold]
-#[inline(never)]
-unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
-    let call = crate::observe::call_to(handle, args, num_args);
-    // SAFETY: that is the call.
-    let watched = unsafe { anyfn::observe::Watched::begin(&call) };
-    // SAFETY: as the caller guarantees.
-    let code = unsafe { enter(handle, args, num_args, result) };
-    watched.end(code);
-    code
-}
-
-/// Calls the Python object of a function.
-///
-/// # Safety
-/// As for [`safe_call`], with the lock held.
-#[inline(always)]
-unsafe fn enter(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
     let function: *const PythonFunction = handle.cast();
     // SAFETY: the function object itself, which the caller keeps alive, is passed as its own handle.
     let callable = unsafe { (*function).callable };
@@ -203,6 +178,30 @@ unsafe fn enter(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, resu
             error::raise_to_native()
         }
     }
+}
+
+thread_local! {
+    /// Whether this thread has told of the call that it is about to make.
+    static TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Tells of a call and makes it: by the function that came here, so that there is only one copy of the path of calls.
+///
+/// # Safety
+/// As for [`safe_call`], with the lock held.
+#[cold]
+#[inline(never)]
+unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
+    let call = crate::observe::call_to(handle, args, num_args);
+    // SAFETY: that is the call.
+    let watched = unsafe { anyfn::observe::Watched::begin(&call) };
+    TOLD.set(true);
+    // SAFETY: as the caller guarantees.
+    let code = unsafe { safe_call(handle, args, num_args, result) };
+    // It may not have come so far.
+    TOLD.set(false);
+    watched.end(code);
+    code
 }
 
 /// Argument objects of a call, released at its end.

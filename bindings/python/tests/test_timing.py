@@ -115,7 +115,7 @@ def test_options():
         ({"repeat": 0}, ValueError, "`repeat`"),
         ({"min_repeat_ms": -1}, ValueError, "`min_repeat_ms`"),
         ({"flush": "l9"}, ValueError, '"l9"'),
-        ({"device": "cuda:7"}, RuntimeError, "cannot measure on cuda:7"),
+        ({"device": "cuda:7"}, RuntimeError, "device cuda:7 is not available"),
         ({"device": 3}, TypeError, "Device"),
     ],
 )

@@ -46,7 +46,7 @@ fn look(file: &str) -> Result<Value> {
 }
 
 /// A value as JSON.
-fn json(value: &Any) -> Result<Value> {
+pub(crate) fn json(value: &Any) -> Result<Value> {
     if let Ok(map) = value.get::<Map<Text, Any>>() {
         let pairs = map.iter_any().map(|(key, value)| Ok((key.get::<&str>()?.to_owned(), json(value)?)));
         return pairs.collect::<Result<_>>().map(Value::Object);

@@ -2,10 +2,11 @@
 //!
 //! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
 //! call` calls a function of a library; `anyfn bundle` puts a library and the modules that it imports into one file;
-//! `anyfn new` makes a folder with a plugin.
+//! `anyfn new` makes a folder with a plugin; `anyfn doctor` tries what works here.
 
 mod bundle;
 mod call;
+mod doctor;
 mod inspect;
 mod new;
 
@@ -26,6 +27,7 @@ usage: anyfn COMMAND [OPTIONS]
                                --load LIB         load this library before, for the loaders that it registers
                                --linker CMD, --compiler CMD, -I -D -O (for the compiler), -l -L -Wl, (for the linker)
   new --rust|--c|--cpp DIR   a folder with a plugin that builds, tests and loads
+  doctor [--json]            what works on this machine, tried, and why the rest does not
   version                    version of this command and of its ABI
   help                       print this
 
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ["bundle", rest @ ..] => bundle::run(rest),
         ["call", rest @ ..] => call::run(rest),
         ["new", rest @ ..] => new::run(rest),
+        ["doctor", rest @ ..] => doctor::run(rest),
         [] => wrong("there is no command"),
         [command, ..] => wrong(&format!("there is no command `{command}`")),
     }

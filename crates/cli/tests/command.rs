@@ -167,8 +167,38 @@ fn what_cannot_be_inspected_is_an_error() {
     refused(&["call", "absent.so", "f"], 1, "there is no such file");
     refused(&["inspect"], 2, "needs a file");
     refused(&["inspect", "--yaml", "x.so"], 2, "no option `--yaml`");
+    refused(&["doctor", "--now"], 2, "no option `--now`");
     refused(&["frobnicate"], 2, "there is no command `frobnicate`");
     refused(&[], 2, "usage: anyfn");
+}
+
+#[test]
+fn the_doctor_tries_what_works_here() {
+    let output = anyfn(&["doctor"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}{}", text(&output.stderr));
+    for id in ["runtime ", "loader.libc", "compiler", "threads", "memory", "device.cpu:0", "device.cuda"] {
+        assert!(said.contains(id), "no `{id}` in\n{said}");
+    }
+    let output = anyfn(&["doctor", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    assert_eq!((found["ok"].as_bool(), found["anyfn"].as_str()), (Some(true), Some(env!("CARGO_PKG_VERSION"))));
+    for check in found["checks"].as_array().expect("a list") {
+        for key in ["id", "status", "done", "why", "to_do"] {
+            assert!(check[key].is_string(), "{check}");
+        }
+    }
+    // Without a compiler nothing is wrong; without room for files something is.
+    let without = |variable: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+        command.args(["doctor"]).env(variable, value).env_remove("CC");
+        command.output().expect("the command runs")
+    };
+    let output = without("PATH", "");
+    assert!(output.status.success() && text(&output.stdout).contains("off      compiler"), "{output:?}");
+    let output = without("TMPDIR", "/absent");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("problem  storage.temporary"), "{output:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ extern crate anyfn_core as _;
 mod backend;
 pub mod bundle;
 pub mod device;
+pub mod doctor;
 pub mod profile;
 pub mod tensor;
 pub mod threads;

@@ -18,7 +18,7 @@ fn recorded(options: Options, body: impl FnOnce()) -> Profile {
 
 fn of<'a>(profile: &'a Profile, name: &str) -> &'a Function {
     let functions = profile.functions(Order::default());
-    *functions.iter().find(|function| function.name == name).unwrap_or_else(|| panic!("no {name} in {profile}"))
+    functions.iter().find(|function| function.name == name).unwrap_or_else(|| panic!("no {name} in {profile}"))
 }
 
 #[test]

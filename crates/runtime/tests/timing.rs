@@ -97,7 +97,11 @@ fn wrong_options_are_refused() {
         "`min_repeat_ms`",
     );
     let device = Device::new(anyfn::abi::kDLVulkan, 3);
-    fails(run(TimeEvaluator { device, ..Default::default() }), "RuntimeError", "cannot measure on vulkan:3");
+    fails(
+        run(TimeEvaluator { device, ..Default::default() }),
+        "RuntimeError",
+        "device vulkan:3 is not available",
+    );
     let flush = TimeEvaluator { cache_flush_bytes: usize::MAX / 2, ..Default::default() };
     fails(run(flush), "MemoryError", "flush");
 }
@@ -128,7 +132,7 @@ impl Timer for Odd {
 
 #[test]
 fn a_driver_gives_the_clock_of_its_device() {
-    const KIND: i32 = anyfn::abi::kDLExtDev;
+    const KIND: i32 = anyfn::abi::kDLMetal;
     register_timer(KIND, |device| Ok(Box::new(Odd(device))));
     let function = PackedFunc::new(|_| Ok(Any::NONE));
     let on = |id: i32| TimeEvaluator { device: Device::new(KIND, id), number: 4, ..Default::default() };
@@ -137,6 +141,15 @@ fn a_driver_gives_the_clock_of_its_device() {
     // A clock that always says zero ends, too.
     let timing = TimeEvaluator { limit_zero_time_iterations: 3, ..on(1) }.run(&function, ()).unwrap();
     assert_eq!((timing.mean, timing.numbers.get(0).unwrap()), (0.0, 32));
+}
+
+#[test]
+fn a_device_without_a_clock_is_waited_for() {
+    let device = anyfn_runtime::device::enable_null().unwrap();
+    let function = TypedPackedFunc::from_fn(busy);
+    let evaluator = TimeEvaluator { device, number: 2, cache_flush_bytes: 4096, ..Default::default() };
+    let timing = evaluator.run(function.as_packed(), (100_u64,)).unwrap();
+    assert!(timing.min >= 99e-6 && timing.device == device, "{timing}");
 }
 
 #[test]
@@ -155,5 +168,5 @@ fn the_evaluator_that_other_runtimes_have() {
     }
     fails(make.call((None::<i64>, "timing.busy")), "TypeError", "expected 12 arguments, or 8");
     fails(make.call(views("timing.absent", 1)), "ValueError", "timing.absent");
-    fails(make.call(views("timing.busy", 2)), "RuntimeError", "cannot measure on cuda:0");
+    fails(make.call(views("timing.busy", 2)), "RuntimeError", "device cuda:0 is not available");
 }

@@ -90,6 +90,7 @@ times: "list[float]" = list(timing.results)
 with anyfn.profile(limit=10, shapes=True) as recorded:
     found("world")
 recorded_calls: int = recorded.calls
+healthy: bool = anyfn.doctor().ok
 table: str = recorded.table(sort="total")
 calls: int = found.time_evaluator(number=3)("world").numbers[0]
 anyfn.set_num_threads(2)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// How many processors' worth of time the process has, the least of all groups above it; `None` if nothing limits it.
 ///
 /// `root` is where the file systems are found, `/` but for tests.
-pub(super) fn quota(root: &Path) -> Option<f64> {
+pub(crate) fn quota(root: &Path) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     let limits = groups.lines().filter_map(|line| {

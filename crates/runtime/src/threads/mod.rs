@@ -8,7 +8,7 @@
 //! In reading order: `job` (one launch), `pool` (the workers), `host` (the threads of the host), `size`,
 //! `cgroup`, `fork`, `worker`, `sync`.
 
-mod cgroup;
+pub(crate) mod cgroup;
 mod fork;
 mod host;
 mod job;

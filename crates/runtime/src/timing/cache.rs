@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 
-use anyfn::{Result, bail};
+use anyfn::abi::kDLCPU;
+use anyfn::{Device, Result, bail};
+
+use crate::device::{ALIGNMENT, Attribute, Memory, Value, driver_of, synchronize};
 
 /// Bytes of the largest cache of a level, as the system tells them; level 0 is the last one. `None` if it tells nothing.
 pub fn cache_bytes(level: u32) -> Option<usize> {
@@ -37,6 +40,37 @@ fn cache_bytes_in(folder: &Path, level: u32) -> Option<usize> {
 thread_local! {
     /// What is written to empty caches; kept, so that only the first time pays for new memory.
     static MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Has a device copy so many bytes that what its caches held before is gone; as [`flush_cache`] on the CPU.
+///
+/// # Errors
+/// `MemoryError` if there is not so much memory; what the device gives.
+pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
+    if device.0.device_type == kDLCPU {
+        return flush_cache(bytes);
+    }
+    let half = bytes.div_ceil(2);
+    let from = Memory::zeroed(device, half, ALIGNMENT)?;
+    let mut to = Memory::allocate(device, half, ALIGNMENT)?;
+    from.copy_to(0, &mut to, 0, half)?;
+    synchronize(device)
+}
+
+/// Bytes that empty a cache of a device: twice its size, since not every line that is read replaces the oldest one.
+pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
+    /// Where nobody tells sizes.
+    const LARGE: usize = 64 << 20;
+    let known = match device.0.device_type {
+        kDLCPU => cache_bytes(level),
+        _ => driver_of(device).ok().and_then(|driver| {
+            match driver.attribute(device.0.device_id, Attribute::L2CacheSize) {
+                Some(Value::Int(bytes)) => usize::try_from(bytes).ok().filter(|bytes| *bytes > 0),
+                _ => None,
+            }
+        }),
+    };
+    known.map_or(LARGE, |bytes| bytes.saturating_mul(2))
 }
 
 /// Writes and reads this many bytes, so that what the caches held before is gone if they are not larger.

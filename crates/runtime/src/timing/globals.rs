@@ -5,7 +5,8 @@ use anyfn::{
     register, registry,
 };
 
-use super::{TimeEvaluator, Timing, cache_bytes};
+use super::cache::bytes_to_flush;
+use super::{TimeEvaluator, Timing};
 
 /// Makes a function that measures `function`: called with its arguments it gives an `anyfn.Timing`.
 ///
@@ -25,15 +26,16 @@ fn time_evaluator(
     #[default("")] flush: &str,
     #[default(None)] preprocess: Option<PackedFunc>,
 ) -> Result<PackedFunc> {
+    let device = device.unwrap_or(Device::CPU);
     let evaluator = TimeEvaluator {
-        device: device.unwrap_or(Device::CPU),
+        device,
         number,
         repeat,
         min_repeat_ms,
         limit_zero_time_iterations,
         cooldown_interval_ms,
         repeats_to_cooldown,
-        cache_flush_bytes: cache_flush_bytes.max(flush_bytes(flush)?),
+        cache_flush_bytes: cache_flush_bytes.max(flush_bytes(device, flush)?),
         preprocess,
     };
     evaluator.check()?;
@@ -44,8 +46,8 @@ fn time_evaluator(
     Ok(TypedPackedFunc::named(names, Blocking(body)).into())
 }
 
-/// Bytes that empty a cache: twice its size, since not every line that is read replaces the oldest one.
-fn flush_bytes(flush: &str) -> Result<usize> {
+/// Bytes that empty the cache of a name.
+fn flush_bytes(device: Device, flush: &str) -> Result<usize> {
     let level = match flush {
         "" => return Ok(0),
         "l1" => 1,
@@ -57,9 +59,7 @@ fn flush_bytes(flush: &str) -> Result<usize> {
             "anyfn.time_evaluator: expected `flush` to be \"l1\", \"l2\", \"l3\", \"all\" or empty but got {other:?}"
         ),
     };
-    /// Where the system tells no sizes.
-    const LARGE: usize = 64 << 20;
-    Ok(cache_bytes(level).map_or(LARGE, |bytes| bytes.saturating_mul(2)))
+    Ok(bytes_to_flush(device, level))
 }
 
 /// The few lines about a measurement.

@@ -179,7 +179,7 @@ impl TimeEvaluator {
             }
             let seconds = match self.cache_flush_bytes {
                 0 => measured.together(*number)?,
-                bytes => measured.one_by_one(*number, bytes)?,
+                bytes => measured.one_by_one(*number, self.device, bytes)?,
             };
             check_signals()?;
             let more = if seconds <= 0.0 {
@@ -245,10 +245,10 @@ impl<'a> Measurement<'a> {
     }
 
     /// Seconds of calls that are measured for themselves, each with cold caches.
-    fn one_by_one(&mut self, number: u64, flush: usize) -> Result<f64> {
+    fn one_by_one(&mut self, number: u64, device: Device, flush: usize) -> Result<f64> {
         let mut sum = 0.0;
         for _ in 0..number {
-            flush_cache(flush)?;
+            cache::flush_device(device, flush)?;
             self.timer.start()?;
             self.function.call_views(self.args)?;
             sum += self.timer.stop()?;

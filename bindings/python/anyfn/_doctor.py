@@ -1,0 +1,102 @@
+"""``anyfn.doctor()``: what works here, tried, and why the rest does not."""
+
+import sys
+
+from . import _core
+
+_KEYS = ("id", "status", "done", "why", "to_do")
+
+
+class Diagnosis:
+    """What ``anyfn.doctor()`` has found: ``checks`` is a list of dicts, ``ok`` whether there is no problem."""
+
+    __slots__ = ("checks",)
+
+    def __init__(self, checks):
+        self.checks = checks
+
+    @property
+    def ok(self):
+        """Whether nothing that should work does not."""
+        return all(check["status"] != "problem" for check in self.checks)
+
+    def json(self):
+        """As JSON text."""
+        import json
+
+        from . import __version__
+
+        abi = _core.get_global_func("anyfn.abi_version", False)()
+        return json.dumps({"anyfn": __version__, "abi": abi, "ok": self.ok, "checks": self.checks}, indent=2)
+
+    def __str__(self):
+        return _core.get_global_func("anyfn.doctor_text", False)(self.checks)
+
+    def __repr__(self):
+        bad = [check["id"] for check in self.checks if check["status"] == "problem"]
+        what = "no problem" if not bad else "problems: " + ", ".join(bad)
+        return f"<anyfn.Diagnosis of {len(self.checks)} checks, {what}>"
+
+
+def doctor():
+    """Runs all checks: those of this frontend, then those that are registered as ``anyfn.doctor.<name>``."""
+    checks = []
+    for check in (_python, _numpy, _peers):
+        try:
+            checks.append(dict(zip(_KEYS, check())))
+        except Exception as error:
+            why = f"it raised {type(error).__name__}: {error}"
+            checks.append(dict(zip(_KEYS, (f"python.{check.__name__}", "problem", "ran the check", why, "tell us"))))
+    return Diagnosis(checks + _core.to_python(_core.get_global_func("anyfn.doctor", False)()))
+
+
+def _python():
+    done = "passed a Python function to native code, called it there, and let it raise"
+    where = f"CPython {sys.version.split()[0]} at {sys.executable}; extension {_core.__file__}; runtime {_core.LIBRARY}"
+
+    def raises():
+        raise LookupError("on purpose")
+
+    try:
+        given = _core.convert(lambda x: x + 1)
+        came = given(41)
+    except Exception as error:
+        return "python", "problem", done, f"{type(error).__name__}: {error}; {where}", "install anyfn again"
+    if came != 42:
+        return "python", "problem", done, f"41 + 1 gave {came!r}; {where}", "install anyfn again"
+    try:
+        _core.convert(raises)()
+    except LookupError:
+        return "python", "ok", done, where, ""
+    return "python", "problem", done, f"an exception did not come back; {where}", "install anyfn again"
+
+
+def _numpy():
+    done = "passed an array to native code and took it back, without a copy"
+    try:
+        import numpy as np
+    except ImportError as error:
+        return "python.numpy", "off", "imported NumPy", str(error), "pip install numpy, if arrays are wanted"
+    array = np.arange(6, dtype="float32").reshape(2, 3)
+    back = np.from_dlpack(_core.convert(array))
+    if back.shape != (2, 3) or not np.shares_memory(array, back):
+        return "python.numpy", "problem", done, f"NumPy {np.__version__}: another array came back", "use another NumPy"
+    return "python.numpy", "ok", done, f"NumPy {np.__version__}", ""
+
+
+def _peers():
+    """Whether packages with a runtime of their own are there; they are not imported."""
+    import importlib.metadata
+
+    done = "looked for packages with a runtime of the same ABI, and for array libraries; none was imported"
+    found = []
+    for package in ("apache-tvm-ffi", "apache-tvm", "torch", "jax", "cupy", "tensorflow"):
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    loaded = [name for name in ("tvm_ffi", "tvm", "torch", "jax", "cupy", "tensorflow") if name in sys.modules]
+    why = ", ".join(found) if found else "there is none"
+    if loaded:
+        why += f"; imported in this process: {', '.join(loaded)}"
+    return "python.peers", "ok", done, why, ""

@@ -1,0 +1,53 @@
+//! `anyfn doctor`: what works on this machine, tried, and why the rest does not.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+use anyfn::{Any, Array, Result, registry};
+use serde_json::{Value, json};
+
+use crate::inspect;
+
+/// Runs the command with the words behind its name.
+pub(crate) fn run(words: &[&str]) -> ExitCode {
+    let as_json = match words {
+        [] => false,
+        ["--json"] => true,
+        [other, ..] => return crate::wrong(&format!("`doctor` has no option `{other}`")),
+    };
+    let (text, fine) = match report(as_json) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("anyfn: {}", error.message());
+            return ExitCode::FAILURE;
+        }
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            eprintln!("anyfn: {error}");
+            ExitCode::FAILURE
+        }
+        _ if fine => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    }
+}
+
+/// The text, and whether there is no problem.
+fn report(as_json: bool) -> Result<(String, bool)> {
+    let checks = registry::get("anyfn.doctor")?.call(())?.get::<Array<Any>>()?;
+    let found: Vec<Value> = checks.iter().map(|check| inspect::json(&check)).collect::<Result<_>>()?;
+    let fine = found.iter().all(|check| check["status"] != "problem");
+    if as_json {
+        let abi = anyfn::abi::ABI_VERSION;
+        let whole = json!({
+            "anyfn": env!("CARGO_PKG_VERSION"),
+            "abi": format!("{}.{}.{}", abi.major, abi.minor, abi.patch),
+            "ok": fine,
+            "checks": found,
+        });
+        return Ok((format!("{whole:#}\n"), fine));
+    }
+    let text = registry::get("anyfn.doctor_text")?.call((checks,))?;
+    Ok((format!("{}\n", text.get::<&str>()?), fine))
+}

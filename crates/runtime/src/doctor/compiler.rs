@@ -1,0 +1,187 @@
+//! A C compiler and a linker: whether they make a kernel that loads and runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyfn::{Module, Result, register};
+
+use super::{Check, Status};
+
+/// A kernel that adds one, and one that needs a function of the runtime to raise an error. Without our headers, which need
+/// not be installed.
+const SOURCE: &str = r#"
+#include <stdint.h>
+typedef struct { int32_t type_index; uint32_t zero; int64_t value; } any_t;
+void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);
+int __tvm_ffi_add_one(void *self, const any_t *args, int32_t count, any_t *result) {
+  (void)self;
+  if (count != 1) return -1;
+  result->type_index = 1;
+  result->value = args[0].value + 1;
+  return 0;
+}
+int __tvm_ffi_fail(void *self, const any_t *args, int32_t count, any_t *result) {
+  (void)self; (void)args; (void)count; (void)result;
+  TVMFFIErrorSetRaisedFromCStr("ValueError", "on purpose");
+  return -1;
+}
+"#;
+
+/// Longest time of a program.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The C compiler, the linker, and loading what they make.
+#[register("anyfn.doctor.compiler", blocking)]
+fn compiler() -> Vec<Check> {
+    const IDS: [&str; 3] = ["compiler", "linker", "loader.kernel"];
+    let done = "looked for a C compiler: $CC, cc, gcc, clang on PATH";
+    let Some(compiler) = find_compiler() else {
+        let to_do =
+            "install one (Debian, Ubuntu: apt-get install gcc libc6-dev) if kernels are to be compiled here";
+        let first = Check::new(IDS[0], Status::Off, done, "there is none").hint(to_do);
+        let rest = IDS[1..]
+            .iter()
+            .map(|id| Check::new(id, Status::Off, "nothing", "there is no C compiler to try it with"));
+        return std::iter::once(first).chain(rest).collect();
+    };
+    let folder = match Folder::new() {
+        Ok(folder) => folder,
+        Err(error) => {
+            let why = format!("cannot make a folder in {}: {error}", std::env::temp_dir().display());
+            return vec![
+                Check::new(IDS[0], Status::Problem, "made a temporary folder", why)
+                    .hint("set TMPDIR to a folder that can be written"),
+            ];
+        }
+    };
+    let Folder(path) = &folder;
+    let (source, object, library) = (path.join("kernel.c"), path.join("kernel.o"), path.join("kernel.so"));
+    let mut checks = Vec::new();
+    let name = compiler.display();
+    let compiled = fs::write(&source, SOURCE).map_err(|error| error.to_string()).and_then(|()| {
+        run(Command::new(&compiler).args(["-O2", "-fPIC", "-c"]).arg(&source).arg("-o").arg(&object))
+    });
+    let done = "compiled a kernel";
+    match compiled {
+        Ok(()) => checks.push(Check::new(IDS[0], Status::Ok, done, version(&compiler))),
+        Err(why) => {
+            let why = format!("{name}: {why}");
+            checks.push(
+                Check::new(IDS[0], Status::Problem, done, why)
+                    .hint("mend the compiler, or set CC to another one"),
+            );
+            return checks;
+        }
+    }
+    let done = "linked the kernel to a shared library";
+    match run(Command::new(&compiler).arg("-shared").arg(&object).arg("-o").arg(&library)) {
+        Ok(()) => checks.push(Check::new(IDS[1], Status::Ok, done, format!("{name} links"))),
+        Err(why) => {
+            let why = format!("{name} -shared: {why}");
+            let to_do = "install a linker (Debian, Ubuntu: apt-get install binutils)";
+            checks.push(Check::new(IDS[1], Status::Problem, done, why).hint(to_do));
+            return checks;
+        }
+    }
+    let done = "loaded the library, called a function of it, and raised an error by one of the runtime's own functions";
+    checks.push(match try_kernel(&library) {
+        Ok(()) => Check::new(IDS[2], Status::Ok, done, "it loads and runs"),
+        Err(error) => {
+            let why = format!("{}: {}", error.kind(), error.message());
+            let to_do = "if the temporary folder is mounted noexec, set TMPDIR to another one";
+            Check::new(IDS[2], Status::Problem, done, why).hint(to_do)
+        }
+    });
+    checks
+}
+
+fn try_kernel(library: &Path) -> Result<()> {
+    let module = Module::load(&library.to_string_lossy())?;
+    let sum = module.get_function("add_one")?.call((41,))?.get::<i64>()?;
+    if sum != 42 {
+        anyfn::bail!("RuntimeError", "41 + 1 gave {sum}");
+    }
+    match module.get_function("fail")?.call(()) {
+        Err(error) if error.kind() == "ValueError" && error.message() == "on purpose" => Ok(()),
+        Err(error) => anyfn::bail!("RuntimeError", "another error came: {}: {}", error.kind(), error.message()),
+        Ok(_) => anyfn::bail!("RuntimeError", "the error did not come through"),
+    }
+}
+
+fn find_compiler() -> Option<PathBuf> {
+    let named = std::env::var_os("CC").filter(|name| !name.is_empty());
+    let names = named.into_iter().chain(["cc", "gcc", "clang"].map(Into::into));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let is_program = |file: &PathBuf| {
+        use std::os::unix::fs::PermissionsExt;
+        fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    names.into_iter().find_map(|name| {
+        let name = PathBuf::from(name);
+        // What has a slash is a path already; joining keeps an absolute one.
+        if name.components().count() > 1 {
+            return Some(name).filter(is_program);
+        }
+        folders.iter().map(|folder| folder.join(&name)).find(is_program)
+    })
+}
+
+/// The first line that the compiler says of itself.
+fn version(compiler: &Path) -> String {
+    let told = Command::new(compiler).arg("--version").stdin(Stdio::null()).output();
+    let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let first = told.lines().next().unwrap_or("its version is not known").to_owned();
+    format!("{} ({first})", compiler.display())
+}
+
+/// Runs a program to its end, within bounds.
+///
+/// # Errors
+/// Why it did not end well, with the first lines that it has written.
+fn run(command: &mut Command) -> Result<(), String> {
+    let said = |text: &[u8]| String::from_utf8_lossy(text).lines().take(3).collect::<Vec<_>>().join("; ");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => break,
+            Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it has not ended after {} s", PATIENCE.as_secs()));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    let output = child.wait_with_output().map_err(|error| error.to_string())?;
+    if output.status.success() { Ok(()) } else { Err(format!("{}: {}", output.status, said(&output.stderr))) }
+}
+
+/// A folder of our own, removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> std::io::Result<Folder> {
+        use std::os::unix::fs::DirBuilderExt;
+        static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let nanos = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos();
+        let name = format!("anyfn-doctor-{}-{number}-{nanos}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Fails if somebody else has made it, and nobody else may write there.
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is temporary.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Devices: those that drivers of this process serve, tried, and of each known kind why there is none.
+
+use std::ffi::CString;
+
+use anyfn::abi::{kDLCPU, kDLCUDA, kDLOpenCL, kDLROCM, kDLVulkan};
+use anyfn::{Device, Result, bail, register};
+
+use super::{Check, Status, bytes};
+use crate::device::{self, ALIGNMENT, Attribute, Memory, Value};
+
+/// A kind of devices that others know: its name, its number, the libraries of its maker, and where the system shows it.
+struct Kind {
+    name: &'static str,
+    number: i32,
+    libraries: &'static [&'static str],
+    nodes: &'static [&'static str],
+    install: &'static str,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        name: "cuda",
+        number: kDLCUDA,
+        libraries: &["libcuda.so.1"],
+        nodes: &["/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"],
+        install: "install NVIDIA's driver; in a container, run it with its GPUs",
+    },
+    Kind {
+        name: "rocm",
+        number: kDLROCM,
+        libraries: &["libamdhip64.so", "libamdhip64.so.6", "libamdhip64.so.7"],
+        nodes: &["/dev/kfd"],
+        install: "install ROCm; in a container, run it with /dev/kfd and /dev/dri",
+    },
+    Kind {
+        name: "opencl",
+        number: kDLOpenCL,
+        libraries: &["libOpenCL.so.1"],
+        nodes: &["/dev/dri/renderD128", "/dev/nvidiactl"],
+        install: "install an OpenCL loader and a driver (Debian, Ubuntu: apt-get install ocl-icd-libopencl1 pocl-opencl-icd)",
+    },
+    Kind {
+        name: "vulkan",
+        number: kDLVulkan,
+        libraries: &["libvulkan.so.1"],
+        nodes: &["/dev/dri/renderD128", "/dev/nvidiactl"],
+        install: "install a Vulkan loader and a driver (Debian, Ubuntu: apt-get install libvulkan1 mesa-vulkan-drivers)",
+    },
+    #[cfg(target_os = "macos")]
+    Kind {
+        name: "metal",
+        number: anyfn::abi::kDLMetal,
+        libraries: &["/System/Library/Frameworks/Metal.framework/Metal"],
+        nodes: &[],
+        install: "use a machine with a GPU that Metal knows",
+    },
+];
+
+/// All devices.
+#[register("anyfn.doctor.devices", blocking)]
+fn devices() -> Vec<Check> {
+    let mut checks: Vec<Check> = device::devices().into_iter().map(tried).collect();
+    for kind in KINDS {
+        if !checks.iter().any(|check| check.id.starts_with(&format!("device.{}:", kind.name))) {
+            checks.push(missing(kind));
+        }
+    }
+    checks
+}
+
+/// Uses a device that a driver serves.
+fn tried(device: Device) -> Check {
+    let id = format!("device.{device}");
+    let done = "allocated memory, wrote to it, copied it, read it back, and waited for the device";
+    let attribute = |attribute| {
+        let driver = device::find(device.0.device_type)?;
+        driver.attribute(device.0.device_id, attribute)
+    };
+    let mut why = Vec::new();
+    if let Some(Value::Text(name)) = attribute(Attribute::Name) {
+        why.push(name);
+    }
+    if let Some(Value::Int(total)) = attribute(Attribute::TotalMemory) {
+        why.push(bytes(total.max(0) as u64));
+    }
+    match try_memory(device) {
+        Ok(()) => {
+            why.insert(0, "it works".to_owned());
+            Check::new(&id, Status::Ok, done, why.join(", "))
+        }
+        Err(error) => {
+            let why = format!("{}: {}", error.kind(), error.message());
+            let to_do =
+                if device.0.device_type == kDLCPU { "look for a limit of memory" } else { "mend its driver" };
+            Check::new(&id, Status::Problem, done, why).hint(to_do)
+        }
+    }
+}
+
+fn try_memory(device: Device) -> Result<()> {
+    const BYTES: usize = 4096;
+    let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 % 251) as u8).collect();
+    let mut first = Memory::allocate(device, BYTES, ALIGNMENT)?;
+    let mut second = Memory::allocate(device, BYTES, ALIGNMENT)?;
+    first.write(0, &pattern)?;
+    first.copy_to(0, &mut second, 0, BYTES)?;
+    device::synchronize(device)?;
+    let mut back = vec![0; BYTES];
+    second.read(0, &mut back)?;
+    if back != pattern {
+        bail!("RuntimeError", "what was read is not what was written");
+    }
+    Ok(())
+}
+
+/// Why there is no device of a kind.
+fn missing(kind: &Kind) -> Check {
+    let id = format!("device.{}", kind.name);
+    let done =
+        format!("asked for a driver of it, opened {}, looked for its device files", kind.libraries.join(", "));
+    if device::find(kind.number).is_some() {
+        let why =
+            device::why_missing(Device::new(kind.number, 0)).unwrap_or_else(|| "it is there by now".to_owned());
+        return Check::new(&id, Status::Off, done, why).hint(kind.install);
+    }
+    let opened = kind.libraries.iter().map(|library| open(library)).collect::<Vec<_>>();
+    let node = kind.nodes.iter().find(|node| std::path::Path::new(node).exists());
+    let node = node.map_or_else(String::new, |node| format!("; the system shows a device at {node}"));
+    match opened.iter().find(|opened| opened.is_ok()) {
+        Some(_) => {
+            let why = format!("its library is here, but this build of anyfn has no driver for it{node}");
+            Check::new(&id, Status::Off, done, why).hint("use a build with the driver")
+        }
+        None => {
+            let reason = opened.into_iter().find_map(Result::err).unwrap_or_default();
+            Check::new(&id, Status::Off, done, format!("{reason}{node}")).hint(kind.install)
+        }
+    }
+}
+
+/// Opens a library and closes it again.
+///
+/// # Errors
+/// Why it cannot be opened.
+fn open(library: &str) -> Result<(), String> {
+    let name = CString::new(library).map_err(|error| error.to_string())?;
+    // SAFETY: a C string. The library is one of the system, which runs its constructors.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
+    if !handle.is_null() {
+        // SAFETY: opened just now.
+        unsafe { libc::dlclose(handle) };
+        return Ok(());
+    }
+    // SAFETY: may be called at any time.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return Err(format!("{library} cannot be opened"));
+    }
+    // SAFETY: the text is valid until the next call on this thread; it is copied at once.
+    Err(unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}

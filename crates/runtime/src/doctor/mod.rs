@@ -1,0 +1,201 @@
+//! What works on this machine, tried, and why the rest does not: `anyfn doctor`.
+//!
+//! A check is a registered function `anyfn.doctor.<name>` without arguments that gives a map, or a list of maps: `id`, `status`
+//! (`ok`, `off`: not there and nothing is wrong with that, `problem`: it should work), `done` (what was tried), `why` (what
+//! was found) and `to_do` (what to do about it). So drivers and other languages add theirs. Those of this crate: [`process`]
+//! (the runtime itself, the loader), [`compiler`], [`machine`] (threads, memory, disk) and [`devices`].
+
+mod compiler;
+mod devices;
+mod machine;
+mod process;
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use anyfn::{Any, Array, IntoAny, Map, Result, Schema, String as Text, register, registry};
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It works.
+    Ok,
+    /// It is not there, and nothing is wrong with that.
+    Off,
+    /// It should work and does not.
+    Problem,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Off => "off",
+            Status::Problem => "problem",
+        }
+    }
+}
+
+/// What one check has found.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What was checked, in parts with dots: `device.cuda`.
+    pub id: String,
+    /// How it went.
+    pub status: Status,
+    /// What was done to find out.
+    pub done: String,
+    /// What was found.
+    pub why: String,
+    /// What to do about it; empty if nothing.
+    pub to_do: String,
+}
+
+impl Check {
+    fn new(id: &str, status: Status, done: impl Into<String>, why: impl Into<String>) -> Check {
+        Check { id: id.into(), status, done: done.into(), why: why.into(), to_do: String::new() }
+    }
+
+    fn hint(mut self, to_do: impl Into<String>) -> Check {
+        self.to_do = to_do.into();
+        self
+    }
+}
+
+impl IntoAny for Check {
+    fn schema() -> Schema {
+        <Map<Text, Any> as IntoAny>::schema()
+    }
+    fn into_any(self) -> Result<Any> {
+        let fields = [
+            ("id", self.id.into_any()?),
+            ("status", self.status.name().into_any()?),
+            ("done", self.done.into_any()?),
+            ("why", self.why.into_any()?),
+            ("to_do", self.to_do.into_any()?),
+        ];
+        let fields = fields.into_iter().map(|(name, value)| (Text::from(name), value));
+        Map::<Text, Any>::try_from_iter(fields)?.into_any()
+    }
+}
+
+const PREFIX: &str = "anyfn.doctor.";
+
+/// Names of the checks of this crate, in the order in which they are shown. Others follow by name.
+const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "storage", "devices"];
+
+/// Runs all checks that are registered. An error of one is a problem.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+#[register("anyfn.doctor", blocking)]
+pub fn doctor() -> Result<Array<Any>> {
+    let mut names: Vec<String> = registry::list()?;
+    names.retain(|name| name.starts_with(PREFIX));
+    let place = |name: &String| OWN.iter().position(|own| *own == &name[PREFIX.len()..]).unwrap_or(OWN.len());
+    names.sort_by_key(|name| (place(name), name.clone()));
+    let mut checks: Vec<(bool, Any)> = Vec::new();
+    for name in names {
+        let is_own = OWN.contains(&&name[PREFIX.len()..]);
+        let found = match registry::get(&name).and_then(|check| check.call(())).and_then(listed) {
+            Ok(found) => found,
+            Err(error) => {
+                let why = format!("it raised {}: {}", error.kind(), error.message());
+                let check = Check::new(&name[PREFIX.len()..], Status::Problem, format!("called {name}"), why);
+                vec![check.hint("mend or remove the check").into_any()?]
+            }
+        };
+        checks.extend(found.into_iter().map(|check| (is_own, check)));
+    }
+    // A driver knows better than this crate.
+    let others: BTreeSet<String> =
+        checks.iter().filter(|(own, _)| !own).filter_map(|(_, check)| id(check)).collect();
+    checks.retain(|(is_own, check)| !is_own || id(check).is_none_or(|id| !others.contains(&id)));
+    Array::try_from_iter(checks.into_iter().map(|(_, check)| check))
+}
+
+/// The checks that a function gives: a map, or a list of maps, each with all that a check has.
+fn listed(found: Any) -> Result<Vec<Any>> {
+    let list = match found.get::<Array<Any>>() {
+        Ok(list) => list.iter().collect(),
+        Err(_) => vec![found],
+    };
+    for check in &list {
+        let map = check.get::<Map<Text, Any>>()?;
+        for key in ["id", "status", "done", "why", "to_do"] {
+            let value = map.get(Text::from(key))?;
+            let text = value.as_ref().and_then(|value| value.get::<&str>().ok());
+            let fits = match (key, text) {
+                ("status", Some(text)) => matches!(text, "ok" | "off" | "problem"),
+                (_, text) => text.is_some(),
+            };
+            if !fits {
+                anyfn::bail!(
+                    "ValueError",
+                    "expected a map with the texts id, status (ok, off or problem), done, why and to_do but `{key}` is not so"
+                );
+            }
+        }
+    }
+    Ok(list)
+}
+
+fn field(check: &Any, key: &str) -> Option<String> {
+    let value = check.get::<Map<Text, Any>>().ok()?.get(Text::from(key)).ok()??;
+    value.get::<&str>().ok().map(ToOwned::to_owned)
+}
+
+fn id(check: &Any) -> Option<String> {
+    field(check, "id")
+}
+
+/// Checks as text: a few lines for each, and how many there are of each status.
+///
+/// # Errors
+/// `TypeError` if there is something else among them.
+#[register("anyfn.doctor_text")]
+pub fn doctor_text(checks: Array<Any>) -> Result<String> {
+    let mut text = String::new();
+    let mut counts = [("ok", 0), ("off", 0), ("problem", 0)];
+    for check in checks.iter() {
+        let of = |key: &str| field(&check, key).unwrap_or_default();
+        let status = of("status");
+        for (name, count) in &mut counts {
+            *count += usize::from(*name == status);
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{status:<8} {:<18} {}", of("id"), of("why"));
+        let _ = writeln!(text, "{:27} tried: {}", "", of("done"));
+        if !of("to_do").is_empty() {
+            let _ = writeln!(text, "{:27} to do: {}", "", of("to_do"));
+        }
+    }
+    let [(_, ok), (_, off), (_, problems)] = counts;
+    let plural = if problems == 1 { "" } else { "s" };
+    let _ = write!(text, "{} checks: {ok} ok, {off} off, {problems} problem{plural}", checks.len());
+    Ok(text)
+}
+
+/// A number of bytes for people.
+fn bytes(number: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = number as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{number} {}", UNITS[0]) } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_a_unit_that_fits() {
+        assert_eq!(bytes(17), "17 bytes");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(3 << 30), "3.0 GiB");
+    }
+}

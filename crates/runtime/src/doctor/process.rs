@@ -1,0 +1,183 @@
+//! The runtime in this process, and what loading libraries needs of the system.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use anyfn::abi::{ABI_VERSION, TVMFFIFunctionCall, anyfn_api};
+use anyfn::{Error, Result, TypedPackedFunc, register, registry};
+
+use super::{Check, Status};
+
+/// The file that holds an address.
+fn file_of(address: *const c_void) -> Option<String> {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: any address may be asked for; `info` is writable.
+    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: `dladdr` has filled it, as it says by its result.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    // SAFETY: NULL, or a C string that lives as long as the file is loaded.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())?;
+    Some(std::fs::canonicalize(&name).map_or(name, |path| path.to_string_lossy().into_owned()))
+}
+
+/// What the process as a whole has under a name.
+fn global_symbol(name: &CStr) -> Option<*const c_void> {
+    // SAFETY: a C string; only looks the name up.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!address.is_null()).then_some(address.cast_const())
+}
+
+/// A text of the runtime's table, which may be NULL.
+fn text(text: *const c_char) -> Option<String> {
+    // SAFETY: NULL, or a C string that lives as long as the process.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+/// Calls a function that is registered and removed again, and lets one fail.
+fn round_trip() -> Result<()> {
+    const NAME: &str = "anyfn.doctor_round_trip";
+    registry::register(NAME).overriding().set_body_typed(|a: i64, b: i64| a + b)?;
+    let sum = registry::get(NAME)?.call((1, 2)).and_then(|sum| sum.get::<i64>());
+    registry::remove(NAME)?;
+    if sum? != 3 {
+        anyfn::bail!("RuntimeError", "1 + 2 gave something else than 3");
+    }
+    let fails = TypedPackedFunc::from_fn(|| -> Result<()> { Err(Error::new("KeyError", "on purpose")) });
+    match fails.as_packed().call(()) {
+        Err(error) if error.kind() == "KeyError" && error.message() == "on purpose" => Ok(()),
+        other => anyfn::bail!("RuntimeError", "an error did not come through: {other:?}"),
+    }
+}
+
+/// The version of the ABI that the runtime implements.
+#[register("anyfn.abi_version")]
+fn abi_version() -> String {
+    format!("{}.{}.{}", ABI_VERSION.major, ABI_VERSION.minor, ABI_VERSION.patch)
+}
+
+/// The runtime: that it works, which one it is, and whether another one is in the way.
+#[register("anyfn.doctor.runtime")]
+fn runtime() -> Vec<Check> {
+    let done = "registered, called and removed a function, and raised an error through another one";
+    let own = file_of(TVMFFIFunctionCall as *const c_void);
+    let file = own.clone().unwrap_or_else(|| "a file that is not known".into());
+    let mut checks = vec![match round_trip() {
+        Ok(()) => {
+            let version = env!("CARGO_PKG_VERSION");
+            Check::new(
+                "runtime",
+                Status::Ok,
+                done,
+                format!("anyfn {version}, ABI {}, in {file}", abi_version()),
+            )
+        }
+        Err(error) => {
+            let why = format!("{} in {file}: {}", error.kind(), error.message());
+            Check::new("runtime", Status::Problem, done, why).hint("install anyfn again")
+        }
+    }];
+    checks.push(second_runtime());
+    checks.push(symbols(own.as_deref()));
+    checks
+}
+
+fn second_runtime() -> Check {
+    let done = "looked through the files of the process for other copies of this runtime, and for libtvm_ffi";
+    // SAFETY: may be called at any time.
+    let table = unsafe { anyfn_api() };
+    // SAFETY: NULL, or a table that lives as long as the process.
+    let table = unsafe { table.as_ref() };
+    let conflict = table.and_then(|table| text(table.conflict));
+    if let Some(conflict) = conflict {
+        return Check::new("runtime.second", Status::Problem, done, conflict)
+            .hint("load one of them only: two copies have a registry each");
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let peer = maps.lines().filter_map(|line| line.split_whitespace().last());
+    let peer = peer.filter(|path| path.starts_with('/')).find(|path| {
+        path.rsplit('/').next().is_some_and(|name| name.starts_with("libtvm_ffi") && name.contains(".so"))
+    });
+    match peer {
+        Some(path) => {
+            let why =
+                format!("{path} is in the process, too: another runtime, which shares nothing with this one");
+            Check::new("runtime.second", Status::Ok, done, why)
+        }
+        None => Check::new("runtime.second", Status::Ok, done, "there is no other one"),
+    }
+}
+
+/// Whether libraries find the runtime's functions by name.
+fn symbols(own: Option<&str>) -> Check {
+    let done = "looked TVMFFIFunctionCall up among the global symbols of the process";
+    match global_symbol(c"TVMFFIFunctionCall") {
+        None => {
+            let why =
+                "they are not global: libraries that need them are opened with this runtime in their own scope";
+            Check::new("runtime.symbols", Status::Ok, done, why)
+        }
+        Some(address) => {
+            let file = file_of(address);
+            if address == TVMFFIFunctionCall as *const c_void || file.as_deref() == own {
+                return Check::new("runtime.symbols", Status::Ok, done, "they are global, and this runtime's");
+            }
+            let file = file.unwrap_or_else(|| "another file".into());
+            let why = format!(
+                "they are global, and those of {file}: libraries that need them would get the wrong ones"
+            );
+            Check::new("runtime.symbols", Status::Problem, done, why)
+                .hint("do not load that file with RTLD_GLOBAL, and do not link it to the program")
+        }
+    }
+}
+
+/// What of the dynamic loader there is.
+#[register("anyfn.doctor.loader")]
+fn loader() -> Vec<Check> {
+    let version = global_symbol(c"gnu_get_libc_version").and_then(|address| {
+        type Version = extern "C" fn() -> *const c_char;
+        // SAFETY: the symbol of this name is this function.
+        text(unsafe { std::mem::transmute::<*const c_void, Version>(address) }())
+    });
+    let done = "asked the C library for its version";
+    let mut checks = vec![match &version {
+        Some(version) => Check::new("loader.libc", Status::Ok, done, format!("glibc {version}")),
+        None => Check::new("loader.libc", Status::Off, done, "it is not glibc, the only one that is tested"),
+    }];
+    let done = "looked _dl_find_object up, and this code's own file by it";
+    checks.push(match global_symbol(c"_dl_find_object").map(|find| (find, finds_own_file(find))) {
+        Some((_, true)) => {
+            Check::new("loader.find_object", Status::Ok, done, "it tells which file code belongs to")
+        }
+        Some((_, false)) => {
+            Check::new("loader.find_object", Status::Problem, done, "it does not find this code")
+                .hint("tell us: libraries may be unmapped too early")
+        }
+        None => {
+            Check::new("loader.find_object", Status::Off, done, "the C library has none (glibc has since 2.35)")
+                .hint("nothing: a slower way is taken")
+        }
+    });
+    checks
+}
+
+/// Whether `_dl_find_object` finds the file that this code is in.
+fn finds_own_file(find: *const c_void) -> bool {
+    /// `struct dl_find_object`: flags, first and last address, the link map, and more.
+    #[repr(C)]
+    struct Found {
+        flags: u64,
+        start: *const c_void,
+        end: *const c_void,
+        rest: [u64; 12],
+    }
+    type Find = unsafe extern "C" fn(address: *const c_void, found: *mut Found) -> i32;
+    // SAFETY: the symbol of this name is this function.
+    let find = unsafe { std::mem::transmute::<*const c_void, Find>(find) };
+    let own = finds_own_file as *const c_void;
+    let mut found = Found { flags: 0, start: std::ptr::null(), end: std::ptr::null(), rest: [0; 12] };
+    // SAFETY: any address may be asked for; the result is writable and large enough.
+    let code = unsafe { find(own, &mut found) };
+    code == 0 && found.start <= own && own < found.end
+}
