@@ -1,5 +1,6 @@
 //! Statements and expressions.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyfn::{Array, DType, Ref, Result, bail};
@@ -12,7 +13,7 @@ use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, StmtKind, printer};
 
 use crate::names::Names;
-use crate::types::c_type;
+use crate::types::{c_type, vector_type};
 
 /// Functions of one floating-point number that C has, with `f` behind the name for `float`.
 const MATH: &[&str] = &[
@@ -30,9 +31,32 @@ pub(crate) struct Body<'a> {
     pub(crate) depth: usize,
     /// Memory that is given back before an early return.
     pub(crate) allocated: Vec<String>,
+    /// What tasks of parallel loops may use: declarations and names.
+    pub(crate) scope: Vec<(String, String)>,
+    /// Functions of parallel loops, which come before the one that is written.
+    pub(crate) tasks: String,
+    /// Name of the function.
+    pub(crate) symbol: &'a str,
+    pub(crate) task_count: usize,
+    /// Types of vectors that are used, with what declares them.
+    pub(crate) vectors: BTreeMap<String, String>,
 }
 
-impl Body<'_> {
+impl<'a> Body<'a> {
+    pub(crate) fn new(symbol: &'a str, names: &'a mut Names, depth: usize) -> Body<'a> {
+        Body {
+            out: String::new(),
+            names,
+            depth,
+            allocated: Vec::new(),
+            scope: Vec::new(),
+            tasks: String::new(),
+            symbol,
+            task_count: 0,
+            vectors: BTreeMap::new(),
+        }
+    }
+
     /// The statement that ends the function with an error.
     fn fail(&self, call: &str) -> String {
         let free: String = self.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
@@ -87,7 +111,9 @@ impl Body<'_> {
                 self.line("{");
                 self.depth += 1;
                 self.line(&format!("const {c_type} {name} = {value};"));
+                self.scope.push((format!("{c_type} {name}"), name));
                 self.stmt(&node.body)?;
+                self.scope.pop();
                 self.depth -= 1;
                 self.line("}");
             }
@@ -127,15 +153,79 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// A loop whose repetitions are shared by threads: a function of its own, to which all that it uses is passed.
+    fn parallel(&mut self, node: &For) -> Result<()> {
+        let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
+        let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
+        let symbol = format!("{}_task{}", self.symbol, self.task_count);
+        self.task_count += 1;
+        let bounds = [
+            (format!("{c_type} {name}_begin"), format!("{name}_begin")),
+            (format!("{c_type} {name}_count"), format!("{name}_count")),
+        ];
+        // The body, as a function of its own would have it.
+        let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.allocated));
+        self.depth = 2;
+        self.scope.push((format!("{c_type} {name}"), name.clone()));
+        let result = self.stmt(&node.body);
+        self.scope.pop();
+        let body = std::mem::replace(&mut self.out, outer.0);
+        (self.depth, self.allocated) = (outer.1, outer.2);
+        result?;
+        let used: Vec<(String, String)> =
+            self.scope.iter().filter(|(_, name)| uses(&body, name)).cloned().chain(bounds).collect();
+        let mut task = format!("struct {symbol} {{\n");
+        for (declared, _) in &used {
+            let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
+        }
+        let _ = writeln!(task, "}};\n\nstatic int {symbol}(int task, anyfn_group* group, void* data) {{");
+        let _ = writeln!(task, "  const struct {symbol}* shared = (const struct {symbol}*)data;");
+        for (declared, name) in &used {
+            let _ = writeln!(task, "  {declared} = shared->{name};");
+        }
+        let _ = writeln!(
+            task,
+            "  const {c_type} end = ({c_type})((int64_t){name}_count * (task + 1) / group->num_task);\n  for ({c_type} at = \
+             ({c_type})((int64_t){name}_count * task / group->num_task); at < end; ++at) {{\n    const {c_type} {name} = \
+             {name}_begin + at;"
+        );
+        let _ = writeln!(task, "{body}  }}\n  return 0;\n}}\n");
+        self.tasks.push_str(&task);
+        self.line("{");
+        self.depth += 1;
+        let values: Vec<String> = used
+            .iter()
+            .map(|(_, used)| match used {
+                used if *used == format!("{name}_begin") => min.clone(),
+                used if *used == format!("{name}_count") => extent.clone(),
+                used => used.clone(),
+            })
+            .collect();
+        self.line(&format!("struct {symbol} shared = {{{}}};", values.join(", ")));
+        let fail = self.fail("-1");
+        self.line(&format!("if (anyfn_parallel({symbol}, &shared) != 0) {fail}"));
+        self.depth -= 1;
+        self.line("}");
+        Ok(())
+    }
+
     fn for_loop(&mut self, node: &For) -> Result<()> {
+        if node.kind == ForKind::Parallel {
+            return self.parallel(node);
+        }
         let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
         if node.kind == ForKind::Unrolled {
             self.line("#pragma GCC unroll 64");
         }
+        if node.kind == ForKind::Vectorized {
+            self.line("#pragma GCC ivdep");
+        }
         let end = if is_int(&node.min, 0) { extent } else { format!("{min} + {extent}") };
         self.line(&format!("for ({c_type} {name} = {min}; {name} < {end}; ++{name}) {{"));
+        self.scope.push((format!("{c_type} {name}"), name));
         self.inner(&node.body)?;
+        self.scope.pop();
         self.line("}");
         Ok(())
     }
@@ -150,6 +240,7 @@ impl Body<'_> {
         let bytes = known.and_then(|n| n.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8))));
         self.line("{");
         self.depth += 1;
+        self.scope.push((format!("{c_type}* restrict {name}"), name.clone()));
         match (known, bytes) {
             (Some(count), Some(bytes)) if bytes <= ON_STACK => {
                 self.line(&format!("{c_type} {name}[{}];", count.max(1)));
@@ -170,16 +261,30 @@ impl Body<'_> {
                 self.line(&format!("anyfn_free({name});"));
             }
         }
+        self.scope.pop();
         self.depth -= 1;
         self.line("}");
         Ok(())
     }
 
-    /// The place of an element.
+    fn vector(&mut self, dtype: DType) -> Result<String> {
+        let (name, declared) = vector_type(dtype)?;
+        self.vectors.insert(name.clone(), declared);
+        Ok(name)
+    }
+
+    /// The place of an element, or of a vector of elements that lie next to each other.
     fn element(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<String> {
         let mut place = String::new();
+        let mut lanes = 1;
         for (dim, index) in indices.iter().enumerate() {
-            let index = self.expr(&index)?;
+            let index = match ExprKind::of(&index) {
+                ExprKind::Ramp(node) if is_int(&node.stride, 1) => {
+                    lanes = index.dtype.lanes();
+                    self.expr(&node.start)?
+                }
+                _ => self.expr(&index)?,
+            };
             if !buffer.strides.is_empty() {
                 let stride = self.expr(&buffer.strides.get(dim)?)?;
                 let plus = if dim == 0 { "" } else { " + " };
@@ -195,7 +300,12 @@ impl Body<'_> {
         if place.is_empty() {
             place.push('0');
         }
-        Ok(format!("{}[{place}]", self.names.buffer(buffer)))
+        let name = self.names.buffer(buffer);
+        if lanes != 1 {
+            let vector = self.vector(buffer.dtype.with_lanes(lanes))?;
+            return Ok(format!("*({vector}_in_memory*)&{name}[{place}]"));
+        }
+        Ok(format!("{name}[{place}]"))
     }
 
     pub(crate) fn expr(&mut self, expr: &Expr) -> Result<String> {
@@ -208,6 +318,25 @@ impl Body<'_> {
             ExprKind::IntImm(node) => int(node.value, node.dtype)?,
             ExprKind::FloatImm(node) => float(node.value, node.dtype)?,
             ExprKind::StringImm(node) => quoted(&node.value),
+            ExprKind::Cast(node) if expr.dtype.lanes() != 1 => {
+                let (vector, value) = (self.vector(expr.dtype)?, self.expr(&node.value)?);
+                format!("__builtin_convertvector({value}, {vector})")
+            }
+            ExprKind::Broadcast(node) => {
+                let (vector, value) = (self.vector(expr.dtype)?, self.expr(&node.value)?);
+                format!("{vector}_splat({value})")
+            }
+            ExprKind::Binary(op, node) if expr.dtype.lanes() != 1 => {
+                let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
+                match op {
+                    BinaryOp::Min | BinaryOp::Max => {
+                        format!("{}_{}({a}, {b})", self.vector(expr.dtype)?, op.text())
+                    }
+                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => format!("({a} {} {b})", op.text()),
+                    BinaryOp::Div if expr.dtype.is_float() => format!("({a} / {b})"),
+                    _ => bail!("ValueError", "`{}` of vectors has no C code", op.text()),
+                }
+            }
             ExprKind::Cast(node) => format!("(({}){})", c_type(node.dtype)?, self.expr(&node.value)?),
             ExprKind::Binary(op, node) => {
                 let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
@@ -222,11 +351,7 @@ impl Body<'_> {
             ),
             ExprKind::BufferLoad(node) => self.element(&node.buffer, &node.indices)?,
             ExprKind::Call(node) => self.call(expr, node)?,
-            ExprKind::Let(_)
-            | ExprKind::ProducerLoad(_)
-            | ExprKind::Ramp(_)
-            | ExprKind::Broadcast(_)
-            | ExprKind::Reduce(_) => {
+            ExprKind::Let(_) | ExprKind::ProducerLoad(_) | ExprKind::Ramp(_) | ExprKind::Reduce(_) => {
                 bail!(
                     "ValueError",
                     "must be lowered before C code is generated: {}",
@@ -271,6 +396,13 @@ impl Body<'_> {
             _ => format!("{name}{suffix}({})", args.join(", ")),
         })
     }
+}
+
+/// Whether a name stands in a text as a word.
+fn uses(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
 }
 
 fn binary(op: BinaryOp, left: &Expr, a: &str, b: &str) -> Result<String> {

@@ -61,10 +61,19 @@ pub(crate) fn function(symbol: &str, func: &Ref<PrimFunc>, out: &mut String) -> 
         declared.push(format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?));
         passed.push(name);
     }
+    let scope: Vec<(String, String)> = declared.iter().cloned().zip(passed.iter().cloned()).collect();
     let declared = if declared.is_empty() { "void".to_owned() } else { declared.join(", ") };
-    let _ = writeln!(out, "static int32_t {symbol}_compute({declared}) {{");
-    let mut body = Body { out: String::new(), names: &mut names, depth: 1, allocated: Vec::new() };
+    let mut body = Body::new(symbol, &mut names, 1);
+    body.scope = scope;
     body.stmt(&func.body)?;
+    // Functions of one module may share types.
+    for declared in body.vectors.values() {
+        if !out.contains(declared.as_str()) {
+            out.push_str(declared);
+        }
+    }
+    out.push_str(&body.tasks);
+    let _ = writeln!(out, "static int32_t {symbol}_compute({declared}) {{");
     out.push_str(&body.out);
     out.push_str("  return 0;\n}\n\n");
 
@@ -233,7 +242,7 @@ impl Entry<'_> {
                 self.line(&format!("{var_name} = ({c_type})t{place}->shape[{dim}];"));
                 continue;
             }
-            let mut body = Body { out: String::new(), names: self.names, depth: 0, allocated: Vec::new() };
+            let mut body = Body::new(self.symbol, self.names, 0);
             let expected = body.expr(&extent)?;
             self.line(&format!(
                 "if (ANYFN_UNLIKELY(t{place}->shape[{dim}] != (int64_t)({expected}))) return anyfn_fail_extent({where_text}, \

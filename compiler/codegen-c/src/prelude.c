@@ -48,6 +48,13 @@ ANYFN_EXPORT void (*__TVMFFIErrorSetRaisedFromCStr)(const char* kind, const char
 ANYFN_EXPORT void* (*__TVMBackendAllocWorkspace)(int device_type, int device_id, uint64_t size, int code, int bits) = 0;
 ANYFN_EXPORT int (*__TVMBackendFreeWorkspace)(int device_type, int device_id, void* memory) = 0;
 
+typedef struct {
+  void* sync;
+  int32_t num_task;
+} anyfn_group;
+typedef int (*anyfn_task)(int task, anyfn_group* group, void* data);
+ANYFN_EXPORT int (*__TVMBackendParallelLaunch)(anyfn_task task, void* data, int num_task) = 0;
+
 ANYFN_COLD static int32_t anyfn_fail(const char* kind, const char* format, ...) {
   char text[1024];
   va_list args;
@@ -173,6 +180,12 @@ static void anyfn_free(void* memory) {
     __TVMBackendFreeWorkspace(1, 0, memory);
   else
     free(memory);
+}
+
+/* Runs a task on the threads of the runtime, or here where there are none. */
+static int32_t anyfn_parallel(anyfn_task task, void* data) {
+  anyfn_group here = {0, 1};
+  return __TVMBackendParallelLaunch ? __TVMBackendParallelLaunch(task, data, 0) : task(0, &here, data);
 }
 
 #define ANYFN_MIN_MAX(type)                                                              \

@@ -13,7 +13,9 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 pub fn lower(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     let mut functions: Vec<(anyfn::String, Ref<PrimFunc>)> = Vec::new();
     for (name, func) in module.functions.iter() {
-        functions.push((name, anyfn_passes::lower_blocks(&func)?));
+        let func = anyfn_passes::lower_blocks(&func)?;
+        let func = anyfn_passes::vectorize(&func)?;
+        functions.push((name, anyfn_passes::unroll(&func)?));
     }
     Ok(Ref::new(IRModule { functions: Map::try_from_iter(functions)?, attrs: module.attrs.clone() }))
 }

@@ -1,7 +1,6 @@
 //! Tensor expressions that are built and called.
 
-use anyfn_core as _;
-use anyfn_reflect as _;
+use anyfn_host as _;
 
 use anyfn::{Array, DType, Map, PackedFunc, Ref, Result, Tensor};
 use anyfn_compiler::ir::expr::Expr;

@@ -100,7 +100,29 @@ pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     {
         return ints(op, x, y, dtype);
     }
-    identities(op, a, b)
+    ramps(op, a, b).or_else(|| identities(op, a, b))
+}
+
+/// Vectors with equal distances stay such when all values of one are moved or scaled.
+fn ramps(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
+    let lanes = a.dtype.lanes();
+    let one = |expr: &Expr| match ExprKind::of(expr) {
+        ExprKind::Broadcast(node) => Some(node.value.clone()),
+        _ => None,
+    };
+    let (ramp, other, is_first) = match (ExprKind::of(a), ExprKind::of(b)) {
+        (ExprKind::Ramp(ramp), _) => (ramp, one(b)?, true),
+        (_, ExprKind::Ramp(ramp)) => (ramp, one(a)?, false),
+        _ => return None,
+    };
+    let (start, stride) = (ramp.start.clone(), ramp.stride.clone());
+    let (start, stride) = match (op, is_first) {
+        (BinaryOp::Add, true) | (BinaryOp::Sub, true) => (ops::binary(op, start, other).ok()?, stride),
+        (BinaryOp::Add, false) => (ops::add(other, start).ok()?, stride),
+        (BinaryOp::Mul, _) => (ops::mul(start, other.clone()).ok()?, ops::mul(stride, other).ok()?),
+        _ => return None,
+    };
+    ops::ramp(start, stride, lanes).ok()
 }
 
 fn truth(value: bool, lanes: u16) -> Option<Expr> {

@@ -9,6 +9,7 @@
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+pub mod analysis;
 pub mod buffer;
 pub mod expr;
 mod fold;

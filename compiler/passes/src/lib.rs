@@ -3,6 +3,8 @@
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+mod loops;
 mod lower_blocks;
 
+pub use loops::{unroll, vectorize};
 pub use lower_blocks::lower_blocks;

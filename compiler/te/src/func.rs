@@ -1,16 +1,16 @@
 //! Makes functions of tensors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use anyfn::{Array, Map, ObjectRef, Ref, Result, bail};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
 use anyfn_ir::expr::{Expr, IterVar, ProducerLoad, Range, Reduce, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{ExprKind, is_int};
-use anyfn_ir::make;
 use anyfn_ir::ops::{self, HANDLE};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::{analysis, make};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 
@@ -152,6 +152,8 @@ struct Builder {
     buffers: HashMap<Key, Ref<Buffer>>,
     allocated: Vec<Ref<Buffer>>,
     stmts: Vec<Stmt>,
+    /// Names of blocks, by which schedules find them.
+    block_names: HashSet<String>,
 }
 
 impl Builder {
@@ -177,6 +179,17 @@ impl Builder {
                 op.as_object().type_key()
             )
         }
+    }
+
+    /// The name of a block: that of its operation, or with a number if that is taken.
+    fn block_name(&mut self, own: &str) -> String {
+        let mut name = own.to_owned();
+        let mut number = 0;
+        while name == "root" || !self.block_names.insert(name.clone()) {
+            number += 1;
+            name = format!("{own}_{number}");
+        }
+        name
     }
 
     /// The buffer of a result; memory of the function's own unless it is an argument.
@@ -237,8 +250,9 @@ impl Builder {
                 (Some(init), body)
             }
         };
-        let (reads, writes) = regions(&body, &results);
-        let block = make::block(&op.name, own, reads, writes, [], init, body);
+        let writes = analysis::writes(&body);
+        let reads = analysis::reads(&body, &writes.iter().cloned().collect());
+        let block = make::block(&self.block_name(&op.name), own, reads, writes, [], init, body);
         let values = loops.iter().map(|(var, _)| var.clone().into_parent());
         let mut stmt = make::realize(values, ops::bool(true), block);
         for (var, dom) in loops.into_iter().rev() {
@@ -265,7 +279,7 @@ impl Builder {
             known.map(whole).collect()
         };
         let (reads, writes) = (all(&node.input_buffers), all(&node.output_buffers));
-        let block = make::block(&op.name, [], reads, writes, [], None, body);
+        let block = make::block(&self.block_name(&op.name), [], reads, writes, [], None, body);
         Ok(make::realize([], ops::bool(true), block))
     }
 }
@@ -320,50 +334,6 @@ fn reduction(
         body = make::let_stmt(var, value, body)?;
     }
     Ok((make::seq(init), body))
-}
-
-/// What a block reads and writes: each element that stands in it, once.
-fn regions(body: &Stmt, results: &[Ref<Buffer>]) -> (Vec<Ref<BufferRegion>>, Vec<Ref<BufferRegion>>) {
-    struct Elements<'a> {
-        results: &'a [Ref<Buffer>],
-        reads: Vec<Ref<BufferRegion>>,
-        writes: Vec<Ref<BufferRegion>>,
-    }
-    fn element(buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Ref<BufferRegion> {
-        let one = |index: Expr| {
-            let extent = ops::int(1, index.dtype).unwrap_or_else(|_| ops::i32(1));
-            Ref::new(Range { min: index, extent })
-        };
-        Ref::new(BufferRegion { buffer: buffer.clone(), region: indices.iter().map(one).collect() })
-    }
-    fn add(regions: &mut Vec<Ref<BufferRegion>>, new: Ref<BufferRegion>) {
-        let is_same = |known: &Ref<BufferRegion>| {
-            known.buffer.ptr_eq(&new.buffer)
-                && known.region.iter().zip(new.region.iter()).all(|(a, b)| make::is_equal(&a.min, &b.min))
-        };
-        if !regions.iter().any(is_same) {
-            regions.push(new);
-        }
-    }
-    impl Visitor for Elements<'_> {
-        fn expr(&mut self, expr: &Expr) {
-            self.below_expr(expr);
-            if let ExprKind::BufferLoad(node) = ExprKind::of(expr)
-                && !self.results.iter().any(|buffer| buffer.ptr_eq(&node.buffer))
-            {
-                add(&mut self.reads, element(&node.buffer, &node.indices));
-            }
-        }
-        fn stmt(&mut self, stmt: &Stmt) {
-            self.below_stmt(stmt);
-            if let anyfn_ir::StmtKind::BufferStore(node) = anyfn_ir::StmtKind::of(stmt) {
-                add(&mut self.writes, element(&node.buffer, &node.indices));
-            }
-        }
-    }
-    let mut elements = Elements { results, reads: Vec::new(), writes: Vec::new() };
-    elements.stmt(body);
-    (elements.reads, elements.writes)
 }
 
 /// Elements of tensors become those of buffers, axes the variables of a block.

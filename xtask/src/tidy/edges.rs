@@ -27,8 +27,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-ir", &PLUGIN),
     ("anyfn-te", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
-    ("anyfn-compiler", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-te", "anyfn-passes", "anyfn-codegen-c"]),
+    (
+        "anyfn-compiler",
+        &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-te", "anyfn-passes", "anyfn-schedule", "anyfn-codegen-c"],
+    ),
     ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-compiler"]),
     ("anyfn-testing", &PLUGIN),
     ("anyfn-hosts-plugin", &PLUGIN),

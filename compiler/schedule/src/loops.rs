@@ -1,0 +1,367 @@
+//! Steps that transform loops: split, fuse, reorder, and how their repetitions are carried out.
+
+use std::collections::{HashMap, HashSet};
+
+use anyfn::{Ref, Result, bail};
+use anyfn_ir::expr::{Expr, IterKind, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::visit::{Mutator, Substitute};
+use anyfn_ir::{make, ops};
+
+use crate::tree::{self, address, find_loop, vars_of};
+
+/// Most repetitions of a loop that is written out.
+const MOST_UNROLLED: i64 = 1024;
+
+type Func = Ref<PrimFunc>;
+
+/// Replaces a loop by as many as there are factors, which are the extents of the new ones; one of them may be left out.
+///
+/// If the factors make more than there is, the blocks inside get a condition.
+///
+/// # Errors
+/// `ValueError` for a factor that is not positive, or factors that make less than there is; if the loop is not serial.
+pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Result<(Func, Vec<Ref<Var>>)> {
+    let node = find_loop(func, var)?;
+    check_serial(&node)?;
+    let open = factors.iter().filter(|factor| factor.is_none()).count();
+    if factors.len() < 2 || open > 1 {
+        bail!("ValueError", "split needs at least two factors, one of which may be None, but got {factors:?}");
+    }
+    let mut product = 1i64;
+    for factor in factors.iter().flatten() {
+        let next = product.checked_mul(*factor).filter(|next| *factor > 0 && *next <= i64::from(i32::MAX));
+        let Some(next) = next else {
+            bail!("ValueError", "split by {factors:?}: a factor is not positive, or too large")
+        };
+        product = next;
+    }
+    let dtype = var.dtype;
+    let known = as_int(&node.extent);
+    let number = |value: i64| ops::int(value, dtype);
+    let rest = match known {
+        Some(extent) => number(extent.div_euclid(product) + i64::from(extent.rem_euclid(product) != 0))?,
+        None => ops::floor_div(ops::add(node.extent.clone(), number(product - 1)?)?, number(product)?)?,
+    };
+    if open == 0 && known.is_none_or(|extent| extent > product) {
+        bail!(
+            "ValueError",
+            "split of loop `{}` by {factors:?} makes {product} repetitions, but it may have more: leave one factor out (None)",
+            var.name
+        );
+    }
+    let is_exact = match (known, open) {
+        (Some(extent), 1) => extent % product == 0,
+        (Some(extent), _) => extent == product,
+        (None, _) => product == 1,
+    };
+    let mut value = number(0)?;
+    let mut new = Vec::new();
+    for (place, factor) in factors.iter().enumerate() {
+        let extent = match factor {
+            Some(factor) => number(*factor)?,
+            None => rest.clone(),
+        };
+        let var = ops::var(&format!("{}_{place}", var.name), dtype);
+        value = ops::add(ops::mul(value, extent.clone())?, var.clone().into_parent())?;
+        new.push((var, extent));
+    }
+    let inside = ops::less(value.clone(), node.extent.clone())?;
+    let value = ops::add(node.min.clone(), value)?;
+    let mut body = substitute(&node.body, &[(var, value)])?;
+    if !is_exact {
+        body = tree::guard(&body, &inside)?;
+    }
+    for (var, extent) in new.iter().rev() {
+        body = make::for_loop(var.clone(), number(0)?, extent.clone(), body);
+    }
+    let func = tree::replace(func, &node.into_parent(), body)?;
+    Ok((func, new.into_iter().map(|(var, _)| var).collect()))
+}
+
+/// Makes one loop of several, each right inside of the one before.
+///
+/// # Errors
+/// `ValueError` if they are not nested so, not serial, or do not begin at 0.
+pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
+    let nodes: Vec<Ref<For>> = vars.iter().map(|var| find_loop(func, var)).collect::<Result<_>>()?;
+    let (Some(first), true) = (nodes.first(), nodes.len() > 1) else {
+        bail!("ValueError", "fuse needs at least two loops but got {}", nodes.len());
+    };
+    for pair in nodes.windows(2) {
+        if !tree::only_loop(&pair[0]).is_some_and(|inner| inner.ptr_eq(&pair[1])) {
+            bail!(
+                "ValueError",
+                "loops `{}` and `{}` cannot be fused: the second is not all that the first repeats",
+                pair[0].loop_var.name,
+                pair[1].loop_var.name
+            );
+        }
+        if vars_of(&pair[1].extent).contains(&address(&pair[0].loop_var)) {
+            bail!(
+                "ValueError",
+                "loops `{}` and `{}` cannot be fused: how often the second repeats depends on the first",
+                pair[0].loop_var.name,
+                pair[1].loop_var.name
+            );
+        }
+    }
+    let mut extent = ops::int(1, first.loop_var.dtype)?;
+    for node in &nodes {
+        check_serial(node)?;
+        if !is_int(&node.min, 0) {
+            bail!("ValueError", "loop `{}` cannot be fused: it does not begin at 0", node.loop_var.name);
+        }
+        extent = ops::mul(extent, node.extent.clone())?;
+    }
+    let name: Vec<&str> = nodes.iter().map(|node| &*node.loop_var.name).collect();
+    let fused = ops::var(&format!("{}_fused", name.join("_")), first.loop_var.dtype);
+    // The last one changes fastest.
+    let mut rest: Expr = fused.clone().into_parent();
+    let mut values = Vec::new();
+    for node in nodes.iter().skip(1).rev() {
+        values.push((node.loop_var.clone(), ops::floor_mod(rest.clone(), node.extent.clone())?));
+        rest = ops::floor_div(rest, node.extent.clone())?;
+    }
+    values.push((first.loop_var.clone(), rest));
+    let pairs: Vec<(&Ref<Var>, Expr)> = values.iter().map(|(var, value)| (var, value.clone())).collect();
+    let body = substitute(&nodes[nodes.len() - 1].body, &pairs)?;
+    let zero = ops::int(0, fused.dtype)?;
+    let new = make::for_loop(fused.clone(), zero, extent, body);
+    Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
+}
+
+/// Puts nested loops into another order; loops between them stay where they are.
+///
+/// # Errors
+/// `ValueError` if they are not in one nest, if it holds more than one block, or a loop's extent depends on one that would
+/// come inside of it.
+pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
+    let wanted: HashSet<usize> = vars.iter().map(address).collect();
+    if wanted.len() != vars.len() {
+        bail!("ValueError", "reorder: a loop comes twice");
+    }
+    for var in vars {
+        find_loop(func, var)?;
+    }
+    // The outermost of them is that below which all others are.
+    let mut nest = None;
+    for var in vars {
+        let mut chain = vec![find_loop(func, var)?];
+        while chain.iter().filter(|node| wanted.contains(&address(&node.loop_var))).count() < vars.len() {
+            let Some(inner) = tree::only_loop(&chain[chain.len() - 1]) else { break };
+            chain.push(inner);
+        }
+        if chain.iter().filter(|node| wanted.contains(&address(&node.loop_var))).count() == vars.len() {
+            nest = Some(chain);
+            break;
+        }
+    }
+    let Some(nest) = nest else {
+        bail!(
+            "ValueError",
+            "the loops cannot be reordered: they are not nested in each other with nothing beside them"
+        );
+    };
+    let body = nest[nest.len() - 1].body.clone();
+    let inside = tree::blocks(&body);
+    let top: Vec<_> = inside.iter().filter(|place| is_top(&body, place)).collect();
+    if let [first, second, ..] = &top[..] {
+        bail!(
+            "ValueError",
+            "the loops cannot be reordered: they repeat blocks `{}` and `{}`, whose order would change",
+            first.block().name,
+            second.block().name
+        );
+    }
+    for place in &top {
+        for (axis, value) in place.block().iter_vars.iter().zip(place.realize.iter_values.iter()) {
+            let used = vars_of(&value);
+            if axis.kind == IterKind::Ordered && used.iter().any(|var| wanted.contains(var)) {
+                bail!(
+                    "ValueError",
+                    "the loops cannot be reordered: axis `{}` of block `{}` is ordered",
+                    axis.var.name,
+                    place.block().name
+                );
+            }
+        }
+    }
+    let mut next = vars.iter();
+    let mut order = Vec::new();
+    for node in &nest {
+        order.push(match wanted.contains(&address(&node.loop_var)) {
+            true => match next.next() {
+                Some(var) => nest.iter().find(|node| node.loop_var.ptr_eq(var)).unwrap_or(node).clone(),
+                None => node.clone(),
+            },
+            false => node.clone(),
+        });
+    }
+    for (place, node) in order.iter().enumerate() {
+        for inner in &order[place + 1..] {
+            let used = vars_of(&node.extent);
+            if used.contains(&address(&inner.loop_var))
+                || vars_of(&node.min).contains(&address(&inner.loop_var))
+            {
+                bail!(
+                    "ValueError",
+                    "loop `{}` cannot come outside of loop `{}`: its bounds depend on it",
+                    node.loop_var.name,
+                    inner.loop_var.name
+                );
+            }
+        }
+    }
+    let mut new = body;
+    for node in order.iter().rev() {
+        new = with_body(node, new);
+    }
+    tree::replace(func, &nest[0].clone().into_parent(), new)
+}
+
+/// Whether a block is not inside of another one of the same statement.
+fn is_top(stmt: &Stmt, place: &tree::Place) -> bool {
+    let outer = tree::blocks(stmt);
+    !outer.iter().any(|other| {
+        !other.realize.ptr_eq(&place.realize)
+            && tree::blocks(&other.block().body).iter().any(|inner| inner.realize.ptr_eq(&place.realize))
+    })
+}
+
+/// Says how the repetitions of a loop are carried out.
+///
+/// # Errors
+/// `ValueError` if that would change the result, naming the block and its axis; or if the loop is not fit for it.
+pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Func> {
+    let node = find_loop(func, var)?;
+    check_serial(&node)?;
+    let name = &node.loop_var.name;
+    match kind {
+        ForKind::Unrolled => match as_int(&node.extent) {
+            Some(extent) if extent <= MOST_UNROLLED => {}
+            Some(extent) => bail!(
+                "ValueError",
+                "loop `{name}` cannot be unrolled: {extent} repetitions are more than {MOST_UNROLLED}"
+            ),
+            None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
+        },
+        ForKind::Vectorized => {
+            if as_int(&node.extent).is_none() {
+                bail!(
+                    "ValueError",
+                    "loop `{name}` cannot be vectorized: its extent is not known; split it first"
+                );
+            }
+            if tree::only_loop(&node).is_some() {
+                bail!("ValueError", "loop `{name}` cannot be vectorized: there are loops inside of it");
+            }
+            check_independent(&node, "vectorized")?;
+        }
+        ForKind::Parallel => check_independent(&node, "parallel")?,
+        ForKind::Serial => {}
+    }
+    let new = make::for_of_kind(
+        node.loop_var.clone(),
+        node.min.clone(),
+        node.extent.clone(),
+        kind,
+        node.body.clone(),
+    );
+    tree::replace(func, &node.into_parent(), new)
+}
+
+/// Checks that the repetitions of a loop do not depend on each other.
+fn check_independent(node: &Ref<For>, what: &str) -> Result<()> {
+    let var = address(&node.loop_var);
+    let places = tree::blocks(&node.body);
+    for place in places.iter().filter(|place| is_top(&node.body, place)) {
+        let block = place.block();
+        let mut is_used = false;
+        for (axis, value) in block.iter_vars.iter().zip(place.realize.iter_values.iter()) {
+            if !vars_of(&value).contains(&var) {
+                continue;
+            }
+            is_used = true;
+            if axis.kind != IterKind::Spatial {
+                bail!(
+                    "ValueError",
+                    "loop `{}` cannot be {what}: its repetitions add to the same elements, by axis `{}` of block `{}`, which \
+                     is one that reduces",
+                    node.loop_var.name,
+                    axis.var.name,
+                    block.name
+                );
+            }
+        }
+        if !is_used {
+            bail!(
+                "ValueError",
+                "loop `{}` cannot be {what}: each repetition writes the same elements, in block `{}`, whose axes do not depend \
+                 on it",
+                node.loop_var.name,
+                block.name
+            );
+        }
+    }
+    // What one block writes another one may read only at the same place.
+    for writer in &places {
+        for write in writer.block().writes.iter() {
+            for reader in &places {
+                for read in reader.block().reads.iter() {
+                    if !read.buffer.data.ptr_eq(&write.buffer.data) || reader.realize.ptr_eq(&writer.realize) {
+                        continue;
+                    }
+                    let at = |place: &tree::Place,
+                              region: &Ref<anyfn_ir::buffer::BufferRegion>|
+                     -> Result<Vec<Expr>> {
+                        let vars: Vec<_> =
+                            place.block().iter_vars.iter().map(|axis| axis.var.clone()).collect();
+                        let pairs: Vec<(&Ref<Var>, Expr)> =
+                            vars.iter().zip(place.realize.iter_values.iter()).collect();
+                        region.region.iter().map(|range| substitute_expr(&range.min, &pairs)).collect()
+                    };
+                    let (written, used) = (at(writer, &write)?, at(reader, &read)?);
+                    if !written.iter().zip(&used).all(|(a, b)| make::is_equal(a, b)) {
+                        bail!(
+                            "ValueError",
+                            "loop `{}` cannot be {what}: block `{}` reads elements of `{}` that block `{}` writes in other \
+                             repetitions",
+                            node.loop_var.name,
+                            reader.block().name,
+                            write.buffer.name,
+                            writer.block().name
+                        );
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_serial(node: &For) -> Result<()> {
+    if node.kind != ForKind::Serial {
+        bail!("ValueError", "loop `{}` is {} already", node.loop_var.name, node.kind.text());
+    }
+    Ok(())
+}
+
+/// The loop with another body.
+pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
+    make::for_of_kind(node.loop_var.clone(), node.min.clone(), node.extent.clone(), node.kind, body)
+}
+
+/// The statement with variables replaced.
+pub(crate) fn substitute(stmt: &Stmt, values: &[(&Ref<Var>, Expr)]) -> Result<Stmt> {
+    let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
+    Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).stmt(stmt)
+}
+
+/// The expression with variables replaced.
+pub(crate) fn substitute_expr(expr: &Expr, values: &[(&Ref<Var>, Expr)]) -> Result<Expr> {
+    let values: HashMap<usize, &Expr> = values.iter().map(|(var, value)| (address(var), value)).collect();
+    Substitute(|var: &Ref<Var>| values.get(&address(var)).map(|value| (*value).clone())).expr(expr)
+}

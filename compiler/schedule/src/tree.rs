@@ -1,0 +1,168 @@
+//! Finds loops and blocks in a function, and puts changed ones in their place.
+
+use std::collections::HashSet;
+
+use anyfn::{Object, Ref, Result, bail};
+use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops;
+use anyfn_ir::stmt::{Block, BlockRealize, For, Stmt};
+use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::{ExprKind, StmtKind};
+
+/// Address of a node, by which it is known.
+pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
+    node.as_object().as_handle().addr()
+}
+
+/// A block at its place, with the loops around it, the outermost first.
+pub(crate) struct Place {
+    pub(crate) loops: Vec<Ref<For>>,
+    pub(crate) realize: Ref<BlockRealize>,
+}
+
+impl Place {
+    pub(crate) fn block(&self) -> &Ref<Block> {
+        &self.realize.block
+    }
+}
+
+/// All blocks of a statement, in the order in which they run, each with the loops around it since the block that it is in.
+pub(crate) fn blocks(stmt: &Stmt) -> Vec<Place> {
+    struct Blocks {
+        loops: Vec<Ref<For>>,
+        found: Vec<Place>,
+    }
+    impl Visitor for Blocks {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            match StmtKind::of(stmt) {
+                StmtKind::For(node) => {
+                    self.loops.push(node.clone());
+                    self.below_stmt(stmt);
+                    self.loops.pop();
+                }
+                StmtKind::BlockRealize(node) => {
+                    self.found.push(Place { loops: self.loops.clone(), realize: node.clone() });
+                    let outer = std::mem::take(&mut self.loops);
+                    self.below_stmt(stmt);
+                    self.loops = outer;
+                }
+                _ => self.below_stmt(stmt),
+            }
+        }
+    }
+    let mut blocks = Blocks { loops: Vec::new(), found: Vec::new() };
+    blocks.stmt(stmt);
+    blocks.found
+}
+
+/// The block of a name.
+pub(crate) fn find_block(func: &PrimFunc, name: &str) -> Result<Place> {
+    let mut known = Vec::new();
+    for place in blocks(&func.body) {
+        if &*place.block().name == name {
+            return Ok(place);
+        }
+        known.push(place.block().name.to_string());
+    }
+    bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
+}
+
+/// The loop of a variable.
+pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
+    struct Find<'a>(&'a Ref<Var>, Option<Ref<For>>);
+    impl Visitor for Find<'_> {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            if let StmtKind::For(node) = StmtKind::of(stmt)
+                && node.loop_var.ptr_eq(self.0)
+            {
+                self.1 = Some(node.clone());
+            }
+            if self.1.is_none() {
+                self.below_stmt(stmt);
+            }
+        }
+    }
+    let mut find = Find(var, None);
+    find.stmt(&func.body);
+    match find.1 {
+        Some(node) => Ok(node),
+        None => bail!("ValueError", "loop `{}` is no longer there: it was split, fused or removed", var.name),
+    }
+}
+
+/// The function with one statement replaced.
+pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref<PrimFunc>> {
+    struct Replace<'a> {
+        old: &'a Stmt,
+        new: Option<Stmt>,
+    }
+    impl Mutator for Replace<'_> {
+        fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+            Ok(expr.clone())
+        }
+        fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+            if stmt.ptr_eq(self.old)
+                && let Some(new) = self.new.take()
+            {
+                return Ok(new);
+            }
+            // What is done is found no more.
+            if self.new.is_none() { Ok(stmt.clone()) } else { self.below_stmt(stmt) }
+        }
+    }
+    let mut replace = Replace { old, new: Some(new) };
+    let body = replace.stmt(&func.body)?;
+    Ok(with_body(func, body))
+}
+
+pub(crate) fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {
+    Ref::new(PrimFunc {
+        params: func.params.clone(),
+        buffer_map: func.buffer_map.clone(),
+        body,
+        attrs: func.attrs.clone(),
+    })
+}
+
+/// The variables that an expression uses.
+pub(crate) fn vars_of(expr: &Expr) -> HashSet<usize> {
+    struct Vars(HashSet<usize>);
+    impl Visitor for Vars {
+        fn expr(&mut self, expr: &Expr) {
+            if let ExprKind::Var(var) = ExprKind::of(expr) {
+                self.0.insert(address(var));
+            }
+            self.below_expr(expr);
+        }
+    }
+    let mut vars = Vars(HashSet::new());
+    vars.expr(expr);
+    vars.0
+}
+
+/// The statement with a condition added to each block that is not inside of another one.
+pub(crate) fn guard(stmt: &Stmt, condition: &Expr) -> Result<Stmt> {
+    struct Guard<'a>(&'a Expr);
+    impl Mutator for Guard<'_> {
+        fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+            Ok(expr.clone())
+        }
+        fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+            let StmtKind::BlockRealize(node) = StmtKind::of(stmt) else { return self.below_stmt(stmt) };
+            let predicate = ops::and(node.predicate.clone(), self.0.clone())?;
+            Ok(anyfn_ir::make::realize(node.iter_values.iter(), predicate, node.block.clone()))
+        }
+    }
+    Guard(condition).stmt(stmt)
+}
+
+/// Whether the only statement of a loop is another loop, and which.
+pub(crate) fn only_loop(node: &For) -> Option<Ref<For>> {
+    match StmtKind::of(&node.body) {
+        StmtKind::For(inner) => Some(inner.clone()),
+        _ => None,
+    }
+}

@@ -1,0 +1,155 @@
+//! Steps of schedules: what they make, and what they refuse.
+
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+use anyfn::{Array, DType, Ref, Result};
+use anyfn_ir::expr::Expr;
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::{ops, printer};
+use anyfn_schedule::Schedule;
+use anyfn_te::{Tensor, compute, create_prim_func, element, placeholder, reduce_axis, sum};
+
+fn shape(extents: &[i32]) -> Array<Expr> {
+    extents.iter().map(|extent| ops::i32(*extent)).collect()
+}
+
+fn at(tensor: &Ref<Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<Expr> {
+    element(tensor, indices.into_iter().collect())
+}
+
+/// `C = A @ B`, `D = C + 1`.
+fn sample(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder(shape(&[n, n]), DType::FLOAT32, "A")?;
+    let b = placeholder(shape(&[n, n]), DType::FLOAT32, "B")?;
+    let k = reduce_axis(ops::i32(0), ops::i32(n), "k")?;
+    let c = compute(shape(&[n, n]), "C", |i| {
+        let kv: Expr = k.var.clone().into_parent();
+        let product = ops::mul(at(&a, [i.get(0)?, kv.clone()])?, at(&b, [kv, i.get(1)?])?)?;
+        sum(product, [k.clone()].into_iter().collect())
+    })?;
+    let d = compute(shape(&[n, n]), "D", |i| ops::add(at(&c, i.iter())?, ops::i32(1)))?;
+    create_prim_func(&[a, b, d].map(Ref::into_object), "f")
+}
+
+fn body(schedule: &Schedule) -> String {
+    let text = printer::text(schedule.func().as_object());
+    text.lines()
+        .skip(5)
+        .map(|line| line.strip_prefix("        ").unwrap_or(line))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn new(func: Ref<PrimFunc>) -> Result<Ref<Schedule>> {
+    anyfn::registry::get("ffi.MakeObjectFromPackedArgs")?;
+    Ok(Ref::new(Schedule::new(func)?))
+}
+
+#[test]
+fn tiled_and_decomposed() -> Result<()> {
+    let schedule = new(sample(64)?)?;
+    let loops = schedule.get_loops("C")?;
+    let i = schedule.split(loops[0].clone(), vec![None, Some(8)])?;
+    let j = schedule.split(loops[1].clone(), vec![None, Some(16)])?;
+    schedule.reorder([&i[0], &j[0], &loops[2], &i[1], &j[1]].map(Clone::clone).to_vec())?;
+    schedule.decompose_reduction("C", loops[2].clone())?;
+    schedule.parallel(i[0].clone())?;
+    schedule.unroll(i[1].clone())?;
+    schedule.vectorize(j[1].clone())?;
+    assert_eq!(
+        body(&schedule),
+        r#"for i0_0 in parallel(8):
+    for i1_0 in range(4):
+        for i0_1_init, i1_1_init in grid(8, 16):
+            with block("C_init"):
+                v_i0_init = axis.spatial(64, i0_0 * 8 + i0_1_init)
+                v_i1_init = axis.spatial(64, i1_0 * 16 + i1_1_init)
+                reads()
+                writes(C[v_i0_init, v_i1_init])
+                C[v_i0_init, v_i1_init] = 0.0
+        for k in range(64):
+            for i0_1 in unrolled(8):
+                for i1_1 in vectorized(16):
+                    with block("C"):
+                        v_i0 = axis.spatial(64, i0_0 * 8 + i0_1)
+                        v_i1 = axis.spatial(64, i1_0 * 16 + i1_1)
+                        v_k = axis.reduce(64, k)
+                        reads(A[v_i0, v_k], B[v_k, v_i1])
+                        writes(C[v_i0, v_i1])
+                        C[v_i0, v_i1] = C[v_i0, v_i1] + A[v_i0, v_k] * B[v_k, v_i1]
+for i0, i1 in grid(64, 64):
+    with block("D"):
+        v_i0_1 = axis.spatial(64, i0)
+        v_i1_1 = axis.spatial(64, i1)
+        reads(C[v_i0_1, v_i1_1])
+        writes(D[v_i0_1, v_i1_1])
+        D[v_i0_1, v_i1_1] = C[v_i0_1, v_i1_1] + 1.0"#
+    );
+    let again = Schedule::replay(sample(64)?, schedule.trace())?;
+    assert_eq!(body(&again), body(&schedule));
+    Ok(())
+}
+
+#[test]
+fn what_would_change_the_result_is_refused() -> Result<()> {
+    let error = |result: Result<()>| result.unwrap_err().message().to_owned();
+    let schedule = new(sample(10)?)?;
+    let loops = schedule.get_loops("C")?;
+    let (i, j, k) = (&loops[0], &loops[1], &loops[2]);
+    let before = printer::text(schedule.func().as_object());
+    assert_eq!(
+        error(schedule.parallel(k.clone())),
+        "loop `k` cannot be parallel: its repetitions add to the same elements, by axis `v_k` of block `C`, which is one that \
+         reduces"
+    );
+    assert_eq!(
+        error(schedule.vectorize(i.clone())),
+        "loop `i0` cannot be vectorized: there are loops inside of it"
+    );
+    assert_eq!(
+        error(schedule.split(i.clone(), vec![Some(2), Some(3)]).map(drop)),
+        "split of loop `i0` by [Some(2), Some(3)] makes 6 repetitions, but it may have more: leave one factor out (None)"
+    );
+    assert_eq!(
+        error(schedule.fuse(vec![i.clone(), k.clone()]).map(drop)),
+        "loops `i0` and `k` cannot be fused: the second is not all that the first repeats"
+    );
+    assert_eq!(error(schedule.compute_inline("C")), "block `C` cannot be inlined: it is a reduction");
+    assert_eq!(
+        error(schedule.compute_inline("D")),
+        "block `D` cannot be inlined: what it computes is a result of the function"
+    );
+    assert_eq!(error(schedule.get_loops("E").map(drop)), "there is no block `E`; there are root, C, D");
+    schedule.reorder(vec![k.clone(), i.clone()])?;
+    assert_eq!(
+        error(schedule.decompose_reduction("C", i.clone()).map(drop)),
+        "block `C` cannot be decomposed at loop `i0`: loop `k` outside of it is one of axis `v_k`, which reduces"
+    );
+    schedule.reorder(vec![i.clone(), k.clone()])?;
+    // What was refused has changed nothing.
+    assert_eq!(printer::text(schedule.func().as_object()), before);
+    assert!(j.name.starts_with("i1"));
+    Ok(())
+}
+
+#[test]
+fn a_split_that_does_not_fit_gets_a_condition() -> Result<()> {
+    let schedule = new(sample(10)?)?;
+    let loops = schedule.get_loops("D")?;
+    let fused = schedule.fuse(loops)?;
+    let parts = schedule.split(fused.clone(), vec![None, Some(16)])?;
+    schedule.parallel(parts[0].clone())?;
+    let text = body(&schedule);
+    assert!(text.contains("for i0_i1_fused_0 in parallel(7):"), "{text}");
+    assert!(text.contains("where(i0_i1_fused_0 * 16 + i0_i1_fused_1 < 100)"), "{text}");
+    assert_eq!(
+        schedule.get_loops("D")?.iter().map(|l| l.name.to_string()).collect::<Vec<_>>(),
+        ["i0_i1_fused_0", "i0_i1_fused_1"]
+    );
+    assert_eq!(
+        schedule.unroll(fused).unwrap_err().message(),
+        "loop `i0_i1_fused` is no longer there: it was split, fused or removed"
+    );
+    Ok(())
+}
