@@ -190,6 +190,27 @@ class IRModule(_Text, Object):
     """Functions by name: what passes take and give."""
 
 
+@register_object("tir.Trace")
+class Trace(Object):
+    """The steps of a schedule: printed, saved, and done again by ``Schedule.replay(func, trace)``."""
+
+    def __str__(self):
+        return self.text()
+
+
+@register_object("tir.ScheduleStep")
+class ScheduleStep(Object):
+    """A step of a schedule."""
+
+
+@register_object("tir.Schedule")
+class Schedule(Object):
+    """A function whose loops are being transformed, step by step; a step that would change the result is an error."""
+
+    def __str__(self):
+        return str(self.func())
+
+
 def var(name, dtype="int32"):
     """A new variable."""
     return _call.var(name, dtype)

@@ -191,6 +191,7 @@ ALLOWED = {
     r"anyfn\._async\.call_async": "a method of PackedFunc, and typed there",
     r"anyfn\._core\.(Object|Word)": "marking native layouts needs a newer typing_extensions than users may have",
     r"anyfn\.(te|tir)\.\w+\.(__constructor__|__signature__|new)": "what `inspect.signature` shows",
+    r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
     r"anyfn\._structural\.StructuralKey\.__signature__": "what `inspect.signature` shows",
 }
 
