@@ -2,9 +2,9 @@
 //!
 //! The modules are a constant of the library, by the convention that loaders of the ABI know: which module imports which,
 //! and each one's kind and bytes, of which the loader of its kind makes it again. Object files are linked with one more
-//! object file that holds the constant; a library that is linked already gets it by [`embed`], which needs no tool.
+//! object file that holds the constant; a library that is linked already gets it by `embed`, which needs no tool.
 //!
-//! In reading order: [`Bundle`], [`tree`], [`link`], [`elf`], [`embed`].
+//! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
 
 mod elf;
 mod embed;
