@@ -299,6 +299,11 @@ impl Field {
         self.0.offset
     }
 
+    /// Number of bytes that the field has.
+    pub fn size(self) -> i64 {
+        self.0.size
+    }
+
     /// Index of the type that all values of the field have; -1 if it may be any.
     pub fn static_type_index(self) -> i32 {
         self.0.field_static_type_index

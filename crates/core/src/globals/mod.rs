@@ -5,6 +5,7 @@
 mod construct;
 mod containers;
 mod modules;
+mod python_class;
 
 pub(crate) use construct::{new_object, register_init};
 
@@ -59,6 +60,7 @@ pub(crate) fn register() -> Result<()> {
     typed("ffi.GetRegisteredTypeKeys", &[], type_keys)?;
     typed("anyfn.live_objects", &[], live_objects)?;
     construct::register()?;
+    python_class::register()?;
     crate::record::register()?;
     crate::method::register()?;
     containers::register()?;

@@ -1,0 +1,336 @@
+//! Types whose fields lie in plain memory, as the stable ABI's own frontend in Python defines them.
+//!
+//! That frontend lays the fields out itself and asks here for the functions that read and set them, by the type index of
+//! the field: a number, a value of any type, or a reference to an object. `ffi.TypeDefine` is what other frontends use.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+
+use anyfn::__private::{object_created, object_freed, release_content, trampoline};
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIFieldGetter, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIAny, kTVMFFIBool, kTVMFFIDataType,
+    kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
+};
+use anyfn::record::Slot;
+use anyfn::reflection::{Field, TypeInfo};
+use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
+
+use super::construct::register_init;
+use super::typed;
+use crate::attributes;
+use crate::sys::Mutex;
+
+/// Registers them.
+pub(super) fn register() -> Result<()> {
+    typed("ffi.MakeFieldGetter", &["field_type_index"], make_getter)?;
+    typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], make_setter)?;
+    typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], register_class)
+}
+
+/// How a field lies in memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Storage {
+    /// A value of any type.
+    Any,
+    /// A reference, or NULL.
+    Object,
+    /// The bytes of a value that owns nothing: its type and its size.
+    Plain(i32, usize),
+}
+
+impl Storage {
+    /// The storage of a field whose values have this type index.
+    fn of(type_index: i32) -> Option<Storage> {
+        Some(match type_index {
+            kTVMFFIAny | kTVMFFINone => Storage::Any,
+            kTVMFFIInt | kTVMFFIFloat | kTVMFFIOpaquePtr | kTVMFFIDevice => Storage::Plain(type_index, 8),
+            kTVMFFIBool => Storage::Plain(type_index, 1),
+            kTVMFFIDataType => Storage::Plain(type_index, 4),
+            index if index >= kTVMFFIStaticObjectBegin => Storage::Object,
+            _ => return None,
+        })
+    }
+
+    /// The storage of a registered field.
+    fn of_field(field: Field, size: usize) -> Storage {
+        match (Storage::of(field.static_type_index()), size) {
+            (Some(Storage::Any | Storage::Object), 16) => Storage::Any,
+            (Some(Storage::Any | Storage::Object), 8) => Storage::Object,
+            _ => Storage::Plain(field.static_type_index(), size),
+        }
+    }
+}
+
+/// Held while a reference is read or exchanged, so that it is not released in between. By the address of the field.
+static LOCKS: [Mutex<()>; 32] = [const { Mutex::new(()) }; 32];
+
+fn lock_of(place: *mut c_void) -> &'static Mutex<()> {
+    &LOCKS[(place.addr() >> 3) % LOCKS.len()]
+}
+
+/// Reads a field.
+///
+/// # Safety
+/// It must be one of a live object, of this storage.
+unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
+    match storage {
+        // SAFETY: a value, which only this file reads and writes.
+        Storage::Any => unsafe { Slot::read(place.cast()) }.unwrap_or_default(),
+        Storage::Object => {
+            let _lock = lock_of(place).lock();
+            // SAFETY: a reference or NULL.
+            let handle = unsafe { place.cast::<TVMFFIObjectHandle>().read() };
+            // SAFETY: as above; the field keeps it while the lock is held.
+            unsafe { ObjectRef::from_borrowed_or_null(handle) }.map_or(Any::NONE, Any::from)
+        }
+        Storage::Plain(type_index, size) => {
+            let mut bits = [0; 8];
+            // SAFETY: the field has so many bytes, at most eight.
+            unsafe { ptr::copy_nonoverlapping(place.cast::<u8>(), bits.as_mut_ptr(), size.min(8)) };
+            let value = TVMFFIAny::from_bits(type_index, u64::from_ne_bytes(bits));
+            // SAFETY: a value of a type that owns nothing.
+            unsafe { Any::from_raw(value) }
+        }
+    }
+}
+
+/// Sets a field.
+///
+/// # Errors
+/// `TypeError` for a value that does not lie so in memory.
+///
+/// # Safety
+/// As [`read`].
+unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> {
+    match storage {
+        // SAFETY: a value, which only this file reads and writes.
+        Storage::Any => unsafe { Slot::write(place.cast(), value) },
+        Storage::Object if value.is_none() || value.as_object().is_some() => {
+            let new = value.into_object().map_or(ptr::null_mut(), ObjectRef::into_handle);
+            let lock = lock_of(place).lock();
+            // SAFETY: a reference or NULL, which the field owned.
+            let old = unsafe { place.cast::<TVMFFIObjectHandle>().replace(new) };
+            drop(lock);
+            // SAFETY: as above. Released without the lock, since that may run any code.
+            drop(unsafe { ObjectRef::from_owned_or_null(old) });
+        }
+        Storage::Plain(type_index, size) if fits(type_index, &value) => {
+            let bits = value.as_view().as_raw().bits().to_ne_bytes();
+            // SAFETY: the field has so many bytes, at most eight.
+            unsafe { ptr::copy_nonoverlapping(bits.as_ptr(), place.cast::<u8>(), size.min(8)) };
+        }
+        Storage::Object => bail!("TypeError", "expected an object but got `{}`", value.type_key()),
+        Storage::Plain(type_index, _) => {
+            bail!("TypeError", "expected `{}` but got `{}`", anyfn::type_key(type_index), value.type_key())
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value has the bits of a field of this type.
+fn fits(type_index: i32, value: &Any) -> bool {
+    value.type_index() == type_index
+        || (type_index == kTVMFFIInt && value.type_index() == kTVMFFIBool)
+        || (type_index == kTVMFFIOpaquePtr && value.is_none())
+}
+
+/// The getter of fields of one storage.
+macro_rules! getter {
+    ($name:ident, $storage:expr) => {
+        unsafe extern "C" fn $name(place: *mut c_void, result: *mut TVMFFIAny) -> c_int {
+            trampoline(|| {
+                // SAFETY: the ABI passes the field of a live object.
+                let value = unsafe { read($storage, place) };
+                // SAFETY: the ABI passes a writable result that holds nothing.
+                unsafe { result.write(value.into_raw()) };
+                Ok(())
+            })
+        }
+    };
+}
+
+getter!(get_any, Storage::Any);
+getter!(get_object, Storage::Object);
+getter!(get_int, Storage::Plain(kTVMFFIInt, 8));
+getter!(get_float, Storage::Plain(kTVMFFIFloat, 8));
+getter!(get_bool, Storage::Plain(kTVMFFIBool, 1));
+getter!(get_pointer, Storage::Plain(kTVMFFIOpaquePtr, 8));
+getter!(get_data_type, Storage::Plain(kTVMFFIDataType, 4));
+getter!(get_device, Storage::Plain(kTVMFFIDevice, 8));
+
+fn storage_or_error(type_index: i32, what: &str) -> Result<Storage> {
+    Storage::of(type_index)
+        .ok_or_else(|| anyfn::error!("ValueError", "Unsupported field type index for {what}: {type_index}"))
+}
+
+/// The address of the `TVMFFIFieldGetter` of fields whose values have this type index.
+fn make_getter(type_index: i32) -> Result<i64> {
+    let getter: TVMFFIFieldGetter = match storage_or_error(type_index, "getter")? {
+        Storage::Any => get_any,
+        Storage::Object => get_object,
+        Storage::Plain(kTVMFFIInt, _) => get_int,
+        Storage::Plain(kTVMFFIFloat, _) => get_float,
+        Storage::Plain(kTVMFFIBool, _) => get_bool,
+        Storage::Plain(kTVMFFIDataType, _) => get_data_type,
+        Storage::Plain(kTVMFFIDevice, _) => get_device,
+        Storage::Plain(..) => get_pointer,
+    };
+    Ok(getter as usize as i64)
+}
+
+/// Makes a value what a field takes; `converter` is its own.
+type Convert =
+    unsafe extern "C" fn(converter: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int;
+
+/// The setter of such fields: a function of the field's address and a value, which `convert` makes what the field takes.
+fn make_setter(type_index: i32, converter: i64, convert: i64) -> Result<PackedFunc> {
+    let storage = storage_or_error(type_index, "setter")?;
+    let convert = ptr::with_exposed_provenance_mut::<c_void>(convert as usize);
+    // SAFETY: NULL, which is `None`, or a function of this type as the caller promises.
+    let convert = unsafe { core::mem::transmute::<*mut c_void, Option<Convert>>(convert) };
+    let Some(convert) = convert else {
+        bail!("ValueError", "ffi.MakeFieldSetter: argument `f_convert` is NULL");
+    };
+    Ok(PackedFunc::new(move |args| set(storage, converter, convert, &args)))
+}
+
+fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> Result<Any> {
+    let place = args.get::<*mut c_void>(0)?;
+    let (Some(value), false) = (args.as_slice().get(1), place.is_null()) else {
+        bail!("TypeError", "the setter of a field takes its place and a value");
+    };
+    let mut result = TVMFFIAny::NONE;
+    let converter = ptr::with_exposed_provenance_mut::<c_void>(converter as usize);
+    // SAFETY: the function that the caller of `make_setter` gave, with its own data; a valid view and a writable place.
+    if unsafe { convert(converter, value.as_raw(), &mut result) } != 0 {
+        return Err(Error::take_raised());
+    }
+    // SAFETY: on success the result is an owned value.
+    let value = unsafe { Any::from_raw(result) };
+    // SAFETY: the ABI passes the field of a live object.
+    unsafe { write(storage, place, value) }?;
+    Ok(Any::NONE)
+}
+
+// ---- Objects
+
+/// Bytes before the header: the size of the object.
+const FRONT: usize = 16;
+const HEADER: usize = size_of::<TVMFFIObject>();
+
+fn memory(size: usize) -> core::alloc::Layout {
+    // Never fails: the size was checked when the type was registered.
+    core::alloc::Layout::from_size_align(FRONT + size, FRONT)
+        .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())
+}
+
+/// Gives a type whose fields are registered its constructor, what makes its objects, and their copy.
+fn register_class(type_index: i32, total_size: i64) -> Result<()> {
+    let Some(info) = TypeInfo::from_index(type_index) else {
+        bail!("InternalError", "Cannot find type info for type_index={type_index}");
+    };
+    let Some(size) = usize::try_from(total_size).ok().filter(|size| (HEADER..1 << 24).contains(size)) else {
+        bail!("ValueError", "objects of type `{}` cannot have {total_size} bytes", info.key());
+    };
+    for field in info.fields() {
+        let end = field.offset().checked_add(field.size());
+        if field.offset() < HEADER as i64 || field.size() < 0 || end.is_none_or(|end| end > total_size) {
+            bail!("ValueError", "field `{}` of `{}` does not lie in its object", field.name(), info.key());
+        }
+    }
+    register_init(type_index)?;
+    let new = PackedFunc::new(move |_| Any::new(make(type_index, size)?));
+    let copy = PackedFunc::new(move |args| copy(type_index, size, &args.get::<ObjectRef>(0)?));
+    for (name, function) in [(&b"__ffi_new__"[..], new), (b"__ffi_shallow_copy__", copy)] {
+        let view = AnyView::from(function.as_object());
+        // SAFETY: a valid value, of which the column takes a reference.
+        unsafe { attributes::set(type_index, name, view.as_raw()) }?;
+    }
+    Ok(())
+}
+
+/// An object all of whose bytes are zero: numbers 0, references NULL, values None.
+fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
+    // SAFETY: the size is not zero.
+    let start = unsafe { alloc::alloc::alloc_zeroed(memory(size)) };
+    if start.is_null() {
+        bail!("MemoryError", "out of memory");
+    }
+    // SAFETY: new memory, whose first word is in front of the object.
+    unsafe { start.cast::<usize>().write(size) };
+    // SAFETY: within the memory.
+    let object: *mut TVMFFIObject = unsafe { start.add(FRONT) }.cast();
+    let header = TVMFFIObject {
+        combined_ref_count: anyfn::__private::UNIQUE,
+        type_index,
+        flags: 0,
+        deleter: Some(delete),
+    };
+    // SAFETY: new memory with room for it.
+    unsafe { object.write(header) };
+    object_created(object, type_index);
+    // SAFETY: a valid object with one reference, which the result takes.
+    let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
+    object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
+}
+
+/// The fields of an object, with their places.
+fn places(info: TypeInfo, object: *mut c_void) -> impl Iterator<Item = (Storage, *mut c_void)> {
+    info.fields().map(move |field| {
+        let place = object.wrapping_byte_add(field.offset() as usize);
+        (Storage::of_field(field, field.size() as usize), place)
+    })
+}
+
+fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
+    let info = TypeInfo::of(from);
+    if info.index() != type_index {
+        let key = anyfn::type_key(type_index);
+        bail!("TypeError", "expected an object of type `{key}` but got `{}`", info.key());
+    }
+    let made = make(info.index(), size)?;
+    for ((storage, from), (_, to)) in places(info, from.as_handle()).zip(places(info, made.as_handle())) {
+        if let Storage::Plain(_, size) = storage {
+            // SAFETY: both objects have the field, and its bytes own nothing.
+            unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), size) };
+            continue;
+        }
+        // SAFETY: the field of a live object.
+        let value = unsafe { read(storage, from) };
+        // SAFETY: as above.
+        unsafe { write(storage, to, value) }?;
+    }
+    Any::new(made)
+}
+
+/// Releases the fields, the memory, or both.
+unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+    let header: *mut TVMFFIObject = object.cast();
+    // SAFETY: the memory is still there.
+    let type_index = unsafe { (*header).type_index };
+    if flags & STRONG != 0 {
+        let drop_fields = || {
+            for (storage, place) in
+                TypeInfo::from_index(type_index).into_iter().flat_map(|info| places(info, object))
+            {
+                if !matches!(storage, Storage::Plain(..)) {
+                    // SAFETY: no strong reference is left, so nobody else uses the field; None fits both.
+                    drop(unsafe { write(storage, place, Any::NONE) });
+                }
+            }
+        };
+        // SAFETY: this is the deleter, called with these flags.
+        if !unsafe { release_content(object, flags, drop_fields) } {
+            return;
+        }
+    }
+    if flags & WEAK != 0 {
+        object_freed(header, type_index);
+        let start: *mut u8 = object.wrapping_byte_sub(FRONT).cast();
+        // SAFETY: the size lies in front of the object.
+        let size = unsafe { start.cast::<usize>().read() };
+        // SAFETY: allocated by `make` with this very layout.
+        unsafe { alloc::alloc::dealloc(start, memory(size)) };
+    }
+}
