@@ -51,7 +51,8 @@ enum Kind {
     Default,
 }
 
-/// What identifies a function, and the function.
+/// What identifies a function, and its content; the function is never released.
+#[derive(Clone)]
 struct Known {
     type_index: i32,
     name: String,
@@ -60,6 +61,8 @@ struct Known {
     function: PackedFunc,
 }
 
+/// All of them. Nothing is made, released or called while it is locked: others lock it while they hold the locks of
+/// libraries.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
@@ -92,7 +95,8 @@ impl Known {
         if self.kind != kind || (self.blocking != blocking && kind != Kind::Init) {
             return false;
         }
-        match (names(&self.method().signature.lock()), names(signature)) {
+        let old = self.method().signature.lock().clone();
+        match (names(&old), names(signature)) {
             (Some(old), Some(new)) => new.starts_with(&old),
             // Neither tells its arguments.
             (old, new) => old.is_none() && new.is_none(),
@@ -112,9 +116,11 @@ impl Known {
     }
 
     /// Puts other code into it; the old one may still run.
-    fn renew(&self, call: *mut c_void, signature: anyfn::String) {
+    fn renew(&self, call: *mut c_void, signature: &str) {
         let method = self.method();
-        *method.signature.lock() = signature;
+        let signature = anyfn::String::from(signature);
+        let old = core::mem::replace(&mut *method.signature.lock(), signature);
+        drop(old);
         method.replaced.store(false, Ordering::Relaxed);
         let old = method.target.swap(call, Ordering::SeqCst);
         if !old.is_null() && old != call {
@@ -130,16 +136,26 @@ fn default_factory(type_index: i32, field: &str, call: *mut c_void) -> Result<Pa
         bail!("ValueError", "the default of `{key}.{field}` has no code");
     }
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
-    let mut known = KNOWN.lock();
-    if let Some(there) = known.iter().find(|known| known.is(type_index, field, Kind::Default)) {
-        there.renew(call, SIGNATURE.into());
-        return Ok(there.function.clone());
+    if let Some(there) = find(type_index, field, Kind::Default) {
+        there.renew(call, SIGNATURE);
+        return Ok(there.function);
     }
     let full = alloc::format!("the default of {key}.{field}");
     let function = make(full, SIGNATURE, call, Kind::Default, false)?;
     let (name, kind) = (field.into(), Kind::Default);
-    known.push(Known { type_index, name, kind, blocking: false, function: function.clone() });
-    Ok(function)
+    Ok(keep(Known { type_index, name, kind, blocking: false, function }))
+}
+
+/// The last one of a name.
+fn find(type_index: i32, name: &str, kind: Kind) -> Option<Known> {
+    KNOWN.lock().iter().rev().find(|known| known.is(type_index, name, kind)).cloned()
+}
+
+fn keep(new: Known) -> PackedFunc {
+    let function = new.function.clone();
+    let mut known = KNOWN.lock();
+    known.push(new);
+    function
 }
 
 /// Adds a method to a type, or puts the code of a library that was loaded again into the one that is there.
@@ -166,11 +182,9 @@ fn add(
     if call.is_null() {
         bail!("ValueError", "the method `{key}.{name}` has no code");
     }
-    let mut known = KNOWN.lock();
-    // The last one counts.
-    if let Some(there) = known.iter().rev().find(|known| known.is(type_index, name, kind)) {
+    if let Some(there) = find(type_index, name, kind) {
         if there.takes(kind, blocking, signature) {
-            there.renew(call, signature.into());
+            there.renew(call, signature);
             return Ok(());
         }
         let method = there.method();
@@ -199,7 +213,7 @@ fn add(
     };
     // SAFETY: texts and function live for the call; the table copies them and takes a reference.
     unsafe { type_table::add_method(type_index, &info) }?;
-    known.push(Known { type_index, name: name.into(), kind, blocking, function });
+    keep(Known { type_index, name: name.into(), kind, blocking, function });
     Ok(())
 }
 
