@@ -1,15 +1,21 @@
 """``time_evaluator``: what a call takes."""
 
 import asyncio
+import os
 import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import anyfn
 import anyfn.testing
 import numpy as np
 import pytest
+import test_guide
+
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
 
 
 def spin(seconds):
@@ -191,3 +197,16 @@ def test_the_evaluator_that_other_runtimes_have():
     evaluator = make(None, "testing.echo", 1, 0, 3, 2, 0, 100, 0, 1, 0, "")
     seconds = np.frombuffer(evaluator("x"), "float64")
     assert len(seconds) == 2 and (seconds > 0).all() and (seconds < 0.1).all()
+
+
+def test_the_guide(tmp_path, monkeypatch):
+    """``docs/timing.md``, run line by line."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/timing.md").read_text(encoding="utf-8")
+    blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    assert len(blocks) == 4
+    names = {"__name__": "guide"}
+    for block in blocks:
+        test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+    assert (tmp_path / "trace.json").exists()
+    anyfn.remove_global_func("doc.scale")
