@@ -289,7 +289,7 @@ fn rust_asan(run: &Run) -> Result<()> {
         Cmd::new("cargo")
             .words("+nightly test --target")
             .arg(HOST)
-            .words("-p anyfn -p anyfn-core -p anyfn-runtime --lib --tests")
+            .words("-p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib --tests")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
             .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
