@@ -466,6 +466,17 @@ def test_constructors_are_calls():
         anyfn._core.register_class(anyfn._core.type_index("testing.Point"), anyfn.Object)
 
 
+def test_what_measuring_itself_calls_is_not_recorded(run_python):
+    program = """
+import anyfn
+f = anyfn.convert(len)
+with anyfn.profile() as p:
+    f.time_evaluator(number=3)("x")
+print(sorted((row["name"], row["calls"]) for row in p.functions()))
+"""
+    assert run_python(program) == "[('anyfn.time_evaluator', 1), ('len', 4), ('time_evaluator', 1)]\n"
+
+
 def test_measuring_is_recorded():
     with anyfn.profile() as p:
         anyfn.testing.echo.time_evaluator(number=7)(1)
