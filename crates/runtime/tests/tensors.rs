@@ -144,3 +144,17 @@ fn drivers_are_registered_once() {
     assert!(error(device::register(&WRONG)).starts_with("ValueError: a device type is a number from 1"));
     assert_eq!(error(device::register(&CPU)), "RuntimeError: there is a driver for cpu already");
 }
+
+#[test]
+fn work_of_a_device_is_timed() {
+    let null = device::enable_null().unwrap();
+    let mut timer = anyfn_runtime::timing::timer(null).unwrap();
+    timer.start().unwrap();
+    let tensor = Tensor::full(INT32, &[100_000], 1, null).unwrap();
+    let seconds = timer.stop().unwrap();
+    assert!(seconds > 0.0 && seconds < 60.0, "{seconds}");
+    drop(tensor);
+    timer.start().unwrap();
+    assert!(timer.stop().unwrap() < seconds.max(1.0));
+    assert!(error(anyfn_runtime::timing::timer(Device::new(2, 0))).contains("device cuda:0 is not available"));
+}

@@ -212,8 +212,16 @@ struct Dim {
 unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
     let bits = from.layout.bits;
     let strides = from.layout.strides.iter().zip(&to.layout.strides);
+    let (mut at_from, mut at_to) = (0i64, 0i64);
     let mut dims: Vec<Dim> =
         from.layout.shape.iter().zip(strides).map(dim).filter(|dim| dim.extent != 1).collect();
+    dims.retain(|dim| {
+        // All elements of the dimension go to one place, where the last one stays.
+        if dim.to == 0 {
+            at_from += (dim.extent - 1) * dim.from;
+        }
+        dim.to != 0
+    });
     // The widest steps of the target outside, so that it is written in order.
     dims.sort_by_key(|dim| core::cmp::Reverse((dim.to.unsigned_abs(), dim.from.unsigned_abs())));
     dims.dedup_by(|inner, outer| {
@@ -227,7 +235,6 @@ unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
     });
     let inner = dims.pop().unwrap_or(Dim { extent: 1, from: 1, to: 1 });
     let mut index = vec![0i64; dims.len()];
-    let (mut at_from, mut at_to) = (0i64, 0i64);
     loop {
         if bits.is_multiple_of(8) {
             let item = (bits / 8) as i64;
