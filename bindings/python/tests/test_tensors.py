@@ -534,6 +534,15 @@ def test_overlapping_copies():
         assert tensor.tolist() == [6, 5, 5, 3, 4, 1, 3, 1]
 
 
+def test_copies_to_one_place():
+    tensor = anyfn.zeros((), "int32")
+    everywhere = tensor.as_strided((2**31, 2**31), (0, 0))
+    everywhere[...] = 5
+    assert tensor.item() == 5
+    tensor.as_strided((3,), (0,)).copyfrom([1, 2, 3])
+    assert tensor.item() == 3
+
+
 def test_bytes_by_address(null):
     from_bytes = anyfn.get_global_func("runtime.TVMTensorCopyFromBytes")
     to_bytes = anyfn.get_global_func("runtime.TVMTensorCopyToBytes")
@@ -715,3 +724,46 @@ def test_the_page():
     names = {"__name__": "page"}
     for block in blocks:
         test_guide.run_python_block(block.group(1), text.count("\n", 0, block.start(1)), names)
+
+
+def test_arguments_that_make_no_sense():
+    """Every function on tensors and devices gives a result or an error, whatever it gets."""
+    null = anyfn.testing.null_device()
+    rng = random.Random(11)
+    frozen = np.arange(4)
+    frozen.flags.writeable = False
+    tensors = [
+        anyfn.zeros((2, 3)),
+        anyfn.zeros((2, 3), "int8", null),
+        anyfn.tensor([1, 2, 3], "int4")[::-1],
+        anyfn.zeros((4, 4), "int32").T[1:, ::2],
+        anyfn.zeros((0, 2**40)),
+        anyfn.tensor(1.5, "bfloat16"),
+        anyfn.zeros(1).as_strided((2**31, 2**31), (0, 0)),
+        anyfn.zeros(2, "float32x4"),
+        anyfn.empty(3, "handle"),
+    ]
+    shapes = [(), (2,), (2, 3), (-1,), (0,), (2**62, 4), (2**63 - 1,), [1] * 70, (3, -1, 2), (-(2**63),)]
+    ints = [0, 1, -1, 2, 5, 2**31, -(2**31), 2**63 - 1, -(2**63), 12, 64]
+    others = [None, True, 1.5, math.nan, "float32", "x" * 300, b"1234", "no such", object(), {}, anyfn.cuda(), null]
+    others += [anyfn.cpu(), anyfn.device(99, 3), anyfn.dtype("int4"), anyfn.dtype("void"), np.arange(6), frozen, np.zeros(2, ">i4")]
+    pools = [tensors, shapes, ints, others]
+    # These believe the address that they get.
+    unchecked = {"runtime.TVMTensorCopyFromBytes", "runtime.TVMTensorCopyToBytes", "anyfn.device_use_stream"}
+    begins = ("anyfn.tensor_", "anyfn.device_", "runtime.TVMTensor", "runtime.Device_", "runtime.GetDeviceAttr", "__tvm_set_device")
+    names = [name for name in anyfn.list_global_func_names() if name.startswith(begins) and name not in unchecked]
+    assert len(names) >= 30
+    results = errors = 0
+    for _ in range(2000):
+        function = anyfn.get_global_func(rng.choice(names))
+        arguments = [rng.choice(rng.choice(pools)) for _ in range(rng.randint(0, 4))]
+        if "tensor_empty" in function.__name__ or "zeros" in function.__name__ or "full" in function.__name__:
+            # Much memory is not nonsense.
+            arguments[:1] = [rng.choice([shape for shape in shapes if math.prod(shape) < 10**6 or math.prod(shape) > 2**50])]
+        try:
+            function(*arguments)
+            results += 1
+        except Exception as error:
+            assert not isinstance(error, (SystemError, AssertionError)) or "_suite" in function.__name__, error
+            errors += 1
+    assert results > 20 and errors > 500
