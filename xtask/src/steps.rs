@@ -290,6 +290,8 @@ fn rust_asan(run: &Run) -> Result<()> {
             .words("+nightly test --target")
             .arg(HOST)
             .words("-p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib --tests")
+            // What cannot be allocated is an error that tests ask for.
+            .env("ASAN_OPTIONS", "allocator_may_return_null=1")
             .env("RUSTFLAGS", "-Zsanitizer=address")
             .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
             .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),

@@ -165,6 +165,25 @@ pub(crate) fn register_functions() {
             drop(anyfn::Error::take_raised());
         }
     }
+    // A runtime without worker threads has no use for them.
+    if let Some(set) = anyfn::registry::find("anyfn.set_wait_hooks") {
+        drop(set.call((unlock as *mut std::ffi::c_void, lock as *mut std::ffi::c_void)));
+    }
+}
+
+/// Gives the lock back before this thread waits for others; NULL if it does not hold it.
+extern "C" fn unlock() -> *mut std::ffi::c_void {
+    if !holds() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the lock is held.
+    unsafe { ffi::PyEval_SaveThread() }.cast()
+}
+
+/// Takes the lock again.
+extern "C" fn lock(state: *mut std::ffi::c_void) {
+    // SAFETY: the state that `unlock` gave, on the same thread. If the interpreter is ending, this waits for ever.
+    unsafe { ffi::PyEval_RestoreThread(state.cast()) };
 }
 
 /// What [`ensure`] gives when the lock is not to be had, or not needed.

@@ -76,6 +76,34 @@ def test_the_exception_of_a_task_comes_back_as_it_is(tasks):
     assert errors[0].__traceback__ is None
 
 
+def test_a_launch_below_a_function_that_keeps_the_lock_of_the_interpreter(run_tasks):
+    # The launching thread waits for tasks that wait for the lock which it has.
+    run_tasks(
+        """
+import anyfn.testing
+anyfn.set_num_threads(4)
+with_lock = anyfn.get_global_func("testing.apply")
+assert not with_lock.releases_gil
+def slow(seen, i):
+    seen.append(i)
+    time.sleep(0.002)
+for _ in range(30):
+    seen = []
+    with_lock(tasks["call"], lambda i, n: slow(seen, i), 8)
+    assert sorted(seen) == list(range(8))
+    assert with_lock(tasks["meet"], 4, 5)
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(3)
+anyfn.set_parallel_launcher(lambda run, n: list(pool.map(run, range(n))))
+for _ in range(30):
+    seen = []
+    with_lock(tasks["call"], lambda i, n: slow(seen, i), 8)
+    assert sorted(seen) == list(range(8))
+""",
+        timeout=120,
+    )
+
+
 def test_tasks_launch_tasks(tasks):
     seen = []
 
@@ -314,6 +342,43 @@ def test_the_number_of_threads(run_python):
     one = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
     assert run_python(one + ask, env={"ANYFN_NUM_THREADS": ""}) == "1\n"
     assert run_python(ask, env={"ANYFN_NUM_THREADS": "many"}) == f"{free}\n"
+
+
+@pytest.fixture
+def group():
+    """A control group of its own, and how to limit its processor time; only some machines let tests make one."""
+    name = f"anyfn-test-{os.getpid()}"
+    files = {"/sys/fs/cgroup/cpu": "cpu.cfs_quota_us", "/sys/fs/cgroup/cpu,cpuacct": "cpu.cfs_quota_us", "/sys/fs/cgroup": "cpu.max"}
+    for parent, file in files.items():
+        made = Path(parent) / name
+        try:
+            made.mkdir()
+            (made / file).write_text("50000", encoding="ascii")
+        except OSError:
+            if made.exists():
+                made.rmdir()
+            continue
+        yield made, file
+        made.rmdir()
+        return
+    pytest.skip("no control group can be made here")
+
+
+def test_a_control_group_limits_the_number(group, run_tasks):
+    folder, file = group
+    free = len(os.sched_getaffinity(0))
+    for quota, expected in (("50000", 1), ("150000", min(2, free)), ("100000000", free)):
+        (folder / file).write_text(quota, encoding="ascii")
+        run_tasks(
+            f"""
+open({os.fspath(folder / "cgroup.procs")!r}, "w").write(str(os.getpid()))
+assert anyfn.num_threads() == {expected}, anyfn.num_threads()
+run(8)
+assert workers() == {expected} - 1
+open({os.fspath(folder.parent / "cgroup.procs")!r}, "w").write(str(os.getpid()))
+""",
+            env={"ANYFN_NUM_THREADS": ""},
+        )
 
 
 def test_the_number_can_be_set():

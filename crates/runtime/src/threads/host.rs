@@ -7,6 +7,7 @@ use anyfn::{Blocking, PackedFunc, Result, TypedPackedFunc, bail};
 
 use super::job::{Job, Shared};
 use super::sync::{Condvar, Mutex, Ordering, lock};
+use super::waiting::waiting;
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
 /// Whether there is one; looked at before the lock is taken.
@@ -77,7 +78,7 @@ pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
     // Each call runs one task, and which one is of no importance: so none can run twice.
     let run = TypedPackedFunc::from_fn(Blocking(move |_index: i64| shared.run()));
     let launched = launcher.call((PackedFunc::from(run), job.count() as i64));
-    ticket.close();
+    waiting(|| ticket.close());
     let outcome = job.finish();
     launched?;
     outcome?;

@@ -13,6 +13,7 @@ use anyfn::{Error, Result, bail};
 use super::sync::{
     AtomicBool, AtomicUsize, Condvar, Mutex, Ordering, Thread, be_patient, current, lock, park, spin_until,
 };
+use super::waiting::waiting;
 use super::{fork, worker};
 
 /// The code of a task.
@@ -162,9 +163,13 @@ impl Job {
             );
         }
         if self.helpers.load(Ordering::Acquire) > 0 {
-            spin_until(|| self.helpers.load(Ordering::Acquire) == 0);
-            while self.helpers.load(Ordering::Acquire) > 0 {
-                park();
+            let is_done = || self.helpers.load(Ordering::Acquire) == 0;
+            if !spin_until(is_done) {
+                waiting(|| {
+                    while !is_done() {
+                        park();
+                    }
+                });
             }
         }
         match lock(&self.failure).take() {
@@ -180,6 +185,10 @@ impl Job {
         }
         self.has_met.store(true, Ordering::SeqCst);
         self.begin_all();
+        waiting(|| self.meet())
+    }
+
+    fn meet(&self) -> Result<()> {
         let mut meeting = lock(&self.meeting);
         meeting.arrived += 1;
         if meeting.arrived == self.count && meeting.broken.is_none() {

@@ -6,7 +6,7 @@
 //! processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
 //!
 //! In reading order: `job` (one launch), `pool` (the workers), `host` (the threads of the host), `size`,
-//! `cgroup`, `fork`, `worker`, `sync`.
+//! `cgroup`, `fork`, `worker`, `waiting`, `sync`.
 
 pub(crate) mod cgroup;
 mod fork;
@@ -15,6 +15,7 @@ mod job;
 mod pool;
 mod size;
 mod sync;
+mod waiting;
 mod worker;
 
 use core::ffi::{c_int, c_void};
