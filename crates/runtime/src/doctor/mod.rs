@@ -2,8 +2,8 @@
 //!
 //! A check is a registered function `anyfn.doctor.<name>` without arguments that gives a map, or a list of maps: `id`, `status`
 //! (`ok`, `off`: not there and nothing is wrong with that, `problem`: it should work), `done` (what was tried), `why` (what
-//! was found) and `to_do` (what to do about it). So drivers and other languages add theirs. Those of this crate: [`process`]
-//! (the runtime itself, the loader), [`compiler`], [`machine`] (threads, memory, disk) and [`devices`].
+//! was found) and `to_do` (what to do about it). So drivers and other languages add theirs. Those of this crate: `process`
+//! (the runtime itself, the loader), `compiler`, `machine` (threads, memory, disk) and `devices`.
 
 mod compiler;
 mod devices;
