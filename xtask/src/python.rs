@@ -12,9 +12,16 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
-/// The tests of the installation and the corpus.
-pub(crate) const WHEEL_TESTS: &[&str] =
-    &["bindings/python/tests/test_install.py", "bindings/python/tests/test_conformance.py"];
+/// The tests of the installation, the corpus and the calls.
+pub(crate) const WHEEL_TESTS: &[&str] = &[
+    "bindings/python/tests/test_install.py",
+    "bindings/python/tests/test_conformance.py",
+    "bindings/python/tests/test_bad_calls.py",
+    "bindings/python/tests/test_callbacks.py",
+    "bindings/python/tests/test_containers.py",
+    "bindings/python/tests/test_objects.py",
+    "bindings/python/tests/test_process.py",
+];
 
 /// The versions of Python that are supported, and the names of the steps that run with each.
 pub(crate) const VERSIONS: [(&str, &str); 5] = [
@@ -106,11 +113,15 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
     })
 }
 
-/// The tests that a version of Python runs with the wheel. The one that runs all of them with the sources anyway runs
-/// only those of the installation and the corpus.
+/// All tests of the package.
+pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
+
+/// The tests that a version of Python runs with the wheel in `./x test`: all of them the oldest and the newest one; those
+/// of the installation, the corpus and the calls the versions between, and the one that runs all with the sources anyway.
 pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
-    if settings.contains(&format!("version = {version}.")) { WHEEL_TESTS } else { &["bindings/python/tests"] }
+    let is_end = [VERSIONS[0].0, VERSIONS[VERSIONS.len() - 1].0].contains(&version);
+    if is_end && !settings.contains(&format!("version = {version}.")) { ALL_TESTS } else { WHEEL_TESTS }
 }
 
 /// Packs what lies in the package into `folder`, which is emptied first; the wheel.

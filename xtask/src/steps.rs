@@ -9,32 +9,9 @@ use crate::runner::{Run, Step};
 use crate::{Result, codegen, dist, examples, paths, python, tidy};
 
 /// What the implementation behind the C ABI is made of.
-const RUNTIME: [&str; 9] = [
-    "crates/abi",
-    "crates/anyfn",
-    "crates/macros",
-    "crates/core",
-    "crates/runtime",
-    "crates/host",
-    "crates/lib",
-    "Cargo.toml",
-    "Cargo.lock",
-];
-const RUNTIME_AND_C: &[&str] = &[
-    RUNTIME[0],
-    RUNTIME[1],
-    RUNTIME[2],
-    RUNTIME[3],
-    RUNTIME[4],
-    RUNTIME[5],
-    RUNTIME[6],
-    RUNTIME[7],
-    RUNTIME[8],
-    "testing",
-    "bindings/c",
-    "examples",
-    "xtask/src",
-];
+const RUNTIME: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
+const RUNTIME_AND_C: &[&str] =
+    &[RUNTIME[0], RUNTIME[1], RUNTIME[2], "testing", "bindings/c", "examples", "xtask/src"];
 const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup", "README.md"];
 const ALL_RUST: &[&str] = &[
     "crates",
@@ -56,14 +33,9 @@ const ALL_PYTHON: &[&str] = &[
     RUNTIME[0],
     RUNTIME[1],
     RUNTIME[2],
-    RUNTIME[3],
-    RUNTIME[4],
-    RUNTIME[5],
-    RUNTIME[6],
-    RUNTIME[7],
-    RUNTIME[8],
-    "crates/attach",
+    "compiler",
     "testing",
+    "docs",
     "conformance/cases",
     "bindings/python",
     "README.md",
@@ -259,10 +231,22 @@ pub(crate) fn soak() -> Vec<Step> {
                 cargo_cmd("test -p anyfn-runtime --lib takes_any_library").env("ANYFN_FUZZ_SECONDS", seconds),
             )
         }),
-        Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
-            .needs("bindings/python/tests/soak.py")
-            .skip_if(python::unavailable),
     ]);
+    // `./x test` runs all tests with some versions of Python only.
+    steps.push(
+        Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
+            .skip_if(python::unavailable),
+    );
+    steps.extend(python::VERSIONS.map(|(version, name)| {
+        Step::new(name, move |run| {
+            let wheel = python::wheel_in(&paths::scratch_dir("wheel"))?;
+            python::test_wheel(run, version, &wheel, &paths::build_dir(), python::ALL_TESTS)
+        })
+        .skip_if(move || python::version_unavailable(version))
+    }));
+    steps.extend([Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
+        .needs("bindings/python/tests/soak.py")
+        .skip_if(python::unavailable)]);
     steps
 }
 

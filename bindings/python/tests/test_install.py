@@ -51,7 +51,7 @@ def test_what_the_wheel_holds(files):
     folder = ROOT / "bindings/python"
     sources = {path.relative_to(folder).as_posix() for path in (folder / "anyfn").rglob("*.py*") if path.suffix != ".pyc"}
     assert sources >= {"anyfn/__init__.py", "anyfn/__main__.py"}
-    libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so"}
+    libraries = {"anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"}
     info = {f"anyfn-{anyfn.__version__}.dist-info/{name}" for name in
             ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
     assert set(files) == sources | libraries | info | {"anyfn/py.typed"}
