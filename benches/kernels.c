@@ -32,6 +32,11 @@ ANYFN_EXPORT(add) {
   return anyfn_return_none(result);
 }
 
+/* nop(...): nothing. */
+ANYFN_EXPORT(nop) {
+  return anyfn_return_none(result);
+}
+
 /* call_n(f, n, *args) -> float: nanoseconds per call of f(*args), called n times. */
 ANYFN_EXPORT(call_n) {
   TVMFFIObjectHandle f;

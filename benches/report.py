@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from chart import chart
-from rows import CONTENDERS, PYTHON_SECTIONS, SECTIONS
+from rows import BUILDS, CONTENDERS, KERNELS, PYTHON_SECTIONS, SECTIONS, SESSIONS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -14,7 +14,20 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 ABOUT = {
     "Compiled code beside apache-tvm": "The peer is `apache-tvm` {tvm}, which has compiled the libraries and runs them in"
     " its own runtime.",
+    KERNELS: "anyfn compiles with its default schedule; NumPy takes matrix products from OpenBLAS; `apache-tvm` {tvm} has a"
+    " schedule written by hand for its matrix products, and does the rest by itself. One thread, by its processor time,"
+    " unless a row says how many cores. The ratio is to NumPy, or to the row that is named; below 1 anyfn is faster.",
+    SESSIONS: "A release build of `anyfn rpc server` over the loopback address; its session process calls a function in C that"
+    " does nothing. Beside it, in turn, as many bytes to and fro between two processes over TCP with blocking reads and writes"
+    " (in the `_python` rows those of Python's `socket`), 64 MiB of them into memory that nobody has touched. For 64 MiB with a"
+    " key it is the cipher alone: the slower one of sealing and opening as many bytes, each on one thread, which is a"
+    " perfect pipeline. Connecting is until the first answer, with the process started for it; beside it the system's"
+    " connect, accept and one byte. Four threads share one session, the plain sockets are one for each."
+    " apache-tvm {tvm} is its own server and, from Python, its client; it has no keys and no callbacks.",
+    BUILDS: "A product of matrices of 1024 x 1024 with the default schedule; all but the C compiler, which runs once. Processor time.",
 }
+# Sections in microseconds: in which column is what stands beside, and what it is called.
+MICROS = {KERNELS: ("numpy", "NumPy"), SESSIONS: ("raw", "raw")}
 
 
 def number(x):
@@ -30,6 +43,25 @@ def verdict(row, ours, ratio):
         return "", ""
     met = "" if ratio is None else "met" if ratio <= row.budget else "**missed**"
     return f"{row.budget:.2f}", met
+
+
+def micros_table(section, data):
+    """Lines of a table in microseconds: each row beside something else than the peer, or beside another row."""
+    found, (key, called) = data["sections"].get(section, {}), MICROS[section]
+    lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
+    lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
+    lines += ["|---" + "|---:" * 4 + "|---|---:|---|"]
+    for row in SECTIONS[section]:
+        own = found.get(row.name, {})
+        ours = own.get("anyfn")
+        other = own.get(row.against) if row.against not in found else found[row.against].get("anyfn")
+        ratio = ours / other if ours is not None and other else None
+        budget, met = verdict(row, ours, ratio) if ours is not None else ("", "missing")
+        micros = ["" if ns is None else number(ns / 1e3) for ns in (ours, own.get(key), own.get("peer"))]
+        against = called if row.against == key else row.against
+        cells = [row.name, *micros, "" if ratio is None else f"{ratio:.2f}", against, budget, met]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines + [""]
 
 
 def table(section, data):
@@ -96,7 +128,7 @@ def markdown(data):
     for section in SECTIONS:
         # What older data has not got has no table.
         if data["sections"].get(section):
-            lines += table(section, data)
+            lines += micros_table(section, data) if section in MICROS else table(section, data)
     return "\n".join(lines + instructions(data) + missing(data)).rstrip("\n") + "\n"
 
 

@@ -8,6 +8,12 @@ from typing import NamedTuple, Optional
 
 # Who is measured: key, and name in the tables. The first is compared with the second.
 CONTENDERS = {"anyfn": "anyfn", "peer": "tvm_ffi", "nanobind": "nanobind", "pyo3": "PyO3"}
+# The section of compiled kernels, which are compared with NumPy, too.
+KERNELS = "Compiled kernels"
+# The section of sessions with another process, which are compared with plain sockets, or with the cipher alone.
+SESSIONS = "Sessions"
+# What it takes to build one of them, but for the C compiler.
+BUILDS = "Building a kernel"
 
 
 class Row(NamedTuple):
@@ -24,6 +30,8 @@ class Row(NamedTuple):
     per: int = 1
     # Runs before each round of the statement.
     setup: str = "pass"
+    # With whose figure of the row, or with our figure of which other row, it is compared.
+    against: str = "peer"
     # Its label in the chart; rows without one are not in it.
     label: Optional[str] = None
 
@@ -184,6 +192,64 @@ SECTIONS = {
         tvm_3_numpy=0.3,
         parallel_launch=1.0,
     ),
+    # What `kernels.py` computes.
+    KERNELS: [
+        Row("matmul_f32_512", against="numpy"),
+        Row("matmul_f32_1024", against="numpy", budget=1.0),
+        Row("matmul_f32_2048", against="numpy"),
+        Row("matmul_f32_1000_999_1001", against="numpy"),
+        Row("matmul_f64_1024", against="numpy"),
+        Row("matmul_bias_relu_f32_1024", against="numpy"),
+        Row("matmul_f32_512_2_cores", against="numpy"),
+        # Two cores: at least 1.8 times as fast as one.
+        Row("matmul_f32_1024_2_cores", against="matmul_f32_1024", budget=0.556),
+        Row("matmul_f32_2048_2_cores", against="matmul_f32_2048", budget=0.556),
+        Row("add_16m", against="numpy", budget=1.0),
+        Row("add_16m_2_cores", against="numpy"),
+        Row("softmax_4096_1024", against="numpy"),
+        Row("layernorm_4096_1024", against="numpy"),
+        Row("sum_rows_4096_1024", against="numpy"),
+        Row("sum_columns_4096_1024", against="numpy"),
+        Row("sum_all_4096_1024", against="numpy"),
+        Row("sum_all_4096_1024_2_cores", against="numpy"),
+        Row("transpose_2048", against="numpy"),
+        Row("conv2d_3x3_64_64_56", against="numpy"),
+    ],
+    # What `src/sessions.rs` and `sessions.py` do.
+    SESSIONS: [
+        Row("session_call_0", against="raw", budget=1.2),
+        Row("session_call_3_ints", against="raw", budget=1.2),
+        Row("session_call_0_python", against="raw", budget=1.2),
+        Row("session_call_3_ints_python", against="raw", budget=1.2),
+        Row("session_callback_0", against="raw"),
+        Row("session_four_threads_per_call", against="raw"),
+        Row("session_up_4kib", against="raw"),
+        Row("session_down_4kib", against="raw"),
+        # At half of the bandwidth or more.
+        Row("session_up_64mib", against="raw", budget=2.0),
+        Row("session_down_64mib", against="raw", budget=2.0),
+        Row("session_connect", against="raw"),
+        Row("session_call_0_key", against="raw"),
+        Row("session_call_3_ints_key", against="raw"),
+        Row("session_callback_0_key", against="raw"),
+        Row("session_four_threads_per_call_key", against="raw"),
+        Row("session_up_4kib_key", against="raw"),
+        Row("session_down_4kib_key", against="raw"),
+        Row("session_up_64mib_key", against="raw", budget=2.0),
+        Row("session_down_64mib_key", against="raw", budget=2.0),
+        Row("session_connect_key", against="raw"),
+    ],
+    # `builds.py`: tensor expressions, the default schedule, the passes, the same with what is verified before and after, all up to
+    # the C source, and a build of what has been compiled before: in a process that has built it, and as the first one of a process.
+    BUILDS: [
+        Row("build_expressions"),
+        Row("build_schedule"),
+        Row("build_passes", limit_ns=1e6),
+        Row("build_lowered"),
+        Row("build_source"),
+        Row("build_again", limit_ns=1e6),
+        Row("build_again_fresh", limit_ns=1e6),
+    ],
     "Threads, async, import": [
         Row("four_threads_per_call", "=four_threads(nop1, {n})"),
         Row("async_call", "=async_calls(2000)"),

@@ -3,6 +3,7 @@
 Called by ``./x bench`` with what it has built::
 
     run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
+           --command ANYFN --sessions BIN
            [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
 A contender that is not there is left out, and the reason is printed and written. ``--only`` prints some Python rows and
@@ -22,7 +23,7 @@ from pathlib import Path
 import extensions
 import instructions
 import report
-from rows import PYTHON_SECTIONS, SECTIONS
+from rows import BUILDS, KERNELS, PYTHON_SECTIONS, SECTIONS, SESSIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 C, RUST = list(SECTIONS)[:2]
@@ -38,7 +39,7 @@ class Bench:
         self.work = Path(options.work).resolve()
         self.work.mkdir(parents=True, exist_ok=True)
         # Section or IN_PYTHON -> contender -> command and environment.
-        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}, COMPILED: {}}
+        self.commands = {C: {}, RUST: {}, IN_PYTHON: {}, COMPILED: {}, KERNELS: {}, SESSIONS: {}, BUILDS: {}}
         self.pythons = {}
         self.missing = {}
         # Section or IN_PYTHON -> row -> contender -> least nanoseconds.
@@ -57,6 +58,9 @@ class Bench:
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
         self.attempt("peer", options.peer_python, self.build_peer)
+        self.add_kernels("anyfn", options.python)
+        self.add_sessions("anyfn", options.python, options.command, options.sessions)
+        self.commands[BUILDS]["anyfn"] = [options.python, ROOT / "benches/builds.py", work / "kernels", *options.only]
         self.attempt("compiled code", options.tvm_python, self.build_compiled)
         for who in ("nanobind", "pyo3"):
             self.attempt(who, options.bench_python, getattr(extensions, who), self.add_python)
@@ -72,6 +76,17 @@ class Bench:
         extensions.run([python, ROOT / "testing/compiled/build.py", folder])
         for who, runs in (("anyfn", self.options.python), ("peer", python)):
             self.commands[COMPILED][who] = [runs, ROOT / "benches/compiled_calls.py", who, folder, *self.options.only]
+        self.add_kernels("peer", python)
+        self.add_sessions("peer", python)
+
+    def add_kernels(self, who, python):
+        cache = self.work / "kernels"
+        cache.mkdir(mode=0o700, exist_ok=True)
+        self.commands[KERNELS][who] = [python, ROOT / "benches/kernels.py", who, cache, *self.options.only]
+
+    def add_sessions(self, who, python, *programs):
+        line = [python, ROOT / "benches/sessions.py", who, self.work, *programs]
+        self.commands[SESSIONS][who] = [*line, *self.options.only]
 
     def attempt(self, who, python, build, then=None):
         """Builds what a contender needs, or notes why it is left out."""
@@ -92,16 +107,18 @@ class Bench:
     def round(self):
         """Measures every row once."""
         for section, commands in self.commands.items():
-            if self.options.only and section not in (IN_PYTHON, COMPILED):
+            if self.options.only and section not in (IN_PYTHON, COMPILED, KERNELS, SESSIONS, BUILDS):
                 continue
             for who, command in commands.items():
-                environment = self.pythons[who][1] if section in (IN_PYTHON, COMPILED) and who in self.pythons else {}
+                in_python = section in (IN_PYTHON, COMPILED, KERNELS, SESSIONS, BUILDS) and who in self.pythons
+                environment = self.pythons[who][1] if in_python else {}
                 for line in extensions.run(command, **environment).splitlines():
                     self.keep(section, who, line)
 
     def keep(self, section, who, line):
-        """Takes in a line of a bench program: `name=nanoseconds`, or `name!reason`."""
+        """Takes in a line of a bench program: `name=nanoseconds`, `name@contender=nanoseconds`, or `name!reason`."""
         name, equals, value = line.partition("=")
+        name, _, who = name.partition("@") if equals and "@" in name else (name, "", who)
         if equals and name.isidentifier():
             known = self.found[section].setdefault(name, {})
             known[who] = min(float(value), known.get(who, float("inf")))
@@ -142,7 +159,7 @@ def machine():
 
 def parse():
     parser = argparse.ArgumentParser()
-    for name in ("--library", "--native", "--python", "--package", "--work"):
+    for name in ("--library", "--native", "--command", "--sessions", "--python", "--package", "--work"):
         parser.add_argument(name, required=True)
     parser.add_argument("--peer-python")
     parser.add_argument("--bench-python")
@@ -152,7 +169,8 @@ def parse():
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--output", type=Path, default=report.DOCS)
     options = parser.parse_args()
-    for name in ("library", "native", "python", "package", "peer_python", "bench_python", "tvm_python"):
+    paths = ("library", "native", "command", "sessions", "python", "package")
+    for name in (*paths, "peer_python", "bench_python", "tvm_python"):
         if getattr(options, name):
             # Not resolved: the Python of an environment is a link to the one that it was made with.
             setattr(options, name, os.path.abspath(getattr(options, name)))
@@ -169,7 +187,7 @@ def main():
         rounds += 1
         print(f"round {rounds} done after {time.monotonic() - start:.0f} s", flush=True)
     if options.only:
-        print(json.dumps(bench.found[IN_PYTHON] | bench.found[COMPILED], indent=1))
+        print(json.dumps({row: found for part in bench.found.values() for row, found in part.items()}, indent=1))
         return
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     data = {

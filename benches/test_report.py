@@ -55,6 +55,35 @@ def test_the_limit_of_a_duration_is_absolute():
     assert line_of(report.markdown(data), "import_over_numpy")[4:6] == ["15 ms", "**missed**"]
 
 
+def test_kernels_are_compared_with_numpy_or_with_one_core():
+    data = sample()
+    data["sections"][rows.KERNELS] = {
+        "matmul_f32_1024": {"anyfn": 15e6, "numpy": 16e6, "peer": 17e6},
+        "matmul_f32_1024_2_cores": {"anyfn": 9e6, "numpy": 8.5e6},
+        "add_16m": {"anyfn": 12e6},
+    }
+    text = report.markdown(data)
+    expected = ["matmul_f32_1024", "15,000", "16,000", "17,000", "0.94", "NumPy", "1.00", "met"]
+    assert line_of(text, "matmul_f32_1024") == expected
+    assert line_of(text, "matmul_f32_1024_2_cores")[4:] == ["0.60", "matmul_f32_1024", "0.56", "**missed**"]
+    assert line_of(text, "add_16m")[4:] == ["", "NumPy", "1.00", ""]
+    assert line_of(text, "softmax_4096_1024")[7] == "missing"
+
+
+def test_sessions_are_compared_with_plain_sockets():
+    data = sample()
+    data["sections"][rows.SESSIONS] = {
+        "session_call_0": {"anyfn": 7500.0, "raw": 6400.0, "peer": 8400.0},
+        "session_up_64mib": {"anyfn": 90e6, "raw": 40e6},
+        "session_connect_key": {"anyfn": 3e6, "raw": 80e3},
+    }
+    text = report.markdown(data)
+    assert line_of(text, "session_call_0") == ["session_call_0", "7.5", "6.4", "8.4", "1.17", "raw", "1.20", "met"]
+    expected = ["session_up_64mib", "90,000", "40,000", "", "2.25", "raw", "2.00", "**missed**"]
+    assert line_of(text, "session_up_64mib") == expected
+    assert line_of(text, "session_connect_key")[4:] == ["37.50", "raw", "", ""]
+
+
 def test_what_is_not_measured_is_said():
     assert "- pyo3: cargo: no network" in report.markdown(sample())
     assert "## Not measured" not in report.markdown(dict(sample(), missing={}))

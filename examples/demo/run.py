@@ -1,9 +1,10 @@
-"""The demonstration behind ``./x demo``: functions of three languages call each other, and a compiled library runs on
-NumPy arrays.
+"""The demonstration behind ``./x demo``: a function written in Python is compiled and runs everywhere (``dense.py``),
+functions of three languages call each other, and one is shipped to a board.
 
 Called with what has been built::
 
-    run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST
+    run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
+        --dense-rust DENSE_RUST [--peer-python PYTHON] [--no-board REASON] [--board COMMAND...]
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import anyfn as tvm
+import dense
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ELEMENTS = 16_000_000
@@ -130,35 +132,6 @@ def compiled_kernel(options):
     return library
 
 
-def tensor_expressions():
-    step("matmul + bias + relu as tensor expressions, compiled; then changed by a pass in Python")
-    from anyfn import te, tir
-
-    n, m, k = 128, 96, 64
-    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
-    bias = te.placeholder((m,), name="bias")
-    axis = te.reduce_axis((0, k), name="k")
-    product = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="product")
-    relu = te.compute((n, m), lambda i, j: tir.max(product[i, j] + bias[j], 0), name="relu")
-    func = te.create_prim_func([a, b, bias, relu], name="dense")
-    print(func)
-    x, y, z = (np.random.default_rng(i).standard_normal(s).astype("float32") for i, s in enumerate([(n, k), (k, m), m]))
-    out = np.empty((n, m), "float32")
-    dense = tvm.build(func)["dense"]
-    dense(x, y, z, out)
-    expected = np.maximum(x @ y + z, 0)
-    row("Expose", "Python", "te: matmul + bias + relu", "equal to NumPy", None,
-        bool(np.allclose(out, expected, rtol=1e-4, atol=1e-4)))
-
-    def leaky(node):  # max(x, 0) becomes max(x, x * 0.125)
-        return tir.Max(node.a, node.a * 0.125) if isinstance(node.b, tir.FloatImm) and node.b.value == 0 else node
-
-    tvm.build(tvm.structural_map(func, (tir.Max, leaky)))["dense"](x, y, z, out)
-    plain = x @ y + z
-    row("Prototype", "Python", "a pass in Python: relu is leaky", "equal to NumPy", None,
-        bool(np.allclose(out, np.maximum(plain, plain * 0.125), rtol=1e-4, atol=1e-4)))
-
-
 def deploy(options, library):
     for language, program in (("C", options.c_program), ("Rust", options.rust_program)):
         step(f"the same library, called from a {language} program")
@@ -167,6 +140,25 @@ def deploy(options, library):
         right = done.returncode == 0 and facts.get("right") == "1"
         shown = f"equal to a plain loop, {float(facts['gb_per_s']):.1f} GB/s" if right else done.stderr.strip()[-80:]
         row("Deploy", language, "C: saxpy", shown, float(facts.get("ns_per_call", "nan")), right)
+
+
+def board(options):
+    step("the matmul, compiled here for AArch64 and run by a server there, a board in an emulator (examples/board/board.py)")
+    if not options.board:
+        print(f"   left out: {options.no_board or 'no `--board`'}")
+        return
+    command = [sys.executable, str(ROOT / "examples/board/board.py"), "--start", *options.board]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    lines = done.stdout.splitlines()
+    for line in lines:
+        print(f"   | {line}")
+    time_there = next((line for line in lines if line.startswith("dense takes")), "")
+    right = done.returncode == 0 and time_there != ""
+    ns = float(time_there.split()[2]) * 1e6 if time_there else None
+    shown = "equal to NumPy here" if right else done.stderr.strip()[-80:]
+    row("Experiment", "Python", "AArch64: dense, timed there", shown, ns, right)
+    calls = sum(line.startswith("called back with") for line in lines)
+    row("Experiment", "compiled te on AArch64", "Python: board.look(in, out)", f"called {calls} time", None, right and calls == 1)
 
 
 def summary():
@@ -185,13 +177,17 @@ def summary():
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("--plugin", "--work", "--c-program", "--rust-program"):
+    for name in ("--plugin", "--work", "--c-program", "--rust-program", "--dense-c", "--dense-rust"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--peer-python")
+    parser.add_argument("--no-board", help="why there is no board")
+    parser.add_argument("--board", nargs=argparse.REMAINDER, help="the words that run `anyfn` for AArch64; the last option")
     options = parser.parse_args()
+    dense.scenario(step, row, options)
     module = documents(options)
     library = compiled_kernel(options)
-    tensor_expressions()
     deploy(options, library)
+    board(options)
     del module
     return 1 if summary() else 0
 

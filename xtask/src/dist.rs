@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::process::Cmd;
 use crate::runner::Run;
 use crate::steps::cargo_cmd;
-use crate::{Result, paths, python};
+use crate::{Result, board, paths, python};
 
 fn dist_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::root().join("dist").join(name);
@@ -59,6 +59,12 @@ pub(crate) fn compat(run: &Run, name: &str) -> Result<()> {
 pub(crate) fn command(run: &Run) -> Result<()> {
     run.cmd(cargo_cmd("build --release -p anyfn-cli"))?;
     copy(run, &paths::release_dir().join("anyfn"), &dist_dir("bin")?.join("anyfn"))
+}
+
+/// `dist/bin/anyfn-aarch64`: the same for boards.
+pub(crate) fn board_command(run: &Run) -> Result<()> {
+    board::build(run, "release")?;
+    copy(run, &board::program("release"), &dist_dir("bin")?.join("anyfn-aarch64"))
 }
 
 /// `dist/python/*.whl`.

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 
 use crate::process::Cmd;
 use crate::runner::Run;
-use crate::{Result, paths, python};
+use crate::{Result, board, paths, python};
 
 /// The C program of the demonstration: it embeds the runtime and runs a compiled library.
 pub(crate) const C_PROGRAM: &str = "examples/deploy/deploy.c";
 /// The Rust program that does the same: name of its binary.
 const RUST_PROGRAM: &str = "deploy";
+/// The C program that calls what the compiler has made.
+pub(crate) const DENSE_C_PROGRAM: &str = "examples/te/dense.c";
+/// The Rust program that does the same: name of its binary.
+const DENSE_RUST_PROGRAM: &str = "dense";
 
 fn work_dir(name: &str) -> Result<PathBuf> {
     let dir = paths::scratch_dir(name);
@@ -18,27 +22,30 @@ fn work_dir(name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Compiles the C program against the release library.
-pub(crate) fn build_c_program(run: &Run) -> Result<()> {
+/// Compiles the C programs against the release library.
+pub(crate) fn build_c_programs(run: &Run) -> Result<()> {
     let lib_dir = paths::release_dir();
-    run.cmd(
-        Cmd::new("cc")
-            .words("-std=gnu11 -O2 -Wall -Wextra -Werror -I bindings/c/include")
-            .arg(C_PROGRAM)
-            .arg("-o")
-            .arg(work_dir("demo")?.join("deploy_c"))
-            .arg("-L")
-            .arg(&lib_dir)
-            .words("-lanyfn -lm")
-            .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
-    )
+    for (source, program) in [(C_PROGRAM, "deploy_c"), (DENSE_C_PROGRAM, "dense_c")] {
+        run.cmd(
+            Cmd::new("cc")
+                .words("-std=gnu11 -O2 -Wall -Wextra -Werror -I bindings/c/include")
+                .arg(source)
+                .arg("-o")
+                .arg(work_dir("demo")?.join(program))
+                .arg("-L")
+                .arg(&lib_dir)
+                .words("-lanyfn -lm")
+                .arg(format!("-Wl,-rpath,{}", lib_dir.display())),
+        )?;
+    }
+    Ok(())
 }
 
 /// Runs the scenarios; they print for themselves.
 pub(crate) fn demo() -> Result<()> {
     let work = work_dir("demo")?;
     let release = paths::release_dir();
-    python::command()?
+    let mut command = python::command()?
         .arg("examples/demo/run.py")
         .arg("--plugin")
         .arg(release.join("libanyfn_demo.so"))
@@ -48,7 +55,18 @@ pub(crate) fn demo() -> Result<()> {
         .arg(work.join("deploy_c"))
         .arg("--rust-program")
         .arg(release.join(RUST_PROGRAM))
-        .run()
+        .arg("--dense-c")
+        .arg(work.join("dense_c"))
+        .arg("--dense-rust")
+        .arg(release.join(DENSE_RUST_PROGRAM));
+    if let Some(peer) = paths::peer_python() {
+        command = command.arg("--peer-python").arg(peer);
+    }
+    match board::not_built().or_else(board::not_emulated) {
+        Some(reason) => command = command.arg("--no-board").arg(reason),
+        None => command = command.arg("--board").args(board::command()),
+    }
+    command.run()
 }
 
 /// Runs the benchmarks, beside the peer's and other binding generators' where they are installed.
@@ -61,6 +79,10 @@ pub(crate) fn bench() -> Result<()> {
         .arg(release.join("libanyfn.so"))
         .arg("--native")
         .arg(release.join("native"))
+        .arg("--command")
+        .arg(release.join("anyfn"))
+        .arg("--sessions")
+        .arg(release.join("sessions"))
         .arg("--python")
         .arg(&python)
         .arg("--package")

@@ -3,6 +3,7 @@
 //! Reading order: [`steps`] lists what each command does, [`runner`] runs such a list, [`codegen`] and [`tidy`] are
 //! the two tasks that are written here rather than started.
 
+mod board;
 mod c_tests;
 mod codegen;
 mod dist;
@@ -59,23 +60,30 @@ fn run(args: &[String]) -> Result<()> {
 }
 
 fn run_steps(command: &str, steps: &[Step], args: &[String]) -> Result<()> {
-    let given = flags(args, &["--all", "--verbose", "--fail-fast"])?;
+    let (only, args): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--only="));
+    let given = flags(&args, &["--all", "--verbose", "--fail-fast", "--only=TEXT"])?;
+    let only: Vec<&str> = only.iter().filter_map(|arg| arg.strip_prefix("--only=")).collect();
+    let wanted = |step: &&Step| only.is_empty() || only.iter().any(|text| step.name.contains(text));
+    let steps: Vec<&Step> = steps.iter().filter(wanted).collect();
+    if steps.is_empty() {
+        return Err(format!("no step of `{command}` has {} in its name", only.join(" or ")).into());
+    }
     let options = Options {
         all: given.contains(&"--all"),
         verbose: given.contains(&"--verbose"),
         // Later steps of these commands make no sense without the earlier ones.
         fail_fast: given.contains(&"--fail-fast") || command != "test" && command != "soak",
     };
-    runner::run(command, steps, options)
+    runner::run(command, &steps, options)
 }
 
 /// The arguments, if all of them are flags that the command knows.
-fn flags<'a>(args: &'a [String], known: &[&str]) -> Result<Vec<&'a str>> {
-    for arg in args {
-        if !known.contains(&arg.as_str()) {
+fn flags<'a, T: AsRef<str>>(args: &'a [T], known: &[&str]) -> Result<Vec<&'a str>> {
+    for arg in args.iter().map(AsRef::as_ref) {
+        if !known.contains(&arg) {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(" ") };
             return Err(format!("no option `{arg}` here; options: {known}").into());
         }
     }
-    Ok(args.iter().map(String::as_str).collect())
+    Ok(args.iter().map(AsRef::as_ref).collect())
 }

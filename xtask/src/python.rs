@@ -12,6 +12,9 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
+/// Runs tests on all processors; the tests of a file in one process, one after the other.
+const PYTEST: &str = "-m pytest -q -p no:cacheprovider -n auto --dist loadfile";
+
 /// The tests of the installation, the corpus and the calls.
 pub(crate) const WHEEL_TESTS: &[&str] = &[
     "bindings/python/tests/test_install.py",
@@ -78,12 +81,12 @@ pub(crate) fn unavailable() -> Option<String> {
 /// Runs the tests in a folder or a file, without those in some files.
 pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
     let ignored = without.iter().map(|file| format!("--ignore={file}"));
-    run.cmd(command()?.words("-m pytest -q -p no:cacheprovider").args(ignored).arg(tests))
+    run.cmd(command()?.words(PYTEST).args(ignored).arg(tests))
 }
 
 /// Runs the tests in files with the Python of another environment.
 pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[&str]) -> Result<()> {
-    run.cmd(command_of(python.to_path_buf()).words("-m pytest -q -p no:cacheprovider").args(tests))
+    run.cmd(command_of(python.to_path_buf()).words(PYTEST).args(tests))
 }
 
 /// Runs a program with its output in the step's log.
@@ -116,12 +119,26 @@ pub(crate) fn version_unavailable(version: &str) -> Option<String> {
 /// All tests of the package.
 pub(crate) const ALL_TESTS: &[&str] = &["bindings/python/tests"];
 
-/// The tests that a version of Python runs with the wheel in `./x test`: all of them the oldest and the newest one; those
-/// of the installation, the corpus and the calls the versions between, and the one that runs all with the sources anyway.
+/// All tests but those of the compiler that compile many functions: what those compute does not depend on Python's version.
+const MOST_TESTS: &[&str] = &[
+    "bindings/python/tests",
+    "--ignore=bindings/python/tests/test_default_schedule.py",
+    "--ignore=bindings/python/tests/test_codegen.py",
+    "--ignore=bindings/python/tests/test_schedule.py",
+    "--ignore=bindings/python/tests/test_compiler_fuzz.py",
+    "--ignore=bindings/python/tests/test_empty_reductions.py",
+    "--ignore=bindings/python/tests/test_golden.py",
+];
+
+/// The tests that a version of Python runs with the wheel in `./x test`: most of them the oldest one; those
+/// of the installation, the corpus and the calls the others, of which one runs all with the sources.
 pub(crate) fn tests_of_wheel(version: &str) -> &'static [&'static str] {
     let settings = fs::read_to_string(paths::root().join(".x/venv/pyvenv.cfg")).unwrap_or_default();
-    let is_end = [VERSIONS[0].0, VERSIONS[VERSIONS.len() - 1].0].contains(&version);
-    if is_end && !settings.contains(&format!("version = {version}.")) { ALL_TESTS } else { WHEEL_TESTS }
+    if VERSIONS[0].0 == version && !settings.contains(&format!("version = {version}.")) {
+        MOST_TESTS
+    } else {
+        WHEEL_TESTS
+    }
 }
 
 /// Packs what lies in the package into `folder`, which is emptied first; the wheel.
@@ -154,7 +171,7 @@ pub(crate) fn test_wheel(
     run.cmd(pip().arg("check"))?;
     run.cmd(
         Cmd::new(&python)
-            .words("-m pytest -q -p no:cacheprovider")
+            .words(PYTEST)
             .args(tests)
             .env("PYTHONPATH", "")
             .env("PYTHONUNBUFFERED", "1")

@@ -113,7 +113,7 @@ impl Run {
 }
 
 /// Runs the steps of a command and prints a table; an error if one failed.
-pub(crate) fn run(command: &str, steps: &[Step], options: Options) -> Result<()> {
+pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()> {
     let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
     for (i, step) in steps.iter().enumerate() {
         println!("[{}/{}] {}", i + 1, steps.len(), step.name);

@@ -6,7 +6,7 @@
 use crate::c_tests::{self, Mode};
 use crate::process::{Cmd, which};
 use crate::runner::{Run, Step};
-use crate::{Result, codegen, dist, examples, paths, python, tidy};
+use crate::{Result, board, codegen, dist, examples, paths, python, tidy};
 
 /// What the implementation behind the C ABI is made of.
 const RUNTIME: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
@@ -47,16 +47,21 @@ const ALL_PYTHON: &[&str] = &[
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
 /// Run where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: [&str; 4] = [
+const BESIDE_PEER: [&str; 5] = [
     "bindings/python/tests/test_beside.py",
     "bindings/python/tests/test_dlpack_table.py",
     "bindings/python/tests/test_peer.py",
+    "bindings/python/tests/test_peer_compiled.py",
     "bindings/python/tests/test_peer_saving.py",
 ];
 
 /// All but what only tests use.
 const RELEASE_BUILD: &str =
     "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
+
+/// What the demonstration uses and no more: each library and program is optimised as a whole, which takes its time.
+const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
+     -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
 
 /// `./x build`
 pub(crate) fn build() -> Vec<Step> {
@@ -140,9 +145,15 @@ pub(crate) fn test() -> Vec<Step> {
 /// `./x demo`; the scenarios print for themselves.
 pub(crate) fn demo() -> Vec<Step> {
     vec![
-        Step::new("release build", |run| cargo(run, RELEASE_BUILD)),
+        Step::new("release build", |run| cargo(run, DEMO_BUILD)),
         Step::new("python package", python::copy_release_package).needs_member("bindings/python"),
-        Step::new("c program", examples::build_c_program).needs_member("crates/lib").needs(examples::C_PROGRAM),
+        Step::new("c programs", examples::build_c_programs)
+            .needs_member("crates/lib")
+            .needs(examples::C_PROGRAM),
+        Step::new("command for aarch64", |run| board::build(run, "board"))
+            .needs_member("crates/cli")
+            .skip_if(board::not_built)
+            .skip_if(board::not_emulated),
         Step::new("scenarios", |_| examples::demo())
             .needs_member("bindings/python")
             .needs("examples/demo/run.py")
@@ -169,6 +180,10 @@ pub(crate) fn dist() -> Vec<Step> {
         Step::new("headers", dist::headers),
         Step::new("libtvm_ffi.so", |run| dist::compat(run, "libtvm_ffi.so")).needs_member("crates/lib"),
         Step::new("command", dist::command).needs_member("crates/cli"),
+        Step::new("command for aarch64", dist::board_command)
+            .needs_member("crates/cli")
+            .skip_if(|| cfg!(target_arch = "aarch64").then(|| "this machine is one".into()))
+            .skip_if(board::not_built),
         Step::new("python wheel", dist::wheel)
             .needs("bindings/python/pyproject.toml")
             .skip_if(python::unavailable),
@@ -225,6 +240,30 @@ pub(crate) fn soak() -> Vec<Step> {
                 cargo_cmd("test -p anyfn-core --lib reads_any_import_tree").env("ANYFN_FUZZ_SECONDS", seconds),
             )
         }),
+        Step::new("fuzzing remote sessions", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-rpc --test attack whatever_comes").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
+        }),
+        Step::new("fuzzing the server of remote sessions", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(cargo_cmd("test -p anyfn-cli --test server fuzz").env("ANYFN_FUZZ_SECONDS", seconds))
+        }),
+        // A minute each; those behind a cable are found by the system's own probes.
+        Step::new("clients that vanish", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-cli --test server boundaries -- --nocapture").env("ANYFN_SOAK", "1"),
+            )
+        }),
+        Step::new("fifty clients of a server", |run| {
+            run.cmd(cargo_cmd("test -p anyfn-cli --test server many -- --nocapture").env("ANYFN_SOAK", "1"))
+        }),
+        Step::new("fuzzing the reader of programs", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-parser --test round_trip changed_texts").env("ANYFN_FUZZ", "300000"),
+            )
+        }),
         Step::new("fuzzing what puts modules into libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
             run.cmd(
@@ -244,9 +283,18 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .skip_if(move || python::version_unavailable(version))
     }));
-    steps.extend([Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
-        .needs("bindings/python/tests/soak.py")
-        .skip_if(python::unavailable)]);
+    steps.extend([
+        Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
+            .needs("bindings/python/tests/soak.py")
+            .skip_if(python::unavailable),
+        // An hour; `ANYFN_FUZZ_SECONDS` says otherwise.
+        Step::new("random programs, compiled and interpreted", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "3600".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/compiler_fuzz.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .skip_if(python::unavailable),
+    ]);
     steps
 }
 

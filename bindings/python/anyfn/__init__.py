@@ -28,7 +28,8 @@ What there is:
     this machine    doctor
     threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
     annotations     the module anyfn.typing
-    compiler        the modules anyfn.te (tensor expressions) and anyfn.tir (what they become); build
+    compiler        the modules anyfn.te (tensor expressions), anyfn.tir (what they become) and anyfn.transform (passes); build
+                    for a Target; lower and source: what is built, at each stage
     commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
 
 Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
@@ -95,7 +96,7 @@ from ._structural import (
     structural_equal,
     structural_hash,
 )
-from ._compiler import build
+from ._compiler import build, lower, source
 from ._async import check_signals, set_async_threads
 from ._measure import doctor, profile, time_evaluator
 from ._threads import num_threads, set_num_threads, set_parallel_launcher
@@ -111,6 +112,10 @@ from ._rewrite import (
     structural_walk,
 )
 from . import _ffi, _setup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .tir import Target as Target
 
 __version__ = "0.1.0"
 
@@ -157,6 +162,7 @@ __all__ = [
     "inspect_library",
     "json_metadata",
     "list_global_func_names",
+    "lower",
     "load_json",
     "live_handles",
     "live_handles_text",
@@ -183,6 +189,7 @@ __all__ = [
     "set_async_threads",
     "set_num_threads",
     "set_parallel_launcher",
+    "source",
     "start_ledger",
     "structural_equal",
     "structural_hash",
@@ -198,3 +205,14 @@ __all__ = [
     "watch",
     "zeros",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        # What loads the compiler waits until it is asked for, so it is not among the names of `import *` either.
+        if name == "Target":
+            from .tir import Target
+
+            globals()["Target"] = Target
+            return Target
+        raise AttributeError(f"module 'anyfn' has no attribute {name!r}")

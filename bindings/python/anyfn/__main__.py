@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from . import Module, __version__, bundle, inspect_library, load_module, make_module
+from . import Module, __version__, _serve, bundle, inspect_library, load_module, make_module
 
 
 class _Failed(Exception):
@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("files", metavar="FILE", nargs="+", help="the library")
     inspect.add_argument("--json", action="store_true", help="as JSON, one text for each file")
     _add_bundle(commands)
+    _serve.add_parser(commands)
     doctor = commands.add_parser(
         "doctor",
         help="try what works on this machine, and find out why the rest does not",
@@ -149,6 +150,8 @@ def main(args: Optional[Sequence[str]] = None) -> int:
             code = _inspect(options.files, options.json)
         elif options.command == "doctor":
             code = _doctor(options.json)
+        elif options.command == "rpc":
+            code = _rpc(options)
         else:
             code = _bundle(options) if options.command == "bundle" else _stubs(options)
         sys.stdout.flush()
@@ -188,6 +191,14 @@ def _doctor(as_json: bool) -> int:
     found = doctor()
     print(found.json() if as_json else found)
     return 0 if found.ok else 1
+
+
+def _rpc(options: argparse.Namespace) -> int:
+    try:
+        return _serve.run(options)
+    except (RuntimeError, ValueError, OSError, ImportError) as error:
+        print(f"anyfn rpc: {error}", file=sys.stderr)
+        return 1
 
 
 def _shown(found: dict[str, Any]) -> str:

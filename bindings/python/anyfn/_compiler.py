@@ -3,6 +3,7 @@
 import os
 
 from . import _module, _registry
+from ._core import Object
 
 _library = None
 
@@ -33,30 +34,67 @@ class functions:
         return getattr(self, name)
 
 
-def build(inputs, name="main"):
-    """Compiles for this machine and loads: a function, a module, or functions by name.
+def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=True, progress=None):
+    """Compiles and loads: a function, a schedule, a module, functions in a list or by name, or a list of tensors that are
+    given and wanted.
 
-    The result is a module; it is called as its only function, or ``name``.
+    ``target`` is an ``anyfn.Target``, its kind, or a dict of its options; without it, this machine. ``pipeline`` takes the
+    place of the default pipeline of passes, ``passes`` come before it. The result is a module; it is called as its only
+    function, or ``main``. One for another kind of processor is not called but exported.
+
+    What was compiled before is not compiled again, unless ``cache`` is false: it is kept in ``~/.cache/anyfn``, or where the
+    environment variable ``ANYFN_CACHE_DIR`` says, up to ``ANYFN_CACHE_MB`` (512); ``ANYFN_CACHE=off`` switches that off.
+    ``progress(text, seconds)`` is called each second while the C compiler runs.
     """
-    call = functions("compiler")
-    return call.build(_as_module(inputs, name))
+    return functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
 
 
-def source(inputs, name="main"):
+def source(inputs, target=None, name="main", *, pipeline=None, passes=()):
     """The C source of what ``build`` compiles."""
-    return functions("compiler").source(_as_module(inputs, name))
+    return functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
-def lower(inputs, name="main"):
+def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
     """The module as code generators take it."""
-    return functions("compiler").lower(_as_module(inputs, name))
+    return functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
+
+
+def _pipeline(pipeline, passes):
+    """The pipeline with other passes in front of it; None for the default one alone."""
+    passes = list(passes)
+    if not passes and pipeline is None:
+        return None
+    from . import transform
+
+    if pipeline is None:
+        pipeline = transform.default_pipeline()
+    elif not isinstance(pipeline, transform.Pipeline):
+        pipeline = transform.Pipeline(pipeline)
+    elif passes:
+        pipeline = pipeline.copy()
+    for one in reversed(passes):
+        pipeline.put("before", None, transform.as_pass(one))
+    return pipeline
 
 
 def _as_module(inputs, name):
     from . import tir
 
-    if isinstance(inputs, tir.PrimFunc):
-        inputs = {inputs.attrs.get("global_symbol", name): inputs}
+    if isinstance(inputs, tir.IRModule):
+        return inputs
     if isinstance(inputs, dict):
-        inputs = functions("tir").module(inputs)
-    return inputs
+        return functions("tir").module(inputs)
+    inputs = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    if any(value.type_key == "te.Tensor" for value in inputs if isinstance(value, Object)):
+        inputs = [functions("te").create_prim_func(inputs, name)]
+    named = {}
+    for func in inputs:
+        if isinstance(func, tir.Schedule):
+            func = func.func()
+        if not isinstance(func, tir.PrimFunc):
+            raise TypeError(f"expected a function, a schedule or a module to build but got {type(func).__name__}")
+        symbol = func.attrs.get("global_symbol", name)
+        if symbol in named:
+            raise ValueError(f"two functions have the name `{symbol}`")
+        named[symbol] = func
+    return functions("tir").module(named)

@@ -66,7 +66,8 @@ class Stream:
         return f"<anyfn.Stream {self._handle} of {self.device}>"
 
     def __del__(self):
-        handle, self._handle = self._handle, None
+        handle = getattr(self, "_handle", None)  # None also if it was never made
+        self._handle = None
         if handle is not None:
             free = _global("runtime.Device_StreamFree", False) if _global is not None else None
             if free is not None:

@@ -7,16 +7,28 @@ from . import _core
 _ENTRY = "main"
 
 
-class Module(_core.BuiltinObject):
+def _methods_of(native):
+    """Puts what a class defines onto a native class, whose instances are called without a detour."""
+
+    def move(cls):
+        for name, value in vars(cls).items():
+            if name not in ("__dict__", "__weakref__"):
+                setattr(native, name, value)
+        return native
+
+    return move
+
+
+@_methods_of(_core.Module)
+class Module:
     """Compiled code: functions by name, possibly of other modules that it imports.
 
     ``module["name"]`` and ``module.name`` are the function of that name; ``AttributeError`` with the nearest name if
-    there is none. Other Python threads run while it does. Calling the module calls its entry function, ``main``.
+    there is none. Other Python threads run while it does. Calling the module calls its entry function: ``main``, or the
+    only one that there is.
 
     Functions keep the module's code; what its library registers globally goes with the module.
     """
-
-    __slots__ = ()
 
     def get_function(self, name, query_imports=False):
         """The function of a name; ``AttributeError`` if there is none."""
@@ -97,15 +109,27 @@ class Module(_core.BuiltinObject):
         _releasing("ffi.ModuleWriteToFile")(self, os.fsdecode(file_name), fmt)
 
     def inspect_source(self, fmt=""):
-        """The module's source text, if it has some; else an empty one."""
-        return _core.get_global_func("ffi.ModuleInspectSource", False)(self, fmt)
+        """The module's source text, if it has some; else an empty one. That of what ``anyfn.build`` made is C."""
+        text = _core.get_global_func("ffi.ModuleInspectSource", False)(self, fmt)
+        if text or fmt not in ("", "c") or self.kind != "library":
+            return text
+        # There is none unless the compiler is loaded.
+        compiled = _core.get_global_func("compiler.source_of_built", True)
+        return "" if compiled is None else compiled(self) or ""
 
     def export(self, path, objects=(), **options):
         """Writes the module with all that it imports, of any kind, as one library file that ``load_module`` reads.
 
         A library among the modules is the library of the bundle; otherwise ``objects`` are linked to one that imports this
         module. See ``bundle`` for ``objects``, ``options`` and errors.
+
+        What ``anyfn.build`` made is also written as C source (``f.c``) or object file (``f.o``); for another kind of
+        processor, as library without what it imports.
         """
+        if not objects and (self.kind == "foreign" or os.fsdecode(path).endswith((".c", ".o"))):
+            from . import _compiler
+
+            return _compiler.functions("compiler").export(self, os.fsdecode(path))
         _write_bundle(path, self, objects, (), **options)
 
     def leases(self, detail=False):
@@ -135,8 +159,8 @@ class Module(_core.BuiltinObject):
 
     @property
     def entry_func(self):
-        """The main function."""
-        return self.get_function(_ENTRY)
+        """The function that calling the module calls: ``main``, or the only one that there is."""
+        return _entry_of(self)
 
     @property
     def kind(self):
@@ -151,8 +175,8 @@ class Module(_core.BuiltinObject):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
-        # Also asked when the property `entry_func` has found nothing: then the missing function is the entry.
-        return self.get_function(_ENTRY if name == "entry_func" else name)
+        # Also asked when the property `entry_func` has found nothing.
+        return _entry_of(self) if name == "entry_func" else self.get_function(name)
 
     def __dir__(self):
         try:
@@ -160,13 +184,24 @@ class Module(_core.BuiltinObject):
         except RuntimeError:
             # A module of a C++ class of another library.
             functions = []
-        return sorted({*super().__dir__(), *filter(str.isidentifier, functions)})
-
-    def __call__(self, *args, **kwargs):
-        return self.get_function(_ENTRY)(*args, **kwargs)
+        return sorted({*object.__dir__(self), *filter(str.isidentifier, functions)})
 
     def __repr__(self):
         return f"<anyfn.Module of kind {self.kind}>"
+
+
+def _entry_of(module):
+    function = _core.module_function(module, _ENTRY, False)
+    if function is None:
+        try:
+            names = module.list_functions()
+        except RuntimeError:
+            # A module of a C++ class of another library.
+            names = ()
+        if len(names) != 1:
+            _core.module_missing(module, _ENTRY)
+        function = module.get_function(names[0])
+    return function
 
 
 def load_module(path):

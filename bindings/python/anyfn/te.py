@@ -54,6 +54,11 @@ class ComputeOp(Operation):
     """Tensors whose elements are computed one by one."""
 
 
+@register_object("te.ExternOp")
+class ExternOp(Operation):
+    """Tensors that a statement computes."""
+
+
 def _shape(shape):
     return list(shape) if isinstance(shape, (tuple, list)) or hasattr(shape, "__iter__") else [shape]
 
@@ -119,3 +124,22 @@ def comm_reducer(fcombine, fidentity, name="reduce"):
 def create_prim_func(args, name="main"):
     """A function that computes tensors; its parameters are ``args``, tensors given and computed, and variables."""
     return _call.create_prim_func(list(args), name)
+
+
+def extern(shape, inputs, fcompute, name="extern", dtype=None):
+    """A tensor, or a list of them, that a statement computes of other tensors.
+
+    ``fcompute(ins, outs)`` gets lists of buffers that stand for inputs and results and gives a statement, or a call such as
+    ``tir.call_packed("scale", ins[0], outs[0])``. ``shape`` is that of the result, or a list of shapes; ``dtype`` its data
+    type, a list of them, or by default that of the inputs.
+    """
+    is_one = not (isinstance(shape, list) and any(isinstance(extent, (tuple, list)) for extent in shape))
+    shapes = [_shape(shape)] if is_one else [_shape(one) for one in shape]
+    if dtype is None:
+        known = {str(tensor.dtype) for tensor in inputs}
+        if len(known) != 1:
+            raise TypeError(f"the data type of `{name}` has to be given: those of its inputs are {sorted(known) or 'none'}")
+        dtype = known.pop()
+    dtypes = list(dtype) if isinstance(dtype, (tuple, list)) else [dtype] * len(shapes)
+    results = _call["extern"](shapes, dtypes, list(inputs), lambda ins, outs: fcompute(list(ins), list(outs)), name)
+    return results[0] if is_one else list(results)

@@ -4,7 +4,7 @@ from typing import Any, Union
 from ._container import Array, Map
 from ._core import Object
 from ._values import dtype as _DType
-from .tir import IterVar, _Operand, PrimExpr, PrimFunc, Var
+from .tir import Buffer, IterVar, _Operand, PrimExpr, PrimFunc, Stmt, Var
 from .tir import const as const
 from .tir import exp as exp
 from .tir import log as log
@@ -47,6 +47,16 @@ class ComputeOp(Operation):
     @property
     def body(self) -> Array[PrimExpr]: ...
 
+class ExternOp(Operation):
+    @property
+    def inputs(self) -> Array[Tensor]: ...
+    @property
+    def input_buffers(self) -> Array[Buffer]: ...
+    @property
+    def output_buffers(self) -> Array[Buffer]: ...
+    @property
+    def body(self) -> Stmt: ...
+
 def placeholder(
     shape: Union[_Operand, Sequence[_Operand]], dtype: Union[str, _DType] = "float32", name: str = "placeholder"
 ) -> Tensor: ...
@@ -59,3 +69,10 @@ def comm_reducer(
     fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]: ...
 def create_prim_func(args: Iterable[Union[Tensor, Var]], name: str = "main") -> PrimFunc: ...
+def extern(
+    shape: Union[_Operand, Sequence[_Operand], list[Sequence[_Operand]]],
+    inputs: Sequence[Tensor],
+    fcompute: Callable[[list[Buffer], list[Buffer]], Union[PrimExpr, Stmt]],
+    name: str = "extern",
+    dtype: Union[str, _DType, Sequence[Union[str, _DType]], None] = None,
+) -> Any: ...

@@ -177,7 +177,32 @@ BlockRealize = _node("tir.BlockRealize", Stmt)
 
 @register_object("tir.Buffer")
 class Buffer(Object):
-    """Memory with a shape and a data type."""
+    """Memory with a shape and a data type. ``b[i, j]`` is an element, ``b[i, 0:4]`` a part."""
+
+    # Indices are not tried one after the other.
+    __iter__ = None
+
+    def __getitem__(self, indices):
+        begins, ends = [], []
+        for place, index in enumerate(indices if isinstance(indices, tuple) else (indices,)):
+            end = None
+            if isinstance(index, slice):
+                if index.step is not None:
+                    raise ValueError(f"a part of `{self.name}` has no gaps, so a slice has no step")
+                end = self.shape[place] if index.stop is None and place < len(self.shape) else index.stop
+                index = 0 if index.start is None else index.start
+            begins.append(index)
+            ends.append(end)
+        return _call.buffer_at(self, begins, ends)
+
+    def store(self, value, *indices):
+        """The statement that sets an element."""
+        return _call.store(self, value, list(indices))
+
+
+@register_object("tir.BufferRegion")
+class BufferRegion(_Text, Object):
+    """A part of a buffer."""
 
 
 @register_object("tir.PrimFunc")
@@ -188,6 +213,15 @@ class PrimFunc(_Text, Object):
 @register_object("tir.IRModule")
 class IRModule(_Text, Object):
     """Functions by name: what passes take and give."""
+
+
+@register_object("tir.Target")
+class Target(Object):
+    """The machine that code is generated for, and the C compiler that compiles it.
+
+    ``Target()`` is this machine. ``mcpu`` is a processor as the compiler calls it, ``cc`` the compiler, such as
+    ``aarch64-linux-gnu-gcc``, ``options`` are further arguments of it. What the processor has is found out.
+    """
 
 
 @register_object("tir.Trace")
@@ -203,6 +237,14 @@ class ScheduleStep(Object):
     """A step of a schedule."""
 
 
+@register_object("tir.IndexMap")
+class IndexMap(Object):
+    """Indices of elements and their new ones, made of a function: ``IndexMap(lambda i, j: [j // 8, i, j % 8], 2)``."""
+
+    def __str__(self):
+        return self.text()
+
+
 @register_object("tir.Schedule")
 class Schedule(Object):
     """A function whose loops are being transformed, step by step; a step that would change the result is an error."""
@@ -211,9 +253,62 @@ class Schedule(Object):
         return str(self.func())
 
 
+@register_object("arith.Analyzer")
+class Analyzer(Object):
+    """What is known of integer expressions: of the values of variables, and of conditions that hold.
+
+    >>> from anyfn import tir
+    >>> i, j = tir.var("i"), tir.var("j")
+    >>> known = tir.Analyzer()
+    >>> known.bind(i, 0, 16), known.bind(j, 0, 8)
+    (None, None)
+    >>> print(known.simplify((i * 8 + j) // 8), known.can_prove(i * 8 + j < 128), known.const_bound(i * 8 + j))
+    i True anyfn.Array([0, 127])
+
+    What is said inside of ``with known:`` is forgotten behind it.
+    """
+
+    def __init__(self):
+        self.__init_handle_by_constructor__(_compiler.functions("arith").analyzer)
+
+    def __enter__(self):
+        self.enter()
+        return self
+
+    def __exit__(self, *_):
+        self.leave()
+
+
+def verify(func):
+    """Raises an error that tells what is wrong with a function: data types, undefined variables and buffers, places outside
+    of a buffer. ``build`` does the same."""
+    _call.verify(func)
+
+
+def default_schedule(func, target=None):
+    """The schedule that ``build`` gives a function that has none: look at its ``trace()``, and go on from it."""
+    return _call.default_schedule(func, target)
+
+
 def var(name, dtype="int32"):
     """A new variable."""
     return _call.var(name, dtype)
+
+
+def parse(text):
+    """The function or module that a text is: what ``str(func)`` gives, or what was written by hand (``docs/ir-text.md``).
+
+    One function is a ``PrimFunc``; several, or ``module()`` in front of them, an ``IRModule``.
+    """
+    return _call.parse(text)
+
+
+def interpret(func, *args):
+    """Runs a function step by step, without compiling it, and checks each step; ``args`` are as its compiled form takes them.
+
+    An error says which element of which buffer is outside of it or has no value, with the values of the loop variables.
+    """
+    _call.interpret(func, list(args))
 
 
 def const(value, dtype=None):
@@ -254,3 +349,38 @@ exp, exp2, log, log2, log10, sqrt, rsqrt, sin, cos, tan, tanh, erf, floor, ceil,
 def pow(x, y):
     """``x`` to the power ``y``, of floating-point values."""
     return _call.call("pow", [x, y], None)
+
+
+def call_packed(name, *args, dtype="int32"):
+    """A call of a packed function, found by its name when the call is first made.
+
+    Arguments are numbers, texts, buffers and parts of buffers; the function gets tensors that are the memory itself. The
+    result is of data type ``dtype``; where the call is a statement, the result is ignored. Errors of the function end the
+    function that calls.
+    """
+    return _call.call_packed(name, list(args), dtype)
+
+
+def call_extern(name, *args, dtype="int32"):
+    """A call of a function of C by its symbol; a buffer is passed as the address of its first element."""
+    return _call.call_extern(name, list(args), dtype)
+
+
+def read_only(buffer):
+    """A buffer, or a part of one, as an argument of a call that does not write it."""
+    return _call.read_only(buffer)
+
+
+def decl_buffer(shape, dtype="float32", name="buffer"):
+    """Memory of a shape, row by row without gaps."""
+    return _call.decl_buffer(list(shape) if isinstance(shape, (tuple, list)) else [shape], dtype, name)
+
+
+def seq(*stmts):
+    """Statements one after the other; calls among them are statements, too."""
+    return _call.seq(list(stmts))
+
+
+def for_loop(extent, body, kind="serial", name="i"):
+    """A loop over ``0 <= i < extent``; ``body(i)`` gives the statement. ``kind``: serial, parallel, vectorized, unrolled."""
+    return _call.for_loop(extent, body, kind, name)

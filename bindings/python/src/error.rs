@@ -18,7 +18,7 @@ use anyfn::abi::{
     TVMFFIOpaqueObjectCell, kTVMFFIError, kTVMFFIMap, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePyObject,
 };
-use anyfn::{Any, Error, Map, ObjectRef};
+use anyfn::{Any, Array, Error, Map, ObjectRef};
 use pyo3_ffi as ffi;
 
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
@@ -196,14 +196,33 @@ fn behind_way(context: ObjectRef) -> Option<ObjectRef> {
 
 /// Key of the access path in a context that is a Map.
 const VISITED: &str = "visited";
+/// Key of the remarks that native code has added.
+const ADDED: &str = "notes";
 
-/// Adds a note that says where in a graph an exception has happened.
+/// Adds notes that say where an exception has happened.
 #[cold]
-fn add_note(exception: Obj<'_>, error: &Error) -> Res<()> {
+fn add_notes(exception: Obj<'_>, error: &Error) -> Res<()> {
     let Some(Ok(map)) = context_of(error).map(Map::<Any, Any>::try_from_object) else { return Ok(()) };
-    let Ok(Some(path)) = map.get_any(VISITED) else { return Ok(()) };
-    let Ok(path) = path.get::<&str>() else { return Ok(()) };
-    let note = py::string(format!("while visiting {path}").as_bytes())?;
+    if let Ok(Some(path)) = map.get_any(VISITED)
+        && let Ok(path) = path.get::<&str>()
+    {
+        add_note(exception, &format!("while visiting {path}"))?;
+    }
+    if let Ok(Some(notes)) = map.get_any(ADDED)
+        && let Ok(notes) = notes.get::<Array<Any>>()
+    {
+        for note in notes.as_slice() {
+            if let Ok(note) = note.get::<&str>() {
+                add_note(exception, note)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
+    let note = py::string(note.as_bytes())?;
     let notes = match exception.attr_opt(names::NOTES.get())? {
         Some(notes) => notes,
         None => {
@@ -252,7 +271,7 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
     let object = map.get(&Any::new(EXCEPTION).ok()?).ok()??.into_object()?;
     let header: *const TVMFFIObject = object.as_handle().cast();
     let exception = (object.type_index() == kTVMFFIOpaquePyObject).then(|| opaque_object(header).to_own())?;
-    if add_note(exception.obj(), error).is_err() {
+    if add_notes(exception.obj(), error).is_err() {
         py::clear_error();
     }
     Some(exception)
@@ -355,7 +374,7 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
         set_cause(exception.obj(), &error, causes)?;
     }
     if !cell.extra_context.is_null() {
-        add_note(exception.obj(), &error)?;
+        add_notes(exception.obj(), &error)?;
     }
     let handle = object::wrap(error.into_object())?;
     exception.obj().set_attr(names::ERROR.get(), handle.obj())?;

@@ -203,6 +203,23 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     })
 }
 
+/// Calls a `PackedFunc` as Python would.
+///
+/// # Safety
+/// As [`vectorcall`].
+#[inline(always)]
+pub(crate) unsafe fn call_as_it_is(
+    callable: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    kwnames: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: an instance of `PackedFunc`, which the caller keeps.
+    let entry = unsafe { (*callable.cast::<Layout>()).vectorcall };
+    // SAFETY: as the caller guarantees.
+    unsafe { entry(callable, args, nargsf, kwnames) }
+}
+
 /// Whether an object is a `PackedFunc` that is called with the interpreter's lock held.
 #[inline]
 pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {

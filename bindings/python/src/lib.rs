@@ -31,6 +31,7 @@ mod lift;
 mod lower;
 mod method;
 mod module;
+mod module_class;
 mod ndarray;
 mod object;
 mod observe;

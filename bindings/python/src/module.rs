@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, object, observe,
-    place, plan, reflect, signature, tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, module_class,
+    object, observe, place, plan, reflect, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -90,6 +90,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     py::names::init()?;
     object::init()?;
     function::init()?;
+    module_class::init()?;
     words::init()?;
     error::init()?;
     cancel::init()?;
@@ -103,6 +104,7 @@ fn start(module: Obj<'_>) -> Res<()> {
         (c"Object", &object::CLASS),
         (c"BuiltinObject", &object::BUILTIN),
         (c"PackedFunc", &function::CLASS),
+        (c"Module", &module_class::CLASS),
         (c"Word", &words::CLASS),
         (c"CallToken", &cancel::CLASS),
         (c"Constructor", &plan::CLASS),

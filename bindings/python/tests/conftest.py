@@ -13,6 +13,10 @@ import pytest
 if "ANYFN_WHEEL" not in os.environ:
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+# What is compiled stays beside what else is built here, not in the user's folder.
+_root = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+os.environ.setdefault("ANYFN_CACHE_DIR", str(_root / "target" / "anyfn-cache"))
+
 import anyfn  # noqa: E402
 import anyfn.testing  # noqa: E402
 

@@ -16,7 +16,8 @@ import anyfn.testing
 
 # What tells the extension about the Python part, ends threads or the process, or waits.
 SKIPPED = {"setup", "set_native_frame", "register_class", "panic", "raise_n", "call_n", "call_n_with", "apply_on_threads", "sleep",
-           "call_n_checked", "call_kept_at_exit", "call_async"}  # fmt: skip
+           "call_n_checked", "call_kept_at_exit", "call_async",
+           "connect", "spawn", "start_server"}  # fmt: skip
 NAMES = ("x", "self", "name", "value", "index", "args", "override", "cls")
 
 

@@ -47,6 +47,24 @@ assert anyfn.testing.echo(sentinel) is sentinel
 """, stderr="")
 
 
+COMPILED = """
+from anyfn import te
+x = te.placeholder((8,), name="x")
+f = anyfn.build([x, te.compute((8,), lambda i: x[i] + 1, name="y")])
+a, b = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+f(a, b)
+assert (b == a + 1).all()
+assert tvm_ffi.convert(lambda x: x)(1) == 1
+"""
+
+
+@needs_peer
+@either_order
+def test_the_compiler(run_python, first):
+    # It is a library with functions of the runtime in it; the other runtime shows its own to all libraries.
+    run_python(imports(first) + COMPILED, stderr="")
+
+
 BESIDE = """
 ours, theirs = anyfn.convert(lambda x: x), tvm_ffi.convert(lambda x: x)
 text = "a text of some length"

@@ -255,10 +255,13 @@ def test_collections_while_threads_use_containers():
             assert len(held) == 2 and held[0].held is not None
 
     threads = [threading.Thread(target=run, args=(body,)) for body in (adds, calls, removes, gc.collect)]
+    gc.freeze()  # what other tests have left would be looked through a thousand times
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
+        assert not thread.is_alive()
+    gc.unfreeze()
     assert not failed
     shared.clear()
 

@@ -11,7 +11,7 @@ import anyfn.typing
 import pytest
 
 # Not `anyfn.testing`: its attributes are functions of the library of samples.
-MODULES = sorted(path.stem for path in Path(anyfn.__file__).parent.glob("_*.py") if path.stem != "__main__")
+MODULES = sorted(path.stem for path in Path(anyfn.__file__).parent.glob("*.py") if path.stem not in ("__main__", "testing"))
 
 
 @pytest.mark.parametrize("name", MODULES)

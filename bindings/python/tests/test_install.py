@@ -89,7 +89,7 @@ def test_the_tag_says_what_the_libraries_need(wheel, files, tmp_path):
     allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "libgcc_s.so.1",
                "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
     found = []
-    for name in ("anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so"):
+    for name in ("anyfn/_core.abi3.so", "anyfn/lib/libanyfn.so", "anyfn/lib/libanyfn_compiler.so"):
         library = tmp_path / "library.so"
         library.write_bytes(files[name])
         for file, version in build.needed_versions(library):

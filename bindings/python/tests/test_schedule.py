@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 
 import numpy as np
 import pytest
@@ -41,6 +42,89 @@ def largest(n, m, _):
     return te.create_prim_func([a, c]), [(n, m)], (n, m), lambda x: x - x.max(1, keepdims=True), ["B", "C"]
 
 
+def epilogue(n, m, k):
+    a, b, bias = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B"), te.placeholder((m,), name="bias")
+    axis = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    d = te.compute((n, m), lambda i, j: tir.max(c[i, j] + bias[j], 0), name="D")
+    func = te.create_prim_func([a, b, bias, d])
+    return func, [(n, k), (k, m), (m,)], (n, m), lambda x, y, z: np.maximum(x @ y + z, 0), ["C", "D"]
+
+
+def blur(n, m, _):
+    """Rows, then columns; what is outside counts as 0."""
+    a = te.placeholder((n, m), name="A")
+    b = te.compute((n, m + 2), lambda i, j: tir.select((j >= 1) & (j <= m), a[i, j - 1] * 2, 0.0), name="B")
+    c = te.compute((n, m), lambda i, j: b[i, j] + b[i, j + 1] + b[i, j + 2], name="C")
+    above = lambda i, j: tir.select(i >= 1, c[i - 1, j], 0.0)  # noqa: E731
+    below = lambda i, j: tir.select(i < n - 1, c[i + 1, j], 0.0)  # noqa: E731
+    d = te.compute((n, m), lambda i, j: above(i, j) + c[i, j] - below(i, j), name="D")
+
+    def expected(x):
+        w = np.pad(2 * x, ((0, 0), (1, 1)))
+        y = np.pad(w[:, :-2] + w[:, 1:-1] + w[:, 2:], ((1, 1), (0, 0)))
+        return y[:-2] + y[1:-1] - y[2:]
+
+    return te.create_prim_func([a, d]), [(n, m)], (n, m), expected, ["B", "C", "D"]
+
+
+def conv(n, m, k):
+    """Windows of a sum of two tensors."""
+    size = min(k, 3)
+    a, w = te.placeholder((n + 2, m + 2), name="A"), te.placeholder((3, size), name="W")
+    p = te.compute((n + 2, m + 2), lambda i, j: a[i, j] + i - j, name="P")
+    y, x = te.reduce_axis((0, 3), name="y"), te.reduce_axis((0, size), name="x")
+    c = te.compute((n, m), lambda i, j: te.sum(p[i + y, j + x] * w[y, x], axis=[y, x]), name="C")
+    d = te.compute((n, m), lambda i, j: c[i, j] * 2 + c[n - 1 - i, j], name="D")
+
+    def expected(a, w):
+        a = a + np.arange(n + 2, dtype="float32")[:, None] - np.arange(m + 2, dtype="float32")
+        c = sum(a[y : y + n, x : x + m] * w[y, x] for y in range(3) for x in range(size))
+        return c * 2 + c[::-1]
+
+    return te.create_prim_func([a, w, d]), [(n + 2, m + 2), (3, size)], (n, m), expected, ["P", "C", "D"]
+
+
+def rows(n, m, _):
+    """As softmax, of integers."""
+    a = te.placeholder((n, m), name="A")
+    k, l = te.reduce_axis((0, m), name="k"), te.reduce_axis((0, m), name="l")
+    b = te.compute((n,), lambda i: te.max(a[i, k], axis=k), name="B")
+    c = te.compute((n, m), lambda i, j: (a[i, j] - b[i]) * 2, name="C")
+    d = te.compute((n,), lambda i: te.sum(c[i, l], axis=l), name="D")
+    e = te.compute((n, m), lambda i, j: c[i, j] - d[i], name="E")
+
+    def expected(x):
+        y = (x - x.max(1, keepdims=True)) * 2
+        return y - y.sum(1, keepdims=True)
+
+    return te.create_prim_func([a, e]), [(n, m)], (n, m), expected, list("BCDE")
+
+
+def gathered(n, _, k):
+    """Elements whose places are data."""
+    a, p = te.placeholder((n,), name="A"), te.placeholder((k,), name="P", dtype="int32")
+    b = te.compute((k,), lambda i: a[p[i]] + 1, name="B")
+    c = te.compute((k,), lambda i: b[i] * 2, name="C")
+    return te.create_prim_func([a, p, c]), [(n,), (k,)], (k,), lambda x, y: (x[y] + 1) * 2, ["B", "C"]
+
+
+def layout(choose):
+    """A random layout, padded or not."""
+    a, b = choose.choice([2, 3, 8]), choose.choice([4, 5, 16])
+    maps = {
+        1: [lambda i: [i // a, i % a], lambda i: [i % b, i // b]],
+        2: [lambda i, j: [j, i], lambda i, j: [j // b, i, j % b], lambda i, j: [i // a, j // b, i % a * b + j % b]],
+    }
+    number = choose.random()
+
+    def index_map(*indices):
+        known = maps.get(len(indices), [lambda *indices: list(indices)])
+        return known[int(number * len(known))](*indices)
+
+    return index_map, choose.choice([None, 0, 1.5])
+
+
 def step(schedule, blocks, choose):
     """Tries one step; gives whether it was done."""
     block = choose.choice(blocks)
@@ -54,17 +138,25 @@ def step(schedule, blocks, choose):
         "parallel": lambda: schedule.parallel(some[0]),
         "vectorize": lambda: schedule.vectorize(loops[-1]),
         "unroll": lambda: schedule.unroll(some[0]),
-        "decompose": lambda: schedule.decompose_reduction(block, some[0]),
+        "decompose": lambda: blocks.append(schedule.decompose_reduction(block, some[0])),
         "inline": lambda: schedule.compute_inline(block),
+        "reverse_inline": lambda: schedule.reverse_compute_inline(block),
+        "cache_read": lambda: blocks.append(schedule.cache_read(block, choose.randint(0, 1), choose.choice(["global", "local"]))),
+        "cache_write": lambda: blocks.append(schedule.cache_write(block, 0)),
+        "layout": lambda: schedule.transform_layout(block, choose.randint(0, 2), *layout(choose)),
+        "compute_at": lambda: schedule.compute_at(choose.choice(blocks), some[0]),
+        "reverse_compute_at": lambda: schedule.reverse_compute_at(choose.choice(blocks), some[0]),
+        "pad_axes": lambda: schedule.pad_axes(block, [choose.choice([None, 4, 8]) for _ in range(2)]),
     }
-    name = choose.choice(list(do))
+    more = ["compute_at", "reverse_compute_at"] * 4 + ["pad_axes", "layout"] * 2
+    name = choose.choice(list(do) + more)
     before = str(schedule)
     try:
         do[name]()
     except ValueError:
         assert str(schedule) == before
         return False
-    if name == "inline":
+    if name in ("inline", "reverse_inline"):
         blocks.remove(block)
     return True
 
@@ -72,13 +164,17 @@ def step(schedule, blocks, choose):
 @pytest.mark.parametrize("seed", range(ROUNDS))
 def test_random_schedules_change_nothing(seed):
     choose = random.Random(seed)
-    make = choose.choice([matmul, chain, largest])
+    make = choose.choice([matmul, chain, largest, epilogue, blur, conv, rows])
     func, shapes, shape, expected, blocks = make(*(choose.choice([1, 5, 8, 16, 33]) for _ in range(3)))
     schedule = tir.Schedule(func)
-    done = sum(step(schedule, blocks, choose) for _ in range(12))
+    done = sum(step(schedule, blocks, choose) for _ in range(20))
     numbers = np.random.default_rng(seed)
     arrays = [numbers.integers(-8, 8, s).astype("float32") for s in shapes]
+    # The interpreter checks that nothing is read that was not written, and that every place is there.
     out = np.full(shape, np.nan, "float32")
+    tir.interpret(schedule.func(), *arrays, out)
+    assert (out == expected(*arrays)).all(), f"{done} steps, interpreted\n{schedule.trace()}\n{schedule}"
+    out[:] = np.nan
     anyfn.build(schedule.func())["main"](*arrays, out)
     assert (out == expected(*arrays)).all(), f"{done} steps\n{schedule.trace()}\n{schedule}"
     # The steps do the same again.
@@ -108,11 +204,19 @@ def test_the_steps_as_a_program():
         (lambda s, i, j, k: s.vectorize(i), "loop `i0` cannot be vectorized: there are loops inside of it"),
         (lambda s, i, j, k: s.split(i, [2]), "split needs at least two factors"),
         (lambda s, i, j, k: s.split(i, [None, 0]), "a factor is not positive"),
-        (lambda s, i, j, k: s.split(i, [2, 3]), "makes 6 repetitions, but it may have more"),
+        (lambda s, i, j, k: s.split(i, [2, 3]), "by [2, 3] makes 6 repetitions, but it may have more"),
         (lambda s, i, j, k: s.fuse([i, k]), "`i0` and `k` cannot be fused"),
         (lambda s, i, j, k: s.fuse([i]), "fuse needs at least two loops"),
         (lambda s, i, j, k: s.reorder([i, i]), "a loop comes twice"),
         (lambda s, i, j, k: s.compute_inline("C"), "it is a reduction"),
+        (lambda s, i, j, k: s.reorder(s.split(s.fuse([j, k]), [None, 3])[::-1]), "axis `v_k` of block `C`, which reduces, is a part"),
+        (lambda s, i, j, k: s.cache_read("C", "D"), "block `C` reads no buffer `D`; reads: A, B"),
+        (lambda s, i, j, k: s.cache_read("C", 2), "block `C` reads no buffer number 2"),
+        (lambda s, i, j, k: s.cache_read("root", 0), "block `root` holds all others; take one of C"),
+        (lambda s, i, j, k: s.cache_read("C", 0, "shared"), "there is no memory `shared`"),
+        (lambda s, i, j, k: s.cache_write("C", "A"), "block `C` writes no buffer `A`; writes: C"),
+        (lambda s, i, j, k: s.transform_layout("C", "B", lambda i, j: [j, i]), "it belongs to whoever calls the function"),
+        (lambda s, i, j, k: [s.cache_write("C", 0), s.transform_layout("C", 0, lambda i, j: [j, i], 0)], "is a reduction"),
         (lambda s, i, j, k: s.get_loops("D"), "there is no block `D`; there are root, C"),
         (lambda s, i, j, k: s.decompose_reduction("C", tir.var("x")), "`x` is no loop of this schedule"),
         (lambda s, i, j, k: [s.parallel(i), s.parallel(i)], "loop `i0` is parallel already"),
@@ -124,6 +228,383 @@ def test_what_is_refused(refused, text):
     schedule = tir.Schedule(matmul(8, 8, 8)[0])
     with pytest.raises(ValueError) as caught:
         refused(schedule, *schedule.get_loops("C"))
+    assert text in str(caught.value)
+
+
+def run(schedule, arrays, shape):
+    """What the function gives; the buffer of the result is wrong before."""
+    out = np.full(shape, np.nan, "float32")
+    anyfn.build(schedule.func())["main"](*arrays, out)
+    return out
+
+
+def ints(shapes, seed=0):
+    numbers = np.random.default_rng(seed)
+    return [numbers.integers(-8, 8, shape).astype("float32") for shape in shapes]
+
+
+def test_copies_with_another_layout():
+    func, shapes, shape, expected, _ = matmul(10, 50, 20)
+    schedule = tir.Schedule(func)
+    assert schedule.cache_read("C", "B") == "B_global"
+    schedule.transform_layout("B_global", "B_global", lambda k, j: [j // 32, k, j % 32], pad=0)
+    assert schedule.cache_read("C", 0) == "A_global"
+    schedule.transform_layout("C", "A_global", lambda i, k: [i // 5, k, i % 5])
+    assert schedule.cache_write("C", "C") == "C_local"
+    text = str(schedule)
+    assert 'B_global = alloc((2, 20, 32), "float32")' in text
+    assert "select(v_ax0 * 32 + v_ax2 < 50, B[v_ax1, v_ax0 * 32 + v_ax2], 0.0)" in text
+    assert "A_global[v_i0 // 5, v_k, v_i0 % 5] * B_global[v_i1 // 32, v_k, v_i1 % 32]" in text
+    assert str(schedule.trace()).splitlines() == [
+        'sch.cache_read("C", "B", "global")',
+        'sch.transform_layout("B_global", "B_global", lambda i0, i1: [i1 // 32, i0, i1 % 32], 0)',
+        'sch.cache_read("C", 0, "global")',
+        'sch.transform_layout("C", "A_global", lambda i0, i1: [i0 // 5, i1, i0 % 5])',
+        'sch.cache_write("C", "C", "local")',
+    ]
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
+    assert str(tir.Schedule.replay(func, saved)) == text
+    # What the program says is what was done.
+    names = {"sch": tir.Schedule(func)}
+    exec(str(schedule.trace()), names)
+    assert str(names["sch"]) == text
+
+
+def test_annotations_stay():
+    func, *_ = matmul(16, 16, 16)
+    schedule = tir.Schedule(func)
+    i, _, k = schedule.get_loops("C")
+    schedule.annotate(i, "note", 1)
+    schedule.annotate("C", "note", "a text")
+    schedule.decompose_reduction("C", k)
+    schedule.cache_read("C", "B")
+    schedule.parallel(i)
+    assert "for i0 in parallel(16, note=1):" in str(schedule)
+    assert 'with block("C", note="a text"):' in str(schedule)
+
+
+@pytest.mark.parametrize(
+    ("index_map", "text"),
+    [
+        (lambda i, j: [i, j // 4], "the parts of index `i1` overlap, or one between them is missing"),
+        (lambda i, j: [i, j % 4], "it tells index `i1` only modulo 4"),
+        (lambda i, j: [i], "it tells index `i1` only modulo 1"),
+        (lambda i, j: [i + j], "parts of a sum overlap"),
+        (lambda i, j: [i * 4 + j], "parts of a sum overlap"),
+        (lambda i, j: [i, j, j], "the parts of index `i1` overlap"),
+        (lambda i, j: [i, j // 4, j % 8], "the parts of index `i1` overlap"),
+        (lambda i, j: [i, 7 - j], "must be made of"),
+        (lambda i, j: [i, j * j], "must be made of"),
+        (lambda i, j: [], "gives no indices"),
+    ],
+)
+def test_index_maps_that_are_not_one_to_one(index_map, text):
+    schedule = tir.Schedule(matmul(8, 8, 8)[0])
+    schedule.cache_read("C", "B")
+    before = str(schedule)
+    with pytest.raises(ValueError) as caught:
+        schedule.transform_layout("B_global", "B_global", index_map)
+    assert text in str(caught.value) and str(schedule) == before
+
+
+@pytest.mark.parametrize(
+    ("index_map", "shape"),
+    [
+        (lambda i, j: [j, i], (7, 5)),
+        (lambda i, j: [i * 7 + j], (35,)),
+        (lambda i, j: [j // 4, i, j % 4], (2, 5, 4)),
+        (lambda i, j: [i // 2, j // 4, i % 2 * 4 + j % 4], (3, 2, 8)),
+        (lambda i, j: [j // 4 // 2, i, j // 4 % 2, j % 4], (1, 5, 2, 4)),
+        (lambda i, j: [i * 16 + j], (71,)),
+    ],
+)
+@pytest.mark.parametrize("pad", [None, 0, 2.5])
+def test_layouts(index_map, shape, pad):
+    func, shapes, out, expected, _ = matmul(4, 7, 5)
+    schedule = tir.Schedule(func)
+    schedule.cache_read("C", "B")
+    schedule.transform_layout("B_global", "B_global", index_map, pad)
+    buffer = next(b for b in schedule.func().body.block.alloc_buffers if b.name == "B_global")
+    assert tuple(extent.value for extent in buffer.shape) == shape
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, out) == expected(*arrays)).all()
+
+
+def test_rows_stay_near():
+    func, shapes, shape, expected, _ = rows(6, 9, 0)
+    schedule = tir.Schedule(func)
+    i, j = schedule.get_loops("E")
+    for block in "DCB":
+        schedule.compute_at(block, i)
+    schedule.parallel(i)
+    assert [b for b in schedule.get_blocks()] == ["root", "B", "C", "D", "E"]
+    assert [v.name for v in schedule.get_loops("C")] == ["i0", "i1"] and schedule.get_loops("B")[0].same_as(i)
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    with pytest.raises(ValueError, match="loop `l` cannot be parallel: its repetitions add to the same elements, by axis `v_l`"):
+        schedule.parallel(schedule.get_loops("D")[1])
+
+
+def test_windows_are_computed_again():
+    func, shapes, shape, expected, _ = blur(11, 9, 0)
+    schedule = tir.Schedule(func)
+    i, _ = schedule.get_loops("D")
+    outer, inner = schedule.split(i, [None, 4])
+    schedule.compute_at("C", outer)
+    schedule.compute_at("B", schedule.get_loops("C")[1])
+    text = str(schedule)
+    assert re.search(r"for i0\w* in range\(6\):", text) and "= axis.spatial(11, i0_0 * 4 - 1 + i0" in text
+    assert re.search(r"where\(i0_0 \* 4 - 1 \+ i0\w* >= 0 and i0_0 \* 4 - 1 \+ i0\w* < 11\)", text)
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+
+
+def test_a_tile_of_a_product_is_computed_where_it_is_used():
+    func, shapes, shape, expected, _ = epilogue(20, 70, 30)
+    schedule = tir.Schedule(func)
+    i, j = schedule.get_loops("D")
+    io, ii = schedule.split(i, [None, 8])
+    jo, ji = schedule.split(j, [None, 32])
+    schedule.reorder([jo, io, ii, ji])
+    schedule.compute_at("C", io)
+    _, _, i, j, k = schedule.get_loops("C")
+    schedule.reorder([k, i, j])
+    schedule.decompose_reduction("C", k)
+    schedule.parallel(jo)
+    text = str(schedule)
+    assert "for i0_1_init, i1_init in grid(8, 32):" in text or "for i0_init, i1_init in grid(8, 32):" in text
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    saved = anyfn.load_json(anyfn.save_json(schedule.trace()))
+    assert str(tir.Schedule.replay(func, saved)) == text
+
+
+def test_padded_axes_read_the_nearest_element():
+    n, m, k = 13, 40, 9
+    func, shapes, shape, expected, _ = epilogue(n, m, k)
+    schedule = tir.Schedule(func)
+    schedule.pad_axes("C", [8])
+    i, j = schedule.get_loops("D")
+    io, ii = schedule.split(i, [None, 8])
+    schedule.reorder([io, ii, j])
+    schedule.compute_at("C", io)
+    schedule.unroll(schedule.get_loops("C")[1])
+    schedule.unroll(ii)
+    assert "A[min(v_i0, 12), v_k]" in str(schedule)
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    # The last tile has 5 rows, which is known where the loop is written out.
+    text = str(anyfn.lower(schedule.func()))
+    assert "min(5, " not in text and "if io" not in text and text.count("D[") == 8 and text.count("if i0_0 < 1") == 3
+
+
+def test_padded_axes_stay_inside_at_both_ends():
+    n = 13
+    a = te.placeholder((n,), name="A")
+    b = te.compute((n,), lambda i: a[n - 1 - i] * 10 + a[i], name="B")
+    c = te.compute((n,), lambda i: b[i] + 1, name="C")
+    schedule = tir.Schedule(te.create_prim_func([a, c]))
+    schedule.pad_axes("B", [8])
+    assert "A[min(v_i0, 12)]" in str(schedule) and "max(" in str(schedule)
+    x = np.arange(n, dtype="float32")
+    assert (run(schedule, [x], (n,)) == x[::-1] * 10 + x + 1).all()
+
+
+def tiled(func, out, is_reverse):
+    """A product in tiles of 8 x 32 from padded panels, as a tuned library does it."""
+    schedule = tir.Schedule(func)
+    b, a = schedule.cache_read("C", "B"), schedule.cache_read("C", "A")
+    schedule.transform_layout(b, b, lambda k, j: [j // 32, k, j % 32], pad=0)
+    schedule.transform_layout(a, a, lambda i, k: [i // 8, k, i % 8], pad=0)
+    if out == "C":
+        out = schedule.cache_write("C", "C")
+    schedule.pad_axes("C", [8, 32])
+    i, j = schedule.get_loops("C" if is_reverse else out)[:2]
+    io, ii = schedule.split(i, [None, 8])
+    jo, ji = schedule.split(j, [None, 32])
+    if is_reverse:
+        k = schedule.get_loops("C")[-1]
+        schedule.reorder([jo, io, k, ii, ji])
+        schedule.reverse_compute_at(out, io)
+    else:
+        schedule.reorder([jo, io, ii, ji])
+        schedule.compute_at("C", io)
+        _, _, ii, ji, k = schedule.get_loops("C")
+        schedule.reorder([k, ii, ji])
+    schedule.decompose_reduction("C", k)
+    schedule.parallel(jo)
+    for block in ("C", "C_init"):
+        *_, ii, ji = schedule.get_loops(block)
+        schedule.unroll(ii)
+        schedule.vectorize(ji)
+    for block in (a, b):
+        schedule.parallel(schedule.get_loops(block)[0])
+    return schedule
+
+
+@pytest.mark.parametrize("size", [(16, 64, 5), (20, 70, 30), (7, 3, 1), (1000, 999, 1001)])
+@pytest.mark.parametrize("is_reverse", [False, True])
+@pytest.mark.parametrize(("make", "out"), [(matmul, "C"), (epilogue, "D")])
+def test_products_in_tiles(make, out, is_reverse, size):
+    func, shapes, shape, expected, _ = make(*size)
+    schedule = tiled(func, out, is_reverse)
+    # The product itself has no condition, nor have the copies: only what goes out to the result.
+    conditions = [line for line in str(schedule).splitlines() if "where(" in line]
+    assert len(conditions) == (0 if size == (16, 64, 5) else 1)
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    assert str(tir.Schedule.replay(func, schedule.trace())) == str(schedule)
+
+
+@pytest.mark.parametrize("is_reverse", [False, True])
+def test_products_of_any_size_in_tiles(is_reverse):
+    n, m, k = tir.var("n"), tir.var("m"), tir.var("k")
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, m), name="B")
+    axis = te.reduce_axis((0, k), name="k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="C")
+    schedule = tiled(te.create_prim_func([a, b, c]), "C", is_reverse)
+    f = anyfn.build(schedule.func())["main"]
+    for size in [(16, 64, 5), (20, 70, 30), (1, 1, 1), (9, 33, 7)]:
+        left, right = ints([(size[0], size[2]), (size[2], size[1])])
+        out = np.full(size[:2], np.nan, "float32")
+        f(left, right, out)
+        assert (out == left @ right).all(), size
+
+
+def pieces(n=6, m=8):
+    """What is made in three steps, the second of them on other axes."""
+    a, b = te.placeholder((n, m), name="A"), te.placeholder((m,), name="B")
+    c = te.compute((n, m), lambda i, j: a[i, j] * 2, name="C")
+    d = te.compute((m, n), lambda j, i: c[i, j] + b[j] * c[i, j], name="D")
+    e = te.compute((m, n), lambda j, i: tir.select(i > j, d[j, i], -d[j, i]), name="E")
+
+    def expected(x, y):
+        z = (x * 2 * (1 + y)).T
+        return np.where(np.arange(n) > np.arange(m)[:, None], z, -z)
+
+    return te.create_prim_func([a, b, e]), [(n, m), (m,)], (m, n), expected, ["C", "D", "E"]
+
+
+def test_blocks_are_put_into_those_that_they_read():
+    func, shapes, shape, expected, _ = pieces()
+    schedule = tir.Schedule(func)
+    i, j = schedule.get_loops("C")
+    outer, inner = schedule.split(j, [None, 4])
+    schedule.parallel(outer)
+    schedule.vectorize(inner)
+    schedule.reverse_compute_inline("D")
+    schedule.reverse_compute_inline("E")
+    assert list(schedule.get_blocks()) == ["root", "C"]
+    text = str(schedule)
+    assert "alloc(" not in text and text.count("E[") == 2
+    arrays = ints(shapes)
+    assert (run(schedule, arrays, shape) == expected(*arrays)).all()
+    assert str(schedule.trace()).endswith('sch.reverse_compute_inline("D")\nsch.reverse_compute_inline("E")')
+    assert str(tir.Schedule.replay(func, schedule.trace())) == str(schedule)
+
+
+def test_a_copy_is_put_back():
+    func = matmul(6, 7, 8)[0]
+    schedule = tir.Schedule(func)
+    copy = schedule.cache_read("C", "A")
+    again = schedule.cache_read("C", copy)
+    schedule.reverse_compute_inline(again)
+    arrays = ints([(6, 8), (8, 7)])
+    assert (run(schedule, arrays, (6, 7)) == arrays[0] @ arrays[1]).all()
+    assert list(schedule.get_blocks()) == ["root", copy, "C"]
+
+
+def reads_late():
+    """The last block reads what is set between the first one and it."""
+    a = te.placeholder((8,), name="A")
+    c = te.compute((8,), lambda i: a[i] + 1, name="C")
+    d = te.compute((8,), lambda i: a[i] + 2, name="D")
+    return [te.create_prim_func([a, te.compute((8,), lambda i: c[i] * d[7 - i], name="E")])]
+
+
+def halves():
+    """Only a part of what is set is read."""
+    a = te.placeholder((8,), name="A")
+    c = te.compute((8,), lambda i: a[i] + 1, name="C")
+    return [te.create_prim_func([a, te.compute((4,), lambda i: c[i] * 2, name="E")])]
+
+
+def twice():
+    a = te.placeholder((8,), name="A")
+    c = te.compute((8,), lambda i: a[i] + 1, name="C")
+    d, e = (te.compute((8,), lambda i, f=f: c[i] * f, name=name) for f, name in ((2, "D"), (3, "E")))
+    return [te.create_prim_func([a, d, e])]
+
+
+def test_what_cannot_be_put_into_what_it_reads():
+    def refused(made, block, text, before=lambda s: None):
+        schedule = tir.Schedule(made[0])
+        before(schedule)
+        was = str(schedule)
+        with pytest.raises(ValueError, match="cannot be put into the block that sets what it reads: " + re.escape(text)):
+            schedule.reverse_compute_inline(block)
+        assert str(schedule) == was
+
+    refused(epilogue(6, 7, 8), "D", "block `C`, which sets `C`: it is a reduction")
+    refused(epilogue(6, 7, 8), "C", "it is a reduction")
+    refused(chain(6, 7, 8), "C", "it reads nothing that another block computes for it alone")
+    refused(chain(6, 7, 8), "D", "it reads `C` not just at the values of its axes")
+    refused(twice(), "E", "blocks `C` and `D` use `C`, too")
+    refused(halves(), "E", "it reads only a part of `C`")
+    refused(reads_late(), "E", "it reads `D`, which block `D` sets, and that does not come before block `C`")
+    refused(pieces(), "D", "block `C`, which sets `C`: it computes only what is needed where it is",
+            lambda s: s.compute_at("C", s.get_loops("D")[0]))
+
+
+def decomposed(s):
+    s.decompose_reduction("C", s.get_loops("C")[2])
+    s.compute_at("C", s.get_loops("D")[0])
+
+
+def inlined_from_afar(s):
+    """What is computed in a loop for `C` cannot be used elsewhere."""
+    s.compute_at("B", s.get_loops("C")[0])
+    s.compute_inline("C")
+
+
+@pytest.mark.parametrize(
+    ("make", "refused", "text"),
+    [
+        (epilogue, lambda s: s.compute_at("D", s.get_loops("C")[0]), "`D`, which it computes, is a result of the function"),
+        (epilogue, lambda s: s.compute_at("C", s.get_loops("C")[0]), "it is in that loop already"),
+        (epilogue, decomposed, "block `C_init` sets `C`, too; move the block before it is decomposed"),
+        (rows, lambda s: s.compute_at("C", s.get_loops("E")[0]), "block `D` reads `C` and is not below that loop"),
+        (rows, lambda s: [s.compute_at("B", s.get_loops("C")[0]), s.compute_at("D", s.get_loops("E")[0]),
+                          s.compute_at("C", s.get_loops("E")[0])], "loop `i0` around it repeats other blocks"),
+        (epilogue, lambda s: s.reverse_compute_at("D", s.get_loops("C")[2]),
+         "block `C`, which sets `C`, is not done at the end of a repetition: loop `k` is one of axis `v_k`"),
+        (rows, lambda s: s.reverse_compute_at("E", s.get_loops("C")[0]), "block `D` sets `D`, which it reads, and is not in that"),
+        (rows, lambda s: s.reverse_compute_at("D", s.get_loops("C")[1]), "needs all of `C` along axis `v_l`, which reduces"),
+        (chain, lambda s: s.reverse_compute_at("D", s.get_loops("C")[0]), "it reads `C` not just at the values of its axes"),
+        (chain, lambda s: s.reverse_compute_at("C", s.get_loops("D")[0]), "block `D` in that loop comes behind it"),
+        (gathered, lambda s: s.pad_axes("B", [8]), "it would read `A` at index `P[v_i0]`, which is not seen to be below 6"),
+        (epilogue, lambda s: s.pad_axes("C", [None, None, 8]), "axis `v_k` is one that reduces"),
+        (epilogue, lambda s: s.pad_axes("D", [8]), "it belongs to whoever calls the function"),
+        (epilogue, lambda s: s.pad_axes("C", [0]), "0 is no size of a tile"),
+        (epilogue, lambda s: s.pad_axes("C", [1, 1, 1, 2]), "it has 3 axes but got 4 numbers"),
+        (rows, inlined_from_afar, "it reads `B`, of which block `B` computes only what is needed where it is"),
+        (rows, lambda s: [s.compute_at("D", s.get_loops("E")[1]), s.parallel(s.get_loops("D")[0]),
+                          s.vectorize(s.get_loops("D")[1])], "loop `i1` cannot be vectorized"),
+        (rows, lambda s: [s.parallel(s.get_loops("D")[0]), s.compute_at("D", s.get_loops("E")[0])],
+         "its loop `i0` is scheduled already (parallel)"),
+        (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]),
+                          s.decompose_reduction("D", s.get_loops("D")[0])], "block `E` in that loop uses `D`, too"),
+        (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]), s.cache_write("D", 0)], "make the copy before"),
+        (rows, lambda s: [s.compute_at("D", s.get_loops("E")[0]), s.cache_read("E", "D")],
+         "block `D`, in a loop around both, writes it"),
+    ],
+)
+def test_what_cannot_be_moved(make, refused, text):
+    schedule = tir.Schedule(make(6, 9, 4)[0])
+    with pytest.raises(ValueError) as caught:
+        refused(schedule)
     assert text in str(caught.value)
 
 

@@ -214,8 +214,9 @@ class TestFunctions:
         assert str(func).count("+") == 10_000
 
 
-def test_the_page(capsys):
+def test_the_page(capsys, tmp_path, monkeypatch):
     """``docs/compiler.md``, its samples run one after the other."""
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
     names = {}
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):

@@ -189,8 +189,8 @@ ALLOWED = {
     r"anyfn\._core\.[a-z_]+": "functions that only the package calls",
     r"anyfn\._core\.(CallToken|Constructor|BuiltinObject|KeysView|ValuesView|ItemsView)": "only for the package",
     r"anyfn\._async\.call_async": "a method of PackedFunc, and typed there",
-    r"anyfn\._core\.(Object|Word)": "marking native layouts needs a newer typing_extensions than users may have",
-    r"anyfn\.(te|tir)\.\w+\.(__constructor__|__signature__|new)": "what `inspect.signature` shows",
+    r"anyfn\.(_core\.(Object|Word)|_module\.Module)": "marking native layouts needs a newer typing_extensions than users may have",
+    r"anyfn\.(te|tir|transform|_measure)\.\w+\.(__constructor__|__signature__|new)": "what `inspect.signature` shows",
     r"anyfn\.tir\.Schedule\.replay": "a static method of the native type",
     r"anyfn\._structural\.StructuralKey\.__signature__": "what `inspect.signature` shows",
 }

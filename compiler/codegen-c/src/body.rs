@@ -1,28 +1,23 @@
 //! Statements and expressions.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn::{Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{BinaryOp, Call, Expr, PrimExpr};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::kind::is_int;
 use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::packed::as_packed;
 use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::on_enough_stack;
-use anyfn_ir::{ExprKind, StmtKind, printer};
+use anyfn_ir::{ExprKind, StmtKind};
 
+use crate::expr::quoted;
 use crate::names::Names;
-use crate::types::{c_type, vector_type};
-
-/// Functions of one floating-point number that C has, with `f` behind the name for `float`.
-const MATH: &[&str] = &[
-    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "erf",
-    "fabs",
-];
-/// Functions of two.
-const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
+use crate::options::CodegenOptions;
+use crate::registers::{self, Registers, known_size};
+use crate::types::c_type;
 
 /// Writes the body of a function.
 pub(crate) struct Body<'a> {
@@ -38,12 +33,24 @@ pub(crate) struct Body<'a> {
     /// Name of the function.
     pub(crate) symbol: &'a str,
     pub(crate) task_count: usize,
-    /// Types of vectors that are used, with what declares them.
-    pub(crate) vectors: BTreeMap<String, String>,
+    /// Types and functions that are used, with what declares them, each after those that it uses itself.
+    pub(crate) declared: Vec<(String, String)>,
+    /// Buffers that became variables, by the addresses of their memory's nodes.
+    registers: HashMap<usize, Registers>,
+    pub(crate) options: CodegenOptions,
+    /// Whether what is stored should not stay in caches (the remark `nontemporal` of a loop around).
+    pub(crate) streams: bool,
+    /// Whether numbers are places: those do not overflow, and code is faster for knowing it.
+    pub(crate) in_place: bool,
 }
 
 impl<'a> Body<'a> {
-    pub(crate) fn new(symbol: &'a str, names: &'a mut Names, depth: usize) -> Body<'a> {
+    pub(crate) fn new(
+        symbol: &'a str,
+        names: &'a mut Names,
+        depth: usize,
+        options: CodegenOptions,
+    ) -> Body<'a> {
         Body {
             out: String::new(),
             names,
@@ -53,22 +60,50 @@ impl<'a> Body<'a> {
             tasks: String::new(),
             symbol,
             task_count: 0,
-            vectors: BTreeMap::new(),
+            declared: Vec::new(),
+            registers: HashMap::new(),
+            options,
+            streams: false,
+            in_place: false,
         }
     }
 
     /// The statement that ends the function with an error.
-    fn fail(&self, call: &str) -> String {
+    pub(crate) fn fail(&self, call: &str) -> String {
         let free: String = self.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
     }
 
-    fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         for _ in 0..self.depth {
             self.out.push_str("  ");
         }
         self.out.push_str(text);
         self.out.push('\n');
+    }
+
+    /// A line that begins what is further in.
+    pub(crate) fn open(&mut self, text: &str) {
+        self.line(text);
+        self.depth += 1;
+    }
+
+    /// The line that ends it.
+    pub(crate) fn close(&mut self, text: &str) {
+        self.depth -= 1;
+        self.line(text);
+    }
+
+    /// Notes a type or function that is used.
+    pub(crate) fn declare(&mut self, name: &str, text: String) {
+        if !self.declared.iter().any(|(known, _)| known == name) {
+            self.declared.push((name.to_owned(), text));
+        }
+    }
+
+    /// The variables that a buffer became.
+    pub(crate) fn registers(&self, buffer: &Ref<Buffer>) -> Option<&Registers> {
+        self.registers.get(&buffer.data.as_object().as_handle().addr())
     }
 
     pub(crate) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
@@ -84,9 +119,17 @@ impl<'a> Body<'a> {
 
     fn stmt_here(&mut self, stmt: &Stmt) -> Result<()> {
         match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) if node.value.dtype.lanes() != 1 => self.store_vector(node)?,
             StmtKind::BufferStore(node) => {
-                let place = self.element(&node.buffer, &node.indices)?;
+                let place = self.element(&node.buffer, &node.indices, "")?;
                 let value = self.expr(&node.value)?;
+                // A sum in a loop, whose order the C compiler is to keep.
+                let is_in_loop = self.scope.last().is_some_and(|(_, name)| !uses(&place, name));
+                let is_sum =
+                    matches!(ExprKind::of(&node.value), ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, _));
+                if is_sum && node.buffer.dtype.is_float() && is_in_loop && value.contains(&place) {
+                    self.line("ANYFN_IN_ORDER;");
+                }
                 self.line(&format!("{place} = {value};"));
             }
             StmtKind::For(node) => self.for_loop(node)?,
@@ -96,7 +139,7 @@ impl<'a> Body<'a> {
                 }
             }
             StmtKind::IfThenElse(node) => {
-                let condition = self.expr(&node.condition)?;
+                let condition = self.place(&node.condition)?;
                 self.line(&format!("if ({condition}) {{"));
                 self.inner(&node.then_case)?;
                 if let Some(stmt) = &node.else_case {
@@ -106,22 +149,20 @@ impl<'a> Body<'a> {
                 self.line("}");
             }
             StmtKind::LetStmt(node) => {
-                let value = self.expr(&node.value)?;
-                let (c_type, name) = (c_type(node.var.dtype)?, self.names.var(&node.var));
-                self.line("{");
-                self.depth += 1;
-                self.line(&format!("const {c_type} {name} = {value};"));
-                self.scope.push((format!("{c_type} {name}"), name));
+                self.open("{");
+                self.bind(&node.var, &node.value)?;
                 self.stmt(&node.body)?;
                 self.scope.pop();
-                self.depth -= 1;
-                self.line("}");
+                self.close("}");
             }
             StmtKind::Allocate(node) => self.allocate(&node.buffer, &node.body)?,
-            StmtKind::Evaluate(node) => {
-                let value = self.expr(&node.value)?;
-                self.line(&format!("(void)({value});"));
-            }
+            StmtKind::Evaluate(node) => match as_packed(&node.value) {
+                Some(call) => self.call_packed(call, None)?,
+                None => {
+                    let value = self.expr(&node.value)?;
+                    self.line(&format!("(void)({value});"));
+                }
+            },
             StmtKind::AssertStmt(node) => {
                 let condition = self.expr(&node.condition)?;
                 let mut format = String::new();
@@ -153,9 +194,27 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
+    /// A variable with its value.
+    fn bind(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
+        if var.dtype.lanes() != 1 {
+            return self.bind_vector(var, value);
+        }
+        let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
+        if let Some(call) = as_packed(value) {
+            self.line(&format!("{c_type} {name};"));
+            self.call_packed(call, Some((&name, var.dtype)))?;
+            self.scope.push((format!("{c_type} {name}"), name));
+            return Ok(());
+        }
+        let value = self.expr(value)?;
+        self.line(&format!("const {c_type} {name} = {value};"));
+        self.scope.push((format!("{c_type} {name}"), name));
+        Ok(())
+    }
+
     /// A loop whose repetitions are shared by threads: a function of its own, to which all that it uses is passed.
     fn parallel(&mut self, node: &For) -> Result<()> {
-        let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
+        let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
         let symbol = format!("{}_task{}", self.symbol, self.task_count);
         self.task_count += 1;
@@ -178,18 +237,26 @@ impl<'a> Body<'a> {
         for (declared, _) in &used {
             let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
         }
-        let _ = writeln!(task, "}};\n\nstatic int {symbol}(int task, anyfn_group* group, void* data) {{");
-        let _ = writeln!(task, "  const struct {symbol}* shared = (const struct {symbol}*)data;");
-        for (declared, name) in &used {
-            let _ = writeln!(task, "  {declared} = shared->{name};");
-        }
+        // What is shared are parameters: of pointers that are parameters, compilers believe that nothing else points there, and
+        // keep what lies there in registers.
+        let params: Vec<&str> = used.iter().map(|(declared, _)| &**declared).collect();
+        let passed: Vec<String> = used.iter().map(|(_, name)| format!("shared->{name}")).collect();
         let _ = writeln!(
             task,
-            "  const {c_type} end = ({c_type})((int64_t){name}_count * (task + 1) / group->num_task);\n  for ({c_type} at = \
+            "}};\n\nstatic ANYFN_APART int {symbol}_part(int task, anyfn_group* group, {}) {{\n  const {c_type} end = \
+             ({c_type})((int64_t){name}_count * (task + 1) / group->num_task);\n  for ({c_type} at = \
              ({c_type})((int64_t){name}_count * task / group->num_task); at < end; ++at) {{\n    const {c_type} {name} = \
-             {name}_begin + at;"
+             {name}_begin + at;",
+            params.join(", ")
         );
-        let _ = writeln!(task, "{body}  }}\n  return 0;\n}}\n");
+        let end = if self.streams { "  anyfn_end_streams();\n" } else { "" };
+        let _ = writeln!(task, "{body}  }}\n{end}  return 0;\n}}\n");
+        let _ = writeln!(
+            task,
+            "static int {symbol}(int task, anyfn_group* group, void* data) {{\n  const struct {symbol}* shared = (const struct \
+             {symbol}*)data;\n  return {symbol}_part(task, group, {});\n}}\n",
+            passed.join(", ")
+        );
         self.tasks.push_str(&task);
         self.line("{");
         self.depth += 1;
@@ -210,16 +277,34 @@ impl<'a> Body<'a> {
     }
 
     fn for_loop(&mut self, node: &For) -> Result<()> {
+        let is_remark =
+            node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
+        if !is_remark || self.streams || !self.options.has_vectors() {
+            return self.for_loop_here(node);
+        }
+        self.declare("anyfn_stream", include_str!("stream.c").to_owned());
+        self.streams = true;
+        let result = self.for_loop_here(node);
+        self.streams = false;
+        if node.kind != ForKind::Parallel {
+            // Until then other threads may not see what was stored.
+            self.line("anyfn_end_streams();");
+        }
+        result
+    }
+
+    fn for_loop_here(&mut self, node: &For) -> Result<()> {
         if node.kind == ForKind::Parallel {
             return self.parallel(node);
         }
-        let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
+        let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
-        if node.kind == ForKind::Unrolled {
-            self.line("#pragma GCC unroll 64");
-        }
-        if node.kind == ForKind::Vectorized {
-            self.line("#pragma GCC ivdep");
+        if self.options.has_vectors() {
+            match node.kind {
+                ForKind::Unrolled => self.line("#pragma GCC unroll 64"),
+                ForKind::Vectorized => self.line("#pragma GCC ivdep"),
+                ForKind::Serial | ForKind::Parallel => {}
+            }
         }
         let end = if is_int(&node.min, 0) { extent } else { format!("{min} + {extent}") };
         self.line(&format!("for ({c_type} {name} = {min}; {name} < {end}; ++{name}) {{"));
@@ -232,26 +317,27 @@ impl<'a> Body<'a> {
 
     /// Memory on the stack if it is small and its size known, else from the C library.
     fn allocate(&mut self, buffer: &Ref<Buffer>, body: &Stmt) -> Result<()> {
-        const ON_STACK: i64 = 4096;
+        const ON_STACK: i64 = 16384;
+        if let Some(width) = registers::width(buffer, body, self.options) {
+            return self.allocate_registers(buffer, width, body);
+        }
         let c_type = c_type(buffer.dtype)?;
         let name = self.names.buffer(buffer);
-        let known =
-            buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(anyfn_ir::kind::as_int(&extent)?));
+        let known = known_size(buffer);
         let bytes = known.and_then(|n| n.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8))));
-        self.line("{");
-        self.depth += 1;
+        self.open("{");
         self.scope.push((format!("{c_type}* restrict {name}"), name.clone()));
         match (known, bytes) {
             (Some(count), Some(bytes)) if bytes <= ON_STACK => {
-                self.line(&format!("{c_type} {name}[{}];", count.max(1)));
+                self.line(&format!("_Alignas(64) {c_type} {name}[{}];", count.max(1)));
                 self.stmt(body)?;
             }
             _ => {
                 let mut size = format!("(uint64_t)sizeof({c_type})");
                 for extent in buffer.shape.iter() {
-                    let _ = write!(size, " * (uint64_t)({})", self.expr(&extent)?);
+                    let _ = write!(size, " * (uint64_t)({})", self.place(&extent)?);
                 }
-                self.line(&format!("{c_type}* restrict {name} = anyfn_alloc({size});"));
+                self.line(&format!("{c_type}* restrict {name} = ({c_type}*)anyfn_alloc({size});"));
                 let what = quoted(&format!("no memory for `{}`", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));
                 self.line(&format!("if (!{name}) {fail}"));
@@ -262,139 +348,27 @@ impl<'a> Body<'a> {
             }
         }
         self.scope.pop();
-        self.depth -= 1;
-        self.line("}");
+        self.close("}");
         Ok(())
     }
 
-    fn vector(&mut self, dtype: DType) -> Result<String> {
-        let (name, declared) = vector_type(dtype)?;
-        self.vectors.insert(name.clone(), declared);
-        Ok(name)
-    }
-
-    /// The place of an element, or of a vector of elements that lie next to each other.
-    fn element(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>) -> Result<String> {
-        let mut place = String::new();
-        let mut lanes = 1;
-        for (dim, index) in indices.iter().enumerate() {
-            let index = match ExprKind::of(&index) {
-                ExprKind::Ramp(node) if is_int(&node.stride, 1) => {
-                    lanes = index.dtype.lanes();
-                    self.expr(&node.start)?
-                }
-                _ => self.expr(&index)?,
-            };
-            if !buffer.strides.is_empty() {
-                let stride = self.expr(&buffer.strides.get(dim)?)?;
-                let plus = if dim == 0 { "" } else { " + " };
-                let _ = write!(place, "{plus}(int64_t){index} * {stride}");
-            } else if dim == 0 {
-                place = index;
-            } else {
-                let extent = self.expr(&buffer.shape.get(dim)?)?;
-                let first = if dim == 1 { format!("(int64_t){place}") } else { format!("({place})") };
-                place = format!("{first} * {extent} + {index}");
-            }
+    /// Variables instead of memory, as long as the vectors of the machine.
+    fn allocate_registers(&mut self, buffer: &Ref<Buffer>, width: u16, body: &Stmt) -> Result<()> {
+        let c_type =
+            if width == 1 { c_type(buffer.dtype)?.to_owned() } else { self.vector(buffer.dtype, width)? };
+        let count = known_size(buffer).unwrap_or(0) / i64::from(width);
+        let names: Vec<String> =
+            (0..count).map(|number| self.names.fresh(&format!("{}_{number}", buffer.name))).collect();
+        self.open("{");
+        for names in names.chunks(8) {
+            self.line(&format!("{c_type} {};", names.join(", ")));
         }
-        if place.is_empty() {
-            place.push('0');
-        }
-        let name = self.names.buffer(buffer);
-        if lanes != 1 {
-            let vector = self.vector(buffer.dtype.with_lanes(lanes))?;
-            return Ok(format!("*({vector}_in_memory*)&{name}[{place}]"));
-        }
-        Ok(format!("{name}[{place}]"))
-    }
-
-    pub(crate) fn expr(&mut self, expr: &Expr) -> Result<String> {
-        on_enough_stack(|| self.expr_here(expr))
-    }
-
-    fn expr_here(&mut self, expr: &Expr) -> Result<String> {
-        Ok(match ExprKind::of(expr) {
-            ExprKind::Var(var) => self.names.var(var),
-            ExprKind::IntImm(node) => int(node.value, node.dtype)?,
-            ExprKind::FloatImm(node) => float(node.value, node.dtype)?,
-            ExprKind::StringImm(node) => quoted(&node.value),
-            ExprKind::Cast(node) if expr.dtype.lanes() != 1 => {
-                let (vector, value) = (self.vector(expr.dtype)?, self.expr(&node.value)?);
-                format!("__builtin_convertvector({value}, {vector})")
-            }
-            ExprKind::Broadcast(node) => {
-                let (vector, value) = (self.vector(expr.dtype)?, self.expr(&node.value)?);
-                format!("{vector}_splat({value})")
-            }
-            ExprKind::Binary(op, node) if expr.dtype.lanes() != 1 => {
-                let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
-                match op {
-                    BinaryOp::Min | BinaryOp::Max => {
-                        format!("{}_{}({a}, {b})", self.vector(expr.dtype)?, op.text())
-                    }
-                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => format!("({a} {} {b})", op.text()),
-                    BinaryOp::Div if expr.dtype.is_float() => format!("({a} / {b})"),
-                    _ => bail!("ValueError", "`{}` of vectors has no C code", op.text()),
-                }
-            }
-            ExprKind::Cast(node) => format!("(({}){})", c_type(node.dtype)?, self.expr(&node.value)?),
-            ExprKind::Binary(op, node) => {
-                let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
-                binary(op, &node.a, &a, &b)?
-            }
-            ExprKind::Not(node) => format!("(!{})", self.expr(&node.a)?),
-            ExprKind::Select(node) => format!(
-                "({} ? {} : {})",
-                self.expr(&node.condition)?,
-                self.expr(&node.true_value)?,
-                self.expr(&node.false_value)?
-            ),
-            ExprKind::BufferLoad(node) => self.element(&node.buffer, &node.indices)?,
-            ExprKind::Call(node) => self.call(expr, node)?,
-            ExprKind::Let(_) | ExprKind::ProducerLoad(_) | ExprKind::Ramp(_) | ExprKind::Reduce(_) => {
-                bail!(
-                    "ValueError",
-                    "must be lowered before C code is generated: {}",
-                    printer::text(expr.as_object())
-                );
-            }
-            ExprKind::Other => {
-                bail!(
-                    "TypeError",
-                    "`{}` has no C code; a pass must lower it first",
-                    expr.as_object().type_key()
-                );
-            }
-        })
-    }
-
-    fn call(&mut self, expr: &PrimExpr, node: &Call) -> Result<String> {
-        let suffix = match expr.dtype {
-            DType::FLOAT32 => "f",
-            DType::FLOAT64 => "",
-            other => bail!("TypeError", "`{}` of {other} has no C code", node.op),
-        };
-        let name = &*node.op;
-        let expected = match name {
-            _ if MATH.contains(&name) => 1,
-            _ if MATH_OF_TWO.contains(&name) => 2,
-            "rsqrt" | "sigmoid" => 1,
-            _ => bail!("ValueError", "function `{name}` has no C code"),
-        };
-        if node.args.len() != expected {
-            bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
-        }
-        let mut args = Vec::new();
-        for arg in node.args.iter() {
-            let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
-            args.push(self.expr(&arg)?);
-        }
-        let one = if suffix.is_empty() { "1.0" } else { "1.0f" };
-        Ok(match name {
-            "rsqrt" => format!("({one} / sqrt{suffix}({}))", args[0]),
-            "sigmoid" => format!("({one} / ({one} + exp{suffix}(-({}))))", args[0]),
-            _ => format!("{name}{suffix}({})", args.join(", ")),
-        })
+        let key = buffer.data.as_object().as_handle().addr();
+        self.registers.insert(key, Registers { width, names });
+        self.stmt(body)?;
+        self.registers.remove(&key);
+        self.close("}");
+        Ok(())
     }
 }
 
@@ -403,71 +377,4 @@ fn uses(text: &str, name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name)
         .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
-}
-
-fn binary(op: BinaryOp, left: &Expr, a: &str, b: &str) -> Result<String> {
-    let dtype = left.dtype;
-    let c_type = c_type(dtype)?;
-    let is_signed = dtype.is_integer() && dtype.0.code == anyfn::abi::kDLInt;
-    // Operands shorter than int are computed as int, so results are brought back to their type.
-    let narrow = |text: String| {
-        if dtype.is_integer() && dtype.0.bits < 32 { format!("(({c_type}){text})") } else { text }
-    };
-    Ok(match op {
-        BinaryOp::FloorDiv if is_signed => format!("(({c_type})anyfn_floordiv({a}, {b}))"),
-        BinaryOp::FloorMod if is_signed => format!("(({c_type})anyfn_floormod({a}, {b}))"),
-        BinaryOp::FloorDiv => format!("({a} / {b})"),
-        BinaryOp::FloorMod | BinaryOp::Mod => format!("({a} % {b})"),
-        BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{c_type}({a}, {b})", op.text()),
-        BinaryOp::And => format!("({a} && {b})"),
-        BinaryOp::Or => format!("({a} || {b})"),
-        _ => narrow(format!("({a} {} {b})", op.text())),
-    })
-}
-
-fn int(value: i64, dtype: DType) -> Result<String> {
-    Ok(match c_type(dtype)? {
-        "int64_t" if value == i64::MIN => "INT64_MIN".to_owned(),
-        "int64_t" => format!("INT64_C({value})"),
-        "uint64_t" => format!("UINT64_C({})", value as u64),
-        "uint32_t" => format!("{value}u"),
-        "int32_t" if value == i64::from(i32::MIN) => "INT32_MIN".to_owned(),
-        _ if value < 0 => format!("({value})"),
-        _ => value.to_string(),
-    })
-}
-
-fn float(value: f64, dtype: DType) -> Result<String> {
-    let is_single = c_type(dtype)? == "float";
-    let suffix = if is_single { "f" } else { "" };
-    let text = match value {
-        _ if value.is_nan() => {
-            return Ok(if is_single { "((float)NAN)".into() } else { "((double)NAN)".into() });
-        }
-        _ if value.is_infinite() => {
-            let sign = if value < 0.0 { "-" } else { "" };
-            return Ok(format!("({sign}(({})INFINITY))", if is_single { "float" } else { "double" }));
-        }
-        // The nearest float, not that of the nearest decimal text.
-        _ if is_single => format!("{:?}", value as f32),
-        _ => format!("{value:?}"),
-    };
-    Ok(if value.is_sign_negative() { format!("({text}{suffix})") } else { format!("{text}{suffix}") })
-}
-
-/// A text as C writes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            b' '..=b'~' => out.push(byte.into()),
-            _ => {
-                let _ = write!(out, "\\{byte:03o}");
-            }
-        }
-    }
-    out.push('"');
-    out
 }

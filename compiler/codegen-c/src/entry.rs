@@ -3,26 +3,35 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Object, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
-use anyfn_ir::ops::HANDLE;
+use anyfn_ir::ops::{DTypeExt, HANDLE};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::Visitor;
-use anyfn_ir::{ExprKind, StmtKind};
+use anyfn_ir::{ExprKind, StmtKind, packed};
 
-use crate::body::{Body, quoted};
+use crate::body::Body;
+use crate::expr::quoted;
 use crate::names::Names;
-use crate::types::c_type;
+use crate::options::CodegenOptions;
+use crate::signature;
+use crate::types::{c_type, check_types};
 
 /// Bytes that a tensor of symbolic shape may span, so that their count does not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
 /// Writes a function and its entry.
-pub(crate) fn function(symbol: &str, func: &Ref<PrimFunc>, out: &mut String) -> Result<()> {
+pub(crate) fn function(
+    symbol: &str,
+    func: &Ref<PrimFunc>,
+    options: CodegenOptions,
+    out: &mut String,
+) -> Result<()> {
     check_symbol(symbol)?;
+    check_types(func)?;
     let mut names = Names::new();
     let params = params_of(func)?;
     let written = written(&func.body);
@@ -63,11 +72,14 @@ pub(crate) fn function(symbol: &str, func: &Ref<PrimFunc>, out: &mut String) -> 
     }
     let scope: Vec<(String, String)> = declared.iter().cloned().zip(passed.iter().cloned()).collect();
     let declared = if declared.is_empty() { "void".to_owned() } else { declared.join(", ") };
-    let mut body = Body::new(symbol, &mut names, 1);
+    let mut body = Body::new(symbol, &mut names, 1, options);
     body.scope = scope;
     body.stmt(&func.body)?;
+    for var in bound.iter().filter(|var| var.dtype.is_half()) {
+        body.convert_half("", DType::FLOAT64, var.dtype)?;
+    }
     // Functions of one module may share types.
-    for declared in body.vectors.values() {
+    for (_, declared) in &body.declared {
         if !out.contains(declared.as_str()) {
             out.push_str(declared);
         }
@@ -84,6 +96,7 @@ pub(crate) fn function(symbol: &str, func: &Ref<PrimFunc>, out: &mut String) -> 
     );
     let mut entry = Entry { symbol, out, names: &mut names, known: HashSet::new() };
     entry.line("(void)self;");
+    entry.line("if (ANYFN_UNLIKELY(anyfn_missing)) return anyfn_fail_missing();");
     let count = params.len();
     entry.line(&format!(
         "if (ANYFN_UNLIKELY(num_args != {count})) return anyfn_fail(\"TypeError\", \"{symbol}: expected {count} arguments but \
@@ -108,10 +121,12 @@ pub(crate) fn function(symbol: &str, func: &Ref<PrimFunc>, out: &mut String) -> 
     entry.line("result->type_index = 0;");
     entry.line("return 0;");
     out.push_str("}\n");
+    signature::getter(symbol, func, &params, &written, out);
     Ok(())
 }
 
-enum Param {
+/// What an argument is.
+pub(crate) enum Param {
     Number(Ref<Var>),
     Tensor(Ref<Buffer>),
 }
@@ -130,7 +145,7 @@ fn params_of(func: &PrimFunc) -> Result<Vec<Param>> {
     Ok(params)
 }
 
-fn address<T: Object>(object: &Ref<T>) -> usize {
+pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
 }
 
@@ -147,7 +162,13 @@ fn check_symbol(symbol: &str) -> Result<()> {
 fn written(body: &Stmt) -> HashSet<usize> {
     struct Written(HashSet<usize>);
     impl Visitor for Written {
-        fn expr(&mut self, _: &Expr) {}
+        fn expr(&mut self, expr: &Expr) {
+            if let ExprKind::Call(call) = ExprKind::of(expr) {
+                let buffers = packed::buffers(call, true).into_iter();
+                self.0.extend(buffers.map(|(buffer, _)| address(&buffer.data)));
+            }
+            self.below_expr(expr);
+        }
         fn stmt(&mut self, stmt: &Stmt) {
             if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
                 self.0.insert(address(&node.buffer.data));
@@ -182,6 +203,17 @@ impl Entry<'_> {
         let place_text = quoted(&format!("{}: argument {place} `{}`", self.symbol, var.name));
         let DType(dtype) = var.dtype;
         let (condition, value, word) = match dtype.code {
+            kDLFloat | kDLBfloat if var.dtype.is_half() => {
+                let function = if dtype.code == kDLBfloat { "anyfn_to_bfloat16" } else { "anyfn_to_float16" };
+                (
+                    format!("args[{place}].type_index != 3 && args[{place}].type_index != 1"),
+                    format!(
+                        "{function}(anyfn_to_odd(args[{place}].type_index == 3 ? args[{place}].value.v_float64 : \
+                         (double)args[{place}].value.v_int64))"
+                    ),
+                    "float",
+                )
+            }
             kDLFloat => (
                 format!("args[{place}].type_index != 3 && args[{place}].type_index != 1"),
                 format!(
@@ -202,7 +234,7 @@ impl Entry<'_> {
              anyfn_type_name(args[{place}].type_index));"
         ));
         let is_signed_64 = dtype.code == kDLInt && dtype.bits == 64;
-        if dtype.code != kDLFloat && !is_signed_64 {
+        if !var.dtype.is_float() && !is_signed_64 {
             let sign = if dtype.code == kDLInt { "" } else { " || args[PLACE].value.v_int64 < 0" };
             let sign = sign.replace("PLACE", &place.to_string());
             self.line(&format!(
@@ -242,8 +274,8 @@ impl Entry<'_> {
                 self.line(&format!("{var_name} = ({c_type})t{place}->shape[{dim}];"));
                 continue;
             }
-            let mut body = Body::new(self.symbol, self.names, 0);
-            let expected = body.expr(&extent)?;
+            let mut body = Body::new(self.symbol, self.names, 0, CodegenOptions::PORTABLE);
+            let expected = body.place(&extent)?;
             self.line(&format!(
                 "if (ANYFN_UNLIKELY(t{place}->shape[{dim}] != (int64_t)({expected}))) return anyfn_fail_extent({where_text}, \
                  {dim}, (int64_t)({expected}), t{place}->shape[{dim}]);"

@@ -9,7 +9,13 @@ use anyfn_ir::expr::Var;
 /// Words that are no names in C or that the prelude uses.
 const RESERVED: &str = "auto break case char const continue default do double else enum extern float for goto if inline int \
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
-                        volatile while bool true false main args num_args result self";
+                        volatile while bool true false main args num_args result self asm typeof linux unix \
+                        int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t size_t \
+                        INFINITY NAN INT32_MIN INT64_MIN INT64_C UINT64_C task group data shared end at \
+                        exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh \
+                        atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign expf exp2f logf log2f log10f \
+                        log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
+                        floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
 /// A name for each variable and buffer: its own if it is free.
 pub(crate) struct Names {
@@ -35,6 +41,13 @@ impl Names {
         if let Some(name) = self.given.get(&key) {
             return name.clone();
         }
+        let name = self.fresh(own);
+        self.given.insert(key, name.clone());
+        name
+    }
+
+    /// A name that nothing has, like one that is wished.
+    pub(crate) fn fresh(&mut self, own: &str) -> String {
         let mut own: String =
             own.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
         // Names that begin with two underscores, or with one and a capital letter, belong to the compiler.
@@ -50,7 +63,6 @@ impl Names {
             number += 1;
             name = format!("{own}_{number}");
         }
-        self.given.insert(key, name.clone());
         name
     }
 }

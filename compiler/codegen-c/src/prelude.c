@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#if defined(__GNUC__) && !defined(__clang__)
+/* It would carry elements that the next step of a sum reads again from step to step, and sums out of registers for that. */
+#pragma GCC optimize("no-predictive-commoning")
+#endif
+
 typedef struct {
   int32_t type_index;
   uint32_t small_len;
@@ -37,9 +42,19 @@ typedef struct {
 #if defined(__GNUC__)
 #define ANYFN_COLD __attribute__((cold, noinline))
 #define ANYFN_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define ANYFN_APART __attribute__((noinline))
 #else
 #define ANYFN_COLD
 #define ANYFN_UNLIKELY(x) (x)
+#define ANYFN_APART
+#endif
+
+/* Before GCC 14, loops with sums in order may be vectorized wrongly: elements are added twice (its bug 110381). This keeps
+   them as they are. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14
+#define ANYFN_IN_ORDER __asm__ volatile("")
+#else
+#define ANYFN_IN_ORDER (void)0
 #endif
 
 /* Filled by the loader. */
@@ -55,13 +70,46 @@ typedef struct {
 typedef int (*anyfn_task)(int task, anyfn_group* group, void* data);
 ANYFN_EXPORT int (*__TVMBackendParallelLaunch)(anyfn_task task, void* data, int num_task) = 0;
 
+typedef struct {
+  const char* data;
+  size_t size;
+} anyfn_text;
+ANYFN_EXPORT int (*__TVMFFIStringFromByteArray)(const anyfn_text* text, anyfn_value* out) = 0;
+
+/* Where the loader does not know these pointers, the process may have the functions. */
+#if defined(__GNUC__) && !defined(_WIN32)
+extern void TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message) __attribute__((weak));
+extern int TVMFFIStringFromByteArray(const anyfn_text* text, anyfn_value* out) __attribute__((weak));
+#define ANYFN_RAISE TVMFFIErrorSetRaisedFromCStr
+#define ANYFN_MAKE_TEXT TVMFFIStringFromByteArray
+#else
+#define ANYFN_RAISE 0
+#define ANYFN_MAKE_TEXT 0
+#endif
+
+/* A text as result; None where there is no runtime. */
+ANYFN_COLD static int32_t anyfn_give_text(const char* text, size_t size, anyfn_value* result) {
+  const anyfn_text content = {text, size};
+  int (*make)(const anyfn_text*, anyfn_value*) = __TVMFFIStringFromByteArray;
+  if (!make) make = ANYFN_MAKE_TEXT;
+  if (make) return make(&content, result);
+  result->type_index = 0;
+  return 0;
+}
+
+static inline void anyfn_raise(const char* kind, const char* message) {
+  void (*raise)(const char*, const char*) = __TVMFFIErrorSetRaisedFromCStr;
+  if (!raise) raise = ANYFN_RAISE;
+  if (raise) raise(kind, message);
+}
+
 ANYFN_COLD static int32_t anyfn_fail(const char* kind, const char* format, ...) {
   char text[1024];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  if (__TVMFFIErrorSetRaisedFromCStr) __TVMFFIErrorSetRaisedFromCStr(kind, text);
+  anyfn_raise(kind, text);
   return -1;
 }
 
@@ -168,6 +216,27 @@ static inline int64_t anyfn_floormod(int64_t a, int64_t b) {
   return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
+/* Division of any two numbers: by 0 it is 0, as is the remainder, and what does not fit wraps around. */
+static inline int64_t anyfn_safe_div(int64_t a, int64_t b) {
+  return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+
+static inline int64_t anyfn_safe_mod(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+static inline int64_t anyfn_safe_floordiv(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? anyfn_safe_div(a, b) : anyfn_floordiv(a, b);
+}
+
+static inline int64_t anyfn_safe_floormod(int64_t a, int64_t b) {
+  return b == 0 || b == -1 ? 0 : anyfn_floormod(a, b);
+}
+
+static inline uint64_t anyfn_safe_udiv(uint64_t a, uint64_t b) { return b == 0 ? 0 : a / b; }
+
+static inline uint64_t anyfn_safe_umod(uint64_t a, uint64_t b) { return b == 0 ? 0 : a % b; }
+#define anyfn_safe_ufloordiv anyfn_safe_udiv
+#define anyfn_safe_ufloormod anyfn_safe_umod
+
 /* Memory aligned to 64 bytes: the runtime's, which keeps it for the next call, else the C library's. */
 static void* anyfn_alloc(uint64_t size) {
   if (__TVMBackendAllocWorkspace) return __TVMBackendAllocWorkspace(1, 0, size, 2, 32);
@@ -201,3 +270,13 @@ ANYFN_MIN_MAX(uint32_t)
 ANYFN_MIN_MAX(uint64_t)
 ANYFN_MIN_MAX(float)
 ANYFN_MIN_MAX(double)
+
+static inline float anyfn_sigmoidf(float x) {
+  const float e = expf(-fabsf(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+
+static inline double anyfn_sigmoid(double x) {
+  const double e = exp(-fabs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}

@@ -1,7 +1,13 @@
 //! What C calls data types.
 
-use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
-use anyfn::{DType, Result, bail};
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
+use anyfn::{DType, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Expr, StringImm, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::printer;
+use anyfn_ir::visit::Visitor;
 
 /// The C type of a scalar.
 ///
@@ -20,6 +26,8 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
         (kDLUInt, 16) => "uint16_t",
         (kDLUInt, 32) => "uint32_t",
         (kDLUInt, 64) => "uint64_t",
+        // Their bits.
+        (kDLFloat | kDLBfloat, 16) => "uint16_t",
         (kDLFloat, 32) => "float",
         (kDLFloat, 64) => "double",
         (kDLBool, 8) => "uint8_t",
@@ -28,25 +36,86 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// The C type of a vector, and what declares it with its functions.
+/// Checks that C has a type for all that a function uses.
+///
+/// # Errors
+/// `ValueError` that names the first buffer, variable or expression for which it has none.
+pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
+    struct Check(Option<(String, DType)>);
+    impl Check {
+        fn see(&mut self, dtype: DType, what: impl FnOnce() -> String) {
+            if self.0.is_none() && c_type(dtype.element()).is_err() {
+                self.0 = Some((what(), dtype.element()));
+            }
+        }
+    }
+    impl Visitor for Check {
+        fn expr(&mut self, expr: &Expr) {
+            // What is below says more.
+            self.below_expr(expr);
+            if !expr.is::<StringImm>() {
+                self.see(expr.dtype, || format!("`{}`", printer::text(expr.as_object())));
+            }
+        }
+        fn buffer(&mut self, buffer: &Ref<Buffer>) {
+            self.see(buffer.dtype, || format!("buffer `{}`", buffer.name));
+        }
+        fn define(&mut self, var: &Ref<Var>) {
+            self.see(var.dtype, || format!("`{}`", var.name));
+        }
+        fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
+            self.buffer(buffer);
+        }
+    }
+    let mut check = Check(None);
+    for param in func.params.iter() {
+        match func.buffer_map.get(&param)? {
+            Some(buffer) => check.see(buffer.dtype, || format!("argument `{}`", buffer.name)),
+            None => check.see(param.dtype, || format!("argument `{}`", param.name)),
+        }
+    }
+    check.stmt(&func.body);
+    match check.0 {
+        Some((what, dtype)) => bail!(
+            "ValueError",
+            "{what} is {dtype}, for which C has no type; it has bool, int8 to int64, uint8 to uint64, float32 and float64: use \
+             one of these, and convert to and from {dtype} outside of the function"
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The signed integer of as many bits.
+pub(crate) fn int_of(dtype: DType) -> DType {
+    DType::new(kDLInt, dtype.0.bits, 1)
+}
+
+/// The unsigned integer of as many bits.
+pub(crate) fn uint_of(dtype: DType) -> DType {
+    DType::new(kDLUInt, dtype.0.bits, 1)
+}
+
+/// The C type of a vector of so many elements of a type, and what declares it. `<name>_in_memory` is the same at any address
+/// that an element can have.
 ///
 /// # Errors
 /// As [`c_type`].
-pub(crate) fn vector_type(dtype: DType) -> Result<(String, String)> {
-    let element = c_type(DType::new(dtype.0.code, dtype.0.bits, 1))?;
-    let lanes = dtype.0.lanes;
-    let name = format!("anyfn_{element}_x{lanes}");
-    let size = u32::from(lanes) * u32::from(dtype.0.bits).div_ceil(8);
-    let align = u32::from(dtype.0.bits).div_ceil(8);
+pub(crate) fn vector_type(element: DType, lanes: u16) -> Result<(String, String)> {
+    let c_type = c_type(element)?;
+    let letter = match element.0.code {
+        kDLInt => 'i',
+        kDLFloat => 'f',
+        kDLBfloat => 'b',
+        _ => 'u',
+    };
+    let name = format!("anyfn_{letter}{}x{lanes}", element.0.bits);
+    let bytes = u32::from(element.0.bits).div_ceil(8);
+    let size = u32::from(lanes) * bytes;
+    let each = vec!["x"; lanes.into()].join(", ");
     let declared = format!(
-        "typedef {element} {name} __attribute__((vector_size({size})));\n\
-         typedef {element} {name}_in_memory __attribute__((vector_size({size}), aligned({align}), may_alias));\n\
-         static inline {name} {name}_splat({element} x) {{\n  {name} v;\n  for (int i = 0; i < {lanes}; ++i) v[i] = x;\n  \
-         return v;\n}}\n\
-         static inline {name} {name}_min({name} a, {name} b) {{\n  for (int i = 0; i < {lanes}; ++i) a[i] = a[i] < b[i] ? a[i] : \
-         b[i];\n  return a;\n}}\n\
-         static inline {name} {name}_max({name} a, {name} b) {{\n  for (int i = 0; i < {lanes}; ++i) a[i] = a[i] > b[i] ? a[i] : \
-         b[i];\n  return a;\n}}\n"
+        "typedef {c_type} {name} __attribute__((vector_size({size})));\n\
+         typedef {c_type} {name}_in_memory __attribute__((vector_size({size}), aligned({bytes}), may_alias));\n\
+         static inline {name} {name}_splat({c_type} x) {{ return ({name}){{{each}}}; }}\n"
     );
     Ok((name, declared))
 }

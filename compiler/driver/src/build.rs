@@ -1,61 +1,289 @@
-//! Builds modules with the C compiler of the system.
+//! Builds modules: lowers, generates C, compiles it or finds it compiled, and loads it.
 
-use std::path::Path;
-use std::process::Command;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyfn::{Map, Module, Ref, Result, bail, registry};
+use anyfn::{Error, Map, Module, PackedFunc, Ref, Result, bail, registry};
 use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::target::Target;
+use anyfn_passes::Pipeline;
 
-/// The functions as code generators take them.
-///
-/// # Errors
-/// That of a pass.
-pub fn lower(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
-    let mut functions: Vec<(anyfn::String, Ref<PrimFunc>)> = Vec::new();
-    for (name, func) in module.functions.iter() {
-        let func = anyfn_passes::lower_blocks(&func)?;
-        let func = anyfn_passes::vectorize(&func)?;
-        functions.push((name, anyfn_passes::unroll(&func)?));
-    }
-    Ok(Ref::new(IRModule { functions: Map::try_from_iter(functions)?, attrs: module.attrs.clone() }))
+use crate::cache::{self, Cache};
+use crate::compile::{Compiler, Form, Progress, io_error};
+use crate::foreign::ForeignModule;
+use crate::lower;
+
+/// What is built: a module, a function, or functions.
+pub trait Buildable {
+    /// It as a module.
+    ///
+    /// # Errors
+    /// `ValueError` if two functions have one name.
+    fn to_module(&self) -> Result<Ref<IRModule>>;
 }
 
-/// The C source of a module.
+impl Buildable for Ref<IRModule> {
+    fn to_module(&self) -> Result<Ref<IRModule>> {
+        Ok(self.clone())
+    }
+}
+
+impl Buildable for Ref<PrimFunc> {
+    fn to_module(&self) -> Result<Ref<IRModule>> {
+        [self.clone()].as_slice().to_module()
+    }
+}
+
+impl Buildable for [Ref<PrimFunc>] {
+    fn to_module(&self) -> Result<Ref<IRModule>> {
+        let mut functions: Vec<(String, Ref<PrimFunc>)> = Vec::with_capacity(self.len());
+        for func in self {
+            let name =
+                func.attrs.get("global_symbol")?.map_or(Ok("main".to_owned()), |name| name.get::<String>())?;
+            if functions.iter().any(|(known, _)| *known == name) {
+                bail!("ValueError", "two functions have the name `{name}`");
+            }
+            functions.push((name, func.clone()));
+        }
+        Ok(Ref::new(IRModule { functions: Map::try_from_iter(functions)?, attrs: Map::new() }))
+    }
+}
+
+/// How a module is built.
+#[derive(Clone)]
+pub struct BuildOptions {
+    /// For which machine, instead of the one that the module says.
+    pub target: Option<Ref<Target>>,
+    /// What lowers it, instead of the default pipeline.
+    pub pipeline: Option<Ref<Pipeline>>,
+    /// Whether what was compiled before is used, and what is compiled is kept.
+    pub use_cache: bool,
+    /// Called with a text and seconds, each second while the C compiler runs. Without it a terminal is told.
+    pub progress: Option<PackedFunc>,
+}
+
+impl Default for BuildOptions {
+    fn default() -> BuildOptions {
+        BuildOptions { target: None, pipeline: None, use_cache: true, progress: None }
+    }
+}
+
+/// The C source of functions, lowered by a pipeline or the default one.
 ///
 /// # Errors
 /// That of a pass or of the code generator.
-pub fn source(module: &Ref<IRModule>) -> Result<String> {
-    anyfn_codegen_c::generate(&lower(module)?)
+pub fn source(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
+    source_of(&what.to_module()?, pipeline)
 }
 
-/// Compiles a module for this machine and loads it.
-///
-/// The compiler is that of the environment variable `CC`, or `cc`.
+fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
+    let options = anyfn_codegen_c::CodegenOptions::of(&*Target::of(module)?);
+    anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
+}
+
+/// The C source of a module, lowered by the default pipeline; made once for the last modules of this process, and for those in
+/// the cache.
+fn source_again(module: &Ref<IRModule>, cache: Option<&Cache>) -> Result<Arc<str>> {
+    const MOST: usize = 64;
+    /// Modules, saved as text, and their sources.
+    static MADE: Mutex<Vec<(String, Arc<str>)>> = Mutex::new(Vec::new());
+    let made = || MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    // All of the module is in that text: names, too, which messages have.
+    let save = registry::get("ffi.ToJSONGraphString")?.call((module.clone(), anyfn::Any::NONE));
+    let Ok(saved) = save.and_then(|text| text.get::<String>()) else {
+        // It has something that cannot be saved, such as a function.
+        return source_of(module, None).map(Arc::from);
+    };
+    let known = made().iter().find(|(known, _)| *known == saved).map(|(_, source)| source.clone());
+    if let Some(source) = known {
+        return Ok(source);
+    }
+    let source: Arc<str> = match cache.and_then(|cache| cache.source(&saved)) {
+        Some(source) => source.into(),
+        None => {
+            let source = source_of(module, None)?;
+            if let Some(cache) = cache {
+                cache.keep_source(&saved, &source);
+            }
+            source.into()
+        }
+    };
+    let mut made = made();
+    if made.len() == MOST {
+        made.remove(0);
+    }
+    made.push((saved, source.clone()));
+    Ok(source)
+}
+
+/// Compiles functions, lowered by a pipeline or the default one, for their target, and loads them.
 ///
 /// # Errors
-/// That of a pass or of the code generator; `RuntimeError` with its text if the compiler fails or cannot be started.
-pub fn build(module: &Ref<IRModule>) -> Result<Module> {
-    let io = |what: &str, error: std::io::Error| anyfn::Error::new("OSError", &format!("{what}: {error}"));
-    let text = source(module)?;
-    let folder = tempfile::tempdir().map_err(|error| io("no temporary folder", error))?;
-    let (input, output) = (folder.path().join("module.c"), folder.path().join("module.so"));
-    std::fs::write(&input, &text).map_err(|error| io("the source cannot be written", error))?;
-    compile(&input, &output)?;
-    let path = output.to_string_lossy();
-    registry::get("ffi.ModuleLoadFromFile")?.call((&*path,))?.get::<Module>()
+/// As [`build_with`].
+pub fn build(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>) -> Result<Module> {
+    build_with(what, &BuildOptions { pipeline: pipeline.cloned(), ..BuildOptions::default() })
 }
 
-fn compile(input: &Path, output: &Path) -> Result<()> {
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    let options =
-        ["-O3", "-march=native", "-std=c11", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-w"];
-    let result = Command::new(&compiler).args(options).arg("-o").arg(output).arg(input).arg("-lm").output();
-    match result {
-        Ok(result) if result.status.success() => Ok(()),
-        Ok(result) => {
-            let text = String::from_utf8_lossy(&result.stderr);
-            bail!("RuntimeError", "`{compiler}` failed ({}):\n{}", result.status, text.trim_end())
+/// Compiles functions for their target, and loads them.
+///
+/// What was compiled before, by the same compiler with the same arguments, is not compiled again (`ANYFN_CACHE_DIR` says where
+/// it is kept). A module for another kind of processor is not loaded: it can be exported.
+///
+/// # Errors
+/// That of a pass or of the code generator; `RuntimeError` with its text if the C compiler fails, or there is none.
+pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> Result<Module> {
+    let module = what.to_module()?;
+    let target = options.target.clone().map_or_else(|| Target::of(&module), Ok)?;
+    let module = Target::put(&target, &module)?;
+    let cache = if options.use_cache { Cache::open() } else { None };
+    let text = match &options.pipeline {
+        Some(pipeline) => source_of(&module, Some(pipeline))?.into(),
+        None => source_again(&module, cache.as_ref())?,
+    };
+    let compiler = Arc::new(Compiler::of(&target)?);
+    let what = names(&module);
+    let progress = Progress { what: &what, callback: options.progress.as_ref() };
+    let make = |folder: &Path| make(&compiler, &text, folder, &progress);
+    let find = || -> Result<PathBuf> {
+        match &cache {
+            Some(cache) => match cache.get(&compiler.identity, &text) {
+                Some(library) => Ok(library),
+                None => cache.put(&compiler.identity, &text, make),
+            },
+            None => {
+                let folder = cache::scratch()?;
+                fs::write(folder.join(cache::SOURCE), &*text).map_err(|error| io_error(&folder, &error))?;
+                make(&folder).map(|()| folder.join(cache::LIBRARY))
+            }
         }
-        Err(error) => bail!("RuntimeError", "the C compiler `{compiler}` cannot be started: {error}"),
+    };
+    let found = find()?;
+    if !target.is_here() {
+        return Module::new(ForeignModule { compiler, library: found, arch: target.arch.to_string() });
     }
+    // A library keeps the functions that it has looked up, so each module that looks some up is a library of its own.
+    let own =
+        |found: PathBuf| if cache.is_some() && text.contains(LOOKS_UP) { copied(&found) } else { Ok(found) };
+    let mut library = own(found.clone())?;
+    let module = match (load(&library), &cache) {
+        (Ok(module), _) => module,
+        // Its bytes are those that were written, but perhaps for another machine whose folder this is, too.
+        (Err(_), Some(cache)) => {
+            cache.remove(&found);
+            library = own(find()?)?;
+            load(&library)?
+        }
+        (Err(error), None) => return Err(error),
+    };
+    BUILT.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(library, compiler);
+    Ok(module)
+}
+
+/// What the source of a library contains that looks functions up.
+const LOOKS_UP: &str = "__tvm_ffi__library_ctx";
+
+/// What has compiled the libraries of this process, by their files.
+static BUILT: Mutex<Option<HashMap<PathBuf, Arc<Compiler>>>> = Mutex::new(None);
+
+/// A library and its source in a folder of their own.
+fn copied(library: &Path) -> Result<PathBuf> {
+    let folder = cache::scratch()?;
+    for name in [cache::LIBRARY, cache::SOURCE] {
+        fs::copy(library.with_file_name(name), folder.join(name)).map_err(|error| io_error(&folder, &error))?;
+    }
+    Ok(folder.join(cache::LIBRARY))
+}
+
+fn load(library: &Path) -> Result<Module> {
+    registry::get("ffi.ModuleLoadFromFile")?.call((&*library.to_string_lossy(),))?.get::<Module>()
+}
+
+/// Compiles the source in a folder; what fails is kept for a look.
+fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>) -> Result<()> {
+    let source = folder.join(cache::SOURCE);
+    compiler.run(&source, &folder.join(cache::LIBRARY), Form::Library, progress).map_err(|error| {
+        if error.kind() != "RuntimeError" {
+            return error;
+        }
+        let kept = tempfile::Builder::new().prefix("anyfn-failed-").suffix(".c").tempfile().and_then(|file| {
+            fs::write(file.path(), text)?;
+            file.into_temp_path().keep().map_err(std::io::Error::from)
+        });
+        match kept {
+            Ok(path) => error.with_note(&format!("the source is kept in {}", path.display())),
+            Err(_) => error,
+        }
+    })
+}
+
+/// The functions of a module, for messages.
+fn names(module: &IRModule) -> String {
+    let mut names: Vec<String> = module.functions.iter().map(|(name, _)| format!("`{name}`")).collect();
+    names.sort();
+    if names.len() > 3 {
+        let more = names.split_off(3).len();
+        names.push(format!("{more} more"));
+    }
+    names.join(", ")
+}
+
+/// The C source of a module that was built in this process.
+///
+/// # Errors
+/// `OSError` if it cannot be read any more.
+pub fn source_of_built(module: &Module) -> Result<Option<String>> {
+    let Some(file) = module.file()?.map(|file| PathBuf::from(&*file)) else { return Ok(None) };
+    let is_ours =
+        BUILT.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|b| b.contains_key(&file));
+    let source = file.with_file_name(cache::SOURCE);
+    let read = || fs::read_to_string(&source).map_err(|error| io_error(&source, &error));
+    if is_ours { read().map(Some) } else { Ok(None) }
+}
+
+/// Writes a module that was built: its C source (`f.c`), an object file (`f.o`), or the library (`f.so`).
+///
+/// # Errors
+/// `ValueError` for another extension, or a module that was not built here; that of the C compiler; `OSError` if the file
+/// cannot be written.
+pub fn export(module: &Module, path: &Path) -> Result<()> {
+    let file = module.file()?.map(|file| PathBuf::from(&*file));
+    let built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = file.and_then(|file| Some((built.as_ref()?.get(&file)?.clone(), file)));
+    drop(built);
+    match found {
+        Some((compiler, library)) => write(&compiler, &library, path),
+        None if &*module.kind()? == "foreign" => module.write_to_file(&path.to_string_lossy(), ""),
+        None => {
+            bail!("ValueError", "only what `build` made in this process is exported as source or object file")
+        }
+    }
+}
+
+/// Writes what a library was made of, or the library.
+pub(crate) fn write(compiler: &Compiler, library: &Path, path: &Path) -> Result<()> {
+    let source = library.with_file_name(cache::SOURCE);
+    let copy = |from: &Path| {
+        let bytes = fs::read(from).map_err(|error| io_error(from, &error))?;
+        replace(path, |partial| fs::write(partial, bytes).map_err(|error| io_error(partial, &error)))
+    };
+    match path.extension().and_then(|text| text.to_str()) {
+        Some("c") => copy(&source),
+        Some("so") => copy(library),
+        Some("o") => replace(path, |partial| {
+            compiler.run(&source, partial, Form::Object, &Progress { what: "the module", callback: None })
+        }),
+        _ => bail!("ValueError", "{}: a module is written as `.so`, `.o` or `.c`", path.display()),
+    }
+}
+
+/// Makes a file that takes its name when it is whole.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let failed = |error: std::io::Error| -> Error { io_error(path, &error) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let partial = tempfile::Builder::new().prefix(".anyfn-").tempdir_in(folder).map_err(failed)?;
+    let file = partial.path().join("module");
+    make(&file)?;
+    fs::rename(&file, path).map_err(failed)
 }

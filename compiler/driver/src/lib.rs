@@ -5,10 +5,20 @@ extern crate anyfn_host as _;
 
 mod api;
 mod build;
+mod cache;
+mod compile;
+mod foreign;
+mod identity;
+mod lower;
 
+pub use anyfn_arith as arith;
+pub use anyfn_autosched as autosched;
 pub use anyfn_codegen_c as codegen_c;
+pub use anyfn_interp as interp;
 pub use anyfn_ir as ir;
+pub use anyfn_parser as parser;
 pub use anyfn_passes as passes;
 pub use anyfn_schedule as schedule;
 pub use anyfn_te as te;
-pub use build::{build, lower, source};
+pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
+pub use lower::lower;

@@ -42,8 +42,8 @@ fn matmul(n: i32, m: i32, k: i32) -> Result<Ref<PrimFunc>> {
 fn matmul_with_bias_and_relu_is_right() -> Result<()> {
     let (n, m, k) = (17, 9, 33);
     let module = module("matmul", matmul(n, m, k)?)?;
-    println!("{}", source(&module)?.split("static int32_t matmul_compute").nth(1).unwrap_or_default());
-    let built = build(&module)?;
+    println!("{}", source(&module, None)?.split("static int32_t matmul_compute").nth(1).unwrap_or_default());
+    let built = build(&module, None)?;
     let f: PackedFunc = built.get_function("matmul")?;
     let (n, m, k) = (n as usize, m as usize, k as usize);
     let number = |i: usize| ((i * 7919) % 23) as f32 - 11.0;

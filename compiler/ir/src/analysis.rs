@@ -1,19 +1,21 @@
-//! What statements read and write.
+//! What statements read and write, and what expressions are made of.
+
+use std::collections::HashSet;
 
 use anyfn::{Array, Ref};
 
 use crate::buffer::{Buffer, BufferRegion};
-use crate::expr::{Expr, Range};
-use crate::kind::{ExprKind, StmtKind};
+use crate::expr::{BinaryOp, Expr, Range, Var};
+use crate::kind::{ExprKind, StmtKind, is_int};
 use crate::ops::DTypeExt;
-use crate::stmt::Stmt;
+use crate::stmt::{BufferStore, Stmt};
 use crate::visit::Visitor;
-use crate::{make, ops};
+use crate::{make, ops, packed};
 
 /// The elements that a statement writes, each once.
 #[must_use]
 pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
-    let mut writes = Writes(Vec::new());
+    let mut writes = Writes(Vec::new(), HashSet::new());
     writes.stmt(stmt);
     writes.0
 }
@@ -21,16 +23,27 @@ pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
 /// The elements that a statement reads, each once, but those of buffers that it writes.
 #[must_use]
 pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
-    let mut reads =
-        Reads { written: writes.iter().map(|region| region.buffer.clone()).collect(), found: Vec::new() };
+    let written = writes.iter().map(|region| region.buffer.clone()).collect();
+    let mut reads = Reads { written, found: Vec::new(), seen: HashSet::new() };
     reads.stmt(stmt);
     reads.found
 }
 
-struct Writes(Vec<Ref<BufferRegion>>);
+/// What was found, and the expressions that were gone through, by address.
+struct Writes(Vec<Ref<BufferRegion>>, HashSet<usize>);
 
 impl Visitor for Writes {
-    fn expr(&mut self, _: &Expr) {}
+    fn expr(&mut self, expr: &Expr) {
+        if !self.1.insert(expr.as_object().as_handle().addr()) {
+            return;
+        }
+        if let ExprKind::Call(call) = ExprKind::of(expr) {
+            packed::buffers(call, true)
+                .into_iter()
+                .for_each(|(buffer, part)| add_part(&mut self.0, &buffer, part));
+        }
+        self.below_expr(expr);
+    }
 
     fn stmt(&mut self, stmt: &Stmt) {
         self.below_stmt(stmt);
@@ -43,16 +56,44 @@ impl Visitor for Writes {
 struct Reads {
     written: Vec<Ref<Buffer>>,
     found: Vec<Ref<BufferRegion>>,
+    /// Expressions that were gone through, by address.
+    seen: HashSet<usize>,
 }
 
 impl Visitor for Reads {
     fn expr(&mut self, expr: &Expr) {
+        if !self.seen.insert(expr.as_object().as_handle().addr()) {
+            return;
+        }
         self.below_expr(expr);
         if let ExprKind::BufferLoad(node) = ExprKind::of(expr)
             && !self.written.iter().any(|buffer| buffer.ptr_eq(&node.buffer))
         {
             add(&mut self.found, &node.buffer, &node.indices);
         }
+        if let ExprKind::Call(call) = ExprKind::of(expr) {
+            for (buffer, part) in packed::buffers(call, false) {
+                if !self.written.iter().any(|known| known.ptr_eq(&buffer)) {
+                    add_part(&mut self.found, &buffer, part);
+                }
+            }
+        }
+    }
+}
+
+/// A part of a buffer, or all of it, that a function is called with.
+fn add_part(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, part: Option<Ref<BufferRegion>>) {
+    let part = part.unwrap_or_else(|| make::whole(buffer));
+    let is_known = regions.iter().any(|known| {
+        known.buffer.ptr_eq(buffer)
+            && known
+                .region
+                .iter()
+                .zip(part.region.iter())
+                .all(|(a, b)| make::is_equal(&a.min, &b.min) && make::is_equal(&a.extent, &b.extent))
+    });
+    if !is_known {
+        regions.push(part);
     }
 }
 
@@ -69,4 +110,88 @@ fn add(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, indices: &Arr
         Ref::new(Range { min: index, extent })
     };
     regions.push(Ref::new(BufferRegion { buffer: buffer.clone(), region: indices.iter().map(one).collect() }));
+}
+
+/// Whether an expression is this variable.
+#[must_use]
+pub fn is_var(expr: &Expr, var: &Ref<Var>) -> bool {
+    matches!(ExprKind::of(expr), ExprKind::Var(node) if node.ptr_eq(var))
+}
+
+/// Whether an expression contains a variable.
+#[must_use]
+pub fn uses_var(expr: &Expr, var: &Ref<Var>) -> bool {
+    struct Uses<'a>(&'a Ref<Var>, bool);
+    impl Visitor for Uses<'_> {
+        fn expr(&mut self, expr: &Expr) {
+            self.1 |= is_var(expr, self.0);
+            if !self.1 {
+                self.below_expr(expr);
+            }
+        }
+    }
+    let mut uses = Uses(var, false);
+    uses.expr(expr);
+    uses.1
+}
+
+/// Whether an expression is a variable plus what does not depend on it.
+#[must_use]
+pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
+    match ExprKind::of(expr) {
+        ExprKind::Var(node) => node.ptr_eq(var),
+        ExprKind::Binary(BinaryOp::Add, node) => {
+            (is_shifted(&node.a, var) && !uses_var(&node.b, var))
+                || (is_shifted(&node.b, var) && !uses_var(&node.a, var))
+        }
+        ExprKind::Binary(BinaryOp::Sub, node) => is_shifted(&node.a, var) && !uses_var(&node.b, var),
+        _ => false,
+    }
+}
+
+/// The conditions that must hold together for one to hold; none for what always holds.
+#[must_use]
+pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
+    match ExprKind::of(condition) {
+        ExprKind::Binary(BinaryOp::And, node) => [conjuncts(&node.a), conjuncts(&node.b)].concat(),
+        _ if is_int(condition, 1) => Vec::new(),
+        _ => vec![condition.clone()],
+    }
+}
+
+/// A step of a reduction: an element becomes itself combined with a value, by an operation that takes values in any order.
+#[derive(Clone)]
+pub struct Update<'a> {
+    /// What stores the element.
+    pub store: &'a BufferStore,
+    /// Sum, product, minimum or maximum.
+    pub op: BinaryOp,
+    /// What the element is combined with; it may read other elements of the buffer.
+    pub value: Expr,
+}
+
+impl<'a> Update<'a> {
+    /// The step that a statement is, if it is one.
+    #[must_use]
+    pub fn of(stmt: &'a Stmt) -> Option<Update<'a>> {
+        let StmtKind::BufferStore(store) = StmtKind::of(stmt) else { return None };
+        let ExprKind::Binary(op @ (BinaryOp::Add | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max), node) =
+            ExprKind::of(&store.value)
+        else {
+            return None;
+        };
+        let is_own = |expr: &Expr| match ExprKind::of(expr) {
+            ExprKind::BufferLoad(load) => {
+                load.buffer.ptr_eq(&store.buffer)
+                    && load.indices.iter().zip(store.indices.iter()).all(|(a, b)| make::is_equal(&a, &b))
+            }
+            _ => false,
+        };
+        let value = match (is_own(&node.a), is_own(&node.b)) {
+            (true, false) => node.b.clone(),
+            (false, true) => node.a.clone(),
+            _ => return None,
+        };
+        Some(Update { store, op, value })
+    }
 }

@@ -80,7 +80,7 @@ pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
             float(node.value as f64, dtype)
         }
         ExprKind::FloatImm(node) if dtype.is_float() && dtype.0.bits >= node.dtype.0.bits => {
-            float(node.value, dtype)
+            float(ops::rounded(node.value, node.dtype), dtype)
         }
         _ => None,
     }

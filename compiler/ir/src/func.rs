@@ -1,6 +1,6 @@
 //! Functions and modules.
 
-use anyfn::{Any, Array, Map, Object, Ref, String};
+use anyfn::{Any, Array, Map, Object, Ref, String, methods};
 
 use crate::buffer::Buffer;
 use crate::expr::Var;
@@ -30,4 +30,16 @@ pub struct IRModule {
     pub functions: Map<String, Ref<PrimFunc>>,
     /// What passes and code generators need to know.
     pub attrs: Map<String, Any>,
+}
+
+#[methods]
+impl PrimFunc {
+    /// The function with another body; the same object if it is the same one.
+    pub fn with_body(this: Ref<Self>, body: Stmt) -> Ref<PrimFunc> {
+        if body.ptr_eq(&this.body) {
+            return this;
+        }
+        let (params, buffer_map, attrs) = (this.params.clone(), this.buffer_map.clone(), this.attrs.clone());
+        Ref::new(PrimFunc { params, buffer_map, body, attrs })
+    }
 }

@@ -17,10 +17,15 @@ pub mod func;
 mod init;
 pub mod kind;
 pub mod make;
+pub mod node;
 pub mod operand;
 pub mod ops;
+pub mod packed;
 pub mod printer;
+pub mod reduction;
+pub mod share;
 pub mod stmt;
+pub mod target;
 pub mod visit;
 mod words;
 

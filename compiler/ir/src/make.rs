@@ -1,13 +1,13 @@
 //! Makes statements, buffers and blocks.
 
-use anyfn::{Array, DType, Map, Ref, Result, bail, registry};
+use anyfn::{Any, Array, DType, Map, Ref, Result, String, bail, registry};
 
 use crate::buffer::{Buffer, BufferRegion};
-use crate::expr::{Expr, IterVar, Var};
+use crate::expr::{Expr, IterVar, Range, Var};
 use crate::ops;
 use crate::stmt::{
-    Allocate, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt, SeqStmt, Stmt,
-    StmtNode,
+    Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, ForKind, IfThenElse, LetStmt,
+    SeqStmt, Stmt, StmtNode,
 };
 
 /// A buffer in the memory of the device, row by row without gaps.
@@ -70,6 +70,21 @@ pub fn for_of_kind(loop_var: Ref<Var>, min: Expr, extent: Expr, kind: ForKind, b
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
+/// The loop with another kind, body or annotations; all else stays.
+#[must_use]
+pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, Any>) -> Stmt {
+    let (base, loop_var, min, extent) =
+        (StmtNode {}, node.loop_var.clone(), node.min.clone(), node.extent.clone());
+    Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
+/// The loop with another domain or body; all else stays.
+#[must_use]
+pub fn for_with(like: &For, min: Expr, extent: Expr, body: Stmt) -> Stmt {
+    let (loop_var, kind, annotations) = (like.loop_var.clone(), like.kind, like.annotations.clone());
+    Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
+}
+
 /// A statement that is carried out where a condition holds.
 ///
 /// # Errors
@@ -90,6 +105,18 @@ pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
         bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
     }
     Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
+}
+
+/// Ends the function with an error of a kind unless a condition holds; the message is of texts and integers.
+///
+/// # Errors
+/// `TypeError` if the condition is no truth value.
+pub fn assert_that(condition: Expr, kind: &str, message: impl IntoIterator<Item = Expr>) -> Result<Stmt> {
+    if condition.dtype != DType::BOOL {
+        bail!("TypeError", "a condition must be bool but is {}", condition.dtype);
+    }
+    let message = message.into_iter().collect();
+    Ok(Ref::new(AssertStmt { base: StmtNode {}, condition, kind: kind.into(), message }).into_parent())
 }
 
 /// Memory that exists while a statement runs.
@@ -128,11 +155,35 @@ pub fn block(
     })
 }
 
+/// The block with other annotations.
+#[must_use]
+pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
+    Ref::new(Block {
+        base: StmtNode {},
+        iter_vars: block.iter_vars.clone(),
+        reads: block.reads.clone(),
+        writes: block.writes.clone(),
+        name: block.name.clone(),
+        alloc_buffers: block.alloc_buffers.clone(),
+        init: block.init.clone(),
+        body: block.body.clone(),
+        annotations,
+    })
+}
+
 /// A block at its place.
 #[must_use]
 pub fn realize(iter_values: impl IntoIterator<Item = Expr>, predicate: Expr, block: Ref<Block>) -> Stmt {
     let iter_values = iter_values.into_iter().collect();
     Ref::new(BlockRealize { base: StmtNode {}, iter_values, predicate, block }).into_parent()
+}
+
+/// All of a buffer.
+#[must_use]
+pub fn whole(buffer: &Ref<Buffer>) -> Ref<BufferRegion> {
+    let zero = |extent: &Expr| ops::int(0, extent.dtype).unwrap_or_else(|_| ops::i32(0));
+    let ranges = buffer.shape.iter().map(|extent| Ref::new(Range { min: zero(&extent), extent }));
+    Ref::new(BufferRegion { buffer: buffer.clone(), region: ranges.collect() })
 }
 
 /// Whether two expressions are the same but for their identity.

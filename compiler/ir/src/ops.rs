@@ -31,6 +31,9 @@ pub trait DTypeExt {
     /// Whether it is a floating-point number.
     #[must_use]
     fn is_float(&self) -> bool;
+    /// Whether it is `float16` or `bfloat16`: stored, but computed with as `float32`.
+    #[must_use]
+    fn is_half(&self) -> bool;
     /// Whether it is a truth value.
     #[must_use]
     fn is_bool(&self) -> bool;
@@ -51,6 +54,9 @@ impl DTypeExt for DType {
     }
     fn is_float(&self) -> bool {
         !matches!(self.0.code, kDLInt | kDLUInt | kDLBool | kDLOpaqueHandle) && self.0.bits > 0
+    }
+    fn is_half(&self) -> bool {
+        matches!(self.0.code, kDLFloat | kDLBfloat) && self.0.bits == 16
     }
     fn is_bool(&self) -> bool {
         self.0.code == kDLBool
@@ -114,6 +120,50 @@ pub fn string(text: &str) -> Expr {
 /// `ValueError` if the data type cannot hold it.
 pub fn number(value: i64, dtype: DType) -> Result<Expr> {
     if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
+}
+
+/// The largest or smallest value of a data type; an infinity of floating-point numbers.
+///
+/// # Errors
+/// `TypeError` if it is no number.
+pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
+    if dtype.is_float() {
+        return float(if largest { f64::INFINITY } else { f64::NEG_INFINITY }, dtype);
+    }
+    let bits = u32::from(dtype.0.bits);
+    if !dtype.is_integer() || !(1..=64).contains(&bits) {
+        bail!("TypeError", "{dtype} has no {} value", if largest { "largest" } else { "smallest" });
+    }
+    let value = match (dtype.0.code == kDLInt, largest) {
+        (true, true) => i64::MAX >> (64 - bits),
+        (true, false) => i64::MIN >> (64 - bits),
+        (false, false) => 0,
+        (false, true) if bits == 64 => -1,
+        (false, true) => (1 << bits) - 1,
+    };
+    int(value, dtype)
+}
+
+/// A number as the nearest one that a floating-point type has; of two the even one.
+#[must_use]
+pub fn rounded(value: f64, dtype: DType) -> f64 {
+    match (dtype.0.code, dtype.0.bits) {
+        (kDLFloat, 32) => f64::from(value as f32),
+        (kDLFloat, 16) => fewer_bits(value, 10, -14, 65504.0),
+        (kDLBfloat, 16) => fewer_bits(value, 7, -126, 3.389_531_389_251_535_5e38),
+        _ => value,
+    }
+}
+
+/// The nearest number with so many bits behind the point, a smallest exponent and a largest value; of two the even one.
+fn fewer_bits(value: f64, mantissa: i32, smallest: i32, largest: f64) -> f64 {
+    if !value.is_finite() || value == 0.0 {
+        return value;
+    }
+    let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(smallest);
+    let unit = f64::from(exponent - mantissa).exp2();
+    let nearest = (value / unit).round_ties_even() * unit;
+    if nearest.abs() > largest { f64::INFINITY.copysign(value) } else { nearest }
 }
 
 /// A value as one of another data type.
@@ -191,6 +241,9 @@ pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
         (x, 1) => x,
         _ => bail!("TypeError", "vectors of {left} and {right} cannot be combined"),
     };
+    if left.element() == right.element() {
+        return Ok((splat_if_one(a, lanes)?, splat_if_one(b, lanes)?));
+    }
     if let Some(a) = fold::adopt(&a, right.element()) {
         return Ok((splat(a, lanes)?, splat_if_one(b, lanes)?));
     }
@@ -202,6 +255,12 @@ pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
     };
     let common = common.with_lanes(lanes);
     Ok((cast(a, common)?, cast(b, common)?))
+}
+
+/// A constant as one of another data type that can hold it; anything else stays.
+#[must_use]
+pub fn adopt(value: Expr, dtype: DType) -> Expr {
+    fold::adopt(&value, dtype.element()).and_then(|value| splat(value, dtype.lanes()).ok()).unwrap_or(value)
 }
 
 fn splat_if_one(value: Expr, lanes: u16) -> Result<Expr> {
@@ -227,7 +286,7 @@ fn common(a: DType, b: DType) -> Option<DType> {
 /// The operands of an operation with their data types unified, and the data type of the result.
 ///
 /// # Errors
-/// As [`binary`].
+/// `TypeError` if the data types do not fit.
 pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
     let (a, b) = unify(a, b)?;
     let dtype = a.dtype;
@@ -241,10 +300,6 @@ pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
         let hint = if op == BinaryOp::FloorDiv && dtype.is_float() { "; use `/`" } else { "" };
         bail!("TypeError", "`{}` does not take {dtype}{hint}", op.text());
     }
-    let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
-    if is_division && dtype.is_integer() && fold::constant(&b) == Some(0) {
-        bail!("ZeroDivisionError", "`{}` by zero", op.text());
-    }
     let result = if op.is_comparison() { DType::BOOL.with_lanes(dtype.lanes()) } else { dtype };
     Ok((result, a, b))
 }
@@ -255,7 +310,26 @@ pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
 /// `TypeError` if the data types do not fit; `ZeroDivisionError` for an integer division by a constant 0.
 pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     let (dtype, a, b) = checked(op, a, b)?;
+    if is_division(op, b.dtype) && fold::constant(&b) == Some(0) {
+        bail!("ZeroDivisionError", "`{}` by zero", op.text());
+    }
     Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
+}
+
+/// As [`binary`], of operands that were changed: a division that has become one by 0 stays as it is, for it may never be
+/// computed.
+///
+/// # Errors
+/// `TypeError` if the data types do not fit.
+pub fn rebuilt(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
+    if fold::constant(&b) == Some(0) && a.dtype == b.dtype && is_division(op, a.dtype) {
+        return Ok(op.node(a.dtype, a, b));
+    }
+    binary(op, a, b)
+}
+
+fn is_division(op: BinaryOp, dtype: DType) -> bool {
+    dtype.is_integer() && matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod)
 }
 
 macro_rules! binary_functions {

@@ -146,7 +146,7 @@ pub struct Block {
     /// Memory that exists while the block runs.
     #[field(structural = "def")]
     pub alloc_buffers: Array<Ref<Buffer>>,
-    /// What comes before the first iteration over the axes that reduce.
+    /// What comes before the first iteration over the axes that reduce, also if there is none.
     pub init: Option<Stmt>,
     /// What is computed.
     pub body: Stmt,

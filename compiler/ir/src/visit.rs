@@ -3,13 +3,15 @@
 //! A node of a type that is not defined in this crate is gone through by its fields, as the table of types tells them; so
 //! passes see what is inside of it.
 
+use std::collections::HashMap;
+
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, IntoAny, Object, ObjectRef, Ref, Result, registry};
 
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{
-    Broadcast, BufferLoad, Call, Cast, CommReducer, Expr, IterVar, Let, Not, PrimExpr, ProducerLoad, Ramp,
-    Range, Reduce, Select, Var,
+    Broadcast, BufferLoad, Call, Cast, CommReducer, Expr, IntImm, IterVar, Let, Not, PrimExpr, ProducerLoad,
+    Ramp, Range, Reduce, Select, Var,
 };
 use crate::kind::{ExprKind, StmtKind};
 use crate::stmt::{
@@ -161,7 +163,7 @@ pub trait Visitor {
         }
     }
 
-    /// An expression, statement, buffer or sequence of them, if it is one.
+    /// An expression, statement, buffer, part of a buffer or sequence of them, if it is one.
     fn object(&mut self, object: &ObjectRef) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             self.expr(&expr);
@@ -169,6 +171,8 @@ pub trait Visitor {
             self.stmt(&stmt);
         } else if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
             self.buffer(&buffer);
+        } else if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
+            self.region(&region);
         } else if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
             array.as_slice().iter().filter_map(Any::as_object).for_each(|item| self.object(item));
         }
@@ -472,7 +476,7 @@ pub trait Mutator {
         Ok(keep_or(combiner, is_same, || Ref::new(CommReducer { lhs, rhs, result, identity })))
     }
 
-    /// An expression, statement, buffer or sequence of them; anything else stays.
+    /// An expression, statement, buffer, part of a buffer or sequence of them; anything else stays.
     ///
     /// # Errors
     /// As above.
@@ -485,6 +489,9 @@ pub trait Mutator {
         }
         if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
             return Ok(self.buffer(&buffer)?.into_object());
+        }
+        if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
+            return Ok(self.region(&region)?.into_object());
         }
         if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
             let mut new = Vec::with_capacity(array.len());
@@ -577,14 +584,49 @@ fn expect<T: Object>(object: ObjectRef, what: &str) -> Result<Ref<T>> {
         .map_err(|object| anyfn::Error::new("TypeError", &format!("`{}` is not {what}", object.type_key())))
 }
 
-/// Replaces variables by expressions.
+/// Replaces variables by expressions. What is in several places of an expression is so afterwards.
 pub struct Substitute<F>(pub F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        match ExprKind::of(expr) {
-            ExprKind::Var(var) => Ok((self.0)(var).unwrap_or_else(|| expr.clone())),
-            _ => self.below_expr(expr),
+        let mut change = |expr: Expr| match ExprKind::of(&expr) {
+            ExprKind::Var(var) => Ok((self.0)(var).unwrap_or(expr)),
+            _ => Ok(expr),
+        };
+        Once { change: &mut change, done: HashMap::new() }.expr(expr)
+    }
+}
+
+/// Puts others in the place of expressions: the function gets each one, whose operands have been rewritten already, and gives
+/// the new one or nothing. One that is in several places of an expression is rewritten once.
+pub struct Rewrite<F>(pub F);
+
+impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let mut change = |expr: Expr| Ok((self.0)(&expr)?.unwrap_or(expr));
+        Once { change: &mut change, done: HashMap::new() }.expr(expr)
+    }
+}
+
+/// Changes each expression below one, the innermost first and each once, wherever it is.
+struct Once<'a> {
+    change: &'a mut dyn FnMut(Expr) -> Result<Expr>,
+    /// What has become of expressions that may be in several places, by address; they are kept so that it stays theirs.
+    done: HashMap<usize, (Expr, Expr)>,
+}
+
+impl Mutator for Once<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let is_shared = expr.as_object().use_count() > 1 && !expr.is::<Var>() && !expr.is::<IntImm>();
+        let address = expr.as_object().as_handle().addr();
+        if is_shared && let Some((_, new)) = self.done.get(&address) {
+            return Ok(new.clone());
         }
+        let below = self.below_expr(expr)?;
+        let new = (self.change)(below)?;
+        if is_shared {
+            self.done.insert(address, (expr.clone(), new.clone()));
+        }
+        Ok(new)
     }
 }

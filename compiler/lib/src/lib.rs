@@ -3,4 +3,22 @@
 
 extern crate anyfn_compiler as _;
 
+use std::ffi::c_int;
+
+use anyfn_abi::AnyfnApi;
+
+/// Called by the loader before anything else: gives the library the functions of the runtime that loads it, whatever other
+/// runtime shows its own to all libraries of the process. Zero if it can work with them.
+///
+/// # Safety
+/// `api` is the table of a runtime that is never closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __anyfn_attach(api: *const AnyfnApi) -> c_int {
+    // SAFETY: as the caller says.
+    match unsafe { anyfn_attach::attach_table(api) } {
+        Ok(()) => 0,
+        Err(_) => -1,
+    }
+}
+
 anyfn::export!();

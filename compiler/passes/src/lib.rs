@@ -1,10 +1,45 @@
 //! Passes: each takes a function or a module and gives a new one.
+//!
+//! - [`Pass`]: a pass as an object, made of a function of any language. [`Pipeline`]: passes in an order, which can be
+//!   changed, watched, timed and printed.
+//! - [`native`]: the passes that come with the compiler, each a plain function, and the default pipeline of them.
 
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+mod access;
+mod check_bounds;
+mod compact_buffers;
+mod hoist;
 mod loops;
 mod lower_blocks;
+mod lower_packed_calls;
+pub mod native;
+mod pass;
+mod pipeline;
+mod place_allocations;
+mod share_buffers;
+mod simplify;
+mod vector_loops;
+mod vectorize;
+mod verify;
+mod verify_bounds;
+mod verify_types;
+mod widen_floats;
 
-pub use loops::{unroll, vectorize};
+pub use check_bounds::check_bounds;
+pub use compact_buffers::compact_buffers;
+pub use hoist::hoist;
+pub use loops::unroll;
 pub use lower_blocks::lower_blocks;
+pub use lower_packed_calls::lower_packed_calls;
+pub use native::default_pipeline;
+pub use pass::{Pass, PassKind};
+pub use pipeline::{Moment, Pipeline, Place};
+pub use place_allocations::place_allocations;
+pub use share_buffers::share_buffers;
+pub use simplify::simplify;
+pub use vector_loops::vector_loops;
+pub use vectorize::{ELEMENTWISE, vectorize};
+pub use verify::{verify, verify_module};
+pub use widen_floats::widen_floats;

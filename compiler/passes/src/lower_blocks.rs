@@ -9,15 +9,15 @@ use anyfn_ir::kind::is_int;
 use anyfn_ir::ops;
 use anyfn_ir::stmt::{BlockRealize, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute};
-use anyfn_ir::{StmtKind, make};
+use anyfn_ir::{StmtKind, make, reduction};
 
 /// The function without blocks. The axes of a block become their values, its `init` a statement that runs when all axes that
-/// reduce have their first value, its memory an [`Allocate`](anyfn_ir::stmt::Allocate).
+/// reduce have their first value, or in front of their loops if those may repeat nothing; its memory an [`Allocate`](anyfn_ir::stmt::Allocate).
 ///
 /// # Errors
 /// `MemoryError` when memory is short.
 pub fn lower_blocks(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
-    let body = LowerBlocks.stmt(&func.body)?;
+    let body = LowerBlocks.stmt(&reduction::with_empty_apart(&func.body)?)?;
     if body.ptr_eq(&func.body) {
         return Ok(func.clone());
     }

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 
-use anyfn::{Ref, Result, bail};
+use anyfn::{Map, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, IterKind, IterVar, Var};
+use anyfn_ir::expr::{Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::stmt::{Block, SeqStmt, Stmt};
 use anyfn_ir::visit::Mutator;
-use anyfn_ir::{ExprKind, StmtKind, make, ops};
+use anyfn_ir::{ExprKind, StmtKind, make, reduction};
 
-use crate::loops::{substitute, substitute_expr};
+use crate::compute_at::{PARTIAL, is_partial, marked};
+use crate::loops::substitute_expr;
+use crate::scope::Uses;
 use crate::tree::{self, address, find_block, find_loop, vars_of};
 
 type Func = Ref<PrimFunc>;
@@ -46,65 +48,30 @@ pub(crate) fn decompose_reduction(func: &Func, name: &str, var: &Ref<Var>) -> Re
             );
         }
     }
-    // Loops over axes that do not reduce, once more, with variables of their own.
-    let mut own_loops = Vec::new();
-    let mut values: Vec<(Ref<Var>, Expr)> = Vec::new();
-    for inner in &place.loops[depth..] {
-        if uses(&inner.loop_var, IterKind::Spatial).is_some() {
-            let own = ops::var(&format!("{}_init", inner.loop_var.name), inner.loop_var.dtype);
-            values.push((inner.loop_var.clone(), own.clone().into_parent()));
-            own_loops.push((own, inner.clone()));
-        } else {
-            // A condition may use it; at its first value it holds for what is initialised.
-            values.push((inner.loop_var.clone(), inner.min.clone()));
+    // In a loop with others, each repetition may compute again what another one has.
+    for other in tree::blocks(&node.body) {
+        let uses = |buffer: &Ref<Buffer>| {
+            let regions = other.block().reads.iter().chain(other.block().writes.iter());
+            !other.realize.ptr_eq(&place.realize)
+                && regions.into_iter().any(|region| region.buffer.data.ptr_eq(&buffer.data))
+        };
+        if let Some(region) = block.writes.iter().find(|region| uses(&region.buffer)) {
+            bail!(
+                "ValueError",
+                "block `{name}` cannot be decomposed at loop `{}`: block `{}` in that loop uses `{}`, too; take a loop of the \
+                 block's own",
+                var.name,
+                other.block().name,
+                region.buffer.name
+            );
         }
     }
-    let pairs: Vec<(&Ref<Var>, Expr)> = values.iter().map(|(var, value)| (var, value.clone())).collect();
-    let mut axes = Vec::new();
-    let mut at = Vec::new();
-    let mut renamed: Vec<(Ref<Var>, Expr)> = Vec::new();
-    for (axis, value) in block.iter_vars.iter().zip(place.realize.iter_values.iter()) {
-        if axis.kind != IterKind::Spatial {
-            continue;
-        }
-        let own = ops::var(&format!("{}_init", axis.var.name), axis.var.dtype);
-        renamed.push((axis.var.clone(), own.clone().into_parent()));
-        axes.push(Ref::new(IterVar { dom: axis.dom.clone(), var: own, kind: IterKind::Spatial }));
-        at.push(substitute_expr(&value, &pairs)?);
-    }
-    let renames: Vec<(&Ref<Var>, Expr)> = renamed.iter().map(|(var, value)| (var, value.clone())).collect();
-    let writes: Vec<_> =
-        block.writes.iter().map(|region| Rename(&renames).region(&region)).collect::<Result<_>>()?;
-    let init_name = format!("{name}_init");
-    let init_block = make::block(&init_name, axes, [], writes, [], None, substitute(init, &renames)?);
-    let predicate = substitute_expr(&place.realize.predicate, &pairs)?;
-    let mut before = make::realize(at, predicate, init_block);
-    for (own, inner) in own_loops.into_iter().rev() {
-        before = make::for_loop(own, inner.min.clone(), inner.extent.clone(), before);
-    }
-    let rest = make::block(
-        &block.name,
-        block.iter_vars.iter(),
-        block.reads.iter(),
-        block.writes.iter(),
-        block.alloc_buffers.iter(),
-        None,
-        block.body.clone(),
-    );
-    let rest = make::realize(place.realize.iter_values.iter(), place.realize.predicate.clone(), rest);
+    let annotations = if is_partial(&block) { marked(&Map::new(), PARTIAL)? } else { Map::new() };
+    let (before, rest) = reduction::take_apart(&place.realize, init, &place.loops, depth, annotations)?;
     let func = tree::replace(func, &place.realize.clone().into_parent(), rest)?;
     let node = find_loop(&func, var)?.into_parent();
     let both = make::seq([before, node.clone()]);
-    Ok((flatten(&tree::replace(&func, &node, both)?)?, init_name))
-}
-
-/// Replaces variables in regions.
-struct Rename<'a>(&'a [(&'a Ref<Var>, Expr)]);
-
-impl Mutator for Rename<'_> {
-    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        substitute_expr(expr, self.0)
-    }
+    Ok((flatten(&tree::replace(&func, &node, both)?)?, format!("{name}_init")))
 }
 
 /// Puts a block into the blocks that read what it computes; its memory and loops go away.
@@ -132,6 +99,27 @@ pub(crate) fn compute_inline(func: &Func, name: &str) -> Result<Func> {
     }
     if func.buffer_map.iter().any(|(_, buffer)| buffer.data.ptr_eq(&store.buffer.data)) {
         return refuse("what it computes is a result of the function");
+    }
+    let mine = Uses::of(block);
+    for other in tree::blocks(&func.body) {
+        // Blocks with others in them are seen by those.
+        if other.realize.ptr_eq(&place.realize) || !tree::blocks(&other.block().body).is_empty() {
+            continue;
+        }
+        let (other, uses) = (other.block(), Uses::of(other.block()));
+        if uses.writes(&store.buffer) {
+            return refuse(&format!(
+                "block `{}` uses `{}` for more than to read it",
+                other.name, store.buffer.name
+            ));
+        }
+        let read = mine.loads.iter().find(|(buffer, _)| uses.writes(buffer));
+        if let (true, Some((buffer, _))) = (is_partial(other), read) {
+            return refuse(&format!(
+                "it reads `{}`, of which block `{}` computes only what is needed where it is",
+                buffer.name, other.name
+            ));
+        }
     }
     let mut inline = Inline {
         buffer: &store.buffer,
@@ -173,12 +161,21 @@ impl Mutator for Inline<'_> {
         let reads =
             if is_read { anyfn_ir::analysis::reads(&body, &node.writes) } else { node.reads.iter().collect() };
         let alloc_buffers = node.alloc_buffers.iter().filter(|buffer| !buffer.ptr_eq(self.buffer));
-        Ok(make::block(&node.name, node.iter_vars.iter(), reads, node.writes.iter(), alloc_buffers, init, body))
+        let new = make::block(
+            &node.name,
+            node.iter_vars.iter(),
+            reads,
+            node.writes.iter(),
+            alloc_buffers,
+            init,
+            body,
+        );
+        Ok(make::annotated(&new, node.annotations.clone()))
     }
 }
 
 /// The statement without loops that repeat nothing.
-fn clean(stmt: &Stmt) -> Result<Stmt> {
+pub(crate) fn clean(stmt: &Stmt) -> Result<Stmt> {
     struct Clean;
     impl Mutator for Clean {
         fn expr(&mut self, expr: &Expr) -> Result<Expr> {

@@ -7,18 +7,32 @@
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+mod annotate;
 mod blocks;
+mod cache;
+mod compute_at;
+mod index_map;
+mod layout;
 mod loops;
+mod pad_axes;
+mod reduction;
+mod reverse;
+mod reverse_inline;
+mod rfactor;
+mod scope;
 mod trace;
 mod tree;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyfn::{Array, Object, Ref, Result, String, bail, methods};
+use anyfn::{Any, Array, DType, Map, Object, PackedFunc, Ref, Result, String, bail, methods};
 use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
+use anyfn_ir::operand::Operand;
 
+pub use index_map::IndexMap;
 pub use trace::{Step, Trace};
+pub use tree::Place;
 
 /// A function whose loops are being transformed.
 #[derive(Object)]
@@ -28,6 +42,7 @@ pub struct Schedule {
     state: Mutex<State>,
 }
 
+#[derive(Clone)]
 struct State {
     func: Ref<PrimFunc>,
     steps: Vec<Step>,
@@ -42,6 +57,43 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Where a block is now. This is no step.
+    ///
+    /// # Errors
+    /// `ValueError` if there is none of that name.
+    pub fn place(&self, block: &str) -> Result<Place> {
+        tree::find_block(&self.state().func, block)
+    }
+
+    /// Does a step that makes a block; gives the block's name.
+    fn step_to_block(&self, name: &str, block: &str, args: &[Any]) -> Result<String> {
+        let known: Vec<String> = self.get_blocks().iter().collect();
+        self.step(name, &[], Some(block), &[], args)?;
+        match self.get_blocks().iter().find(|name| !known.contains(name)) {
+            Some(name) => Ok(name),
+            None => bail!("InternalError", "step `{name}` made no block"),
+        }
+    }
+
+    /// The index map that is given, or that a function of the indices of a buffer makes.
+    fn index_map(&self, block: &str, buffer: &Any, given: &Any) -> Result<Ref<IndexMap>> {
+        if let Ok(map) = given.get::<Ref<IndexMap>>() {
+            return Ok(map);
+        }
+        let Ok(function) = given.get::<PackedFunc>() else {
+            bail!(
+                "TypeError",
+                "an index map is a function of indices or a tir.IndexMap, not a `{}`",
+                given.type_key()
+            );
+        };
+        let func = self.state().func.clone();
+        let scope = scope::Scope::of(&func)?;
+        let buffer = layout::buffer_of(&scope.leaves[scope.find(block)?], buffer)?;
+        let dtypes: Vec<DType> = buffer.shape.iter().map(|extent| extent.dtype).collect();
+        Ok(Ref::new(IndexMap::of_function(&function, &dtypes)?))
+    }
+
     /// Does a step; if it fails, all is as before.
     fn step(
         &self,
@@ -49,10 +101,11 @@ impl Schedule {
         loops: &[Loop],
         block: Option<&str>,
         numbers: &[Option<i64>],
+        args: &[Any],
     ) -> Result<Vec<Loop>> {
         let mut state = self.state();
-        let mut step = Step::new(name, state.numbers_of(loops)?, block, numbers);
-        let (func, results) = trace::apply(&state.func, name, loops, block, numbers)?;
+        let mut step = Step::new(name, state.numbers_of(loops)?, block, numbers, args);
+        let (func, results) = trace::apply(&state.func, name, loops, block, numbers, args)?;
         step.results = results.len() as i64;
         state.func = func;
         state.steps.push(step);
@@ -89,9 +142,26 @@ impl Schedule {
         Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
-    /// The function as it is now.
-    pub fn func(&self) -> Ref<PrimFunc> {
-        self.state().func.clone()
+    /// The function as it is now; its attribute `scheduled` keeps `build` from scheduling it once more.
+    pub fn func(&self) -> Result<Ref<PrimFunc>> {
+        let func = self.state().func.clone();
+        if func.attrs.get("scheduled")?.is_some() {
+            return Ok(func);
+        }
+        let attrs = func.attrs.iter_any().map(|(key, value)| Ok((key.get::<String>()?, value.clone())));
+        let mut attrs: Vec<(String, Any)> = attrs.collect::<Result<_>>()?;
+        attrs.push(("scheduled".into(), Any::new(true)?));
+        Ok(Ref::new(PrimFunc {
+            params: func.params.clone(),
+            buffer_map: func.buffer_map.clone(),
+            body: func.body.clone(),
+            attrs: Map::try_from_iter(attrs)?,
+        }))
+    }
+
+    /// A schedule of its own that goes on from here: for steps that may turn out not to be wanted.
+    pub fn copy(&self) -> Schedule {
+        Schedule { state: Mutex::new(self.state().clone()) }
     }
 
     /// A schedule of a function to which the steps of another one are done.
@@ -105,7 +175,8 @@ impl Schedule {
                 bail!("ValueError", "step `{}` uses a loop that no step has given", step.name)
             };
             let numbers: Vec<Option<i64>> = step.numbers.iter().collect();
-            let results = schedule.step(&step.name, &loops, step.block.as_deref(), &numbers)?;
+            let results =
+                schedule.step(&step.name, &loops, step.block.as_deref(), &numbers, step.args.as_slice())?;
             if results.len() as i64 != step.results {
                 bail!(
                     "ValueError",
@@ -136,48 +207,120 @@ impl Schedule {
 
     /// The loops around a block, the outermost first.
     pub fn get_loops(&self, block: &str) -> Result<Vec<Loop>> {
-        self.step("get_loops", &[], Some(block), &[])
+        self.step("get_loops", &[], Some(block), &[], &[])
     }
 
     /// Replaces a loop by as many as there are factors, which are the extents of the new ones; one of them may be None.
     pub fn split(&self, r#loop: Loop, factors: Vec<Option<i64>>) -> Result<Vec<Loop>> {
-        self.step("split", &[r#loop], None, &factors)
+        self.step("split", &[r#loop], None, &factors, &[])
     }
 
     /// Makes one loop of several, each right inside of the one before.
     pub fn fuse(&self, loops: Vec<Loop>) -> Result<Loop> {
-        let mut fused = self.step("fuse", &loops, None, &[])?;
+        let mut fused = self.step("fuse", &loops, None, &[], &[])?;
         fused.pop().ok_or_else(|| anyfn::Error::new("InternalError", "fuse gave no loop"))
     }
 
     /// Puts nested loops into this order.
     pub fn reorder(&self, loops: Vec<Loop>) -> Result<()> {
-        self.step("reorder", &loops, None, &[]).map(drop)
+        self.step("reorder", &loops, None, &[], &[]).map(drop)
     }
 
     /// Lets several threads carry out the repetitions of a loop.
     pub fn parallel(&self, r#loop: Loop) -> Result<()> {
-        self.step("parallel", &[r#loop], None, &[]).map(drop)
+        self.step("parallel", &[r#loop], None, &[], &[]).map(drop)
     }
 
     /// Carries out the repetitions of a loop by instructions on vectors.
     pub fn vectorize(&self, r#loop: Loop) -> Result<()> {
-        self.step("vectorize", &[r#loop], None, &[]).map(drop)
+        self.step("vectorize", &[r#loop], None, &[], &[]).map(drop)
     }
 
     /// Writes the repetitions of a loop out.
     pub fn unroll(&self, r#loop: Loop) -> Result<()> {
-        self.step("unroll", &[r#loop], None, &[]).map(drop)
+        self.step("unroll", &[r#loop], None, &[], &[]).map(drop)
     }
 
     /// Takes what comes before a reduction into a block of its own in front of a loop; gives its name.
     pub fn decompose_reduction(&self, block: &str, r#loop: Loop) -> Result<std::string::String> {
-        self.step("decompose_reduction", &[r#loop], Some(block), &[])?;
+        self.step("decompose_reduction", &[r#loop], Some(block), &[], &[])?;
         Ok(format!("{block}_init"))
+    }
+
+    /// Lets a block read a copy of a buffer (its name, or its number among what the block reads), which a new block in
+    /// front makes. The copy is in memory `scope`: `global`, or `local` for what only one task sees. Gives the name of the
+    /// new block, which is that of the copy, too.
+    pub fn cache_read(&self, block: &str, buffer: Any, #[default("global")] scope: &str) -> Result<String> {
+        self.step_to_block("cache_read", block, &[buffer, Any::new(scope)?])
+    }
+
+    /// Lets a block write into memory `scope`, from which a new block behind copies to the buffer (its name, or its number
+    /// among what the block writes). Gives the name of the new block, which is that of the memory, too.
+    pub fn cache_write(&self, block: &str, buffer: Any, #[default("local")] scope: &str) -> Result<String> {
+        self.step_to_block("cache_write", block, &[buffer, Any::new(scope)?])
+    }
+
+    /// Gives the elements of a buffer other places: `index_map` is a function of the indices of an element that gives the
+    /// new ones, or a `tir.IndexMap`. The buffer is known by its name or number among what the block writes and then reads,
+    /// and is one of the function's own. It may get larger than it was: with `pad`, places without an element are set to
+    /// that value by the block that sets the buffer, whose loops are then those over the new places.
+    pub fn transform_layout(
+        &self,
+        block: &str,
+        buffer: Any,
+        index_map: Any,
+        #[default(None)] pad: Option<Operand>,
+    ) -> Result<()> {
+        let map = self.index_map(block, &buffer, &index_map)?;
+        let mut args = vec![buffer, Any::new(map)?];
+        if let Some(pad) = pad {
+            args.push(Any::new(pad.0)?);
+        }
+        self.step("transform_layout", &[], Some(block), &[], &args).map(drop)
+    }
+
+    /// Notes something for passes on a loop, or on a block, which is given by its name.
+    pub fn annotate(&self, target: Any, key: &str, value: Any) -> Result<()> {
+        let args = [Any::new(key)?, value];
+        if let Ok(block) = target.get::<String>() {
+            return self.step("annotate", &[], Some(&block), &[], &args).map(drop);
+        }
+        self.step("annotate", &[target.get::<Loop>()?], None, &[], &args).map(drop)
+    }
+
+    /// Takes one loop of a reduction out: its repetitions get results of their own, computed by a new block, which the block
+    /// then combines; they can run side by side. Gives the name of the new block.
+    pub fn rfactor(&self, block: &str, r#loop: Loop) -> Result<std::string::String> {
+        self.step("rfactor", &[r#loop], Some(block), &[], &[])?;
+        Ok(format!("{block}_rf"))
+    }
+
+    /// Moves a block into a loop, where those that read what it computes are: at each repetition it computes what is needed
+    /// there. Its loops are new ones.
+    pub fn compute_at(&self, block: &str, r#loop: Loop) -> Result<()> {
+        self.step("compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
+    }
+
+    /// Moves a block into a loop in which what it reads is computed: at each repetition it uses what was computed there. Its
+    /// loops are new ones.
+    pub fn reverse_compute_at(&self, block: &str, r#loop: Loop) -> Result<()> {
+        self.step("reverse_compute_at", &[r#loop], Some(block), &[], &[]).map(drop)
+    }
+
+    /// Makes the extents of a block's axes multiples of these numbers, one for each axis in order; None leaves one as it is.
+    /// The block computes elements that nobody reads, so that loops over tiles need no conditions; where it would read beyond
+    /// a buffer for them, it reads the nearest element.
+    pub fn pad_axes(&self, block: &str, multiples: Vec<Option<i64>>) -> Result<()> {
+        self.step("pad_axes", &[], Some(block), &multiples, &[]).map(drop)
     }
 
     /// Puts a block into those that read what it computes.
     pub fn compute_inline(&self, block: &str) -> Result<()> {
-        self.step("compute_inline", &[], Some(block), &[]).map(drop)
+        self.step("compute_inline", &[], Some(block), &[], &[]).map(drop)
+    }
+
+    /// Puts a block into the one that sets what it reads: elements become there what the block makes of them.
+    pub fn reverse_compute_inline(&self, block: &str) -> Result<()> {
+        self.step("reverse_compute_inline", &[], Some(block), &[], &[]).map(drop)
     }
 }

@@ -3,13 +3,18 @@
 use std::collections::{HashMap, HashSet};
 
 use anyfn::{Ref, Result, bail};
-use anyfn_ir::expr::{Expr, IterKind, Var};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{For, ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Substitute};
-use anyfn_ir::{make, ops};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::{ExprKind, StmtKind, make, ops, reduction as ir_reduction};
 
+use crate::compute_at::{follows, is_partial};
+use crate::reduction;
+use crate::scope::{Leaf, Scope};
+use crate::trace::factors_text;
 use crate::tree::{self, address, find_loop, vars_of};
 
 /// Most repetitions of a loop that is written out.
@@ -26,15 +31,16 @@ type Func = Ref<PrimFunc>;
 pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Result<(Func, Vec<Ref<Var>>)> {
     let node = find_loop(func, var)?;
     check_serial(&node)?;
+    let text = factors_text(factors.iter().copied());
     let open = factors.iter().filter(|factor| factor.is_none()).count();
     if factors.len() < 2 || open > 1 {
-        bail!("ValueError", "split needs at least two factors, one of which may be None, but got {factors:?}");
+        bail!("ValueError", "split needs at least two factors, one of which may be None, but got {text}");
     }
     let mut product = 1i64;
     for factor in factors.iter().flatten() {
         let next = product.checked_mul(*factor).filter(|next| *factor > 0 && *next <= i64::from(i32::MAX));
         let Some(next) = next else {
-            bail!("ValueError", "split by {factors:?}: a factor is not positive, or too large")
+            bail!("ValueError", "split by {text}: a factor is not positive, or too large")
         };
         product = next;
     }
@@ -48,7 +54,7 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
     if open == 0 && known.is_none_or(|extent| extent > product) {
         bail!(
             "ValueError",
-            "split of loop `{}` by {factors:?} makes {product} repetitions, but it may have more: leave one factor out (None)",
+            "split of loop `{}` by {text} makes {product} repetitions, but it may have more: leave one factor out (None)",
             var.name
         );
     }
@@ -108,11 +114,15 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
             );
         }
     }
+    check_init_stays(&nodes)?;
     let mut extent = ops::int(1, first.loop_var.dtype)?;
     for node in &nodes {
         check_serial(node)?;
         if !is_int(&node.min, 0) {
             bail!("ValueError", "loop `{}` cannot be fused: it does not begin at 0", node.loop_var.name);
+        }
+        if is_int(&node.extent, 0) {
+            bail!("ValueError", "loop `{}` cannot be fused: it repeats nothing", node.loop_var.name);
         }
         extent = ops::mul(extent, node.extent.clone())?;
     }
@@ -131,6 +141,28 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
     let zero = ops::int(0, fused.dtype)?;
     let new = make::for_loop(fused.clone(), zero, extent, body);
     Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
+}
+
+/// Checks that reductions in loops that are to become one get their first value even if there is nothing to reduce.
+fn check_init_stays(nodes: &[Ref<For>]) -> Result<()> {
+    let Some(last) = nodes.last() else { return Ok(()) };
+    for place in tree::blocks(&last.body).iter().filter(|place| place.block().init.is_some()) {
+        let uses = |node: &&Ref<For>, reduces| ir_reduction::uses(&place.realize, &node.loop_var, reduces);
+        let is_empty = |node: &Ref<For>| as_int(&node.extent).is_none_or(|extent| extent <= 0);
+        let spatial = nodes.iter().find(|node| uses(node, false));
+        let reducing = nodes.iter().find(|node| uses(node, true) && is_empty(node));
+        if let (Some(spatial), Some(reducing)) = (spatial, reducing) {
+            bail!(
+                "ValueError",
+                "loops `{}` and `{}` cannot be fused: the second reduces and may repeat nothing, and the results of block \
+                 `{}` would not be set then; decompose the reduction before",
+                spatial.loop_var.name,
+                reducing.loop_var.name,
+                place.block().name
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Puts nested loops into another order; loops between them stay where they are.
@@ -200,8 +232,26 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
             false => node.clone(),
         });
     }
+    for place in &top {
+        if let Some(axis) = loses_first(place, &nest, &order) {
+            bail!(
+                "ValueError",
+                "the loops cannot be reordered: axis `{axis}` of block `{}`, which reduces, is a part of fused loops, and its \
+                 first value would not come first; decompose the reduction before",
+                place.block().name
+            );
+        }
+    }
     for (place, node) in order.iter().enumerate() {
         for inner in &order[place + 1..] {
+            if node.kind == ForKind::Vectorized {
+                bail!(
+                    "ValueError",
+                    "loop `{}` cannot come inside of loop `{}`, which is vectorized",
+                    inner.loop_var.name,
+                    node.loop_var.name
+                );
+            }
             let used = vars_of(&node.extent);
             if used.contains(&address(&inner.loop_var))
                 || vars_of(&node.min).contains(&address(&inner.loop_var))
@@ -220,6 +270,48 @@ pub(crate) fn reorder(func: &Func, vars: &[Ref<Var>]) -> Result<Func> {
         new = with_body(node, new);
     }
     tree::replace(func, &nest[0].clone().into_parent(), new)
+}
+
+/// The axis of a reduction that begins with a value (init) at its first iteration, if another order of loops would let that
+/// come later.
+///
+/// Where an axis is a sum of loops with positive factors, all of them at 0 is the first one in any order.
+fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> Option<anyfn::String> {
+    let block = place.block();
+    block.init.as_ref()?;
+    let values: Vec<Expr> = place.realize.iter_values.iter().collect();
+    for (number, axis) in block.iter_vars.iter().enumerate() {
+        if axis.kind == IterKind::Spatial {
+            continue;
+        }
+        let used = vars_of(&values[number]);
+        let is_shared = values
+            .iter()
+            .enumerate()
+            .any(|(other, value)| other != number && !vars_of(value).is_disjoint(&used));
+        if !is_shared && is_sum(&values[number]) {
+            continue;
+        }
+        let of = |nodes: &[Ref<For>]| -> Vec<usize> {
+            nodes.iter().map(|node| address(&node.loop_var)).filter(|var| used.contains(var)).collect()
+        };
+        if of(before) != of(after) {
+            return Some(axis.var.name.clone());
+        }
+    }
+    None
+}
+
+/// Whether an expression is a sum of variables with positive factors and of constants.
+fn is_sum(expr: &Expr) -> bool {
+    match ExprKind::of(expr) {
+        ExprKind::Var(_) | ExprKind::IntImm(_) => true,
+        ExprKind::Binary(BinaryOp::Add, node) => is_sum(&node.a) && is_sum(&node.b),
+        ExprKind::Binary(BinaryOp::Mul, node) => {
+            is_sum(&node.a) && as_int(&node.b).is_some_and(|factor| factor > 0)
+        }
+        _ => false,
+    }
 }
 
 /// Whether a block is not inside of another one of the same statement.
@@ -249,32 +341,77 @@ pub(crate) fn annotate(func: &Func, var: &Ref<Var>, kind: ForKind) -> Result<Fun
             None => bail!("ValueError", "loop `{name}` cannot be unrolled: its extent is not known"),
         },
         ForKind::Vectorized => {
-            if as_int(&node.extent).is_none() {
-                bail!(
-                    "ValueError",
-                    "loop `{name}` cannot be vectorized: its extent is not known; split it first"
-                );
-            }
             if tree::only_loop(&node).is_some() {
                 bail!("ValueError", "loop `{name}` cannot be vectorized: there are loops inside of it");
             }
-            check_independent(&node, "vectorized")?;
+            if !reduction::is_reassociable(&node) {
+                check_independent(&node, "vectorized", &[])?;
+            }
         }
-        ForKind::Parallel => check_independent(&node, "parallel")?,
+        // One repetition is independent of itself.
+        ForKind::Parallel if is_int(&node.extent, 1) => {}
+        // Each task has its own memory for what is computed and used in one repetition.
+        ForKind::Parallel => check_independent(&node, "parallel", &private(func, &node))?,
         ForKind::Serial => {}
     }
-    let new = make::for_of_kind(
-        node.loop_var.clone(),
-        node.min.clone(),
-        node.extent.clone(),
-        kind,
-        node.body.clone(),
-    );
-    tree::replace(func, &node.into_parent(), new)
+    let new = make::for_like(&node, kind, node.body.clone(), node.annotations.clone());
+    let func = tree::replace(func, &node.into_parent(), new)?;
+    match parallel_in_vectorized(&func) {
+        Some((inner, outer)) => bail!(
+            "ValueError",
+            "loop `{}` cannot be parallel inside of loop `{}`, which is vectorized",
+            inner.name,
+            outer.name
+        ),
+        None => Ok(func),
+    }
+}
+
+/// A parallel loop inside of a vectorized one.
+fn parallel_in_vectorized(func: &PrimFunc) -> Option<(Ref<Var>, Ref<Var>)> {
+    #[derive(Default)]
+    struct Find {
+        outer: Vec<Ref<Var>>,
+        found: Option<(Ref<Var>, Ref<Var>)>,
+    }
+    impl Visitor for Find {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            let StmtKind::For(node) = StmtKind::of(stmt) else { return self.below_stmt(stmt) };
+            if let (ForKind::Parallel, Some(outer)) = (node.kind, self.outer.last()) {
+                self.found = Some((node.loop_var.clone(), outer.clone()));
+            }
+            let is_vectorized = node.kind == ForKind::Vectorized;
+            if is_vectorized {
+                self.outer.push(node.loop_var.clone());
+            }
+            self.below_stmt(stmt);
+            if is_vectorized {
+                self.outer.pop();
+            }
+        }
+    }
+    let mut find = Find::default();
+    find.stmt(&func.body);
+    find.found
+}
+
+/// Memory of the function's own that only one repetition of a loop uses at a time: what is read was set in the same one.
+fn private(func: &Func, node: &Ref<For>) -> Vec<Ref<Buffer>> {
+    let Ok(scope) = Scope::of(func) else { return Vec::new() };
+    let is_inside = |leaf: &Leaf| leaf.place.loops.iter().any(|other| other.ptr_eq(node));
+    let is_private = |buffer: &Ref<Buffer>| {
+        let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
+        let mut users =
+            scope.leaves.iter().filter(|leaf| leaf.uses.buffers().any(|used| used.data.ptr_eq(&buffer.data)));
+        users.all(is_inside) && writers.all(|leaf| is_partial(leaf.block()))
+    };
+    scope.root.block.alloc_buffers.iter().filter(is_private).collect()
 }
 
 /// Checks that the repetitions of a loop do not depend on each other.
-fn check_independent(node: &Ref<For>, what: &str) -> Result<()> {
+fn check_independent(node: &Ref<For>, what: &str, private: &[Ref<Buffer>]) -> Result<()> {
+    let is_private = |buffer: &Buffer| private.iter().any(|own| own.data.ptr_eq(&buffer.data));
     let var = address(&node.loop_var);
     let places = tree::blocks(&node.body);
     for place in places.iter().filter(|place| is_top(&node.body, place)) {
@@ -296,12 +433,14 @@ fn check_independent(node: &Ref<For>, what: &str) -> Result<()> {
                 );
             }
         }
-        if !is_used {
+        let shared = block.writes.iter().find(|region| !is_private(&region.buffer));
+        if let (false, Some(region)) = (is_used, shared) {
             bail!(
                 "ValueError",
-                "loop `{}` cannot be {what}: each repetition writes the same elements, in block `{}`, whose axes do not depend \
-                 on it",
+                "loop `{}` cannot be {what}: each repetition writes the same elements of `{}`, in block `{}`, whose axes do not \
+                 depend on it",
                 node.loop_var.name,
+                region.buffer.name,
                 block.name
             );
         }
@@ -312,6 +451,9 @@ fn check_independent(node: &Ref<For>, what: &str) -> Result<()> {
             for reader in &places {
                 for read in reader.block().reads.iter() {
                     if !read.buffer.data.ptr_eq(&write.buffer.data) || reader.realize.ptr_eq(&writer.realize) {
+                        continue;
+                    }
+                    if is_private(&write.buffer) || (what == "parallel" && follows(reader.block())) {
                         continue;
                     }
                     let at = |place: &tree::Place,
@@ -351,7 +493,7 @@ fn check_serial(node: &For) -> Result<()> {
 
 /// The loop with another body.
 pub(crate) fn with_body(node: &For, body: Stmt) -> Stmt {
-    make::for_of_kind(node.loop_var.clone(), node.min.clone(), node.extent.clone(), node.kind, body)
+    make::for_like(node, node.kind, body, node.annotations.clone())
 }
 
 /// The statement with variables replaced.

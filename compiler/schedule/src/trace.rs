@@ -1,11 +1,15 @@
 //! What has been done to a function, so that it can be done again.
 
-use anyfn::{Array, Object, Ref, Result, String, bail, methods};
-use anyfn_ir::expr::Var;
+use anyfn::{Any, Array, Object, Ref, Result, String, bail, methods};
+use anyfn_ir::expr::{PrimExpr, Var};
 use anyfn_ir::func::PrimFunc;
+use anyfn_ir::printer;
 use anyfn_ir::stmt::ForKind;
 
-use crate::{blocks, loops, tree};
+use crate::index_map::IndexMap;
+use crate::{
+    annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
+};
 
 /// One step.
 #[derive(Object, Clone)]
@@ -21,6 +25,9 @@ pub struct Step {
     pub numbers: Array<Option<i64>>,
     /// How many loops it gave.
     pub results: i64,
+    /// What else it was given: buffers by name or number, texts, index maps, values.
+    #[field(default)]
+    pub args: Array<Any>,
 }
 
 /// Steps, in the order in which they were done.
@@ -32,13 +39,20 @@ pub struct Trace {
 }
 
 impl Step {
-    pub(crate) fn new(name: &str, loops: Vec<i64>, block: Option<&str>, numbers: &[Option<i64>]) -> Step {
+    pub(crate) fn new(
+        name: &str,
+        loops: Vec<i64>,
+        block: Option<&str>,
+        numbers: &[Option<i64>],
+        args: &[Any],
+    ) -> Step {
         Step {
             name: name.into(),
             loops: loops.into_iter().collect(),
             block: block.map(String::from),
             numbers: numbers.iter().copied().collect(),
             results: 0,
+            args: args.iter().cloned().collect(),
         }
     }
 }
@@ -54,15 +68,38 @@ impl Trace {
                 step.block.iter().map(|name| format!("{:?}", &**name)).collect();
             args.extend(step.loops.iter().map(|number| format!("l{number}")));
             if !step.numbers.is_empty() {
-                let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
-                args.push(format!("[{}]", step.numbers.iter().map(number).collect::<Vec<_>>().join(", ")));
+                args.push(factors_text(step.numbers.iter()));
             }
+            args.extend(step.args.as_slice().iter().map(text_of));
             let results: Vec<_> = (known..known + step.results).map(|number| format!("l{number}")).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             lines.push(format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", ")));
             known += step.results;
         }
         lines.join("\n")
+    }
+}
+
+/// Factors as a program has them.
+pub(crate) fn factors_text(factors: impl Iterator<Item = Option<i64>>) -> std::string::String {
+    let number = |n: Option<i64>| n.map_or_else(|| "None".to_owned(), |n| n.to_string());
+    format!("[{}]", factors.map(number).collect::<Vec<_>>().join(", "))
+}
+
+/// A value as a program has it.
+fn text_of(value: &Any) -> std::string::String {
+    if let Ok(text) = value.get::<&str>() {
+        return format!("{text:?}");
+    }
+    if let Ok(map) = value.get::<Ref<IndexMap>>() {
+        return map.text();
+    }
+    match (value.as_object(), value.type_key()) {
+        (Some(object), _) => printer::text(object),
+        (None, "bool") => if value.get::<bool>().unwrap_or(false) { "True" } else { "False" }.to_owned(),
+        (None, "int") => value.get::<i64>().unwrap_or(0).to_string(),
+        (None, "float") => format!("{:?}", value.get::<f64>().unwrap_or(0.0)),
+        _ => "None".to_owned(),
     }
 }
 
@@ -73,25 +110,52 @@ pub(crate) fn apply(
     loops: &[Ref<Var>],
     block: Option<&str>,
     numbers: &[Option<i64>],
+    args: &[Any],
 ) -> Result<(Ref<PrimFunc>, Vec<Ref<Var>>)> {
     let kinds =
         [("parallel", ForKind::Parallel), ("vectorize", ForKind::Vectorized), ("unroll", ForKind::Unrolled)];
-    let block =
+    let name_of =
         || block.ok_or_else(|| anyfn::Error::new("ValueError", &format!("step `{name}` needs a block")));
+    let arg = |place: usize| {
+        args.get(place).ok_or_else(|| {
+            anyfn::Error::new("ValueError", &format!("step `{name}` needs {} arguments", place + 1))
+        })
+    };
+    let text = |place: usize| arg(place)?.get::<&str>();
     let one = || match loops {
         [only] => Ok(only),
         _ => bail!("ValueError", "step `{name}` needs one loop but got {}", loops.len()),
     };
     match name {
         "get_loops" => {
-            let place = tree::find_block(func, block()?)?;
+            let place = tree::find_block(func, name_of()?)?;
             Ok((func.clone(), place.loops.iter().map(|node| node.loop_var.clone()).collect()))
         }
         "split" => loops::split(func, one()?, numbers),
         "fuse" => loops::fuse(func, loops).map(|(func, fused)| (func, vec![fused])),
         "reorder" => Ok((loops::reorder(func, loops)?, Vec::new())),
-        "decompose_reduction" => Ok((blocks::decompose_reduction(func, block()?, one()?)?.0, Vec::new())),
-        "compute_inline" => Ok((blocks::compute_inline(func, block()?)?, Vec::new())),
+        "decompose_reduction" => Ok((blocks::decompose_reduction(func, name_of()?, one()?)?.0, Vec::new())),
+        "cache_read" => Ok((cache::cache_read(func, name_of()?, arg(0)?, text(1)?)?.0, Vec::new())),
+        "cache_write" => Ok((cache::cache_write(func, name_of()?, arg(0)?, text(1)?)?.0, Vec::new())),
+        "transform_layout" => {
+            let map = arg(1)?.get::<Ref<IndexMap>>()?;
+            let pad = args.get(2).map(|pad| pad.get::<Ref<PrimExpr>>()).transpose()?;
+            Ok((layout::transform_layout(func, name_of()?, arg(0)?, &map, pad.as_ref())?, Vec::new()))
+        }
+        "annotate" => {
+            let value = arg(1)?;
+            let new = match block {
+                Some(name) => annotate::block(func, name, text(0)?, value)?,
+                None => annotate::one_loop(func, one()?, text(0)?, value)?,
+            };
+            Ok((new, Vec::new()))
+        }
+        "rfactor" => Ok((rfactor::rfactor(func, name_of()?, one()?)?, Vec::new())),
+        "compute_at" => Ok((compute_at::compute_at(func, name_of()?, one()?)?, Vec::new())),
+        "reverse_compute_at" => Ok((reverse::reverse_compute_at(func, name_of()?, one()?)?, Vec::new())),
+        "pad_axes" => Ok((pad_axes::pad_axes(func, name_of()?, numbers)?, Vec::new())),
+        "compute_inline" => Ok((blocks::compute_inline(func, name_of()?)?, Vec::new())),
+        "reverse_compute_inline" => Ok((reverse_inline::reverse_compute_inline(func, name_of()?)?, Vec::new())),
         _ => match kinds.iter().find(|(known, _)| *known == name) {
             Some((_, kind)) => Ok((loops::annotate(func, one()?, *kind)?, Vec::new())),
             None => bail!("ValueError", "there is no step `{name}`"),

@@ -15,14 +15,18 @@ pub(crate) fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// A block at its place, with the loops around it, the outermost first.
-pub(crate) struct Place {
-    pub(crate) loops: Vec<Ref<For>>,
-    pub(crate) realize: Ref<BlockRealize>,
+/// A block at its place.
+pub struct Place {
+    /// The loops around it since the block that it is in, the outermost first.
+    pub loops: Vec<Ref<For>>,
+    /// The block with the values of its axes.
+    pub realize: Ref<BlockRealize>,
 }
 
 impl Place {
-    pub(crate) fn block(&self) -> &Ref<Block> {
+    /// The block.
+    #[must_use]
+    pub fn block(&self) -> &Ref<Block> {
         &self.realize.block
     }
 }
@@ -95,6 +99,11 @@ pub(crate) fn find_loop(func: &PrimFunc, var: &Ref<Var>) -> Result<Ref<For>> {
 
 /// The function with one statement replaced.
 pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref<PrimFunc>> {
+    Ok(with_body(func, replace_stmt(&func.body, old, new)?))
+}
+
+/// The statement with one in it replaced.
+pub(crate) fn replace_stmt(stmt: &Stmt, old: &Stmt, new: Stmt) -> Result<Stmt> {
     struct Replace<'a> {
         old: &'a Stmt,
         new: Option<Stmt>,
@@ -113,9 +122,7 @@ pub(crate) fn replace(func: &Ref<PrimFunc>, old: &Stmt, new: Stmt) -> Result<Ref
             if self.new.is_none() { Ok(stmt.clone()) } else { self.below_stmt(stmt) }
         }
     }
-    let mut replace = Replace { old, new: Some(new) };
-    let body = replace.stmt(&func.body)?;
-    Ok(with_body(func, body))
+    Replace { old, new: Some(new) }.stmt(stmt)
 }
 
 pub(crate) fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {

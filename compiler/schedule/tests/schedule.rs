@@ -32,9 +32,14 @@ fn sample(n: i32) -> Result<Ref<PrimFunc>> {
     create_prim_func(&[a, b, d].map(Ref::into_object), "f")
 }
 
+fn func(schedule: &Schedule) -> Ref<PrimFunc> {
+    schedule.func().unwrap()
+}
+
 fn body(schedule: &Schedule) -> String {
-    let text = printer::text(schedule.func().as_object());
+    let text = printer::text(func(schedule).as_object());
     text.lines()
+        .filter(|line| !line.contains("attr(\"scheduled\""))
         .skip(5)
         .map(|line| line.strip_prefix("        ").unwrap_or(line))
         .collect::<Vec<_>>()
@@ -97,7 +102,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
     let schedule = new(sample(10)?)?;
     let loops = schedule.get_loops("C")?;
     let (i, j, k) = (&loops[0], &loops[1], &loops[2]);
-    let before = printer::text(schedule.func().as_object());
+    let before = printer::text(func(&schedule).as_object());
     assert_eq!(
         error(schedule.parallel(k.clone())),
         "loop `k` cannot be parallel: its repetitions add to the same elements, by axis `v_k` of block `C`, which is one that \
@@ -109,7 +114,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
     );
     assert_eq!(
         error(schedule.split(i.clone(), vec![Some(2), Some(3)]).map(drop)),
-        "split of loop `i0` by [Some(2), Some(3)] makes 6 repetitions, but it may have more: leave one factor out (None)"
+        "split of loop `i0` by [2, 3] makes 6 repetitions, but it may have more: leave one factor out (None)"
     );
     assert_eq!(
         error(schedule.fuse(vec![i.clone(), k.clone()]).map(drop)),
@@ -120,6 +125,10 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
         error(schedule.compute_inline("D")),
         "block `D` cannot be inlined: what it computes is a result of the function"
     );
+    assert_eq!(
+        error(schedule.reverse_compute_inline("D")),
+        "block `D` cannot be put into the block that sets what it reads: block `C`, which sets `C`: it is a reduction"
+    );
     assert_eq!(error(schedule.get_loops("E").map(drop)), "there is no block `E`; there are root, C, D");
     schedule.reorder(vec![k.clone(), i.clone()])?;
     assert_eq!(
@@ -128,7 +137,7 @@ fn what_would_change_the_result_is_refused() -> Result<()> {
     );
     schedule.reorder(vec![i.clone(), k.clone()])?;
     // What was refused has changed nothing.
-    assert_eq!(printer::text(schedule.func().as_object()), before);
+    assert_eq!(printer::text(func(&schedule).as_object()), before);
     assert!(j.name.starts_with("i1"));
     Ok(())
 }
@@ -151,5 +160,51 @@ fn a_split_that_does_not_fit_gets_a_condition() -> Result<()> {
         schedule.unroll(fused).unwrap_err().message(),
         "loop `i0_i1_fused` is no longer there: it was split, fused or removed"
     );
+    Ok(())
+}
+
+#[test]
+fn a_reduction_of_perhaps_nothing_sets_its_results() -> Result<()> {
+    let m: Expr = ops::var("m", DType::INT32).into_parent();
+    let a = placeholder([ops::i32(6), m.clone()].into_iter().collect(), DType::FLOAT32, "A")?;
+    let k = reduce_axis(ops::i32(0), m, "k")?;
+    let b = compute(shape(&[6]), "B", |i| {
+        sum(at(&a, [i.get(0)?, k.var.clone().into_parent()])?, [k.clone()].into_iter().collect())
+    })?;
+    let schedule = new(create_prim_func(&[a, b].map(Ref::into_object), "f")?)?;
+    let loops = schedule.get_loops("B")?;
+    assert_eq!(
+        schedule.fuse(loops.clone()).map(drop).unwrap_err().message(),
+        "loops `i0` and `k` cannot be fused: the second reduces and may repeat nothing, and the results of block `B` would not \
+         be set then; decompose the reduction before"
+    );
+    let i = schedule.split(loops[0].clone(), vec![None, Some(4)])?;
+    let k = schedule.split(loops[1].clone(), vec![None, Some(8)])?;
+    schedule.reorder(vec![i[0].clone(), k[0].clone(), k[1].clone(), i[1].clone()])?;
+    schedule.decompose_reduction("B", k[0].clone())?;
+    // Of the conditions the one that is about `k` is not that of what comes before.
+    let text = body(&schedule);
+    let (before, after) = text.split_once("for k_0").unwrap();
+    assert!(before.contains("where(i0_0 * 4 + i0_1_init < 6)"), "{text}");
+    assert!(!before.contains('m') && after.contains("k_0 * 8 + k_1 < m"), "{text}");
+    schedule.fuse(vec![k[0].clone(), k[1].clone()]).map(drop)
+}
+
+#[test]
+fn a_block_goes_into_the_one_that_sets_what_it_reads() -> Result<()> {
+    let a = placeholder(shape(&[4, 6]), DType::FLOAT32, "A")?;
+    let b = compute(shape(&[4, 6]), "B", |i| ops::mul(at(&a, i.iter())?, ops::i32(2)))?;
+    let c = compute(shape(&[6, 4]), "C", |i| {
+        let element = at(&b, [i.get(1)?, i.get(0)?])?;
+        ops::add(ops::mul(element.clone(), element)?, i.get(0)?)
+    })?;
+    let schedule = new(create_prim_func(&[a, c].map(Ref::into_object), "f")?)?;
+    schedule.reverse_compute_inline("C")?;
+    let text = body(&schedule);
+    assert!(
+        text.contains("C[v_i1, v_i0] = A[v_i0, v_i1] * 2.0 * (A[v_i0, v_i1] * 2.0) + float32(v_i1)"),
+        "{text}"
+    );
+    assert!(!text.contains("alloc(") && !text.contains("block(\"C\")"), "{text}");
     Ok(())
 }

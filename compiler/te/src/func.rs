@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use anyfn::{Array, Map, ObjectRef, Ref, Result, bail};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
-use anyfn_ir::expr::{Expr, IterVar, ProducerLoad, Range, Reduce, Var};
+use anyfn_ir::expr::{Expr, IterVar, ProducerLoad, Reduce, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{ExprKind, is_int};
 use anyfn_ir::ops::{self, HANDLE};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, Substitute, Visitor};
-use anyfn_ir::{analysis, make};
+use anyfn_ir::{analysis, make, share};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 
@@ -124,9 +124,13 @@ fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
 /// The tensors that an operation reads.
 fn inputs_of(op: &Ref<Operation>) -> Vec<Ref<Tensor>> {
     #[derive(Default)]
-    struct Inputs(Vec<Ref<Tensor>>);
+    struct Inputs(Vec<Ref<Tensor>>, HashSet<usize>);
     impl Visitor for Inputs {
         fn expr(&mut self, expr: &Expr) {
+            // What is in several places is gone through once.
+            if !self.1.insert(expr.as_object().as_handle().addr()) {
+                return;
+            }
             if let ExprKind::ProducerLoad(node) = ExprKind::of(expr)
                 && let Ok(tensor) = node.producer.clone().cast()
             {
@@ -234,7 +238,7 @@ impl Builder {
             own.push(Ref::new(IterVar { dom: axis.dom.clone(), var, kind: axis.kind }));
             loops.push((loop_var, axis.dom.clone()));
         }
-        let mut lower = Lower { buffers: &self.buffers, vars: &new_vars };
+        let mut lower = Lower { buffers: &self.buffers, vars: &new_vars, done: HashMap::new() };
         let indices: Array<Expr> =
             own.iter().take(node.axis.len()).map(|axis| axis.var.clone().into_parent()).collect();
         let (init, body) = match &reduce {
@@ -250,6 +254,7 @@ impl Builder {
                 (Some(init), body)
             }
         };
+        let body = share::name_shared(&body)?;
         let writes = analysis::writes(&body);
         let reads = analysis::reads(&body, &writes.iter().cloned().collect());
         let block = make::block(&self.block_name(&op.name), own, reads, writes, [], init, body);
@@ -276,19 +281,12 @@ impl Builder {
         let body = swap.stmt(&node.body)?;
         let all = |buffers: &Array<Ref<Buffer>>| -> Vec<Ref<BufferRegion>> {
             let known = buffers.iter().filter_map(|b| replaced.get(&b.as_object().as_handle().addr()));
-            known.map(whole).collect()
+            known.map(make::whole).collect()
         };
         let (reads, writes) = (all(&node.input_buffers), all(&node.output_buffers));
         let block = make::block(&self.block_name(&op.name), [], reads, writes, [], None, body);
         Ok(make::realize([], ops::bool(true), block))
     }
-}
-
-/// All of a buffer.
-fn whole(buffer: &Ref<Buffer>) -> Ref<BufferRegion> {
-    let zero = |extent: &Expr| ops::int(0, extent.dtype).unwrap_or_else(|_| ops::i32(0));
-    let ranges = buffer.shape.iter().map(|extent| Ref::new(Range { min: zero(&extent), extent }));
-    Ref::new(BufferRegion { buffer: buffer.clone(), region: ranges.collect() })
 }
 
 /// What comes before a reduction, and a step of it.
@@ -340,20 +338,26 @@ fn reduction(
 struct Lower<'a> {
     buffers: &'a HashMap<Key, Ref<Buffer>>,
     vars: &'a HashMap<usize, Expr>,
+    /// What has become of expressions, by address: one that is in several places is so afterwards.
+    done: HashMap<usize, Expr>,
 }
 
 impl Mutator for Lower<'_> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        match ExprKind::of(expr) {
-            ExprKind::Var(var) => {
-                Ok(self.vars.get(&var.as_object().as_handle().addr()).unwrap_or(expr).clone())
-            }
+        let address = expr.as_object().as_handle().addr();
+        if let Some(new) = self.done.get(&address) {
+            return Ok(new.clone());
+        }
+        let new = match ExprKind::of(expr) {
+            ExprKind::Var(var) => self.vars.get(&var.as_object().as_handle().addr()).unwrap_or(expr).clone(),
             ExprKind::ProducerLoad(node) => {
                 let indices = self.exprs(&node.indices)?;
-                ops::load(&self.buffer_of(node)?, indices)
+                ops::load(&self.buffer_of(node)?, indices)?
             }
-            _ => self.below_expr(expr),
-        }
+            _ => self.below_expr(expr)?,
+        };
+        self.done.insert(address, new.clone());
+        Ok(new)
     }
 }
 

@@ -6,10 +6,13 @@
 #[cfg(test)]
 extern crate anyfn_core as _;
 
+mod external;
 mod func;
+pub mod notation;
 mod reduce;
 mod tensor;
 
+pub use external::external;
 pub use func::create_prim_func;
 pub use reduce::{max, min, reduce, reducer, sum};
 pub use tensor::{

@@ -1,6 +1,5 @@
 //! Reductions: a value combined over axes.
 
-use anyfn::abi::kDLInt;
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::expr::{BinaryOp, CommReducer, Expr, IterKind, IterVar, Reduce};
 use anyfn_ir::kind::ExprKind;
@@ -20,7 +19,7 @@ pub fn sum(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
 /// # Errors
 /// As [`sum`].
 pub fn min(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
-    let identity = limit(value.dtype, true)?;
+    let identity = ops::limit(value.dtype, true)?;
     simple(BinaryOp::Min, value, axis, identity)
 }
 
@@ -29,7 +28,7 @@ pub fn min(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
 /// # Errors
 /// As [`sum`].
 pub fn max(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
-    let identity = limit(value.dtype, false)?;
+    let identity = ops::limit(value.dtype, false)?;
     simple(BinaryOp::Max, value, axis, identity)
 }
 
@@ -42,24 +41,6 @@ fn simple(op: BinaryOp, value: Expr, axis: Array<Ref<IterVar>>, identity: Expr) 
     )?;
     let source = [value].into_iter().collect();
     reduce(&reducer, source, axis, ops::bool(true))?.get(0)
-}
-
-/// The largest or smallest value of a data type.
-fn limit(dtype: DType, largest: bool) -> Result<Expr> {
-    if dtype.is_float() {
-        let infinity = if largest { f64::INFINITY } else { f64::NEG_INFINITY };
-        return ops::float(infinity, dtype);
-    }
-    let bits = u32::from(dtype.0.bits);
-    let is_signed = dtype.0.code == kDLInt;
-    let value = match (is_signed, largest) {
-        (true, true) => i64::MAX >> (64 - bits),
-        (true, false) => i64::MIN >> (64 - bits),
-        (false, false) => 0,
-        (false, true) if bits == 64 => -1,
-        (false, true) => (1 << bits) - 1,
-    };
-    ops::int(value, dtype)
 }
 
 /// A way to combine values: `combine` gets those of what has been combined and those of what comes next.

@@ -1,5 +1,7 @@
 //! Tensors of a computation, and the operations that give them.
 
+use std::collections::HashSet;
+
 use anyfn::{Any, Array, DType, Map, Object, ObjectRef, Ref, Result, String, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{DataProducer, Expr, IterKind, IterVar, Range, Reduce};
@@ -59,7 +61,7 @@ pub struct ComputeOp {
 #[object(key = "te.ExternOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
 pub struct ExternOp {
-    base: Operation,
+    pub(crate) base: Operation,
     /// The tensors that it reads.
     pub inputs: Array<Ref<Tensor>>,
     /// Buffers that stand for them in the statement.
@@ -73,7 +75,7 @@ pub struct ExternOp {
 }
 
 impl Tensor {
-    fn make(op: Ref<Operation>, value_index: i32, shape: Array<Expr>, dtype: DType) -> Ref<Tensor> {
+    pub(crate) fn make(op: Ref<Operation>, value_index: i32, shape: Array<Expr>, dtype: DType) -> Ref<Tensor> {
         Ref::new(Tensor { base: DataProducer { shape, dtype }, op, value_index })
     }
 
@@ -162,7 +164,7 @@ fn axis_of(name: &str, extent: Expr, kind: IterKind) -> Result<Ref<IterVar>> {
     Ok(Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind }))
 }
 
-fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
+pub(crate) fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
     for (place, extent) in shape.iter().enumerate() {
         if !extent.dtype.is_integer() || extent.dtype.lanes() != 1 {
             bail!("TypeError", "extent {place} of `{name}` must be an integer but is {}", extent.dtype);
@@ -178,16 +180,19 @@ fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
 
 /// Reductions stand at the top, and are the same one.
 fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
-    struct Inner(bool);
+    struct Inner(bool, HashSet<usize>);
     impl anyfn_ir::visit::Visitor for Inner {
         fn expr(&mut self, expr: &Expr) {
-            self.0 |= expr.is::<Reduce>();
-            self.below_expr(expr);
+            // What is in several places is gone through once.
+            if self.1.insert(expr.as_object().as_handle().addr()) {
+                self.0 |= expr.is::<Reduce>();
+                self.below_expr(expr);
+            }
         }
     }
     let mut first: Option<Ref<Reduce>> = None;
     for (place, value) in body.iter().enumerate() {
-        let mut inner = Inner(false);
+        let mut inner = Inner(false, HashSet::new());
         anyfn_ir::visit::Visitor::below_expr(&mut inner, &value);
         if inner.0 {
             bail!(

@@ -60,3 +60,50 @@ fn matmul_with_bias_and_relu() -> Result<()> {
     );
     Ok(())
 }
+
+/// `x * x + x`, again and again.
+fn again(mut x: Expr, levels: usize) -> Result<Expr> {
+    for _ in 0..levels {
+        x = ops::add(ops::mul(x.clone(), x.clone())?, x)?;
+    }
+    Ok(x)
+}
+
+#[test]
+fn what_stands_in_many_places_gets_names() -> Result<()> {
+    let a = placeholder(shape(&[64]), DType::FLOAT32, "A")?;
+    let text = |value: &dyn Fn(&Array<Expr>) -> Result<Expr>| -> Result<String> {
+        let b = compute(shape(&[64]), "B", |i| value(&i))?;
+        let func = create_prim_func(&[a.clone(), b].map(Ref::into_object), "f")?;
+        Ok(printer::text(func.as_object()))
+    };
+    let deep = text(&|i| again(at(&a, [i.get(0)?])?, 40))?;
+    assert!(deep.len() < 10_000 && deep.contains("shared: float32 = "), "{deep}");
+    // Small ones stay as they were written.
+    let small = text(&|i| again(at(&a, [i.get(0)?])?, 3))?;
+    assert!(!small.contains("shared"), "{small}");
+    // So do places, and what must not be computed where a condition does not hold.
+    let place = text(&|i| {
+        let mut place = i.get(0)?;
+        for limit in 0..7 {
+            let next = ops::floor_div(ops::add(place.clone(), place.clone())?, ops::i32(2))?;
+            place = ops::select(ops::less(ops::i32(limit), place.clone())?, place, next)?;
+        }
+        at(&a, [place])
+    })?;
+    assert!(!place.contains("shared"), "{place}");
+    let neighbour = |i: &Array<Expr>| at(&a, [ops::sub(i.get(0)?, ops::i32(1))?]);
+    let perhaps = text(&|i| {
+        let zero = ops::number(0, DType::FLOAT32)?;
+        ops::select(ops::less(ops::i32(0), i.get(0)?)?, again(neighbour(i)?, 6)?, zero)
+    })?;
+    assert!(!perhaps.contains("shared"), "{perhaps}");
+    // Where it is computed in any case, too, it can be computed before.
+    let surely = text(&|i| {
+        let value = neighbour(i)?;
+        let zero = ops::number(0, DType::FLOAT32)?;
+        ops::select(ops::less(zero.clone(), value.clone())?, again(value, 6)?, zero)
+    })?;
+    assert!(surely.contains("shared: float32 = "), "{surely}");
+    Ok(())
+}

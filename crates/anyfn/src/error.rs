@@ -15,11 +15,12 @@ use anyfn_abi::{
     TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIErrorSetRaised, TVMFFIObject,
     TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend, kTVMFFIBacktraceUpdateModeReplace, kTVMFFIError,
     kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    kTVMFFIOpaquePyObject,
 };
 
 use crate::containers::lock::lock;
 use crate::string::text_of;
-use crate::{ObjectRef, live, nesting, refcount};
+use crate::{Any, Array, Map, ObjectRef, live, nesting, refcount};
 
 /// Result of everything that may fail across languages.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -345,6 +346,33 @@ impl Error {
     #[must_use]
     pub fn with_context(self, context: ObjectRef) -> Error {
         self.rebuilt(self.cause().map(Error::into_object), Some(context))
+    }
+
+    /// The same error with a remark of who passed it on, such as where it happened: a text in the list `notes` of its
+    /// context. Python shows it below the message. Without memory the remark is left out.
+    #[must_use]
+    pub fn with_note(self, note: &str) -> Error {
+        match self.detail_with_note(note) {
+            Ok(context) => self.with_context(context),
+            Err(_) => self,
+        }
+    }
+
+    fn detail_with_note(&self, note: &str) -> Result<ObjectRef> {
+        let mut detail = Map::<Any, Any>::new();
+        match self.context().map(Map::<Any, Any>::try_from_object) {
+            Some(Ok(known)) => detail = known,
+            Some(Err(object)) if object.type_index() == kTVMFFIOpaquePyObject => {
+                detail.insert(Any::new("exception")?, Any::from(object))?;
+            }
+            Some(Err(_)) => return Err(self.clone()),
+            None => {}
+        }
+        let known = detail.get_any("notes")?.and_then(|notes| notes.get::<Array<Any>>().ok());
+        let mut notes = known.unwrap_or_default();
+        notes.push(Any::new(note)?)?;
+        detail.insert(Any::new("notes")?, Any::new(notes)?)?;
+        Ok(detail.into_object())
     }
 
     fn rebuilt(&self, cause: Option<ObjectRef>, context: Option<ObjectRef>) -> Error {

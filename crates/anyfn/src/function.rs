@@ -122,18 +122,21 @@ impl<F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static> Callable for Packed
 }
 
 /// A function with a signature that is made when somebody asks for it.
-struct Described<F, D> {
+struct Described<F, D, const BLOCKING: bool> {
     body: F,
     describe: D,
 }
 
-impl<F, D> Callable for Described<F, D>
+impl<F, D, const BLOCKING: bool> Callable for Described<F, D, BLOCKING>
 where
     F: Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
     D: Fn() -> alloc::string::String + Send + Sync + 'static,
 {
-    const EXT: AnyfnFunctionExt =
-        AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe::<F, D>) };
+    const EXT: AnyfnFunctionExt = AnyfnFunctionExt {
+        size: size_of::<AnyfnFunctionExt>(),
+        flags: BLOCKING as u64,
+        signature: Some(describe::<F, D, BLOCKING>),
+    };
 
     #[inline]
     fn call(&self, args: &[AnyView<'_>]) -> Result<Any> {
@@ -141,14 +144,14 @@ where
     }
 }
 
-unsafe extern "C" fn describe<F, D>(func: *mut c_void, out: *mut TVMFFIAny) -> c_int
+unsafe extern "C" fn describe<F, D, const BLOCKING: bool>(func: *mut c_void, out: *mut TVMFFIAny) -> c_int
 where
     F: Send + Sync + 'static,
     D: Fn() -> alloc::string::String + Send + Sync + 'static,
 {
     panics::trampoline(|| {
         // SAFETY: the function object is of this very type: the callback was taken from it.
-        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Described<F, D>>>>() };
+        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Described<F, D, BLOCKING>>>>() };
         let text = (object.content.body().describe)();
         // SAFETY: the caller passes a writable result that holds nothing.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
@@ -187,7 +190,16 @@ impl PackedFunc {
         body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
         describe: impl Fn() -> alloc::string::String + Send + Sync + 'static,
     ) -> PackedFunc {
-        Self::from_callable(Described { body, describe })
+        Self::from_callable(Described::<_, _, false> { body, describe })
+    }
+
+    /// As [`PackedFunc::described`], for a function that runs long or waits; see [`crate::Blocking`].
+    #[doc(hidden)]
+    pub fn described_blocking(
+        body: impl Fn(Args<'_>) -> Result<Any> + Send + Sync + 'static,
+        describe: impl Fn() -> alloc::string::String + Send + Sync + 'static,
+    ) -> PackedFunc {
+        Self::from_callable(Described::<_, _, true> { body, describe })
     }
 
     pub(crate) fn from_callable<C: Callable>(body: C) -> PackedFunc {

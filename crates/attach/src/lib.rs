@@ -119,6 +119,26 @@ pub fn attach(path: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
+/// Fills the function table with that of the runtime which loads this library: for plugins that must work in any process, also in
+/// one where another runtime shows its functions to all libraries. Such a plugin exports `__anyfn_attach`, which the loader
+/// calls first, and passes on what it gets.
+///
+/// # Errors
+/// [`AttachError`] if the runtime is of a version that this library cannot use.
+///
+/// # Safety
+/// `api` is what `anyfn_api()` gives, of a runtime that is never closed.
+pub unsafe fn attach_table(api: *const AnyfnApi) -> Result<(), AttachError> {
+    let path = Path::new("of this process");
+    let mut attached = ATTACHED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if api.is_null() {
+        return Err(AttachError::NoTable { path: path.into() });
+    }
+    stubs::fill(check(path, api)?);
+    *attached = Some(path.into());
+    Ok(())
+}
+
 /// The table of the library at `path`, which stays loaded.
 fn open(path: &Path) -> Result<*const AnyfnApi, AttachError> {
     let load_error = |reason: String| AttachError::Load { path: path.into(), reason };

@@ -2,13 +2,15 @@
 //!
 //! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
 //! call` calls a function of a library; `anyfn bundle` puts a library and the modules that it imports into one file;
-//! `anyfn new` makes a folder with a plugin; `anyfn doctor` tries what works here.
+//! `anyfn new` makes a folder with a plugin; `anyfn doctor` tries what works here; `anyfn rpc` serves clients of other machines.
 
 mod bundle;
 mod call;
 mod doctor;
 mod inspect;
 mod new;
+#[cfg(target_os = "linux")]
+mod rpc;
 
 use std::process::ExitCode;
 
@@ -27,6 +29,14 @@ usage: anyfn COMMAND [OPTIONS]
                                --load LIB         load this library before, for the loaders that it registers
                                --linker CMD, --compiler CMD, -I -D -O (for the compiler), -l -L -Wl, (for the linker)
   new --rust|--c|--cpp DIR   a folder with a plugin that builds, tests and loads
+  rpc server [OPTION...]     serves other processes and machines, each client in a process of its own:
+                               --host ADDRESS (127.0.0.1), --port N (9190; 0: any), --load LIB (in each session)
+                               --key-file FILE, --keys FILE  who may come, see `docs/rpc-server.md`
+                               --allow NAME or BEGINNING*, --upload, --device NAME  what they may do
+                               --exclusive, --max-sessions N, --queue N, --limit NAME=N, --log FILE, --folder DIR
+                               --runner COMMAND   starts the sessions, such as `taskset -c 2`, or an emulator
+                               --worker WORD..., --show-output  the program of the sessions, and what it writes
+  rpc key NAME               a new key
   doctor [--json]            what works on this machine, tried, and why the rest does not
   version                    version of this command and of its ABI
   help                       print this
@@ -52,6 +62,8 @@ fn main() -> ExitCode {
         ["bundle", rest @ ..] => bundle::run(rest),
         ["call", rest @ ..] => call::run(rest),
         ["new", rest @ ..] => new::run(rest),
+        #[cfg(target_os = "linux")]
+        ["rpc", rest @ ..] => rpc::run(rest),
         ["doctor", rest @ ..] => doctor::run(rest),
         [] => wrong("there is no command"),
         [command, ..] => wrong(&format!("there is no command `{command}`")),

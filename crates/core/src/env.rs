@@ -86,6 +86,7 @@ type TensorOwner = unsafe extern "C" fn(view: *mut DLTensor, out: *mut TVMFFIObj
 type Place = unsafe extern "C" fn(out: *mut u8, capacity: usize) -> usize;
 type FunctionName = unsafe extern "C" fn(function: *mut c_void, out: *mut u8, capacity: usize) -> usize;
 type CheckSignals = unsafe extern "C" fn() -> c_int;
+type CheckCancelled = unsafe extern "C" fn() -> c_int;
 type EnsureGil = unsafe extern "C" fn() -> c_int;
 type ReleaseGil = unsafe extern "C" fn(state: c_int);
 
@@ -93,6 +94,7 @@ static TENSOR_OWNER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static PLACE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static FUNCTION_NAME: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CHECK_SIGNALS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static CHECK_CANCELLED: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static ENSURE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static RELEASE_GIL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -104,6 +106,7 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
         b"PyGILState_Release" => &RELEASE_GIL,
         b"AnyfnTensorOwner" => &TENSOR_OWNER,
         b"AnyfnPlace" => &PLACE,
+        b"AnyfnCheckCancelled" => &CHECK_CANCELLED,
         b"AnyfnFunctionName" => &FUNCTION_NAME,
         _ => bail!("ValueError", "Unknown env API {}", String::from_utf8_lossy(name)),
     };
@@ -163,8 +166,19 @@ fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// Lets the host language handle pending signals; a code other than 0 means that it raised an error of its own.
+/// Asks whether the call that this thread runs was cancelled, and lets the host language handle pending signals; a code other
+/// than 0 means that one of them raised an error.
 pub(crate) fn check_signals() -> Result<c_int> {
+    let cancelled = CHECK_CANCELLED.load(Ordering::Acquire);
+    if !cancelled.is_null() {
+        // SAFETY: registered under the name of a function of this type.
+        let cancelled = unsafe { core::mem::transmute::<*mut c_void, CheckCancelled>(cancelled) };
+        // SAFETY: may be called from any thread.
+        let code = unsafe { cancelled() };
+        if code != 0 {
+            return Ok(code);
+        }
+    }
     let check = CHECK_SIGNALS.load(Ordering::Acquire);
     if check.is_null() {
         return Ok(0);

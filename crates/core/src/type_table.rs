@@ -4,7 +4,6 @@
 //! table of chunks, its key in a [`NameTable`]. Whatever changes is changed under one lock, in an order that lets readers go
 //! on: a new array is complete before its address is stored, and the address is stored before the number of elements.
 
-use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
@@ -448,11 +447,12 @@ impl Writer {
 }
 
 /// Puts functions that say so in place of those of a library that is about to be unmapped.
+#[cfg(any(feature = "std", test))]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let mut writer = WRITER.lock();
     for (type_index, details) in &mut writer.details {
         for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
-            unload::store_code(field, Some(unload::get), unload::set as *mut c_void);
+            unload::store_code(field, Some(unload::get), unload::set as *mut core::ffi::c_void);
         }
         let metadata = info(*type_index).map(|info| metadata_cell(info).load(Ordering::Acquire));
         let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else { continue };

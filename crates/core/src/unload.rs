@@ -25,6 +25,7 @@ pub(crate) unsafe extern "C" fn get(_field: *mut c_void, _result: *mut TVMFFIAny
 }
 
 /// Setter of such a field.
+#[cfg(any(feature = "std", test))]
 pub(crate) unsafe extern "C" fn set(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(gone)
 }

@@ -22,6 +22,9 @@ extern crate anyfn_core as _;
 /// Printing, comparing, hashing, copying, rewriting and saving values.
 #[cfg(feature = "reflect")]
 pub use anyfn_reflect as reflect;
+/// Functions, modules and tensors of another process or machine.
+#[cfg(feature = "rpc")]
+pub use anyfn_rpc as rpc;
 /// Devices and their memory, tensors, worker threads, bundles, timing.
 #[cfg(feature = "runtime")]
 pub use anyfn_runtime as runtime;

@@ -6,5 +6,7 @@
 extern crate anyfn_core as _;
 #[cfg(feature = "reflect")]
 extern crate anyfn_reflect as _;
+#[cfg(feature = "rpc")]
+extern crate anyfn_rpc as _;
 #[cfg(feature = "runtime")]
 extern crate anyfn_runtime as _;

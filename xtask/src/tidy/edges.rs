@@ -1,6 +1,6 @@
 //! Which crate may depend on which.
 //!
-//! Direction: `abi <- anyfn <- {core, reflect, runtime} <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
+//! Direction: `abi <- anyfn <- {core, reflect, runtime, rpc} <- host/lib`. A plugin depends on `anyfn` alone, so that what it calls is resolved
 //! where it is loaded; a program adds `anyfn-host`. Tests may take any crate but `lib` as a dev-dependency.
 
 use std::fs;
@@ -18,22 +18,42 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-core", &["anyfn-abi", "anyfn"]),
     ("anyfn-reflect", &["anyfn-abi", "anyfn"]),
     ("anyfn-runtime", &["anyfn-abi", "anyfn"]),
-    ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"]),
-    ("anyfn-lib", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime", "anyfn-host"]),
+    ("anyfn-rpc", &["anyfn-abi", "anyfn"]),
+    ("anyfn-host", &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime", "anyfn-rpc"]),
+    (
+        "anyfn-lib",
+        &["anyfn-abi", "anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime", "anyfn-rpc", "anyfn-host"],
+    ),
     // Defines the functions of the ABI once more, as jumps into the library that it opens, so that nothing is undefined.
     ("anyfn-attach", &["anyfn-abi"]),
     ("anyfn-python", &["anyfn-abi", "anyfn", "anyfn-attach"]),
     // The compiler is a plugin: it reaches the runtime by the ABI alone.
     ("anyfn-ir", &PLUGIN),
+    ("anyfn-arith", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-te", &["anyfn-abi", "anyfn", "anyfn-ir"]),
-    ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir"]),
-    ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-interp", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-parser", &["anyfn-abi", "anyfn", "anyfn-ir"]),
+    ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith"]),
+    ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith"]),
+    ("anyfn-autosched", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-schedule"]),
     ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     (
         "anyfn-compiler",
-        &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-te", "anyfn-passes", "anyfn-schedule", "anyfn-codegen-c"],
+        &[
+            "anyfn-abi",
+            "anyfn",
+            "anyfn-ir",
+            "anyfn-interp",
+            "anyfn-arith",
+            "anyfn-parser",
+            "anyfn-te",
+            "anyfn-passes",
+            "anyfn-schedule",
+            "anyfn-autosched",
+            "anyfn-codegen-c",
+        ],
     ),
-    ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-compiler"]),
+    ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-attach", "anyfn-compiler"]),
     ("anyfn-testing", &PLUGIN),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),
@@ -45,6 +65,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
 const PROGRAM: [&str; 3] = ["anyfn-abi", "anyfn", "anyfn-host"];
+const PROGRAM_WITH_COMPILER: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-compiler"];
 const PROGRAM_WITH_SAMPLES: [&str; 4] = ["anyfn-abi", "anyfn", "anyfn-host", "anyfn-testing"];
 
 /// Crates that nothing may depend on, in tests neither: what they build holds the functions of the ABI once more.
@@ -91,7 +112,7 @@ fn allowed(root: &Path, name: &str, manifest: &str, package: &Value) -> Option<&
     if !Path::new(manifest).starts_with(examples) {
         return None;
     }
-    Some(if is_cdylib(package) { &PLUGIN } else { &PROGRAM })
+    Some(if is_cdylib(package) { &PLUGIN } else { &PROGRAM_WITH_COMPILER })
 }
 
 /// Whether a package builds a shared library.

@@ -26,8 +26,10 @@ from anyfn import (
     Shape,
     Tensor,
     dtype,
+    rpc,
     te,
     tir,
+    transform,
 )
 from numpy.typing import NDArray
 
@@ -301,11 +303,109 @@ given: te.Tensor = te.placeholder((4,), "float32", name="given")
 doubled: te.Tensor = te.compute((4,), lambda i: given[i] * 2, name="doubled")
 function: tir.PrimFunc = te.create_prim_func([given, doubled], name="double")
 compiled: Module = anyfn.build(function)
+target: anyfn.Target = anyfn.Target("c", mcpu="native", cc="cc", options=["-O2"], num_cores=2, vector_bytes=16)
+assert target.kind == "c" and target.supports("nothing") is False
+compiled = anyfn.build([function], target={"kind": "c"})
+c_source: str = anyfn.source(function, target="c")
+automatic: tir.Schedule = tir.default_schedule(function).copy()
+lowered: tir.IRModule = anyfn.lower(automatic, target)
 result = np.empty(4, "float32")
 compiled["double"](np.ones(4, "float32"), result)
+read_back: Union[tir.PrimFunc, tir.IRModule] = tir.parse(str(function))
+tir.interpret(function, np.zeros(4, "float32"), np.zeros(4, "float32"))
 axis: tir.Var = tir.var("i")
 sum_of_two: tir.PrimExpr = axis + 1
+with tir.Analyzer() as known:
+    known.bind(axis, 0, 8)
+    shorter: tir.PrimExpr = known.simplify(sum_of_two // 1)
+    is_small: bool = known.can_prove(sum_of_two < 9)
+tir.verify(function)
 assert result.tolist() == [2.0] * 4 and given.op.name == "given" and str(sum_of_two) == "i + 1"
+
+buffer: tir.Buffer = tir.decl_buffer((4, 4), "float32", name="B")
+call: tir.PrimExpr = tir.call_packed("tour.twice", buffer[0, 0], buffer[0, 0:4], "text", dtype="float32")
+statement: tir.Stmt = tir.for_loop(4, lambda i: buffer.store(tir.call_extern("fabsf", call, dtype="float32"), i, 0))
+statements: tir.Stmt = tir.seq(statement, tir.call_packed("tour.look", tir.read_only(buffer)))
+assert "fabsf" in str(statements)
+external: te.Tensor = te.extern((4,), [given], lambda ins, outs: tir.call_packed("tour.copy", *ins, *outs), name="external")
+assert isinstance(external.op, te.ExternOp) and external.op.inputs[0].name == "given"
+
+
+# --- Other processes -------------------------------------------------------------------------------------------------
+
+
+def remote_tour(session: rpc.Session) -> None:
+    there: rpc.Tensor = session.tensor(np.ones((2, 3), np.float32))
+    other: rpc.Tensor = session.empty((2, 3), "float32", device="cpu")
+    other.copy_from(there)
+    other.assign(there)
+    other.write(np.ones((2, 3), np.float32))
+    out = np.zeros((2, 3), np.float32)
+    other.read(out)
+    assert out.sum() == 6 and other.numpy().shape == tuple(other.shape)
+    assert other.nbytes == 24 and other.dtype == "float32" and other.device == anyfn.cpu()
+    echo: PackedFunc[..., Any] = session["testing.echo"]
+    limited = session.with_timeout(echo, 5.0)
+    assert limited(1) == session.get_function("testing.echo")(1)
+    assert "testing.echo" in session.function_names() and session.info()["cores"] >= 1
+    session.synchronize()
+    target: tir.Target = session.target()
+    digest: str = session.upload(b"not a library", progress=lambda sent, total: None)
+    assert digest in session.files() and session.send_file(b"not a library") == digest
+    print(session.profile(limit=100))
+    assert session.remove(digest) and target.kind == "c"
+    allocated: rpc.Tensor = session.allocate((1,), "int8")
+    assert allocated.nbytes == 1 and session.peer == "local" and session.ended() is None
+
+    @session.register_func("tour.back", override=True)
+    def back(x: int) -> int:
+        return x + 1
+
+    assert session.register_func("tour.back", back, override=True)(1) == session["tour.back"](1) == 2
+    session.set_function("tour.back", lambda x: x, replace=True)
+
+
+with rpc.local() as here:
+    remote_tour(here)
+    x_there = te.placeholder((4,), name="x")
+    shipped: Module = here.load([x_there, te.compute((4,), lambda i: x_there[i] + 1, name="y")])
+
+
+def serving(server: rpc.Server) -> None:
+    host: str = server.host
+    print(host, server.port, server.sessions())
+    server.stop()
+
+
+with rpc.serve(key=rpc.make_key("tour"), functions=["testing.*"], imports=["anyfn.testing"], sessions=1) as served:
+    serving(served)
+
+
+def never_called(server: rpc.Session, remote: rpc.RemoteObject) -> None:
+    rpc.connect("localhost", 9190, key=None, timeout=1.0).close()
+    rpc.spawn(imports=["os"], command=None).close()
+    loaded: Module = server.load_file("0" * 64)
+    value: Any = remote.get("name")
+    print(loaded, value, remote.text(), remote.type_key)
+
+
+@transform.prim_func_pass
+def unchanged(func: tir.PrimFunc) -> tir.PrimFunc:
+    return func
+
+
+@transform.module_pass(name="all")
+def unchanged_all(module: tir.IRModule) -> tir.IRModule:
+    return module
+
+
+passes: transform.Pipeline = transform.Sequential([unchanged, unchanged_all], name="tour")
+passes.append(transform.get("vectorize"))
+passes.insert_before("all", transform.as_pass(transform.default_pipeline()))
+passes.print_after(["tour"], to=lambda title, text: None)
+after_passes: tir.PrimFunc = passes(function)
+assert list(passes.names()) == ["unchanged", "default", "all", "vectorize"] and "vectorize" in transform.names()
+assert anyfn.build(function, pipeline=[*passes.passes()], passes=[unchanged])["double"] is not None
 
 # --- Errors ----------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use anyfn::__private::trampoline;
 use anyfn::abi::{
@@ -93,18 +94,36 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
     })
 }
 
-/// What [`TVMFFIFunctionCall`] does with what is no function.
+/// The type index of objects that [`TVMFFIFunctionCall`] passes on to without a further look: that of functions, or none while
+/// somebody watches calls. So the usual call has one branch for both questions.
+static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
+
+/// Whether calls through [`TVMFFIFunctionCall`] are told of.
+#[cfg(any(feature = "std", test))]
+pub(crate) fn watch_calls(is_watched: bool) {
+    const NO_TYPE: i32 = i32::MIN;
+    PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
+}
+
+/// What [`TVMFFIFunctionCall`] does with what is no function, and with functions while somebody watches.
 ///
 /// It has the caller's signature and a result that the compiler cannot foresee, so that the caller can end in a jump to it
 /// and needs no stack frame: that is a sixth of the whole cost of a call.
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn refuse_call(
+unsafe extern "C" fn unusual_call(
     func: *mut c_void,
-    _args: *const TVMFFIAny,
-    _num_args: i32,
-    _result: *mut TVMFFIAny,
+    args: *const TVMFFIAny,
+    num_args: i32,
+    result: *mut TVMFFIAny,
 ) -> c_int {
+    // SAFETY: NULL, or a valid handle as the ABI asks for.
+    if unsafe { func.cast::<TVMFFIObject>().as_ref() }
+        .is_some_and(|header| header.type_index == kTVMFFIFunction)
+    {
+        // SAFETY: a function, and the rest as the caller of the function guarantees.
+        return unsafe { observe::call(observe::door::C, func, args, num_args, result) };
+    }
     core::hint::black_box(trampoline(|| {
         const THIS: &str = "TVMFFIFunctionCall";
         // SAFETY: NULL, or a valid handle as the ABI asks for.
@@ -113,19 +132,6 @@ unsafe extern "C" fn refuse_call(
         };
         bail!("TypeError", "{THIS}: expected a function but got an object of type {}", other.type_index)
     }))
-}
-
-/// What [`TVMFFIFunctionCall`] does while somebody watches calls.
-#[cold]
-#[inline(never)]
-unsafe extern "C" fn watched_call(
-    func: *mut c_void,
-    args: *const TVMFFIAny,
-    num_args: i32,
-    result: *mut TVMFFIAny,
-) -> c_int {
-    // SAFETY: a function, and the rest as the caller of the function guarantees.
-    unsafe { observe::call(observe::door::C, func, args, num_args, result) }
 }
 
 #[unsafe(no_mangle)]
@@ -137,13 +143,9 @@ pub unsafe extern "C" fn TVMFFIFunctionCall(
 ) -> c_int {
     let header = func.cast::<TVMFFIObject>();
     // SAFETY: not NULL, so a valid handle as the ABI asks for.
-    if header.is_null() || unsafe { (*header).type_index } != kTVMFFIFunction {
+    if header.is_null() || unsafe { (*header).type_index } != PASSED_ON.load(Ordering::Relaxed) {
         // SAFETY: takes any handle that the ABI allows.
-        return unsafe { refuse_call(func, args, num_args, result) };
-    }
-    if observe::is_on() {
-        // SAFETY: a function, and the rest as it came.
-        return unsafe { watched_call(func, args, num_args, result) };
+        return unsafe { unusual_call(func, args, num_args, result) };
     }
     // SAFETY: a function object has the cell right behind the header.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();

@@ -20,6 +20,9 @@ mod tensor;
 mod types;
 mod value;
 
+#[cfg(any(feature = "std", test))]
+pub(crate) use function::watch_calls;
+
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use anyfn::abi::{
     TVMFFIEnvModLookupFromImports, TVMFFIErrorSetRaisedFromCStr, TVMFFIErrorSetRaisedFromCStrParts,
-    TVMFFIFunctionCall, TVMFFIHandleInitOnce, TVMFFIObjectHandle,
+    TVMFFIFunctionCall, TVMFFIHandleInitOnce, TVMFFIObjectHandle, TVMFFIStringFromByteArray,
 };
 use anyfn::{PackedFunc, Result};
 
@@ -40,13 +40,14 @@ unsafe impl Send for Address {}
 static REGISTERED: Mutex<Vec<(CString, Address)>> = Mutex::new(Vec::new());
 
 /// The context symbols that every library can have.
-fn built_in() -> [(&'static CStr, *mut c_void); 5] {
+fn built_in() -> [(&'static CStr, *mut c_void); 6] {
     [
         (c"__TVMFFIFunctionCall", TVMFFIFunctionCall as *mut c_void),
         (c"__TVMFFIEnvModLookupFromImports", TVMFFIEnvModLookupFromImports as *mut c_void),
         (c"__TVMFFIHandleInitOnce", TVMFFIHandleInitOnce as *mut c_void),
         (c"__TVMFFIErrorSetRaisedFromCStr", TVMFFIErrorSetRaisedFromCStr as *mut c_void),
         (c"__TVMFFIErrorSetRaisedFromCStrParts", TVMFFIErrorSetRaisedFromCStrParts as *mut c_void),
+        (c"__TVMFFIStringFromByteArray", TVMFFIStringFromByteArray as *mut c_void),
     ]
 }
 

@@ -258,6 +258,10 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         lease::close_all(&handles);
     };
     unique::keep_apart(handles[0], facts, &opening);
+    if let Err(reason) = attach(handles[0], facts) {
+        opening.abandon(&handles);
+        return Err(reason);
+    }
     if let Err(error) = registered {
         // It stays, since the types that it has registered name its code.
         let reason = format!("it cannot register what it has: {}", error.message());
@@ -284,6 +288,24 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         return Err(CHANGED_IN_PLACE.to_owned());
     }
     Ok(mapped)
+}
+
+/// Gives a library that asks for it the functions of this runtime, before anything else of it runs.
+fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
+    type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
+    if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
+        return Ok(());
+    }
+    let Some(symbol) = library.own_symbol(c"__anyfn_attach") else { return Ok(()) };
+    // SAFETY: the symbol of this name is this function; the library's note was checked.
+    let attach = unsafe { core::mem::transmute::<core::ptr::NonNull<core::ffi::c_void>, Attach>(symbol) };
+    // SAFETY: may be called at any time.
+    let api = unsafe { anyfn::abi::anyfn_api() };
+    // SAFETY: the table of this runtime, which is never closed.
+    match unsafe { attach(api) } {
+        0 => Ok(()),
+        _ => Err("it was built for another version of the runtime; install both from one package".to_owned()),
+    }
 }
 
 const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \

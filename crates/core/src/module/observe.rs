@@ -37,6 +37,7 @@ fn set(observer: *mut c_void) {
         state.observer = observer;
         let places = state.frontends.iter().copied().chain([anyfn::observe::place()]);
         places.for_each(|place| place.store(observer, Ordering::Release));
+        crate::c_api::watch_calls(!observer.is_null());
     }
     // A library that is not among them yet will be told by its loader.
     lease::all().iter().for_each(|mapped| write(mapped, observer));

@@ -1,8 +1,8 @@
 //! What other languages call.
 
 use anyfn::{
-    Any, Args, Blocking, Bytes, Device, Module, Names, PackedFunc, Ref, Result, TypedPackedFunc, bail,
-    register, registry,
+    Any, Args, Blocking, Bytes, Device, IntoArgs, Module, Names, PackedFunc, Ref, Result, TypedPackedFunc,
+    bail, register, registry,
 };
 
 use super::cache::bytes_to_flush;
@@ -26,6 +26,26 @@ fn time_evaluator(
     #[default("")] flush: &str,
     #[default(None)] preprocess: Option<PackedFunc>,
 ) -> Result<PackedFunc> {
+    // A function of another process is measured there.
+    if let Some(remote) = registry::find("rpc.time_evaluator") {
+        let args = (
+            &function,
+            device,
+            number,
+            repeat,
+            min_repeat_ms,
+            limit_zero_time_iterations,
+            cooldown_interval_ms,
+            repeats_to_cooldown,
+            cache_flush_bytes,
+            flush,
+            preprocess.clone(),
+        );
+        let evaluator = args.with_views(|views| super::call_unseen(&remote, views))?;
+        if let Some(evaluator) = evaluator.get::<Option<PackedFunc>>()? {
+            return Ok(evaluator);
+        }
+    }
     let device = device.unwrap_or(Device::CPU);
     let evaluator = TimeEvaluator {
         device,

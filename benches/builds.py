@@ -1,0 +1,59 @@
+"""Measures how long it takes to build a product of matrices: ``builds.py FOLDER [ROW...]``.
+
+The C compiler runs once, before anything is measured; what is measured is all the rest. Prints ``name=nanoseconds`` per row:
+processor time, the least of some repetitions, or of some fresh processes.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import anyfn
+from anyfn import te, tir, transform
+from kernels import matmul
+
+TIMES, PROCESSES = 100, 5
+
+
+def product():
+    """A new function each time, as a program makes it."""
+    return te.create_prim_func(matmul(te, tir, 1024, 1024, 1024), name="matmul")
+
+
+def nanoseconds(do, *args):
+    start = time.thread_time_ns()
+    do(*args)
+    return time.thread_time_ns() - start
+
+
+# What a row does, and with what.
+ROWS = {
+    "build_expressions": (product, lambda: ()),
+    "build_schedule": (tir.default_schedule, lambda: (product(),)),
+    "build_passes": (transform.default_pipeline(), lambda: (tir.default_schedule(product()).func(),)),
+    "build_lowered": (anyfn.lower, lambda: (tir.default_schedule(product()).func(),)),
+    "build_source": (anyfn.source, lambda: (product(),)),
+    "build_again": (anyfn.build, lambda: (product(),)),
+}
+
+
+def main(folder, *only):
+    # As the programs do that are started here.
+    os.environ["ANYFN_CACHE_DIR"] = folder
+    anyfn.build(product())
+    for row, (do, given) in ROWS.items():
+        if not only or row in only:
+            print(f"{row}={min(nanoseconds(do, *given()) for _ in range(TIMES))}", flush=True)
+    if not only or "build_again_fresh" in only:
+        command = [sys.executable, __file__, "--fresh"]
+        outputs = [subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout for _ in range(PROCESSES)]
+        print(f"build_again_fresh={min(int(output) for output in outputs)}", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--fresh":
+        # The first build of a process, of what is in the cache.
+        print(nanoseconds(anyfn.build, product()))
+    else:
+        main(*sys.argv[1:])

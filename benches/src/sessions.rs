@@ -1,0 +1,414 @@
+//! What sessions cost, beside the same bytes over plain sockets: `sessions PORT PORT_WITH_KEY KEY LIBRARY [ROW...]`, where the
+//! ports are those of two servers and the library is `kernels.c`. Started as `sessions raw`, it is the other side of the plain
+//! sockets, in a process of its own, and prints its two ports.
+//!
+//! Prints `name=nanoseconds` per row, and `name@raw=nanoseconds` for what it stands beside. Both are measured in turn.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use anyfn::{Any, Bytes, DType, Device, Module, PackedFunc, Ref, Shape, Tensor, registry};
+use anyfn_host as _;
+use anyfn_host::rpc::{RemoteTensor, Session};
+use snow::StatelessTransportState;
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+const LARGE: usize = 64 << 20;
+const SMALL: usize = 4096;
+
+/// Bytes of a call and of its answer: the header of a frame, then what `docs/rpc.md` says. An integer has 9 bytes, None has 1.
+const CALL: usize = 16 + 23;
+const SERVICE: usize = 16 + 17;
+const INT: usize = 9;
+const NONE: usize = 16 + 1;
+
+/// Bytes that encryption adds to a record, its length included; and most bytes in one.
+const SEAL: usize = 2 + 16;
+const RECORD: usize = 65_535 - 16;
+
+/// Bytes of a transfer with its frames, without the call.
+fn transferred(bytes: usize) -> usize {
+    bytes + bytes.div_ceil((256 << 10) - 8) * 24
+}
+
+/// The other side of plain sockets: a connection says how many bytes go to and fro, and then they do.
+fn raw_server() -> Result<()> {
+    let (echo, doors) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    println!("{} {}", echo.local_addr()?.port(), doors.local_addr()?.port());
+    std::io::stdout().flush()?;
+    std::thread::spawn(move || {
+        for stream in doors.incoming().flatten() {
+            let _ = (&stream).write_all(&[1]);
+        }
+    });
+    std::thread::spawn(move || {
+        for stream in echo.incoming().flatten() {
+            std::thread::spawn(move || echo_one(stream).is_ok());
+        }
+    });
+    // Until whoever started it is gone.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn echo_one(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut sizes = [[0; 8]; 2];
+    stream.read_exact(sizes.as_flattened_mut())?;
+    let [up, down] = sizes.map(|size| u64::from_le_bytes(size) as usize);
+    let mut kept = vec![0; up.min(1 << 20)];
+    let answer = vec![1; down];
+    loop {
+        if up > kept.len() {
+            // Memory that nobody has touched, as a new tensor has.
+            stream.read_exact(&mut vec![0; up])?;
+        } else {
+            stream.read_exact(&mut kept)?;
+        }
+        stream.write_all(&answer)?;
+    }
+}
+
+/// The process of `raw_server`.
+struct Raw {
+    child: Child,
+    echo: u16,
+    doors: u16,
+}
+
+impl Raw {
+    fn start() -> Result<Raw> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.arg("raw").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+        let mut ports = line.split_whitespace().map(str::parse::<u16>);
+        let mut port = || ports.next().ok_or("no port");
+        let (echo, doors) = (port()??, port()??);
+        Ok(Raw { child, echo, doors })
+    }
+
+    fn exchange(&self, up: usize, down: usize) -> Result<Exchange> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.echo))?;
+        stream.set_nodelay(true)?;
+        stream.write_all([up, down].map(|size| (size as u64).to_le_bytes()).as_flattened())?;
+        Ok(Exchange { stream, request: vec![1; up], answer: vec![0; down] })
+    }
+
+    /// Connects, and hears from the other side.
+    fn connect(&self) {
+        let stream = TcpStream::connect(("127.0.0.1", self.doors));
+        let _ = black_box(stream.map(|mut stream| stream.read_exact(&mut [0])));
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes to and fro, over a socket of its own.
+struct Exchange {
+    stream: TcpStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Exchange {
+    fn once(&mut self) {
+        let sent = self.stream.write_all(&self.request);
+        let read = if self.answer.len() > 1 << 20 {
+            self.stream.read_exact(&mut vec![0; self.answer.len()])
+        } else {
+            self.stream.read_exact(&mut self.answer)
+        };
+        assert!(sent.is_ok() && read.is_ok(), "the other side of the plain sockets is gone");
+    }
+}
+
+/// A way to do something so many times, for the nanoseconds that all of it took.
+type Timed<'a> = Box<dyn FnMut(u32) -> f64 + 'a>;
+
+fn repeat<'a>(mut body: impl FnMut() + 'a) -> Timed<'a> {
+    Box::new(move |count| {
+        let start = Instant::now();
+        for _ in 0..count {
+            body();
+        }
+        start.elapsed().as_nanos() as f64
+    })
+}
+
+/// What is to be measured: which rows, and how long.
+struct Rows {
+    only: Vec<String>,
+}
+
+impl Rows {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|row| row == name)
+    }
+
+    /// Prints the least nanoseconds of `ours` and of what it stands beside, in turn, `count` repetitions at a time. A turn is several
+    /// slices: to a scheduler, who talks with another process each moment is not one that belongs beside either.
+    fn row<'a>(&self, name: &str, count: u32, slices: u32, mut ours: Timed<'a>, mut raw: Timed<'a>) {
+        let mut best = [f64::INFINITY; 2];
+        let turns = slices.min(6);
+        for _ in 0..turns {
+            for (best, timed) in best.iter_mut().zip([&mut ours, &mut raw]) {
+                for _ in 0..slices / turns {
+                    *best = best.min(timed(count) / f64::from(count));
+                }
+            }
+        }
+        println!("{name}={:.1}", best[0]);
+        println!("{name}@raw={:.1}", best[1]);
+    }
+}
+
+/// A session, and the functions of the library there.
+struct Side {
+    session: Ref<Session>,
+    module: Module,
+}
+
+impl Side {
+    fn connect(port: u16, key: Option<&str>) -> Result<Ref<Session>> {
+        Ok(registry::get("rpc.connect")?.call(("127.0.0.1", port, key))?.get::<Ref<Session>>()?)
+    }
+
+    fn new(port: u16, key: Option<&str>, library: &[u8]) -> Result<Side> {
+        let session = Side::connect(port, key)?;
+        let module = session.load_file(&session.send_file(Bytes::from(library), None)?)?;
+        Ok(Side { session, module })
+    }
+
+    fn function(&self, name: &str) -> Result<PackedFunc> {
+        Ok(self.module.get_function(name)?)
+    }
+
+    fn tensor(&self, bytes: usize) -> Result<Ref<RemoteTensor>> {
+        let shape = Shape::from(&[bytes as i64][..]);
+        Ok(self.session.allocate(shape, DType::UINT8, None)?.get::<Ref<RemoteTensor>>()?)
+    }
+}
+
+fn check<T, E: std::fmt::Debug>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// Calls and callbacks.
+fn calls(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
+    let seal = if suffix.is_empty() { 0 } else { SEAL };
+    let nop = side.function("nop")?;
+    let name = format!("session_call_0{suffix}");
+    if rows.wants(&name) {
+        let mut exchange = raw.exchange(CALL + seal, NONE + seal)?;
+        let ours = repeat(|| drop(check(nop.call(()))));
+        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+    }
+    let name = format!("session_call_3_ints{suffix}");
+    if rows.wants(&name) {
+        let mut exchange = raw.exchange(CALL + 3 * INT + seal, NONE + seal)?;
+        let ours = repeat(|| drop(check(nop.call((1, 2, 3)))));
+        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+    }
+    let name = format!("session_callback_0{suffix}");
+    if rows.wants(&name) {
+        let call_n = side.function("call_n")?;
+        let callback = PackedFunc::new(|_| Ok(Any::NONE));
+        let mut exchange = raw.exchange(CALL + seal, NONE + seal)?;
+        // The other side takes the time: there, a callback is a call and its answer.
+        let ours: Timed<'_> =
+            Box::new(|count| check(check(call_n.call((&callback, count))).get::<f64>()) * f64::from(count));
+        rows.row(&name, 50, 300, ours, repeat(move || exchange.once()));
+    }
+    let name = format!("session_four_threads_per_call{suffix}");
+    if rows.wants(&name) {
+        let exchanges = (0..4).map(|_| raw.exchange(CALL + 3 * INT + seal, NONE + seal));
+        let mut exchanges = exchanges.collect::<Result<Vec<_>>>()?;
+        let ours = four(|count| {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| (0..count).for_each(|_| drop(check(nop.call((1, 2, 3))))));
+                }
+            });
+        });
+        let raw = four(|count| {
+            std::thread::scope(|scope| {
+                for exchange in &mut exchanges {
+                    scope.spawn(|| (0..count).for_each(|_| exchange.once()));
+                }
+            });
+        });
+        rows.row(&name, 400, 12, ours, raw);
+    }
+    Ok(())
+}
+
+/// `count` repetitions on four threads together.
+fn four<'a>(mut body: impl FnMut(u32) + 'a) -> Timed<'a> {
+    Box::new(move |count| {
+        let start = Instant::now();
+        body(count / 4);
+        start.elapsed().as_nanos() as f64
+    })
+}
+
+/// Tensors to the other side and back: 64 MiB into memory that nobody has touched on either side, 4 KiB into the same.
+fn transfers(rows: &Rows, raw: &Raw, side: &Side, suffix: &str) -> Result<()> {
+    let here = check(registry::get("anyfn.tensor_zeros"));
+    let fresh = |bytes: usize| -> Tensor {
+        check(check(here.call((Shape::from(&[bytes as i64][..]), DType::UINT8, Device::CPU))).get::<Tensor>())
+    };
+    // Touched, as what is sent is.
+    let source = fresh(LARGE);
+    // SAFETY: nobody else has the tensor.
+    unsafe { source.view().as_mut_slice::<u8>() }?.fill(1);
+    let large_call = SERVICE + 3 * INT;
+    let cipher = if suffix.is_empty() { None } else { Some(Cipher::new()?) };
+    for up in [true, false] {
+        let name = format!("session_{}_64mib{suffix}", if up { "up" } else { "down" });
+        if !rows.wants(&name) {
+            continue;
+        }
+        let there = side.tensor(LARGE)?;
+        check(there.write(source.view(), None));
+        let ours = repeat(|| {
+            if up {
+                check(check(side.tensor(LARGE)).write(source.view(), None));
+            } else {
+                check(there.read(fresh(LARGE).view(), None));
+            }
+        });
+        let beside = match &cipher {
+            Some(cipher) => Box::new(|_: u32| cipher.pipelined(source_bytes(&source))) as Timed<'_>,
+            None => {
+                let bytes = large_call + transferred(LARGE);
+                let mut exchange =
+                    if up { raw.exchange(bytes, NONE)? } else { raw.exchange(large_call, bytes)? };
+                repeat(move || exchange.once())
+            }
+        };
+        rows.row(&name, 1, 6, ours, beside);
+    }
+    let source = fresh(SMALL);
+    let there = side.tensor(SMALL)?;
+    let into = fresh(SMALL);
+    let seal = if suffix.is_empty() { 0 } else { 2 * SEAL };
+    for up in [true, false] {
+        let name = format!("session_{}_4kib{suffix}", if up { "up" } else { "down" });
+        if !rows.wants(&name) {
+            continue;
+        }
+        let (request, bytes) = (large_call + seal / 2, transferred(SMALL) + seal);
+        let mut exchange = if up {
+            raw.exchange(request + bytes, NONE + seal / 2)?
+        } else {
+            raw.exchange(request, bytes + NONE)?
+        };
+        let ours = repeat(|| {
+            check(if up { there.write(source.view(), None) } else { there.read(into.view(), None) });
+        });
+        rows.row(&name, 50, 200, ours, repeat(move || exchange.once()));
+    }
+    Ok(())
+}
+
+fn source_bytes(tensor: &Tensor) -> &[u8] {
+    // SAFETY: it is only read while it is lent.
+    check(unsafe { tensor.view().as_slice::<u8>() })
+}
+
+/// The cipher alone, of the library that sessions use.
+struct Cipher {
+    sealing: StatelessTransportState,
+    opening: StatelessTransportState,
+}
+
+impl Cipher {
+    fn new() -> Result<Cipher> {
+        let pattern = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+        let mut one = snow::Builder::new(pattern.parse()?).psk(0, &[7; 32])?.build_initiator()?;
+        let mut other = snow::Builder::new(pattern.parse()?).psk(0, &[7; 32])?.build_responder()?;
+        let (mut message, mut payload) = ([0; 128], [0; 128]);
+        let size = one.write_message(&[], &mut message)?;
+        other.read_message(&message[..size], &mut payload)?;
+        let size = other.write_message(&[], &mut message)?;
+        one.read_message(&message[..size], &mut payload)?;
+        Ok(Cipher {
+            sealing: one.into_stateless_transport_mode()?,
+            opening: other.into_stateless_transport_mode()?,
+        })
+    }
+
+    /// Nanoseconds of the slower one of sealing so many bytes and opening them, each alone on one thread and in memory that stays
+    /// in the cache: what a perfect pipeline of the two takes.
+    fn pipelined(&self, bytes: &[u8]) -> f64 {
+        let (mut record, mut plain) = (vec![0; RECORD + 16], vec![0; RECORD]);
+        let start = Instant::now();
+        let mut last = 0;
+        for (number, part) in bytes.chunks(RECORD).enumerate() {
+            last = check(self.sealing.write_message(number as u64, part, &mut record));
+        }
+        let sealed = start.elapsed();
+        let start = Instant::now();
+        let number = bytes.chunks(RECORD).len() - 1;
+        for _ in 0..=number {
+            // The last one again and again: it takes as long as another.
+            check(self.opening.read_message(number as u64, &record[..last], &mut plain));
+        }
+        sealed.max(start.elapsed()).as_nanos() as f64
+    }
+}
+
+/// From nothing to the first answer.
+fn connecting(rows: &Rows, raw: &Raw, port: u16, key: Option<&str>, suffix: &str) {
+    let name = format!("session_connect{suffix}");
+    if rows.wants(&name) {
+        let mut kept = None;
+        let ours: Timed<'_> = Box::new(move |_| {
+            drop(kept.take());
+            // What ends of the session before is not to be measured here.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let start = Instant::now();
+            let session = check(Side::connect(port, key));
+            check(session.info());
+            let took = start.elapsed().as_nanos() as f64;
+            kept = Some(session);
+            took
+        });
+        rows.row(&name, 1, 20, ours, repeat(|| raw.connect()));
+    }
+}
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words == ["raw"] {
+        return raw_server();
+    }
+    let [port, port_with_key, key, library, only @ ..] = &words[..] else {
+        return Err("expected the ports of two servers, a key and a library".into());
+    };
+    let (rows, raw, library) = (Rows { only: only.to_vec() }, Raw::start()?, std::fs::read(library)?);
+    for (port, key, suffix) in [(port, None, ""), (port_with_key, Some(key.as_str()), "_key")] {
+        let port = port.parse()?;
+        {
+            let side = Side::new(port, key, &library)?;
+            calls(&rows, &raw, &side, suffix)?;
+            transfers(&rows, &raw, &side, suffix)?;
+        }
+        connecting(&rows, &raw, port, key, suffix);
+    }
+    Ok(())
+}

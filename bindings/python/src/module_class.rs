@@ -1,0 +1,105 @@
+//! `Module`: a module is called as its entry function, without a detour.
+
+use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
+use std::ptr;
+
+use pyo3_ffi as ffi;
+
+use crate::py::{self, Global, Obj, Own, PyObject, Res};
+use crate::types::{self, Class};
+use crate::{function, object};
+
+/// Memory of an instance.
+#[repr(C)]
+struct Layout {
+    object: object::Layout,
+    /// NULL until the entry function is known; Python calls [`call`] then.
+    vectorcall: Option<ffi::vectorcallfunc>,
+    /// The entry function, which nobody else sees. Owned, or NULL.
+    entry: *mut PyObject,
+}
+
+/// The class `Module`, to which the Python part adds its methods.
+pub(crate) static CLASS: Global = Global::new();
+
+const NAME: &CStr = c"anyfn.Module";
+
+pub(crate) fn init() -> Res<()> {
+    if CLASS.try_get().is_some() {
+        return Ok(());
+    }
+    let members = vec![
+        ffi::PyMemberDef {
+            name: c"__vectorcalloffset__".as_ptr(),
+            type_code: ffi::Py_T_PYSSIZET,
+            offset: offset_of!(Layout, vectorcall) as isize,
+            flags: ffi::Py_READONLY,
+            doc: ptr::null(),
+        },
+        ffi::PyMemberDef::default(),
+    ];
+    let class = Class {
+        name: NAME,
+        size: size_of::<Layout>(),
+        base_for_others: true,
+        flags: py::raw::HAVE_VECTORCALL,
+        base: Some(object::BUILTIN.get()),
+        slots: &[
+            (ffi::Py_tp_new, types::not_constructible as *mut c_void),
+            (ffi::Py_tp_dealloc, dealloc as *mut c_void),
+            (ffi::Py_tp_call, call as *mut c_void),
+            // The table lives as long as the class: for ever.
+            (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
+        ],
+    };
+    CLASS.set(class.make()?);
+    Ok(())
+}
+
+/// Calls a module whose entry function is not known, as at the first call.
+unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mut PyObject) -> *mut PyObject {
+    // SAFETY: Python passes a valid object and holds the lock.
+    let object: Obj<'_> = unsafe { Obj::from_ptr(module) };
+    let Ok(entry) = entry_of(object) else { return ptr::null_mut() };
+    // SAFETY: a tuple and a dictionary or NULL, from Python.
+    unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
+}
+
+/// The entry function, which is kept if it is always the same: that of a library.
+fn entry_of(module: Obj<'_>) -> Res<Own> {
+    let layout: *mut Layout = module.as_ptr().cast();
+    let entry = module.attr(py::intern(c"entry_func")?.obj())?;
+    let kind = module.attr(py::intern(c"kind")?.obj())?;
+    // SAFETY: an instance of `Module`, under the lock.
+    let is_new = unsafe { (*layout).entry.is_null() };
+    if is_new && entry.obj().is_instance_of(function::CLASS.ptr()) && kind.obj().to_text()? == "library" {
+        // SAFETY: as above.
+        unsafe { (*layout).entry = entry.obj().to_own().into_ptr() };
+        // SAFETY: as above.
+        unsafe { (*layout).vectorcall = Some(call_entry) };
+    }
+    Ok(entry)
+}
+
+/// What Python calls once the entry function is known.
+unsafe extern "C" fn call_entry(
+    module: *mut PyObject,
+    args: *const *mut PyObject,
+    nargsf: usize,
+    names: *mut PyObject,
+) -> *mut PyObject {
+    // SAFETY: an instance of `Module`, whose entry stays until it goes.
+    let entry = unsafe { (*module.cast::<Layout>()).entry };
+    // SAFETY: a `PackedFunc`, and the arguments of Python.
+    unsafe { function::call_as_it_is(entry, args, nargsf, names) }
+}
+
+unsafe extern "C" fn dealloc(module: *mut PyObject) {
+    // SAFETY: an instance that nothing uses any more.
+    let entry = unsafe { (*module.cast::<Layout>()).entry };
+    // SAFETY: owned by the instance, or NULL.
+    drop(unsafe { Own::from_nullable(entry) });
+    // SAFETY: the rest is what the base class has.
+    unsafe { object::dealloc(module) };
+}

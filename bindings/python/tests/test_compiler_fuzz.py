@@ -1,0 +1,104 @@
+"""Random programs with random schedules: interpreted, scheduled, lowered and compiled, all give the same.
+
+``ANYFN_FUZZ_BATCHES`` says how many batches are run; ``compiler_fuzz.py`` runs for as long as one wants.
+"""
+
+import os
+
+import compiler_fuzz
+import numpy as np
+import pytest
+
+import anyfn
+from anyfn import te, tir
+
+BATCHES = int(os.environ.get("ANYFN_FUZZ_BATCHES", "4"))
+
+
+@pytest.mark.parametrize("number", range(BATCHES))
+def test_random_programs(number):
+    targets = compiler_fuzz.targets()
+    wrong = compiler_fuzz.batch(range(number * 25, number * 25 + 25), targets[number % len(targets)])
+    assert not wrong, "\n".join(text for _, text in wrong)
+
+
+def test_programs_are_of_many_kinds():
+    """What is generated is what is to be tested."""
+    texts = []
+    for seed in range(300):
+        program = compiler_fuzz.Program(seed)
+        texts += [str(program.func), str(program.schedule(seed).trace())]
+    text = "\n".join(texts)
+    words = ["select(", "axis.reduce", "int64(", "uint8", "truncmod(", " // ", " and ", "not ", "tanh(", "n0", "float64"]
+    words += ["call_packed(", "call_extern(", "range(0)"]
+    words += [f"sch.{step}(" for step in ("split", "fuse", "reorder", "parallel", "vectorize", "unroll", "compute_inline")]
+    words += [f"sch.{step}(" for step in ("decompose_reduction", "cache_read", "cache_write", "transform_layout")]
+    assert not [word for word in words if word not in text]
+
+
+def test_what_is_wrong_is_found(monkeypatch):
+    """A compiler that takes sums for differences."""
+    seed = next(s for s in range(100) if " + in" in str(compiler_fuzz.Program(s).func) and s % 4)
+    lower = anyfn.lower
+
+    def broken(func, target):
+        return lower(func, target, passes=[lambda f: anyfn.structural_map(f, (tir.Add, swap))])
+
+    def swap(node):
+        is_index = str(node.dtype).startswith("int")
+        return node if is_index else te.const(0, node.dtype) - node.a - node.b
+
+    assert compiler_fuzz.fails(seed) is None
+    monkeypatch.setattr(anyfn, "lower", broken)
+    assert "the lowered function: output 0 differs in" in compiler_fuzz.shrunk(seed)
+
+
+def test_sums_in_order_are_not_vectorized_wrongly():
+    """GCC before 14 adds some elements twice: found by seed 1323."""
+    x, k = te.placeholder((32,), "int32", name="x"), te.reduce_axis((0, 32), "k")
+    y = te.compute((), lambda: te.sum(x[31 - k].astype("float32"), axis=k), name="y")
+    schedule = tir.Schedule(te.create_prim_func([x, y], name="f"))
+    (loop,) = schedule.get_loops("y")
+    schedule.decompose_reduction("y", loop)
+    schedule.split(loop, [None, 2])
+    data, out = np.arange(32, dtype="int32") ** 2, np.zeros((), "float32")
+    anyfn.build(schedule, cache=False)["f"](data, out)
+    assert out == data.sum()
+
+
+WRONG_BY_GCC_12 = '''\
+def main(A: Buffer((33, 1), "float32"), B: Buffer((1,), "float32"), E: Buffer((33, 1), "float32")):
+    attr("scheduled", True)
+    with block("root"):
+        reads()
+        writes()
+        C = alloc((1, 33, 4), "float32")
+        for i0 in range(33):
+            for ax2 in vectorized(4):
+                with block("C", partial=True):
+                    v_ax0 = axis.spatial(1, 0)
+                    v_ax1 = axis.spatial(33, i0)
+                    v_ax2 = axis.spatial(4, ax2)
+                    reads(A[v_ax1, v_ax2], B[v_ax2])
+                    writes(C[v_ax0, v_ax1, v_ax2])
+                    C[v_ax0, v_ax1, v_ax2] = select(v_ax2 < 1, A[v_ax1, v_ax2] * 2.0 + B[v_ax2], 0.0)
+            for i1 in range(7):
+                with block("E"):
+                    v_i0 = axis.spatial(33, i0)
+                    v_i1 = axis.spatial(1, i1)
+                    where(i1 < 1)
+                    reads(C[v_i1 // 4, v_i0, v_i1 % 4], C[(0 - v_i1) // 4, v_i0, (0 - v_i1) % 4])
+                    writes(E[v_i0, v_i1])
+                    E[v_i0, v_i1] = select(v_i0 > v_i1, max(C[v_i1 // 4, v_i0, v_i1 % 4], 0.0) - C[(0 - v_i1) // 4, v_i0, (0 - v_i1) % 4], (max(C[v_i1 // 4, v_i0, v_i1 % 4], 0.0) - C[(0 - v_i1) // 4, v_i0, (0 - v_i1) % 4]) * 3.0)
+'''
+
+
+def test_products_and_sums_are_not_vectorized_wrongly():
+    """With its own vectors GCC 12 fuses products and sums under a condition wrongly."""
+    a = np.random.default_rng(1).integers(-8, 8, (33, 1)).astype("float32")
+    b = np.full(1, 3, "float32")
+    out = np.full((33, 1), np.nan, "float32")
+    anyfn.build(tir.parse(WRONG_BY_GCC_12))(a, b, out)
+    c = a * 2 + b
+    expected = (np.maximum(c, 0) - c) * np.where(np.arange(33) > 0, 1, 3)[:, None]
+    assert (out == expected).all()

@@ -1,0 +1,115 @@
+"""The text of some functions at every stage, kept as files: what a change of the compiler changes is seen in their differences.
+
+``ANYFN_GOLDEN=write python -m pytest bindings/python/tests/test_golden.py`` writes them anew.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from test_te import matmul
+
+import anyfn
+from anyfn import te, tir, transform
+
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+FOLDER = ROOT / "compiler/driver/tests/golden"
+# A machine of its own, so that the texts are the same on all.
+TARGET = {"kind": "c", "mcpu": "haswell", "num_cores": 4, "vector_bytes": 32}
+
+
+def softmax():
+    x = te.placeholder((64, 100), name="x")
+    k, r = te.reduce_axis((0, 100), "k"), te.reduce_axis((0, 100), "r")
+    largest = te.compute((64,), lambda i: te.max(x[i, k], axis=k), name="largest")
+    powers = te.compute((64, 100), lambda i, j: tir.exp(x[i, j] - largest[i]), name="powers")
+    total = te.compute((64,), lambda i: te.sum(powers[i, r], axis=r), name="total")
+    y = te.compute((64, 100), lambda i, j: powers[i, j] / total[i], name="y")
+    return te.create_prim_func([x, y], name="softmax")
+
+
+def conv():
+    x, w = te.placeholder((3, 34, 34), name="x"), te.placeholder((16, 3, 3, 3), name="w")
+    c = te.reduce_axis((0, 3), "c")
+    kh, kw = te.reduce_axis((0, 3), "kh"), te.reduce_axis((0, 3), "kw")
+    y = te.compute(
+        (16, 32, 32), lambda o, h, v: te.sum(x[c, h + kh, v + kw] * w[o, c, kh, kw], axis=[c, kh, kw]), name="y"
+    )
+    return te.create_prim_func([x, w, y], name="conv")
+
+
+def add():
+    n = tir.var("n", "int64")
+    a, b = te.placeholder((n,), name="a"), te.placeholder((n,), name="b")
+    return te.create_prim_func([a, b, te.compute((n,), lambda i: a[i] + b[i], name="c")], name="add")
+
+
+def tiled():
+    """By hand: tiles, vectors, a part of the result near."""
+    schedule = tir.Schedule(matmul(64, 64, 64))
+    i, j, k = schedule.get_loops("C")
+    i0, i1 = schedule.split(i, [None, 4])
+    j0, j1 = schedule.split(j, [None, 8])
+    schedule.reorder([i0, j0, k, i1, j1])
+    schedule.decompose_reduction("C", k)
+    schedule.vectorize(j1)
+    schedule.unroll(i1)
+    schedule.parallel(i0)
+    return schedule.func()
+
+
+def packed():
+    return tir.parse(
+        """
+        def packed(A: Buffer((8,), float32), B: Buffer((8,), float32)):
+            T = alloc((8,), float32)
+            for i in range(8):
+                T[i] = A[i] * 2.0
+            call_packed("golden.twice", T, B)
+        """
+    )
+
+
+FUNCTIONS = {
+    "matmul": lambda: matmul(64, 64, 64),
+    "tiled": tiled,
+    "softmax": softmax,
+    "conv": conv,
+    "add": add,
+    "packed": packed,
+}
+
+
+def stages(name):
+    """The texts, each under a title: a pass that changes nothing has none."""
+    func = FUNCTIONS[name]()
+    found = [("the function", str(func))]
+    passes = transform.default_pipeline()
+    passes.print_after(to=lambda title, text: found.append((title, text)))
+    anyfn.lower(func, TARGET, pipeline=passes)
+    changed = [found[0]]
+    for title, text in found[1:]:
+        # Without what the module knows of the target.
+        text = text[text.index("def ") :]
+        if text != changed[-1][1]:
+            changed.append((title, text))
+    source = anyfn.source(func, TARGET)
+    # What is computed; what checks the arguments is the same everywhere.
+    body = source[re.search(rf"^static.*\b{name if name != 'tiled' else 'matmul'}_", source, re.M).start() :]
+    return [*changed, ("C", body[: body.index("ANYFN_EXPORT")].rstrip())]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_texts(name):
+    texts = stages(name)
+    for title, text in texts[:-1]:
+        # What is printed is read; after lowering, variables that were defined twice are two.
+        read = str(tir.parse(text))
+        assert str(tir.parse(read)) == read, title
+    text = "".join(f"=== {title}\n{text}\n\n" for title, text in texts)
+    path = FOLDER / f"{name}.txt"
+    if os.environ.get("ANYFN_GOLDEN") == "write":
+        FOLDER.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), "ANYFN_GOLDEN=write writes the files anew"

@@ -1,0 +1,409 @@
+"""Sessions with this process and with a child: what they give, and what goes wrong."""
+
+import gc
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anyfn
+from anyfn import rpc
+
+
+@pytest.fixture(params=["local", "spawn"])
+def session(request):
+    """A session with a process in which `testing.*` and what `remote_functions` registers can be called."""
+    if request.param == "local":
+        import remote_functions  # noqa: F401
+
+        made = rpc.local()
+    else:
+        made = rpc.spawn(imports=["anyfn.testing", "remote_functions"])
+    with made:
+        yield made
+
+
+def test_values(session):
+    echo = session["remote.echo"]
+    for value in (None, True, 7, -(2**63), 2.5, "text", "x" * 100_000, b"\0\xff", "", [1, "two", [3.0]], {"a": 1}):
+        back = anyfn.to_python(echo(value))
+        assert back == value and type(back) is type(value)
+    assert echo(anyfn.device("cuda:1")) == anyfn.device("cuda:1")
+    assert echo(anyfn.dtype("float16")) == "float16"
+
+
+def test_a_process_that_nobody_started_for_a_session_serves_none(run_python):
+    # Its own sockets are where those of such a process would be.
+    out = run_python("""
+import anyfn, os, socket
+from anyfn import rpc
+with rpc.local() as session:
+    pair = [socket.socketpair() for _ in range(3)]
+    for name in ("rpc.serve_session", "rpc.serve_spawned"):
+        try:
+            anyfn.get_global_func(name)()
+        except RuntimeError as error:
+            print("for processes that" in str(error))
+    print(tuple(session["ffi.Shape"](1, 2)), [os.fstat(end.fileno()).st_mode >> 12 for ends in pair for end in ends])
+""")
+    assert out == "True\nTrue\n(1, 2) " + str([0o14] * 6) + "\n"
+
+
+def test_keyword_arguments_and_defaults(session):
+    scale = session["remote.scale"]
+    assert scale(3) == 6
+    assert scale(value=3, factor=5) == 15
+    with pytest.raises(TypeError, match="nonsense"):
+        scale(3, nonsense=1)
+
+
+def test_errors_come_back_with_their_class_and_trace(session):
+    with pytest.raises(KeyError) as caught:
+        session["remote.fail"]("no such key")
+    assert "no such key" in str(caught.value)
+    assert "remote_functions.py" in "".join(traceback_of(caught))
+    with pytest.raises(ValueError, match="there is no function .remote.missing"):
+        session["remote.missing"]
+
+
+def traceback_of(caught):
+    import traceback
+
+    return traceback.format_exception(caught.type, caught.value, caught.tb)
+
+
+def test_tensors(session):
+    host = np.arange(12, dtype="float32").reshape(3, 4)
+    there = session.tensor(host)
+    assert tuple(there.shape) == (3, 4) and there.dtype == "float32" and there.nbytes == 48
+    assert np.array_equal(there.numpy(), host)
+    out = session.empty((3, 4))
+    assert not out.numpy().any()
+    session["remote.double"](there, out)
+    assert np.array_equal(out.numpy(), host * 2)
+    there.copy_from(out)
+    assert np.array_equal(there.numpy(), host * 2)
+    # Rows in the other order, and a transposed array: what is sent are the elements.
+    there.copy_from(host[::-1])
+    assert np.array_equal(there.numpy(), host[::-1])
+    host.flags.writeable = False
+    there.copy_from(host)
+    with pytest.raises(ValueError, match="shape"):
+        there.copy_from(np.zeros((4, 3), "float32"))
+    with pytest.raises(TypeError, match="session.tensor"):
+        session["remote.echo"](host.copy())
+
+
+def test_progress_of_transfers(session):
+    host = np.arange(1 << 18, dtype="float64")
+    heard = []
+    there = session.tensor(host, progress=lambda *at: heard.append(at))
+    assert len(heard) > 1 and heard == sorted(heard) and heard[-1] == (host.nbytes, host.nbytes)
+    heard.clear()
+    assert np.array_equal(there.numpy(progress=lambda *at: heard.append(at)), host)
+    assert heard and heard == sorted(heard) and heard[-1] == (host.nbytes, host.nbytes)
+
+    def give_up(done, total):
+        raise KeyError("enough")
+
+    for transfer in (lambda: there.numpy(progress=give_up), lambda: there.copy_from(host * 2, give_up)):
+        with pytest.raises(KeyError, match="enough"):
+            transfer()
+    # What was given up is not confused with what follows.
+    there.copy_from(host + 1)
+    assert np.array_equal(there.numpy(), host + 1)
+
+
+def test_long_transfers_show_a_line_on_a_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    seconds = iter(range(1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    with rpc.local() as session:
+        host = np.ones(9 << 20, "uint8")
+        for transfer in (lambda: session.tensor(host), lambda: there.numpy(), lambda: session.upload(host.tobytes())):
+            monkeypatch.setattr("sys.stderr", Terminal())
+            there = transfer()
+            text = sys.stderr.getvalue()
+            # Of nine, and wiped in the end.
+            assert "of 9 MiB, " in text and text.endswith("\r") and text.split("\r")[-2].strip() == ""
+        monkeypatch.setattr("sys.stderr", Terminal())
+        session.tensor(host[: 1 << 20])
+        assert sys.stderr.getvalue() == ""
+
+
+def test_callbacks(session):
+    seen = []
+
+    def back(x):
+        seen.append((x, threading.get_ident()))
+        return x * 10
+
+    assert session["remote.apply"](back, 4) == 40
+    assert seen == [(4, threading.get_ident())]
+
+    class Mine(Exception):
+        pass
+
+    def fails(_):
+        raise Mine("from here")
+
+    with pytest.raises(Exception, match="from here"):
+        session["remote.apply"](fails, 1)
+
+
+def test_callbacks_that_call_back(session):
+    apply = session["remote.apply"]
+
+    def down(n):
+        return n if n == 0 else apply(down, n - 1) + 1
+
+    assert down(20) == 20
+    with pytest.raises(RecursionError, match="64"):
+        down(100)
+    assert apply(lambda x: x, 3) == 3
+
+
+def test_a_callback_gets_the_tensors_of_the_call(session):
+    def back(tensor):
+        there = tensor.numpy() if isinstance(tensor, rpc.Tensor) else np.asarray(tensor)
+        tensor.copy_from(there + 1)
+        return float(there.sum())
+
+    a = session.tensor(np.ones(5, "float32"))
+    assert session["remote.apply"](back, a) == 5.0
+    assert np.array_equal(a.numpy(), np.full(5, 2, "float32"))
+
+
+def test_compiled_code(session, tmp_path):
+    from anyfn import te
+
+    n = 64
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    module = session.load([a, b, c])
+    x, y = (np.random.default_rng(seed).random((n, n), "float32") for seed in (1, 2))
+    there = [session.tensor(x), session.tensor(y), session.empty((n, n))]
+    main = module["main"]
+    main(*there)
+    assert np.allclose(there[2].numpy(), x @ y, atol=1e-4)
+    timing = anyfn.time_evaluator(main, number=5, repeat=3)(*there)
+    assert len(timing.results) == 3 and 0 < timing.min < 1
+    with pytest.raises(Exception, match="shape|expected"):
+        main(there[0], there[1], session.empty((2, 2)))
+    # The same library again: nothing is sent.
+    sent = []
+    path = tmp_path / "f.so"
+    anyfn.build([a, b, te.compute((n, n), lambda i, j: a[i, j] + b[j, i], name="D")]).export(path)
+    session.load(str(path), progress=lambda done, total: sent.append(done))
+    first = len(sent)
+    session.load(str(path), progress=lambda done, total: sent.append(done))
+    assert first > 0 and len(sent) == first
+    digests = dict(session.files())
+    assert digests and all(session.remove(digest) for digest in digests) and not dict(session.files())
+    with pytest.raises(ValueError, match="upload"):
+        session.load_file("0" * 64)
+    with pytest.raises(ValueError, match="digits"):
+        session.load_file("../../etc/passwd")
+
+
+def test_loaded_code_calls_functions_of_this_process(session):
+    from anyfn import te, tir
+
+    threads = []
+
+    @session.register_func("rpctest.look", override=True)
+    def look(given, wanted):
+        threads.append(threading.get_ident())
+        wanted.copy_from((given.numpy() if isinstance(given, rpc.Tensor) else np.asarray(given)) - 1)
+
+    x = te.placeholder((4,), name="X")
+    y = te.extern((4,), [x], lambda ins, outs: tir.call_packed("rpctest.look", ins[0], outs[0]), name="Y")
+    main = session.load([x, te.compute((4,), lambda i: y[i] * 2, name="Z")])["main"]
+    a, b = session.tensor(np.arange(4), "float32"), session.empty((4,))
+    main(a, b)
+    assert threads == [threading.get_ident()] and b.numpy().tolist() == [-2, 0, 2, 4]
+
+    def fails(given, wanted):
+        raise KeyError("not this one")
+
+    with pytest.raises(RuntimeError, match="rpctest.look"):
+        session.register_func("rpctest.look", fails)
+    assert session.register_func("rpctest.look", fails, override=True) is fails
+    with pytest.raises(KeyError, match="not this one"):
+        session.load([x, te.compute((4,), lambda i: y[i] * 3, name="Z")])["main"](a, b)
+    with pytest.raises(ValueError, match="1 to 1024 bytes"):
+        session.register_func("", fails)
+
+
+def info_of(**entries):
+    here = anyfn.get_global_func("rpc.processor_features")()
+    return {"arch": os.uname().machine, "triple": f"{os.uname().machine}-linux-gnu", "features": here, "cores": 3, **entries}
+
+
+def test_targets_of_other_machines():
+    from anyfn.rpc import _target
+
+    here = _target(info_of())
+    assert (here.mcpu, here.num_cores, here.cc) == (anyfn.Target().mcpu, 3, anyfn.Target().cc)
+    with rpc.local() as session:
+        assert anyfn.structural_equal(session.target(), anyfn.Target(num_cores=session.info()["cores"]))
+    if here.arch == "x86_64":
+        # Another processor of this kind: what it has not must not be used.
+        for features, mcpu in (([], "x86-64"), (["sse4.2", "ssse3", "popcnt"], "x86-64-v2"), (None, "x86-64-v3")):
+            has = "avx2 fma f16c bmi1 bmi2 lzcnt movbe sse4.2".split() if features is None else features
+            assert _target(info_of(features=has)).mcpu == mcpu
+    # It must not choose what runs here.
+    for triple in ("sh -c id", "../../tmp/x", "riscv64-linux-gnu -wrapper id", "riscv64-", "gcc", "-riscv64", "riscv64-l\u00efnux"):
+        with pytest.raises(ValueError, match="no name of a machine"):
+            _target(info_of(arch="riscv64", triple=triple))
+    with pytest.raises(RuntimeError, match="m68k-linux-gnu-gcc.*apt-get install gcc-m68k-linux-gnu"):
+        _target(info_of(arch="m68k", triple="m68k-linux-gnu"))
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="there is no aarch64-linux-gnu-gcc")
+def test_targets_of_boards():
+    from anyfn.rpc import _target
+
+    old = _target(info_of(arch="aarch64", triple="aarch64-linux-gnu", features=["neon", "crc"]))
+    assert (old.arch, old.cc, list(old.options), old.num_cores) == ("aarch64", "aarch64-linux-gnu-gcc", [], 3)
+    new = ["neon", "lse", "rdm", "crc", "dotprod", "fp16", "i8mm"]
+    new = _target(info_of(arch="aarch64", triple="aarch64-linux-gnu", features=new))
+    assert new.supports("dotprod") and new.supports("fp16") and new.supports("i8mm") and not new.supports("bf16")
+
+
+def test_time_limits(session):
+    slow = session.with_timeout(session["remote.sleep"], 0.1)
+    start = time.monotonic()
+    with pytest.raises(TimeoutError):
+        slow(5.0)
+    assert time.monotonic() - start < 4
+    assert session["remote.echo"](1) == 1
+
+
+def test_threads_share_a_session(session):
+    echo = session["remote.echo"]
+    wrong = []
+
+    def run(base):
+        wrong.extend(n for n in range(base, base + 200) if echo(n) != n)
+
+    threads = [threading.Thread(target=run, args=(1000 * i,)) for i in range(6)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert wrong == []
+
+
+def test_what_it_says_of_the_other_side(session):
+    info = session.info()
+    assert info["arch"] == os.uname().machine and info["cores"] >= 1 and info["upload"] is True
+    assert "remote.echo" in session.function_names()
+
+
+def test_after_the_end(session):
+    echo, tensor = session["remote.echo"], session.tensor([1.0])
+    session.close()
+    for use in (lambda: echo(1), tensor.numpy, session.info):
+        with pytest.raises(ConnectionError, match="closed"):
+            use()
+    assert "closed" in repr(session)
+
+
+def test_a_crash_of_the_child_is_an_error_here():
+    def folders():
+        return set(Path(tempfile.gettempdir()).glob(f"anyfn-rpc-{os.getpid()}-*"))
+
+    before = folders()
+    with rpc.spawn(imports=["remote_functions"]) as session:
+        session.upload(b"something")
+        assert len(folders() - before) == 1
+        with pytest.raises(ConnectionError):
+            session["remote.crash"]()
+        with pytest.raises(ConnectionError):
+            session.info()
+    del session
+    gc.collect()
+    assert not folders() - before
+
+
+def test_children_end_with_their_sessions():
+    session = rpc.spawn(imports=["remote_functions"])
+    pid = session["remote.pid"]()
+    os.kill(pid, 0)
+    session.close()
+    del session
+    gc.collect()
+    for _ in range(500):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        pytest.fail("the child has outlived its session")
+
+
+def test_numpy_takes_a_copy_of_a_tensor(session):
+    there = session.tensor([[1, 2], [3, 4]], dtype="int32")
+    assert np.asarray(there).tolist() == [[1, 2], [3, 4]] and np.add(there, 1).sum() == 14
+    assert np.asarray(there, "float64").dtype == "float64"
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        with pytest.raises(ValueError, match="another process"):
+            np.array(there, copy=False)
+
+
+def test_profiles_of_both_sides(tmp_path):
+    with rpc.spawn(imports=["remote_functions"]) as session:
+        scale, apply = session["remote.scale"], session["remote.apply"]
+        with session.profile(shapes=True) as there, anyfn.profile() as here:
+            for number in range(3):
+                scale(number)
+            apply(lambda x: x, 1)
+        assert there.calls == 5 and there.dropped == 0 and 0 < there.duration < 60
+        rows = {row["name"]: row for row in there.functions("calls")}
+        assert rows["remote.scale"]["calls"] == 3 and rows["remote.apply"]["total"] > rows["remote.apply"]["self"]
+        assert {row["name"]: row["calls"] for row in here.functions()}["scale"] == 3
+        assert "remote.scale" in str(there) and "remote.scale" in there.table(sort="total")
+        there.save(tmp_path / "trace.json")
+        events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+        assert [event["name"] for event in events].count("remote.scale") == 3
+        with pytest.raises(RuntimeError, match="not running"):
+            there.stop()
+        again = session.profile()
+        with session.profile(), pytest.raises(RuntimeError, match="runs already|running already"):
+            again.start()
+    with rpc.serve() as server, rpc.connect(server.host, server.port) as session:
+        with pytest.raises(PermissionError, match=r"anyfn\.profile\.start"), session.profile():
+            pass
+
+
+def test_wrong_addresses():
+    with pytest.raises(ConnectionError, match="127.0.0.1:1"):
+        rpc.connect("127.0.0.1", 1, timeout=2)
+    with pytest.raises(ValueError, match="NAME:SECRET"):
+        rpc.connect("127.0.0.1", 1, key="nonsense")
+
+
+@pytest.mark.parametrize("page", ["docs/rpc.md", "docs/rpc-server.md"])
+def test_the_guide(page):
+    """The samples of the pages about sessions run, one after the other."""
+    path = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3])) / page
+    samples = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    assert samples
+    names = {}
+    for sample in samples:
+        exec(compile(sample, page, "exec"), names)

@@ -1,0 +1,218 @@
+"""Servers that Python starts: in this process, and by the command."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import anyfn
+from anyfn import rpc, te
+
+TESTS = Path(__file__).resolve().parent
+
+
+@pytest.fixture
+def server():
+    with rpc.serve(functions=["remote.*"], imports=["remote_functions"], upload=True) as made:
+        yield made
+
+
+def test_functions_of_modules_are_served(server):
+    with rpc.connect(server.host, server.port) as session:
+        assert session["remote.scale"](3, factor=5) == 15
+        assert session["remote.apply"](lambda x: x + 1, 4) == 5
+        [seen] = server.sessions()
+        assert seen["state"] == "active" and seen["pid"] != os.getpid() and seen["key"] == ""
+    assert repr(server) == f"<rpc.Server at {server.host}:{server.port}>"
+
+
+def test_what_is_not_granted_is_refused(server):
+    with rpc.connect(server.host, server.port) as session:
+        with pytest.raises(PermissionError, match=r"ffi\.ModuleLoadFromFile"):
+            session["ffi.ModuleLoadFromFile"]
+    with rpc.serve(imports=["remote_functions"]) as closed, rpc.connect(closed.host, closed.port) as session:
+        with pytest.raises(PermissionError, match=r"remote\.echo"):
+            session["remote.echo"]
+        with pytest.raises(PermissionError, match="upload"):
+            session.upload(b"bytes")
+
+
+def test_several_sessions_each_in_its_process(server):
+    sessions = [rpc.connect(server.host, server.port) for _ in range(3)]
+    assert [session["remote.echo"](number) for number, session in enumerate(sessions)] == [0, 1, 2]
+    assert len({seen["pid"] for seen in server.sessions()}) == 3
+    for session in sessions:
+        session.close()
+
+
+def test_a_compiled_function_goes_to_a_server(server):
+    x = te.placeholder((4,), name="x")
+    with rpc.connect(server.host, server.port) as session:
+        module = session.load([x, te.compute((4,), lambda i: x[i] * 3, name="y")])
+        a, b = session.tensor(np.arange(4), dtype="float32"), session.empty((4,))
+        module["main"](a, b)
+        np.testing.assert_array_equal(b.numpy(), [0, 3, 6, 9])
+
+
+def test_a_crash_ends_one_session(server):
+    with rpc.connect(server.host, server.port) as other, rpc.connect(server.host, server.port) as session:
+        with pytest.raises(ConnectionError):
+            session["remote.crash"]()
+        assert other["remote.echo"]("still here") == "still here"
+
+
+def test_functions_of_libraries_are_served():
+    library = os.environ.get("ANYFN_TESTING_LIB") or Path(anyfn.__file__).parent / "lib/libanyfn_testing.so"
+    with rpc.serve(functions=["testing.add_i64"], load=[library], devices=["cpu"], queue=3, show_output=True) as server:
+        with rpc.connect(server.host, server.port) as session:
+            assert session["testing.add_i64"](1, 2) == 3
+            assert list(session.info()["devices"]) == [anyfn.device("cpu")]
+
+
+def test_keys():
+    key, stranger = rpc.make_key("alice"), rpc.make_key("mallory")
+    with rpc.serve(key=key, functions=["remote.echo"], imports=["remote_functions"], limits={"handles": 100}) as server:
+        with rpc.connect(server.host, server.port, key=key) as session:
+            assert session["remote.echo"]("secret") == "secret"
+            assert server.sessions()[0]["key"] == "alice"
+        for wrong in (None, stranger, "alice" + stranger[len("mallory") :]):
+            with pytest.raises((ConnectionError, PermissionError)):
+                rpc.connect(server.host, server.port, key=wrong)
+
+
+def test_a_server_that_is_stopped_is_gone(server):
+    session = rpc.connect(server.host, server.port)
+    server.stop()
+    server.stop()
+    with pytest.raises(ConnectionError):
+        session["remote.echo"]
+    with pytest.raises(ConnectionError):
+        rpc.connect(server.host, server.port, timeout=2)
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"host": "no such host"}, "no such host"),
+        ({"host": "0.0.0.0"}, "key"),
+        ({"limits": {"nonsense": 1}}, "nonsense"),
+        ({"nonsense": 1}, "nonsense"),
+        ({"key": "nonsense"}, "key"),
+        ({"port": 70_000}, "port"),
+        ({"command": ["/no/such/program"]}, "/no/such/program"),
+        ({"command": []}, "worker"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_wrong_options_are_named(options, error):
+    with pytest.raises((ValueError, OSError), match=error):
+        rpc.serve(**options)
+
+
+def test_a_module_that_cannot_be_imported_is_an_error_of_the_client():
+    for key in (None, rpc.make_key("alice")):
+        with rpc.serve(imports=["no_such_module"], key=key) as server:
+            with pytest.raises(ConnectionError, match="before it answered: the log of the server says why"):
+                rpc.connect(server.host, server.port, key=key)
+
+
+def command(*words, **options):
+    """The command as a process; its address, if it is a server."""
+    path = os.pathsep.join([str(TESTS), *sys.path])
+    line = [sys.executable, "-m", "anyfn", "rpc", *words]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, **options)  # fmt: skip
+
+
+def test_the_command(tmp_path, compile_source):
+    key = command("key", "bob").communicate()[0].strip()
+    assert re.fullmatch(r"bob:[A-Za-z0-9_-]{43}", key)
+    secret = tmp_path / "key"
+    secret.write_text(key)
+    secret.chmod(0o600)
+    log = tmp_path / "log"
+    words = ["server", "--port", "0", "--key-file", secret, "--import", "remote_functions", "--allow", "remote.*", "--log", log]
+    process = command(*map(str, words), "--exclusive", "--limit", "handles=1000")
+    with process:
+        host, _, port = process.stdout.readline().partition("listening at ")[2].strip().rpartition(":")
+        with rpc.connect(host, int(port), key=key) as session:
+            assert session["remote.scale"](4) == 8
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[0] == "listen" and events[-1] == "stop" and {"hello", "proved", "begin", "end"} <= set(events)
+
+
+def test_the_command_with_a_file_of_keys(tmp_path):
+    one, two = (rpc.make_key(name) for name in ("one", "two"))
+    grants = {"one": {"functions": ["remote.echo"]}, "two": {"functions": ["remote.*"], "devices": ["cpu"], "upload": True}}
+    for key in (one, two):
+        name, _, secret = key.partition(":")
+        grants[name]["secret"] = secret
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"keys": grants}))
+    keys.chmod(0o600)
+    words = ["server", "--port", "0", "--keys", keys, "--import", "remote_functions", "--folder", tmp_path, "--max-sessions", 4]
+    with command(*map(str, [*words, "--queue", 2, "--show-output"])) as process:
+        host, _, port = process.stdout.readline().partition("listening at ")[2].strip().rpartition(":")
+        with rpc.connect(host, int(port), key=one) as session, pytest.raises(PermissionError, match=r"remote\.scale"):
+            assert session["remote.echo"](1) == 1
+            session["remote.scale"]
+        with rpc.connect(host, int(port), key=two) as session:
+            assert session["remote.scale"](4) == 8
+            assert session.upload(b"a file") in session.files()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        (["server", "--limit", "handles"], "NAME=NUMBER"),
+        (["server", "--keys", "/no/such/file"], "/no/such/file"),
+        (["server", "--keys", "x", "--upload"], "--keys"),
+        (["server", "--host", "0.0.0.0"], "key"),
+        (["server", "--nonsense"], "--nonsense"),
+        (["key", "a b"], "a b"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_the_command_says_what_is_wrong(words, error):
+    process = command(*words)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode in (1, 2) and error in told and "Traceback" not in told
+
+
+def test_the_server_of_a_process_ends_with_it(run_python):
+    program = f"""
+import os, sys, threading
+sys.path.insert(0, {str(TESTS)!r})
+from anyfn import rpc
+server = rpc.serve(functions=["remote.*"], imports=["remote_functions"])
+session = rpc.connect(server.host, server.port)
+print(server.port, server.sessions()[0]["pid"], flush=True)
+os._exit(0)
+"""
+    port, pid = map(int, run_python(program).split())
+    for _ in range(100):
+        if not alive(pid):
+            break
+        time.sleep(0.1)
+    assert not alive(pid)
+    with pytest.raises(ConnectionError):
+        rpc.connect("127.0.0.1", port, timeout=2)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,375 @@
+//! Atoms: what sums are made of.
+
+use anyfn::{Array, DType, Ref, Result};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::visit::on_enough_stack;
+use anyfn_ir::{ExprKind, expr};
+
+use crate::linear::Linear;
+use crate::{Analyzer, Bound};
+
+/// Which atom.
+pub(crate) type Id = u32;
+
+/// What an atom is. Equal keys of one data type are one atom.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    /// A variable, by address.
+    Var(usize),
+    /// A quotient rounded down, of a divisor of at least 2.
+    FloorDiv(Linear, i64),
+    /// The remainder of that.
+    FloorMod(Linear, i64),
+    /// An operation that no other key has.
+    Binary(BinaryOp, Linear, Linear),
+    /// A product of at least two atoms, in order.
+    Product(Vec<Id>),
+    /// One of two values, by the address of the condition.
+    Select(usize, Linear, Linear),
+    /// A value of the named type as one of another type.
+    Cast(Linear, DType),
+    /// An element of a buffer: its address; indices with their types.
+    Load(usize, Vec<(Linear, DType)>),
+    /// A sum that is too long.
+    Sum(Linear),
+    /// Anything else, by address.
+    Opaque(usize),
+    /// What has another value each time.
+    Fresh(usize),
+}
+
+/// An atom.
+pub(crate) struct Atom {
+    pub(crate) key: Key,
+    pub(crate) dtype: DType,
+    /// The expression that [`Key::Var`], [`Key::Opaque`] and [`Key::Fresh`] are; the condition of [`Key::Select`].
+    held: Option<Expr>,
+    /// The buffer of [`Key::Load`].
+    pub(crate) buffer: Option<Ref<Buffer>>,
+    /// The atom as an expression of its data type.
+    made: Option<Expr>,
+    /// Whether it depends on what is in memory.
+    pub(crate) is_data: bool,
+    /// Its bound, and for which epoch.
+    bound: Option<(u32, Bound)>,
+    /// What it leaves when divided: see [`Analyzer::modular`].
+    pub(crate) modular: Option<(i64, i64)>,
+    /// Whether all variables in it run between numbers, and for which epoch.
+    pub(crate) is_numeric: Option<(u32, bool)>,
+}
+
+impl Analyzer {
+    pub(crate) fn atom(&self, id: Id) -> Option<&Atom> {
+        self.atoms.get(id as usize)
+    }
+
+    pub(crate) fn atom_mut(&mut self, id: Id) -> Option<&mut Atom> {
+        self.atoms.get_mut(id as usize)
+    }
+
+    pub(crate) fn key(&self, id: Id) -> Option<&Key> {
+        self.atom(id).map(|atom| &atom.key)
+    }
+
+    /// The atom of a key.
+    pub(crate) fn intern(&mut self, key: Key, dtype: DType) -> Id {
+        self.intern_with(key, dtype, None, None)
+    }
+
+    pub(crate) fn intern_with(
+        &mut self,
+        key: Key,
+        dtype: DType,
+        held: Option<Expr>,
+        buffer: Option<Ref<Buffer>>,
+    ) -> Id {
+        if let Some(id) = self.places.get(&(key.clone(), dtype)) {
+            return *id;
+        }
+        let is_data = match &key {
+            Key::Var(_) => false,
+            Key::Load(..) | Key::Opaque(_) | Key::Fresh(_) => true,
+            Key::FloorDiv(x, _) | Key::FloorMod(x, _) | Key::Cast(x, _) | Key::Sum(x) => self.is_data(x),
+            Key::Binary(_, a, b) | Key::Select(_, a, b) => self.is_data(a) || self.is_data(b),
+            Key::Product(ids) => ids.iter().any(|id| self.atom(*id).is_some_and(|atom| atom.is_data)),
+        };
+        let id = Id::try_from(self.atoms.len()).unwrap_or(Id::MAX);
+        let atom = Atom {
+            key: key.clone(),
+            dtype,
+            held,
+            buffer,
+            made: None,
+            is_data,
+            bound: None,
+            modular: None,
+            is_numeric: None,
+        };
+        self.atoms.push(atom);
+        self.places.insert((key, dtype), id);
+        id
+    }
+
+    /// The atom of a variable.
+    pub(crate) fn var(&mut self, var: &Ref<Var>) -> Id {
+        let key = Key::Var(var.as_object().as_handle().addr());
+        self.intern_with(key, var.dtype, Some(var.clone().into_parent()), None)
+    }
+
+    /// Whether a sum depends on what is in memory.
+    pub(crate) fn is_data(&self, sum: &Linear) -> bool {
+        sum.terms.iter().any(|(id, _)| self.atom(*id).is_some_and(|atom| atom.is_data))
+    }
+
+    /// Between which numbers a sum lies.
+    pub(crate) fn bound_of(&mut self, sum: &Linear) -> Bound {
+        let mut bound = self.interval(sum);
+        if sum.terms.len() < 2 {
+            return bound;
+        }
+        // What a quotient leaves varies less than what is divided.
+        for place in 0..sum.terms.len() {
+            if let Some(other) = self.with_remainder(sum, place)
+                && other.terms.len() <= sum.terms.len()
+            {
+                bound = bound.intersect(self.interval(&other));
+            }
+        }
+        bound
+    }
+
+    fn interval(&mut self, sum: &Linear) -> Bound {
+        let mut bound = Bound::one(sum.base);
+        for (id, factor) in &sum.terms {
+            bound = bound.add(self.bound_of_atom(*id).scale(*factor));
+        }
+        bound
+    }
+
+    pub(crate) fn bound_of_atom(&mut self, id: Id) -> Bound {
+        let Some(atom) = self.atom(id) else { return Bound::ANY };
+        if let Some((epoch, bound)) = atom.bound
+            && epoch == self.epoch
+        {
+            return bound;
+        }
+        let bound = on_enough_stack(|| self.bound_of_atom_here(id));
+        let epoch = self.epoch;
+        if let Some(atom) = self.atom_mut(id) {
+            atom.bound = Some((epoch, bound));
+        }
+        bound
+    }
+
+    fn bound_of_atom_here(&mut self, id: Id) -> Bound {
+        let Some((key, dtype)) = self.atom(id).map(|atom| (atom.key.clone(), atom.dtype)) else {
+            return Bound::ANY;
+        };
+        let of_type = Bound::of_type(dtype);
+        let bound = match key {
+            Key::Var(_) => return self.domains.get(&id).map_or(of_type, |domain| domain.bound),
+            Key::FloorDiv(x, divisor) => self.bound_of(&x).floor_div(divisor),
+            Key::FloorMod(x, divisor) => {
+                let bound = self.bound_of(&x);
+                let turn = bound.floor_div(divisor);
+                match turn.value().and_then(|turn| turn.checked_mul(divisor)?.checked_neg()) {
+                    Some(back) => bound.add(Bound::one(back)),
+                    None => Bound { min: 0, max: divisor - 1 },
+                }
+            }
+            Key::Binary(op, a, b) => {
+                let (a, b) = (self.bound_of(&a), self.bound_of(&b));
+                let bound = bound_of_binary(op, a, b);
+                // The least number divided by -1 is not what it should be.
+                if matches!(op, BinaryOp::Div | BinaryOp::FloorDiv) && !bound.is_within(of_type) {
+                    return of_type;
+                }
+                bound
+            }
+            // Whether that is a number of the type is to be seen: see `fits`.
+            Key::Product(ids) => {
+                return ids.iter().fold(Bound::one(1), |bound, id| bound.mul(self.bound_of_atom(*id)));
+            }
+            Key::Select(_, a, b) => self.bound_of(&a).union(self.bound_of(&b)),
+            Key::Cast(x, _) => {
+                let bound = self.bound_of(&x);
+                if bound.is_within(of_type) { bound } else { of_type }
+            }
+            Key::Sum(x) => self.bound_of(&x),
+            Key::Opaque(_) => match self.atom(id).and_then(|atom| atom.held.as_ref()).map(ExprKind::of) {
+                Some(ExprKind::Cast(node)) if node.value.dtype.is_bool() => Bound { min: 0, max: 1 },
+                _ => of_type,
+            },
+            Key::Load(..) | Key::Fresh(_) => of_type,
+        };
+        bound.intersect(of_type)
+    }
+
+    /// A sum as an expression.
+    ///
+    /// # Errors
+    /// `ValueError` if a number does not fit into the data type.
+    pub(crate) fn emit(&mut self, sum: &Linear, dtype: DType) -> Result<Expr> {
+        let mut value: Option<Expr> = None;
+        let is_negative = |term: &&(Id, i64)| term.1 < 0;
+        let mut terms = sum.terms.clone();
+        // As indices are written: large steps first.
+        let is_product = |id: Id| matches!(self.key(id), Some(Key::Product(_)));
+        terms.sort_by_key(|(id, factor)| (!is_product(*id), std::cmp::Reverse(factor.unsigned_abs())));
+        for (id, factor) in terms.iter().filter(|term| !is_negative(term)) {
+            let term = self.emit_term(*id, *factor, dtype)?;
+            value = Some(match value {
+                None => term,
+                Some(value) => ops::add(value, term)?,
+            });
+        }
+        let mut base = sum.base;
+        for (id, factor) in terms.iter().filter(is_negative) {
+            value = Some(match (value, factor.checked_neg()) {
+                (Some(value), Some(factor)) => ops::sub(value, self.emit_term(*id, factor, dtype)?)?,
+                (None, Some(factor)) if base > 0 || *id == terms[0].0 && factor == 1 => {
+                    let first = ops::int(std::mem::take(&mut base), dtype)?;
+                    ops::sub(first, self.emit_term(*id, factor, dtype)?)?
+                }
+                (value, _) => {
+                    let term = self.emit_term(*id, *factor, dtype)?;
+                    match value {
+                        None => term,
+                        Some(value) => ops::add(value, term)?,
+                    }
+                }
+            });
+        }
+        match (value, base) {
+            (None, base) => ops::int(base, dtype),
+            (Some(value), 0) => Ok(value),
+            (Some(value), base) => match base.checked_neg() {
+                Some(back) if base < 0 => ops::sub(value, ops::int(back, dtype)?),
+                _ => ops::add(value, ops::int(base, dtype)?),
+            },
+        }
+    }
+
+    fn emit_term(&mut self, id: Id, factor: i64, dtype: DType) -> Result<Expr> {
+        let atom = ops::cast(self.emit_atom(id)?, dtype)?;
+        if factor == 1 { Ok(atom) } else { ops::mul(atom, ops::int(factor, dtype)?) }
+    }
+
+    fn emit_atom(&mut self, id: Id) -> Result<Expr> {
+        if let Some(made) = self.atom(id).and_then(|atom| atom.made.clone()) {
+            return Ok(made);
+        }
+        let made = on_enough_stack(|| self.emit_atom_here(id))?;
+        if let Some(atom) = self.atom_mut(id) {
+            atom.made = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    fn emit_atom_here(&mut self, id: Id) -> Result<Expr> {
+        let lost = || anyfn::Error::new("InternalError", "an atom is not known");
+        let atom = self.atom(id).ok_or_else(lost)?;
+        let (key, dtype, held) = (atom.key.clone(), atom.dtype, atom.held.clone());
+        match key {
+            Key::Var(_) | Key::Opaque(_) | Key::Fresh(_) => held.ok_or_else(lost),
+            Key::FloorDiv(x, divisor) => ops::floor_div(self.emit(&x, dtype)?, ops::int(divisor, dtype)?),
+            Key::FloorMod(x, divisor) => ops::floor_mod(self.emit(&x, dtype)?, ops::int(divisor, dtype)?),
+            Key::Binary(op, a, b) => ops::binary(op, self.emit(&a, dtype)?, self.emit(&b, dtype)?),
+            Key::Product(ids) => {
+                let mut product: Option<Expr> = None;
+                for id in ids {
+                    let factor = ops::cast(self.emit_atom(id)?, dtype)?;
+                    product = Some(match product {
+                        None => factor,
+                        Some(product) => ops::mul(product, factor)?,
+                    });
+                }
+                product.ok_or_else(lost)
+            }
+            Key::Select(_, a, b) => {
+                let (a, b) = (self.emit(&a, dtype)?, self.emit(&b, dtype)?);
+                ops::select(held.ok_or_else(lost)?, a, b)
+            }
+            Key::Cast(x, from) => ops::cast(self.emit(&x, from)?, dtype),
+            Key::Sum(x) => self.emit(&x, dtype),
+            Key::Load(_, indices) => {
+                let buffer = atom.buffer.clone().ok_or_else(lost)?;
+                let mut places: Vec<Expr> = Vec::with_capacity(indices.len());
+                for (index, dtype) in &indices {
+                    places.push(self.emit(index, *dtype)?);
+                }
+                ops::load(&buffer, places.into_iter().collect::<Array<expr::Expr>>())
+            }
+        }
+    }
+
+    /// What is below an atom: sums and other atoms.
+    pub(crate) fn below(&self, id: Id) -> Vec<Linear> {
+        match self.key(id) {
+            Some(Key::FloorDiv(x, _) | Key::FloorMod(x, _) | Key::Cast(x, _) | Key::Sum(x)) => vec![x.clone()],
+            Some(Key::Binary(_, a, b) | Key::Select(_, a, b)) => vec![a.clone(), b.clone()],
+            Some(Key::Product(ids)) => ids.iter().map(|id| Linear::atom(*id)).collect(),
+            Some(Key::Load(_, indices)) => indices.iter().map(|(index, _)| index.clone()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The expression that an atom holds: see [`Atom::held`].
+    pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
+        self.atom(id)?.held.as_ref()
+    }
+}
+
+/// The bound of the result of an operation that is an atom of its own.
+fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound) -> Bound {
+    match op {
+        BinaryOp::Min => a.min(b),
+        BinaryOp::Max => a.max(b),
+        BinaryOp::Div => match b.value() {
+            Some(divisor) if divisor > 0 => a.trunc_div(divisor),
+            // A quotient is not further from zero than what is divided.
+            _ => {
+                let furthest = if a.is_finite() { a.max.max(a.min.saturating_neg()) } else { Bound::POS_INF };
+                let signs = (a.min >= 0 || a.max <= 0) && (b.min > 0 || b.max < 0);
+                let is_negative = signs && (a.min >= 0) != (b.min > 0);
+                match (signs, is_negative) {
+                    _ if furthest == Bound::POS_INF && !signs => Bound::ANY,
+                    (true, true) => Bound { min: furthest.saturating_neg(), max: 0 },
+                    (true, false) => Bound { min: 0, max: furthest },
+                    (false, _) => Bound { min: -furthest, max: furthest },
+                }
+            }
+        },
+        BinaryOp::FloorDiv if b.min > 0 => {
+            // Closer to zero for larger divisors, and never further than for 1.
+            let ends = [
+                a.floor_div(b.min),
+                if b.max == Bound::POS_INF {
+                    Bound { min: if a.min < 0 { -1 } else { 0 }, max: if a.max < 0 { -1 } else { 0 } }
+                } else {
+                    a.floor_div(b.max)
+                },
+            ];
+            ends[0].union(ends[1])
+        }
+        BinaryOp::FloorMod if b.min > 0 => {
+            let below = if b.max == Bound::POS_INF { Bound::POS_INF } else { b.max - 1 };
+            if a.min >= 0 { Bound { min: 0, max: below.min(a.max) } } else { Bound { min: 0, max: below } }
+        }
+        BinaryOp::Mod => {
+            let size = if b.is_finite() { b.max.max(b.min.saturating_neg()) - 1 } else { Bound::POS_INF };
+            let min = if a.min >= 0 {
+                0
+            } else if size == Bound::POS_INF {
+                a.min
+            } else {
+                (-size).max(a.min)
+            };
+            let max = if a.max <= 0 { 0 } else { size.min(a.max) };
+            Bound { min, max }
+        }
+        _ => Bound::ANY,
+    }
+}

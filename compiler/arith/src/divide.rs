@@ -1,0 +1,318 @@
+//! Quotients and remainders of sums.
+
+use anyfn::DType;
+
+use crate::Analyzer;
+use crate::atom::{Id, Key};
+use crate::linear::{Linear, gcd};
+
+impl Analyzer {
+    /// The quotient of a sum, rounded down; `None` if a number leaves 64 bits, or the divisor is 0.
+    pub(crate) fn floor_div(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
+        match divisor {
+            0 | i64::MIN => return None,
+            1 => return Some(sum.clone()),
+            _ if divisor < 0 => return self.floor_div(&sum.times(-1)?, -divisor, dtype),
+            _ => {}
+        }
+        let key = (sum.clone(), divisor, false, dtype);
+        if let Some(known) = self.divisions.get(&key) {
+            return known.clone();
+        }
+        let quotient = self.floor_div_here(sum, divisor, dtype);
+        self.divisions.insert(key, quotient.clone());
+        quotient
+    }
+
+    fn floor_div_here(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
+        // What the divisor divides comes out.
+        let (whole, rest) = split(sum, divisor);
+        let whole = Linear { terms: whole, base: sum.base.div_euclid(divisor) }.divided_terms(divisor);
+        let rest = Linear { terms: rest, base: sum.base.rem_euclid(divisor) };
+        if let Some(turn) = self.bound_of(&rest).floor_div(divisor).value() {
+            return whole.plus_constant(turn);
+        }
+        if let Some((group, large, _)) = self.grouped(&rest, divisor) {
+            let quotient = self.floor_div(&large, divisor / group, dtype)?;
+            return whole.plus(&quotient, 1);
+        }
+        if let [(id, 1)] = rest.terms[..] {
+            match self.key(id).cloned() {
+                Some(Key::FloorDiv(x, inner)) => {
+                    let (product, shift) = (inner.checked_mul(divisor)?, inner.checked_mul(rest.base)?);
+                    let quotient = self.floor_div(&x.plus_constant(shift)?, product, dtype)?;
+                    return whole.plus(&quotient, 1);
+                }
+                Some(Key::FloorMod(x, inner)) if rest.base == 0 && inner % divisor == 0 => {
+                    let quotient = self.floor_div(&x, divisor, dtype)?;
+                    let quotient = self.floor_mod(&quotient, inner / divisor, dtype)?;
+                    return whole.plus(&quotient, 1);
+                }
+                _ => {}
+            }
+        }
+        // What is divided must be a number of the type, or the machine divides another one.
+        if !self.fits(&rest, dtype) {
+            return None;
+        }
+        let id = self.intern(Key::FloorDiv(rest, divisor), dtype);
+        whole.plus_atom(id, 1)
+    }
+
+    /// The remainder of [`floor_div`](Self::floor_div).
+    pub(crate) fn floor_mod(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
+        match divisor {
+            0 | i64::MIN => return None,
+            1 => return Some(Linear::constant(0)),
+            _ if divisor < 0 => return self.floor_mod(&sum.times(-1)?, -divisor, dtype)?.times(-1),
+            _ => {}
+        }
+        let key = (sum.clone(), divisor, true, dtype);
+        if let Some(known) = self.divisions.get(&key) {
+            return known.clone();
+        }
+        let remainder = self.floor_mod_here(sum, divisor, dtype);
+        self.divisions.insert(key, remainder.clone());
+        remainder
+    }
+
+    fn floor_mod_here(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
+        let mut rest = reduced(sum, divisor);
+        // A remainder of a multiple of the divisor is as good as what it is of.
+        for _ in 0..8 {
+            let nested = rest.terms.iter().find_map(|(id, factor)| match self.key(*id) {
+                Some(Key::FloorMod(x, inner)) if factor.checked_mul(*inner)? % divisor == 0 => {
+                    Some((*id, x.clone()))
+                }
+                _ => None,
+            });
+            let Some((id, inner)) = nested else { break };
+            rest = reduced(&rest.replace(id, &inner)?, divisor);
+        }
+        let bound = self.bound_of(&rest);
+        if let Some(turn) = bound.floor_div(divisor).value() {
+            return rest.plus_constant(turn.checked_mul(divisor)?.checked_neg()?);
+        }
+        if let Some((group, large, small)) = self.grouped(&rest, divisor) {
+            let remainder = self.floor_mod(&large, divisor / group, dtype)?;
+            return small.plus(&remainder, group);
+        }
+        if !self.fits(&rest, dtype) {
+            return None;
+        }
+        let id = self.intern(Key::FloorMod(rest, divisor), dtype);
+        Some(Linear::atom(id))
+    }
+
+    /// A sum as `group * large + small` with `0 <= small < group`, for a group of more than 1 that divides the divisor.
+    fn grouped(&mut self, sum: &Linear, divisor: i64) -> Option<(i64, Linear, Linear)> {
+        let mut tried = 1;
+        for place in 0..sum.terms.len() {
+            let group = gcd(sum.terms.get(place)?.1, divisor);
+            if group == 1 || group == tried || group == divisor {
+                continue;
+            }
+            tried = group;
+            let (large, small) = split(sum, group);
+            let small = Linear { terms: small, base: sum.base.rem_euclid(group) };
+            let large = Linear { terms: large, base: sum.base.div_euclid(group) }.divided_terms(group);
+            if let Some(turn) = self.bound_of(&small).floor_div(group).value() {
+                let back = turn.checked_mul(group)?.checked_neg()?;
+                return Some((group, large.plus_constant(turn)?, small.plus_constant(back)?));
+            }
+        }
+        None
+    }
+
+    /// A sum with the quotient at a place replaced: `c * (x // c)` is `x - x % c`. `None` if there is none.
+    pub(crate) fn with_remainder(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
+        let (id, factor) = *sum.terms.get(place)?;
+        let Some(Key::FloorDiv(x, divisor)) = self.key(id) else { return None };
+        if factor % divisor != 0 {
+            return None;
+        }
+        let (x, divisor, dtype) = (x.clone(), *divisor, self.atom(id)?.dtype);
+        let times = factor / divisor;
+        let remainder = self.floor_mod(&x, divisor, dtype)?;
+        sum.plus_atom(id, factor.checked_neg()?)?.plus(&x, times)?.plus(&remainder, times.checked_neg()?)
+    }
+
+    /// A sum with fewer terms, where quotients and remainders of the same value meet.
+    pub(crate) fn tidied(&mut self, mut sum: Linear) -> Linear {
+        'again: loop {
+            if sum.terms.len() < 2 {
+                return sum;
+            }
+            for place in 0..sum.terms.len() {
+                let other = self
+                    .with_remainder(&sum, place)
+                    .or_else(|| self.joined(&sum, place))
+                    .or_else(|| self.joined_symbolic(&sum, place));
+                if let Some(other) = other
+                    && other.terms.len() < sum.terms.len()
+                {
+                    sum = other;
+                    continue 'again;
+                }
+            }
+            return sum;
+        }
+    }
+
+    /// `c * ((x // c) % m) + x % c` is `x % (c * m)`.
+    fn joined(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
+        let (id, factor) = *sum.terms.get(place)?;
+        let Some(Key::FloorMod(quotient, turns)) = self.key(id) else { return None };
+        let Some(Key::FloorDiv(x, divisor)) = self.key(quotient.as_atom()?) else { return None };
+        if factor % divisor != 0 {
+            return None;
+        }
+        let (x, divisor, turns, dtype) = (x.clone(), *divisor, *turns, self.atom(id)?.dtype);
+        let times = factor / divisor;
+        let (all, low) =
+            (self.floor_mod(&x, divisor.checked_mul(turns)?, dtype)?, self.floor_mod(&x, divisor, dtype)?);
+        sum.plus_atom(id, factor.checked_neg()?)?.plus(&all, times)?.plus(&low, times.checked_neg()?)
+    }
+
+    /// `(x // n) * n + x % n` is x, for a divisor that is an atom.
+    fn joined_symbolic(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
+        use anyfn_ir::expr::BinaryOp;
+        let (id, factor) = *sum.terms.get(place)?;
+        let Some(Key::Product(ids)) = self.key(id) else { return None };
+        let ids = ids.clone();
+        for quotient in &ids {
+            let Some(Key::Binary(BinaryOp::FloorDiv, x, n)) = self.key(*quotient) else { continue };
+            let (x, n) = (x.clone(), n.clone());
+            let mut others = ids.clone();
+            others.remove(others.iter().position(|other| other == quotient)?);
+            let divisor = match self.factors(&n) {
+                Some(divisor) => divisor,
+                None => continue,
+            };
+            if others != divisor || !self.is_positive(&n) {
+                continue;
+            }
+            let dtype = self.atom(*quotient)?.dtype;
+            let rest = self.floor_mod_symbolic(&x, &n, dtype)?;
+            return sum
+                .plus_atom(id, factor.checked_neg()?)?
+                .plus(&x, factor)?
+                .plus(&rest, factor.checked_neg()?);
+        }
+        None
+    }
+
+    /// The atoms whose product a sum is.
+    fn factors(&self, sum: &Linear) -> Option<Vec<Id>> {
+        let id = sum.as_atom()?;
+        Some(match self.key(id)? {
+            Key::Product(ids) => ids.clone(),
+            _ => vec![id],
+        })
+    }
+
+    /// `sum` as `divisor * whole + rest`, for a divisor that is a product of atoms.
+    fn split_symbolic(&mut self, sum: &Linear, divisor: &Linear, dtype: DType) -> Option<(Linear, Linear)> {
+        let factors = self.factors(divisor)?;
+        let (mut whole, mut rest) = (Linear::constant(0), Linear::constant(sum.base));
+        for (id, factor) in &sum.terms {
+            let mut ids = match self.key(*id)? {
+                Key::Product(ids) => ids.clone(),
+                _ => vec![*id],
+            };
+            let is_multiple = factors
+                .iter()
+                .all(|wanted| ids.iter().position(|id| id == wanted).map(|place| ids.remove(place)).is_some());
+            if is_multiple {
+                let product = self.product(ids, dtype);
+                whole = whole.plus(&product, *factor)?;
+            } else {
+                rest = rest.plus_atom(*id, *factor)?;
+            }
+        }
+        Some((whole, rest))
+    }
+
+    /// The product of atoms.
+    pub(crate) fn product(&mut self, mut ids: Vec<Id>, dtype: DType) -> Linear {
+        ids.sort_unstable();
+        match ids[..] {
+            [] => Linear::constant(1),
+            [id] => Linear::atom(id),
+            _ => Linear::atom(self.intern(Key::Product(ids), dtype)),
+        }
+    }
+
+    /// The quotient by a divisor that is no constant.
+    pub(crate) fn floor_div_symbolic(
+        &mut self,
+        sum: &Linear,
+        divisor: &Linear,
+        dtype: DType,
+    ) -> Option<Linear> {
+        use anyfn_ir::expr::BinaryOp;
+        let is_positive = self.is_positive(divisor);
+        let parts = if is_positive { self.split_symbolic(sum, divisor, dtype) } else { None };
+        let (whole, rest) = parts.unwrap_or_else(|| (Linear::constant(0), sum.clone()));
+        if rest == Linear::constant(0) && is_positive || self.is_below(&rest, divisor) {
+            return Some(whole);
+        }
+        if !self.fits(&rest, dtype) {
+            return None;
+        }
+        let id = self.intern(Key::Binary(BinaryOp::FloorDiv, rest, divisor.clone()), dtype);
+        whole.plus_atom(id, 1)
+    }
+
+    /// The remainder by a divisor that is no constant.
+    pub(crate) fn floor_mod_symbolic(
+        &mut self,
+        sum: &Linear,
+        divisor: &Linear,
+        dtype: DType,
+    ) -> Option<Linear> {
+        use anyfn_ir::expr::BinaryOp;
+        let is_positive = self.is_positive(divisor);
+        let parts = if is_positive { self.split_symbolic(sum, divisor, dtype) } else { None };
+        let rest = parts.map_or_else(|| sum.clone(), |(_, rest)| rest);
+        if rest == Linear::constant(0) && is_positive || self.is_below(&rest, divisor) {
+            return Some(rest);
+        }
+        if !self.fits(&rest, dtype) {
+            return None;
+        }
+        let id = self.intern(Key::Binary(BinaryOp::FloorMod, rest, divisor.clone()), dtype);
+        Some(Linear::atom(id))
+    }
+
+    fn is_positive(&mut self, sum: &Linear) -> bool {
+        sum.plus_constant(-1).is_some_and(|less| self.is_at_least_0(&less))
+    }
+
+    /// Whether `0 <= sum < limit`.
+    fn is_below(&mut self, sum: &Linear, limit: &Linear) -> bool {
+        let gap = limit.minus(sum).and_then(|gap| gap.plus_constant(-1));
+        self.is_at_least_0(sum) && gap.is_some_and(|gap| self.is_at_least_0(&gap))
+    }
+}
+
+impl Linear {
+    /// The factors divided; the constant stays.
+    fn divided_terms(mut self, divisor: i64) -> Linear {
+        self.terms.iter_mut().for_each(|term| term.1 /= divisor);
+        self
+    }
+}
+
+type Terms = Vec<(Id, i64)>;
+
+/// The terms that a divisor divides, and the others.
+fn split(sum: &Linear, divisor: i64) -> (Terms, Terms) {
+    sum.terms.iter().partition(|(_, factor)| factor % divisor == 0)
+}
+
+/// A sum with the same remainder, and factors and constant as small as can be.
+fn reduced(sum: &Linear, divisor: i64) -> Linear {
+    let terms = sum.terms.iter().map(|(id, factor)| (*id, factor % divisor));
+    Linear { terms: terms.filter(|term| term.1 != 0).collect(), base: sum.base.rem_euclid(divisor) }
+}

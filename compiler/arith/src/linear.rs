@@ -1,0 +1,116 @@
+//! Sums of atoms with factors.
+
+use crate::atom::Id;
+
+/// Terms above which a sum becomes an atom, so that long sums cost no more than their length.
+pub(crate) const MAX_TERMS: usize = 64;
+
+/// A constant and atoms with factors, by growing [`Id`]; no factor is 0.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Linear {
+    pub(crate) terms: Vec<(Id, i64)>,
+    pub(crate) base: i64,
+}
+
+impl Linear {
+    pub(crate) fn constant(base: i64) -> Linear {
+        Linear { terms: Vec::new(), base }
+    }
+
+    pub(crate) fn atom(id: Id) -> Linear {
+        Linear { terms: vec![(id, 1)], base: 0 }
+    }
+
+    pub(crate) fn is_constant(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The atom that it is.
+    pub(crate) fn as_atom(&self) -> Option<Id> {
+        match self.terms[..] {
+            [(id, 1)] if self.base == 0 => Some(id),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn factor(&self, id: Id) -> i64 {
+        self.terms.binary_search_by_key(&id, |term| term.0).map_or(0, |place| self.terms[place].1)
+    }
+
+    /// `self + factor * other`; `None` if a number leaves 64 bits.
+    pub(crate) fn plus(&self, other: &Linear, factor: i64) -> Option<Linear> {
+        let base = self.base.checked_add(other.base.checked_mul(factor)?)?;
+        let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
+        let (mut left, mut right) = (self.terms.iter().peekable(), other.terms.iter().peekable());
+        loop {
+            let (id, value) = match (left.peek(), right.peek()) {
+                (None, None) => break,
+                (Some(a), Some(b)) if a.0 == b.0 => {
+                    let sum = (a.0, a.1.checked_add(b.1.checked_mul(factor)?)?);
+                    left.next();
+                    right.next();
+                    sum
+                }
+                (Some(a), Some(b)) if a.0 < b.0 => {
+                    let term = **a;
+                    left.next();
+                    term
+                }
+                (Some(a), None) => {
+                    let term = **a;
+                    left.next();
+                    term
+                }
+                (_, Some(b)) => {
+                    let term = (b.0, b.1.checked_mul(factor)?);
+                    right.next();
+                    term
+                }
+            };
+            if value != 0 {
+                terms.push((id, value));
+            }
+        }
+        Some(Linear { terms, base })
+    }
+
+    pub(crate) fn plus_constant(&self, value: i64) -> Option<Linear> {
+        Some(Linear { terms: self.terms.clone(), base: self.base.checked_add(value)? })
+    }
+
+    pub(crate) fn plus_atom(&self, id: Id, factor: i64) -> Option<Linear> {
+        self.plus(&Linear::atom(id), factor)
+    }
+
+    pub(crate) fn times(&self, factor: i64) -> Option<Linear> {
+        Linear::constant(0).plus(self, factor)
+    }
+
+    /// `self - other`.
+    pub(crate) fn minus(&self, other: &Linear) -> Option<Linear> {
+        self.plus(other, -1)
+    }
+
+    /// The sum with an atom replaced.
+    pub(crate) fn replace(&self, id: Id, by: &Linear) -> Option<Linear> {
+        match self.factor(id) {
+            0 => Some(self.clone()),
+            factor => self.plus_atom(id, factor.checked_neg()?)?.plus(by, factor),
+        }
+    }
+
+    /// The sum divided by what divides all of it.
+    pub(crate) fn divided(&self, divisor: i64) -> Linear {
+        let terms = self.terms.iter().map(|(id, factor)| (*id, factor / divisor)).collect();
+        Linear { terms, base: self.base / divisor }
+    }
+}
+
+/// The greatest common divisor; that with 0 is the other number.
+pub(crate) fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    i64::try_from(a).unwrap_or(1)
+}

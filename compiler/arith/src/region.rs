@@ -1,0 +1,290 @@
+//! Which values an expression takes, and which part of a buffer accesses touch, when some variables run and others stay.
+
+use std::collections::{HashMap, HashSet};
+
+use anyfn::{Array, DType, Ref};
+use anyfn_ir::ExprKind;
+use anyfn_ir::expr::{BinaryOp, Expr, Range, Var};
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::visit::{Visitor, on_enough_stack};
+
+use crate::atom::{Id, Key};
+use crate::linear::Linear;
+use crate::{Analyzer, Bound};
+
+/// Replacements in the search of one limit.
+const MAX_STEPS: usize = 64;
+
+/// Values from `min` on, `extent` of them.
+#[derive(Clone)]
+pub struct Span {
+    /// The smallest value.
+    pub min: Expr,
+    /// How many values there are up to the largest one.
+    pub extent: Expr,
+}
+
+/// The variables that run, and which atoms depend on them.
+struct Over {
+    vars: HashSet<Id>,
+    known: HashMap<Id, bool>,
+}
+
+impl Analyzer {
+    /// The smallest and the largest value of an integer when the variables `over` run through their domains and all others
+    /// stay: expressions of those. Both are limits, which need not be taken. `None` if there are none.
+    ///
+    /// A vector of values counts as all of them.
+    pub fn bounds(&mut self, expr: &Expr, over: &[Ref<Var>]) -> Option<(Expr, Expr)> {
+        let dtype = expr.dtype.element();
+        let mut over = self.over(over);
+        let (low, high) = self.limits(expr, &mut over)?;
+        Some((self.emit(&low, dtype).ok()?, self.emit(&high, dtype).ok()?))
+    }
+
+    /// The part of a buffer in which all accesses lie when the variables `over` run and all others stay, a span for each
+    /// dimension; the extents are constants where that can be shown. `None` if it is not known, or there are no accesses.
+    pub fn region(&mut self, accesses: &[Array<Expr>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
+        let parts: Vec<Vec<(Expr, Option<Expr>)>> =
+            accesses.iter().map(|indices| indices.iter().map(|index| (index, None)).collect()).collect();
+        self.hull(&parts, over)
+    }
+
+    /// As [`region`](Self::region), for accesses that are ranges in each dimension.
+    pub fn region_of_ranges(&mut self, accesses: &[Array<Ref<Range>>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
+        let part = |range: Ref<Range>| (range.min.clone(), Some(range.extent.clone()));
+        let parts: Vec<Vec<(Expr, Option<Expr>)>> =
+            accesses.iter().map(|ranges| ranges.iter().map(part).collect()).collect();
+        self.hull(&parts, over)
+    }
+
+    /// An integer as a sum of variables with factors, in the order of `vars`, and of a rest that has none of them. `None` if it
+    /// is no such sum.
+    pub fn linear_parts(&mut self, expr: &Expr, vars: &[Ref<Var>]) -> Option<(Vec<i64>, Expr)> {
+        if !expr.dtype.is_integer() || expr.dtype.lanes() != 1 {
+            return None;
+        }
+        let mut rest = self.linear(expr);
+        let mut over = self.over(vars);
+        let mut factors = Vec::with_capacity(vars.len());
+        for var in vars {
+            let id = self.var(var);
+            let factor = rest.factor(id);
+            factors.push(factor);
+            rest = rest.plus_atom(id, factor.checked_neg()?)?;
+        }
+        if self.depends_sum(&rest, &mut over) {
+            return None;
+        }
+        Some((factors, self.emit(&rest, expr.dtype).ok()?))
+    }
+
+    fn hull(&mut self, accesses: &[Vec<(Expr, Option<Expr>)>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
+        let mut over = self.over(over);
+        let first = accesses.first()?;
+        let mut spans = Vec::with_capacity(first.len());
+        for (dimension, (index, _)) in first.iter().enumerate() {
+            let dtype = index.dtype.element();
+            let mut all: Option<(Linear, Linear)> = None;
+            for access in accesses {
+                let (index, extent) = access.get(dimension)?;
+                let (low, mut high) = self.limits(index, &mut over)?;
+                if let Some(extent) = extent {
+                    let (_, extent) = self.limits(extent, &mut over)?;
+                    high = high.plus(&extent, 1)?.plus_constant(-1)?;
+                }
+                all = Some(match all {
+                    None => (low, high),
+                    Some((lowest, highest)) => (
+                        self.binary(BinaryOp::Min, &lowest, &low, dtype),
+                        self.binary(BinaryOp::Max, &highest, &high, dtype),
+                    ),
+                });
+            }
+            let (low, high) = all?;
+            let extent = high.minus(&low)?.plus_constant(1)?;
+            let extent = self.tidied(extent);
+            let (min, extent) = (self.emit(&low, dtype).ok()?, self.emit(&extent, dtype).ok()?);
+            spans.push(Span { min, extent });
+        }
+        Some(spans)
+    }
+
+    /// The bound of all lanes of a vector.
+    pub(crate) fn bound_of_lanes(&mut self, expr: &Expr) -> Bound {
+        let mut over = Over { vars: HashSet::new(), known: HashMap::new() };
+        match self.limits(expr, &mut over) {
+            Some((low, high)) => Bound { min: self.bound_of(&low).min, max: self.bound_of(&high).max },
+            None => Bound::ANY,
+        }
+    }
+
+    fn over(&mut self, vars: &[Ref<Var>]) -> Over {
+        let vars = vars.iter().map(|var| self.var(var)).collect();
+        Over { vars, known: HashMap::new() }
+    }
+
+    /// The smallest and the largest value of an expression.
+    fn limits(&mut self, expr: &Expr, over: &mut Over) -> Option<(Linear, Linear)> {
+        if !expr.dtype.is_integer() {
+            return None;
+        }
+        match ExprKind::of(expr) {
+            ExprKind::Ramp(node) => {
+                let (low, high) = self.limits(&node.start, over)?;
+                let (least, most) = self.limits(&node.stride, over)?;
+                let last = i64::from(node.lanes) - 1;
+                let zero = Linear::constant(0);
+                let dtype = node.start.dtype;
+                let down = self.binary(BinaryOp::Min, &zero, &least.times(last)?, dtype);
+                let up = self.binary(BinaryOp::Max, &zero, &most.times(last)?, dtype);
+                Some((low.plus(&down, 1)?, high.plus(&up, 1)?))
+            }
+            ExprKind::Broadcast(node) => self.limits(&node.value, over),
+            _ if expr.dtype.lanes() != 1 => None,
+            _ => {
+                let (sum, dtype) = (self.linear(expr), expr.dtype);
+                Some((self.limit_of(&sum, over, false, dtype)?, self.limit_of(&sum, over, true, dtype)?))
+            }
+        }
+    }
+
+    /// The smallest or (`upper`) largest value of a sum, in what stays.
+    fn limit_of(&mut self, sum: &Linear, over: &mut Over, upper: bool, dtype: DType) -> Option<Linear> {
+        let mut sum = sum.clone();
+        for _ in 0..MAX_STEPS {
+            // The innermost first: the limits of a variable are about those around it.
+            let found = sum.terms.iter().rev().copied().find(|(id, _)| self.depends(*id, over));
+            let Some((id, factor)) = found else { return Some(self.tidied(sum)) };
+            let limit = on_enough_stack(|| self.limit_of_atom(id, over, upper == (factor > 0), dtype))?;
+            sum = sum.replace(id, &limit)?;
+        }
+        None
+    }
+
+    fn limit_of_atom(&mut self, id: Id, over: &mut Over, upper: bool, dtype: DType) -> Option<Linear> {
+        let numeric = |this: &mut Self| {
+            let bound = this.bound_of_atom(id);
+            let limit = if upper { bound.max } else { bound.min };
+            (limit != Bound::POS_INF && limit != Bound::NEG_INF).then(|| Linear::constant(limit))
+        };
+        let own = self.atom(id)?.dtype;
+        match self.key(id)?.clone() {
+            Key::Var(_) => match self.domains.get(&id) {
+                Some(domain) => {
+                    let limit = if upper { &domain.max } else { &domain.min };
+                    // The number may be better, by an assumption.
+                    if limit.is_constant() || limit.factor(id) != 0 {
+                        numeric(self)
+                    } else {
+                        Some(limit.clone())
+                    }
+                }
+                None => numeric(self),
+            },
+            Key::FloorDiv(x, divisor) => {
+                let limit = self.limit_of(&x, over, upper, own)?;
+                self.floor_div(&limit, divisor, own)
+            }
+            Key::FloorMod(x, divisor) => {
+                if let (Some(low), Some(high)) =
+                    (self.limit_of(&x, over, false, own), self.limit_of(&x, over, true, own))
+                    && let (Some(first), Some(last)) =
+                        (self.floor_div(&low, divisor, own), self.floor_div(&high, divisor, own))
+                    && self.is_zero(&first, &last)
+                {
+                    return if upper { high } else { low }.plus(&first, divisor.checked_neg()?);
+                }
+                numeric(self)
+            }
+            Key::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b) => {
+                let (a, b) = (self.limit_of(&a, over, upper, own)?, self.limit_of(&b, over, upper, own)?);
+                Some(self.binary(op, &a, &b, own))
+            }
+            Key::Select(_, a, b) => {
+                let (a, b) = (self.limit_of(&a, over, upper, own)?, self.limit_of(&b, over, upper, own)?);
+                Some(self.binary(if upper { BinaryOp::Max } else { BinaryOp::Min }, &a, &b, own))
+            }
+            Key::Binary(op @ (BinaryOp::FloorDiv | BinaryOp::FloorMod), a, b)
+                if !self.depends_sum(&b, over) && self.bound_of(&b).min > 0 =>
+            {
+                match op {
+                    BinaryOp::FloorDiv => {
+                        let limit = self.limit_of(&a, over, upper, own)?;
+                        self.floor_div_symbolic(&limit, &b, own)
+                    }
+                    _ if upper => b.plus_constant(-1),
+                    _ => Some(Linear::constant(0)),
+                }
+            }
+            Key::Product(ids) => {
+                let (inner, outer): (Vec<Id>, Vec<Id>) = ids.iter().partition(|id| self.depends(**id, over));
+                let [inner] = inner[..] else { return numeric(self) };
+                let outer = self.product(outer, own);
+                let bound = self.bound_of(&outer);
+                let upper = match (bound.min >= 0, bound.max <= 0) {
+                    (true, _) => upper,
+                    (_, true) => !upper,
+                    _ => return numeric(self),
+                };
+                let limit = self.limit_of(&Linear::atom(inner), over, upper, own)?;
+                self.times(&limit, &outer, own)
+            }
+            Key::Cast(x, from) if self.bound_of(&x).is_within(Bound::of_type(own)) => {
+                let limit = self.limit_of(&x, over, upper, from)?;
+                if limit.is_constant() {
+                    return Some(limit);
+                }
+                Some(Linear::atom(self.intern(Key::Cast(limit, from), own)))
+            }
+            Key::Sum(x) => self.limit_of(&x, over, upper, dtype),
+            _ => numeric(self),
+        }
+    }
+
+    fn depends_sum(&self, sum: &Linear, over: &mut Over) -> bool {
+        sum.terms.iter().any(|(id, _)| self.depends(*id, over))
+    }
+
+    /// Whether the value of an atom changes with the variables that run.
+    fn depends(&self, id: Id, over: &mut Over) -> bool {
+        if let Some(known) = over.known.get(&id) {
+            return *known;
+        }
+        let found = match self.key(id) {
+            Some(Key::Var(_)) => over.vars.contains(&id),
+            // What is in memory may change in between.
+            Some(Key::Fresh(_) | Key::Load(..)) | None => true,
+            Some(Key::Opaque(_)) => self.held(id).is_none_or(|held| self.mentions(held, over)),
+            Some(Key::Select(..)) if self.held(id).is_none_or(|held| self.mentions(held, over)) => true,
+            Some(_) => on_enough_stack(|| self.below(id).iter().any(|sum| self.depends_sum(sum, over))),
+        };
+        over.known.insert(id, found);
+        found
+    }
+
+    /// Whether a variable that runs, or memory, is in an expression.
+    fn mentions(&self, expr: &Expr, over: &Over) -> bool {
+        struct Find<'a>(&'a Analyzer, &'a Over, bool, HashSet<usize>);
+        impl Visitor for Find<'_> {
+            fn expr(&mut self, expr: &Expr) {
+                match ExprKind::of(expr) {
+                    ExprKind::Var(var) => {
+                        let key = Key::Var(var.as_object().as_handle().addr());
+                        let id = self.0.places.get(&(key, var.dtype));
+                        self.2 |= id.is_some_and(|id| self.1.vars.contains(id));
+                    }
+                    ExprKind::BufferLoad(_) | ExprKind::Call(_) | ExprKind::Other => self.2 = true,
+                    _ => {}
+                }
+                // What is in several places is gone through once.
+                if !self.2 && self.3.insert(expr.as_object().as_handle().addr()) {
+                    self.below_expr(expr);
+                }
+            }
+        }
+        let mut find = Find(self, over, false, HashSet::new());
+        find.expr(expr);
+        find.2
+    }
+}

@@ -1,0 +1,53 @@
+//! How much there is to do.
+
+use anyfn_ir::ExprKind;
+use anyfn_ir::expr::{BinaryOp, Expr};
+use anyfn_ir::stmt::Stmt;
+use anyfn_ir::visit::Visitor;
+
+/// Simple operations that a function of the mathematical library takes, for each lane of a vector.
+const CALL: i64 = 16;
+const DIVISION: i64 = 4;
+
+#[derive(Default)]
+struct Cost {
+    operations: i64,
+    loads: i64,
+    calls: i64,
+}
+
+impl Visitor for Cost {
+    fn expr(&mut self, expr: &Expr) {
+        self.operations += match ExprKind::of(expr) {
+            ExprKind::Binary(BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod, _) => {
+                DIVISION
+            }
+            ExprKind::Binary(..) | ExprKind::Select(_) | ExprKind::Not(_) | ExprKind::Cast(_) => 1,
+            ExprKind::Call(_) | ExprKind::Other => {
+                self.calls += 1;
+                CALL
+            }
+            ExprKind::BufferLoad(_) => {
+                self.loads += 1;
+                // Where an element is, is no part of what is done with it.
+                return;
+            }
+            _ => 0,
+        };
+        self.below_expr(expr);
+    }
+}
+
+/// Simple operations that a value takes; reading is none.
+pub(crate) fn of_expr(expr: &Expr) -> i64 {
+    let mut cost = Cost::default();
+    cost.expr(expr);
+    cost.operations
+}
+
+/// Simple operations that a statement takes; a load or store counts as one.
+pub(crate) fn of_stmt(stmt: &Stmt) -> i64 {
+    let mut cost = Cost::default();
+    cost.stmt(stmt);
+    cost.operations + cost.loads
+}

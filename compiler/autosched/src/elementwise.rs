@@ -1,0 +1,118 @@
+//! Stages whose elements are computed each by itself.
+
+use anyfn::{Any, Ref, Result};
+use anyfn_ir::expr::Var;
+use anyfn_schedule::Schedule;
+
+use crate::stage::{Stage, Stride};
+
+/// Repetitions below which a loop is not worth vectors.
+const FEWEST: i64 = 4;
+/// Repetitions of outer loops that are enough for threads to share.
+const SHARED: i64 = 8;
+/// Elements of one piece of work.
+const PIECE: i64 = 16 * 1024;
+/// Bytes that are written around the caches.
+const STREAMED: i64 = 32 << 20;
+/// Edge of the squares in which what lies across is read.
+const SQUARE: i64 = 32;
+
+/// Vectors along the last axis, threads along the others.
+pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
+    let mut loops = schedule.get_loops(&stage.name)?;
+    let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
+    if let Some(across) = across(stage) {
+        return squares(schedule, loops, across, is_large);
+    }
+    let Some(mut inner) = loops.pop() else { return Ok(()) };
+    if is_large && stage.repetitions(0..last) < SHARED && stage.extent(last) > PIECE {
+        let parts = schedule.split(inner, vec![None, Some(PIECE)])?;
+        inner = parts[1].clone();
+        loops.push(parts[0].clone());
+    }
+    if is_large {
+        if let Some(outer) = loops.last().filter(|_| is_streamed(stage)) {
+            schedule.annotate(Any::new(outer.clone())?, "nontemporal", Any::new(true)?)?;
+        }
+        share(schedule, loops)?;
+    }
+    if stage.extent(last) >= FEWEST && is_beside(stage, last) {
+        schedule.vectorize(inner)?;
+    }
+    Ok(())
+}
+
+/// Vectors along the last loop, if it is there: the others are around all of the stage.
+pub(crate) fn vectors(schedule: &Schedule, stage: &Stage, loops: &[Option<Ref<Var>>]) -> Result<()> {
+    let Some(last) = loops.len().checked_sub(1) else { return Ok(()) };
+    match &loops[last] {
+        Some(inner) if stage.extent(last) >= FEWEST && is_beside(stage, last) => {
+            schedule.vectorize(inner.clone())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether it is a transposition, which goes by squares.
+pub(crate) fn is_across(stage: &Stage) -> bool {
+    across(stage).is_some()
+}
+
+/// Whether what is written is so much that it does not stay in caches.
+fn is_streamed(stage: &Stage) -> bool {
+    let places = 0..stage.loops.len();
+    let bytes =
+        stage.block().writes.iter().map(|region| i64::from(region.buffer.dtype.0.bits.div_ceil(8))).sum();
+    let elements = places.clone().try_fold(1i64, |count, place| count.checked_mul(stage.known_extent(place)?));
+    elements.and_then(|count| count.checked_mul(bytes)).is_some_and(|bytes| bytes >= STREAMED)
+}
+
+/// Lets threads share the repetitions of loops.
+pub(crate) fn share(schedule: &Schedule, mut loops: Vec<Ref<Var>>) -> Result<()> {
+    match loops.pop() {
+        Some(only) if loops.is_empty() => schedule.parallel(only),
+        Some(last) => {
+            loops.push(last);
+            schedule.parallel(schedule.fuse(loops)?)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether what a loop reads and writes lies side by side.
+fn is_beside(stage: &Stage, place: usize) -> bool {
+    stage.accesses(place).iter().all(|access| match access.stride {
+        Stride::Next => true,
+        Stride::Same => !access.is_write,
+        Stride::Far => false,
+    })
+}
+
+/// The loop along which is read what the last loop writes, if the last loop reads from far: a transposition.
+fn across(stage: &Stage) -> Option<usize> {
+    let last = stage.loops.len().checked_sub(1)?;
+    let accesses = stage.accesses(last);
+    let is_far = accesses.iter().any(|access| !access.is_write && access.stride == Stride::Far);
+    let writes_next = accesses.iter().all(|access| !access.is_write || access.stride == Stride::Next);
+    if !is_far || !writes_next || stage.extent(last) < SQUARE {
+        return None;
+    }
+    (0..last).find(|place| {
+        let reads_next =
+            stage.accesses(*place).iter().any(|access| !access.is_write && access.stride == Stride::Next);
+        reads_next && stage.extent(*place) >= SQUARE
+    })
+}
+
+/// Squares of what is written, so that all of a cache line is used that is read.
+fn squares(schedule: &Schedule, mut loops: Vec<Ref<Var>>, across: usize, is_large: bool) -> Result<()> {
+    let Some(last) = loops.pop() else { return Ok(()) };
+    let other = loops.remove(across);
+    let rows = schedule.split(other, vec![None, Some(SQUARE)])?;
+    let columns = schedule.split(last, vec![None, Some(SQUARE)])?;
+    loops.push(rows[0].clone());
+    loops.push(columns[0].clone());
+    let order: Vec<_> = loops.iter().chain([&rows[1], &columns[1]]).cloned().collect();
+    schedule.reorder(order)?;
+    if is_large { share(schedule, loops) } else { Ok(()) }
+}

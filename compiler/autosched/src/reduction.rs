@@ -1,0 +1,147 @@
+//! Stages that combine values: sums, products, minima, maxima, and those of users.
+
+use anyfn::{Ref, Result};
+use anyfn_ir::expr::{BinaryOp, IterKind, Var};
+use anyfn_ir::{ExprKind, StmtKind};
+use anyfn_schedule::Schedule;
+
+use crate::PARALLEL_WORK;
+use crate::elementwise::share;
+use crate::stage::{Stage, Stride};
+
+/// Repetitions that are enough for a vector of partial results.
+const FEWEST: i64 = 16;
+/// Elements that are combined at a time while others are passed over: they stay in the nearest cache.
+const PIECE: i64 = 1024;
+/// Results that are enough for threads to share.
+const SHARED: i64 = 8;
+/// Partial results, and those of each element of many.
+const PARTS: i64 = 64;
+const PARTS_EACH: i64 = 16;
+
+/// The loop that becomes vectors goes inside, threads share those that do not reduce.
+pub(crate) fn schedule(schedule: &Schedule, stage: &Stage, is_large: bool) -> Result<()> {
+    let loops = schedule.get_loops(&stage.name)?;
+    arrange(schedule, stage, &loops.into_iter().map(Some).collect::<Vec<_>>(), is_large)
+}
+
+/// The same for some loops of a stage: the others are around all of it.
+pub(crate) fn arrange(
+    schedule: &Schedule,
+    stage: &Stage,
+    loops: &[Option<Ref<Var>>],
+    is_large: bool,
+) -> Result<()> {
+    let of =
+        |kind| stage.places(kind).into_iter().filter_map(|place| Some((place, loops.get(place)?.clone()?)));
+    let mut outer: Vec<(usize, Ref<Var>)> = of(IterKind::Spatial).collect();
+    let mut middle: Vec<(usize, Ref<Var>)> = of(IterKind::Reduce).collect();
+    if middle.is_empty() || !stage.places(IterKind::Ordered).is_empty() {
+        return Ok(());
+    }
+    let chosen = vector_loop(stage, |place| loops.get(place).is_some_and(Option::is_some));
+    let mut inner = None;
+    if let Some(place) = chosen {
+        let from = if stage.kind(place) == IterKind::Reduce { &mut middle } else { &mut outer };
+        if let Some(number) = from.iter().position(|(known, _)| *known == place) {
+            let (_, mut last) = from.remove(number);
+            if stage.kind(place) == IterKind::Spatial && stage.extent(place) > PIECE {
+                let parts = schedule.split(last, vec![None, Some(PIECE)])?;
+                outer.push((place, parts[0].clone()));
+                last = parts[1].clone();
+            }
+            middle.push((place, last.clone()));
+            inner = Some(last);
+        }
+    }
+    let names = |loops: Vec<(usize, Ref<Var>)>| loops.into_iter().map(|(_, var)| var).collect::<Vec<_>>();
+    let (outer, middle) = (names(outer), names(middle));
+    let order: Vec<_> = outer.iter().chain(&middle).cloned().collect();
+    if order.len() > 1 {
+        schedule.reorder(order)?;
+    }
+    // The first of the inner loops reduces, but for a single one.
+    if stage.block().init.is_some() {
+        let init = schedule.decompose_reduction(&stage.name, middle[0].clone())?;
+        if chosen.is_some_and(|place| stage.kind(place) == IterKind::Spatial)
+            && let Some(last) = schedule.get_loops(&init)?.last()
+        {
+            schedule.vectorize(last.clone())?;
+        }
+    }
+    if is_large && !outer.is_empty() {
+        share(schedule, outer)?;
+    }
+    match inner {
+        Some(inner) => schedule.vectorize(inner),
+        None => Ok(()),
+    }
+}
+
+/// The loop that becomes vectors, of those that fit: along which most lies side by side.
+fn vector_loop(stage: &Stage, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let is_simple = is_simple(stage);
+    let mut best: Option<(i64, usize)> = None;
+    for place in 0..stage.loops.len() {
+        let reduces = stage.kind(place) == IterKind::Reduce;
+        if !fits(place) || stage.extent(place) < FEWEST || (reduces && !is_simple) {
+            continue;
+        }
+        let accesses = stage.accesses(place);
+        let is_beside = accesses.iter().all(|access| match access.stride {
+            Stride::Far => false,
+            Stride::Same => reduces || !access.is_write,
+            Stride::Next => !(reduces && access.is_write),
+        });
+        if !is_beside {
+            continue;
+        }
+        let score = accesses.iter().filter(|access| access.stride == Stride::Next).count() as i64;
+        if score > 0 && best.is_none_or(|(known, _)| score >= known) {
+            best = Some((score, place));
+        }
+    }
+    best.map(|(_, place)| place)
+}
+
+/// Whether it is a sum, product, minimum or maximum, whose values may be combined in any order.
+fn is_simple(stage: &Stage) -> bool {
+    let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return false };
+    matches!(
+        ExprKind::of(&store.value),
+        ExprKind::Binary(BinaryOp::Add | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max, _)
+    )
+}
+
+/// Whether there is much to combine, and too few results for threads to share.
+pub(crate) fn wants_partial_results(stage: &Stage) -> bool {
+    let spatial = stage.places(IterKind::Spatial);
+    let reducing = stage.places(IterKind::Reduce);
+    let Some(first) = reducing.first() else { return false };
+    let vectors = vector_loop(stage, |_| true).filter(|place| spatial.contains(place));
+    let shared = stage.repetitions(spatial.iter().copied().filter(|place| Some(*place) != vectors));
+    let pieces = vectors.map_or(1, |place| stage.extent(place) / PIECE + 1);
+    is_simple(stage)
+        && stage.block().init.is_some()
+        && stage.work() >= 2 * PARALLEL_WORK
+        && shared.saturating_mul(pieces) < SHARED
+        && stage.extent(*first) >= 2 * SHARED
+        && stage.known_extent(*first).is_some()
+}
+
+/// Gives parts of a reduction results of their own, to be computed side by side.
+pub(crate) fn partial_results(schedule: &Schedule, stage: &Stage) -> Result<()> {
+    let loops = schedule.get_loops(&stage.name)?;
+    let reducing = stage.places(IterKind::Reduce);
+    let first = loops[reducing[0]].clone();
+    let extent = stage.extent(reducing[0]);
+    let most = if stage.repetitions(stage.places(IterKind::Spatial)) > PARTS { PARTS_EACH } else { PARTS };
+    let taken = if extent <= most {
+        first
+    } else {
+        // As many as are needed, so that none is left with nothing to do.
+        let piece = extent.div_euclid(most) + i64::from(extent.rem_euclid(most) != 0);
+        schedule.split(first, vec![None, Some(piece)])?[0].clone()
+    };
+    schedule.rfactor(&stage.name, taken).map(drop)
+}

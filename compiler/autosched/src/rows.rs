@@ -1,0 +1,174 @@
+//! Stages that are computed row by row together with the last one of them, such as those of a softmax: what they leave for
+//! each other stays in the nearest cache, and threads share the rows.
+
+use anyfn::{Ref, Result, bail};
+use anyfn_ir::StmtKind;
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{IterKind, Var};
+use anyfn_ir::target::Target;
+use anyfn_schedule::Schedule;
+
+use crate::matmul::own_loop;
+use crate::stage::{Stage, loads_of, stages};
+use crate::{elementwise, is_large, is_product, reduction};
+
+/// Rows that are enough for threads to share.
+const SHARED: i64 = 8;
+/// Repetitions for a row below which the rows are better vectors themselves.
+const FEWEST: i64 = 64;
+/// Bytes of a row that stay in the cache.
+const MOST: i64 = 256 << 10;
+
+/// Stages that are computed at a row of the last one.
+pub(crate) struct Rows {
+    last: Stage,
+    /// How many of its loops are those over the rows.
+    count: usize,
+    /// The others, in their order, with the places of their loops over rows.
+    others: Vec<(Stage, Vec<usize>)>,
+}
+
+impl Rows {
+    pub(crate) fn name(&self) -> &str {
+        &self.last.name
+    }
+
+    /// Whether it pays.
+    fn pays(&self, target: &Target) -> bool {
+        let all = || self.others.iter().map(|(stage, rows)| (stage, &rows[..]));
+        let own: Vec<usize> = (0..self.count).collect();
+        let per_row = |stage: &Stage, rows: &[usize]| {
+            stage.repetitions((0..stage.loops.len()).filter(|place| !rows.contains(place)))
+        };
+        let longest = all().map(|(stage, rows)| per_row(stage, rows)).max().unwrap_or(0);
+        let kept = all().map(|(stage, rows)| {
+            let spatial = stage.places(IterKind::Spatial);
+            let bytes = stage.block().writes.iter().map(|part| i64::from(part.buffer.dtype.0.bits.div_ceil(8)));
+            let elements = stage.repetitions(spatial.into_iter().filter(|place| !rows.contains(place)));
+            elements.saturating_mul(bytes.sum())
+        });
+        let is_large = all().any(|(stage, _)| is_large(stage, target)) || is_large(&self.last, target);
+        longest.max(per_row(&self.last, &own)) >= FEWEST
+            && kept.fold(0i64, i64::saturating_add) <= MOST
+            && (!is_large || self.last.repetitions(own.iter().copied()) >= SHARED)
+    }
+}
+
+/// The stages that can be computed row by row with others, of those that were not tried yet.
+pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Result<Option<Rows>> {
+    let all = stages(schedule)?;
+    for (number, last) in all.iter().enumerate().rev() {
+        if tried.contains(&last.name) || !is_fit(last, target) || elementwise::is_across(last) {
+            continue;
+        }
+        // As many loops as there are without losing a stage.
+        let spatial = last.places(IterKind::Spatial).len();
+        let mut best: Option<Rows> = None;
+        for count in 1..=spatial {
+            let others = others(schedule, &all[..number], last, count, target)?;
+            let known = best.as_ref().map_or(1, |rows| rows.others.len());
+            if others.len() >= known {
+                best = Some(Rows { last: last.clone(), count, others });
+            }
+        }
+        if let Some(rows) = best.filter(|rows| rows.pays(target)) {
+            return Ok(Some(rows));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a stage is a nest of loops over all values of its axes, those that reduce inside, and nothing that has a better form.
+fn is_fit(stage: &Stage, target: &Target) -> bool {
+    let spatial = stage.places(IterKind::Spatial);
+    let reducing = stage.places(IterKind::Reduce);
+    spatial.len() + reducing.len() == stage.loops.len()
+        && spatial.iter().enumerate().all(|(number, place)| number == *place)
+        && stage.has_no_condition()
+        && (reducing.is_empty() || stage.block().init.is_some())
+        && !is_product(stage, target)
+}
+
+/// What a stage sets, and for each dimension the loop over it.
+fn result(stage: &Stage) -> Option<(Ref<Buffer>, Vec<usize>)> {
+    let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
+    let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
+    Some((store.buffer.clone(), places))
+}
+
+/// The stages before one of which each row is needed for the same row of it alone.
+fn others(
+    schedule: &Schedule,
+    before: &[Stage],
+    last: &Stage,
+    count: usize,
+    target: &Target,
+) -> Result<Vec<(Stage, Vec<usize>)>> {
+    let func = schedule.func()?;
+    let mut found: Vec<(Stage, Vec<usize>)> = vec![(last.clone(), (0..count).collect())];
+    for stage in before.iter().rev() {
+        let Some((buffer, places)) = result(stage).filter(|_| is_fit(stage, target)) else { continue };
+        if func.buffer_map.iter().any(|(_, known)| known.data.ptr_eq(&buffer.data)) {
+            continue;
+        }
+        let mut rows: Option<Vec<usize>> = None;
+        let mut uses = stage.loads_of(&buffer).len();
+        let mut is_same = true;
+        for (user, user_rows) in &found {
+            for indices in user.loads_of(&buffer) {
+                uses += 1;
+                let own = user_rows.iter().map(|row| {
+                    let dim = indices.iter().position(|index| user.place_of(&index) == Some(*row))?;
+                    places.get(dim).copied()
+                });
+                let own: Option<Vec<usize>> = own.collect();
+                is_same &= own.is_some() && rows.as_ref().is_none_or(|known| own.as_ref() == Some(known));
+                rows = rows.or(own);
+            }
+        }
+        let is_all = uses == loads_of(&func.body, &buffer).len();
+        if let Some(rows) = rows.filter(|_| is_same && is_all) {
+            found.push((stage.clone(), rows));
+        }
+    }
+    found.remove(0);
+    Ok(found)
+}
+
+/// Computes all stages at a row of the last one.
+pub(crate) fn schedule(schedule: &Schedule, rows: &Rows, target: &Target) -> Result<()> {
+    let loops = schedule.get_loops(&rows.last.name)?;
+    let Some(row) = loops.get(rows.count - 1) else { bail!("InternalError", "a stage has lost its loops") };
+    for (stage, _) in &rows.others {
+        schedule.compute_at(&stage.name, row.clone())?;
+    }
+    let own: Vec<usize> = (0..rows.count).collect();
+    inside(schedule, &rows.last, &own, |place| Ok(loops[place].clone()))?;
+    for (stage, own) in &rows.others {
+        schedule.get_loops(&stage.name)?;
+        inside(schedule, stage, own, |place| {
+            own_loop(schedule, stage, &stage.name, place).map(|node| node.loop_var.clone())
+        })?;
+    }
+    let is_large = |stage: &Stage| is_large(stage, target);
+    if is_large(&rows.last) || rows.others.iter().any(|(stage, _)| is_large(stage)) {
+        elementwise::share(schedule, loops[..rows.count].to_vec())?;
+    }
+    Ok(())
+}
+
+/// What a stage does for one row.
+fn inside(
+    schedule: &Schedule,
+    stage: &Stage,
+    rows: &[usize],
+    at: impl Fn(usize) -> Result<Ref<Var>>,
+) -> Result<()> {
+    let of = |place: usize| (!rows.contains(&place)).then(|| at(place)).transpose();
+    let loops = (0..stage.loops.len()).map(of).collect::<Result<Vec<_>>>()?;
+    if stage.is_reduction() {
+        reduction::arrange(schedule, stage, &loops, false)
+    } else {
+        elementwise::vectors(schedule, stage, &loops)
+    }
+}

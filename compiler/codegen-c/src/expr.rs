@@ -1,0 +1,319 @@
+//! Expressions: a scalar, or one lane of a vector.
+
+use std::fmt::Write as _;
+
+use anyfn::{Array, DType, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Call, Expr, PrimExpr};
+use anyfn_ir::kind::as_int;
+use anyfn_ir::ops::{DTypeExt, rounded};
+use anyfn_ir::visit::{Visitor, on_enough_stack};
+use anyfn_ir::{ExprKind, packed, printer};
+
+use crate::body::Body;
+use crate::half::check_wide;
+use crate::math::{MATH, MATH_OF_TWO};
+use crate::registers::known_place;
+use crate::types::{c_type, uint_of};
+
+impl Body<'_> {
+    /// A number that is a place, an extent, or decides where something is done.
+    pub(crate) fn place(&mut self, expr: &Expr) -> Result<String> {
+        let outer = std::mem::replace(&mut self.in_place, true);
+        let result = self.expr(expr);
+        self.in_place = outer;
+        result
+    }
+
+    /// An element, or that of one lane.
+    pub(crate) fn element(
+        &mut self,
+        buffer: &Ref<Buffer>,
+        indices: &Array<Expr>,
+        lane: &str,
+    ) -> Result<String> {
+        if self.registers(buffer).is_some() {
+            return self.register(buffer, indices, lane);
+        }
+        let outer = std::mem::replace(&mut self.in_place, true);
+        let place = self.place_of(buffer, indices, lane);
+        self.in_place = outer;
+        Ok(format!("{}[{}]", self.names.buffer(buffer), place?))
+    }
+
+    fn place_of(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, lane: &str) -> Result<String> {
+        let mut place = String::new();
+        for (dim, index) in indices.iter().enumerate() {
+            let index = self.lane(&index, lane)?;
+            if !buffer.strides.is_empty() {
+                let stride = self.expr(&buffer.strides.get(dim)?)?;
+                let plus = if dim == 0 { "" } else { " + " };
+                let _ = write!(place, "{plus}(int64_t){index} * {stride}");
+            } else if dim == 0 {
+                place = index;
+            } else {
+                let extent = self.expr(&buffer.shape.get(dim)?)?;
+                let first = if dim == 1 { format!("(int64_t){place}") } else { format!("({place})") };
+                place = format!("{first} * {extent} + {index}");
+            }
+        }
+        if place.is_empty() {
+            place.push('0');
+        }
+        Ok(place)
+    }
+
+    /// An element of a buffer that became variables.
+    fn register(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, lane: &str) -> Result<String> {
+        let is_vector = indices.last().is_ok_and(|index| index.dtype.lanes() != 1);
+        let place = known_place(buffer, indices).and_then(|place| {
+            let lane = if is_vector { lane.parse().ok()? } else { 0 };
+            usize::try_from(place + lane).ok()
+        });
+        if let (Some(place), Some(registers)) = (place, self.registers(buffer))
+            && let Some(name) = registers.names.get(place / usize::from(registers.width))
+        {
+            let lane = place % usize::from(registers.width);
+            return Ok(if registers.width == 1 { name.clone() } else { format!("{name}[{lane}]") });
+        }
+        bail!("InternalError", "a place in `{}` is not known", buffer.name)
+    }
+
+    pub(crate) fn expr(&mut self, expr: &Expr) -> Result<String> {
+        self.lane(expr, "")
+    }
+
+    /// One lane of a value, by its number or the name of a variable; of a scalar, itself.
+    pub(crate) fn lane(&mut self, expr: &Expr, lane: &str) -> Result<String> {
+        on_enough_stack(|| self.lane_here(expr, lane))
+    }
+
+    fn lane_here(&mut self, expr: &Expr, lane: &str) -> Result<String> {
+        Ok(match ExprKind::of(expr) {
+            ExprKind::Var(var) if expr.dtype.lanes() != 1 => format!("{}[{lane}]", self.names.var(var)),
+            ExprKind::Var(var) => self.names.var(var),
+            ExprKind::IntImm(node) => int(node.value, node.dtype)?,
+            ExprKind::FloatImm(node) if node.dtype.is_half() => {
+                let value = float(rounded(node.value, node.dtype), DType::FLOAT32)?;
+                self.convert_half(&value, DType::FLOAT32, node.dtype)?
+            }
+            ExprKind::FloatImm(node) => float(node.value, node.dtype)?,
+            ExprKind::StringImm(node) => quoted(&node.value),
+            ExprKind::Broadcast(node) => self.expr(&node.value)?,
+            ExprKind::Ramp(node) => {
+                let start = self.expr(&node.start)?;
+                match (as_int(&node.stride), lane) {
+                    (_, "0") => start,
+                    (Some(1), _) => format!("({start} + {lane})"),
+                    _ => format!("({start} + {lane} * {})", self.expr(&node.stride)?),
+                }
+            }
+            ExprKind::Cast(node) => {
+                let value = self.lane(&node.value, lane)?;
+                if expr.dtype.is_half() || node.value.dtype.is_half() {
+                    self.convert_half(&value, node.value.dtype, expr.dtype)?
+                } else if expr.dtype.is_bool() {
+                    format!("({value} != 0)")
+                } else {
+                    format!("(({}){value})", c_type(node.dtype.element())?)
+                }
+            }
+            // Not `||`: GCC 12 loses the second operand of some where it makes vectors of 512 bits of them.
+            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), node) if is_eager(&node.a, &node.b) => {
+                let sign = if op == BinaryOp::And { '&' } else { '|' };
+                format!("({} {sign} {})", self.lane(&node.a, lane)?, self.lane(&node.b, lane)?)
+            }
+            ExprKind::Binary(op, node) => {
+                check_wide(op.text(), node.a.dtype)?;
+                let (a, b) = (self.lane(&node.a, lane)?, self.lane(&node.b, lane)?);
+                let is_safe = self.in_place || as_int(&node.b).is_some_and(|b| b != 0 && b != -1);
+                binary(op, node.a.dtype.element(), &a, &b, self.in_place, is_safe)?
+            }
+            ExprKind::Not(node) => format!("(!{})", self.lane(&node.a, lane)?),
+            ExprKind::Select(node) => format!(
+                "({} ? {} : {})",
+                self.lane(&node.condition, lane)?,
+                self.lane(&node.true_value, lane)?,
+                self.lane(&node.false_value, lane)?
+            ),
+            ExprKind::BufferLoad(node) => self.element(&node.buffer, &node.indices, lane)?,
+            ExprKind::Call(node) => self.call(expr, node, lane)?,
+            ExprKind::Let(_) | ExprKind::ProducerLoad(_) | ExprKind::Reduce(_) => {
+                bail!(
+                    "ValueError",
+                    "must be lowered before C code is generated: {}",
+                    printer::text(expr.as_object())
+                );
+            }
+            ExprKind::Other => {
+                bail!(
+                    "TypeError",
+                    "`{}` has no C code; a pass must lower it first",
+                    expr.as_object().type_key()
+                );
+            }
+        })
+    }
+
+    fn call(&mut self, expr: &PrimExpr, node: &Call, lane: &str) -> Result<String> {
+        match &*node.op {
+            packed::CALL_EXTERN => return self.call_extern(node),
+            packed::CALL_PACKED => bail!(
+                "ValueError",
+                "a call of `{}` is a part of an expression; the pass `lower_packed_calls` takes it out",
+                packed::name_of(node)
+            ),
+            _ => {}
+        }
+        let suffix = match expr.dtype.element() {
+            DType::FLOAT32 => "f",
+            DType::FLOAT64 => "",
+            other => bail!("TypeError", "`{}` of {other} has no C code", node.op),
+        };
+        let name = &*node.op;
+        let expected = match name {
+            _ if MATH.contains(&name) => 1,
+            _ if MATH_OF_TWO.contains(&name) => 2,
+            "rsqrt" | "sigmoid" => 1,
+            _ => bail!("ValueError", "function `{name}` has no C code"),
+        };
+        if node.args.len() != expected {
+            bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
+        }
+        let mut args = Vec::new();
+        for arg in node.args.iter() {
+            let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
+            args.push(self.lane(&arg, lane)?);
+        }
+        let one = if suffix.is_empty() { "1.0" } else { "1.0f" };
+        Ok(match name {
+            "rsqrt" => format!("({one} / sqrt{suffix}({}))", args[0]),
+            "sigmoid" => format!("anyfn_sigmoid{suffix}({})", args[0]),
+            _ => format!("{name}{suffix}({})", args.join(", ")),
+        })
+    }
+}
+
+/// Whether the second of two conditions may be computed whatever the first one is: that is about elements, not places, and the
+/// second one has no places that depend on elements.
+fn is_eager(first: &Expr, second: &Expr) -> bool {
+    struct Loads {
+        /// How deep what is looked at stands in places of elements, and how deep elements do at most.
+        depth: usize,
+        deepest: usize,
+        divides: bool,
+    }
+    impl Visitor for Loads {
+        fn expr(&mut self, expr: &Expr) {
+            let is_load = matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+            self.divides |= matches!(
+                ExprKind::of(expr),
+                ExprKind::Call(_)
+                    | ExprKind::Binary(
+                        BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod,
+                        _
+                    )
+            );
+            self.depth += usize::from(is_load);
+            self.deepest = self.deepest.max(self.depth);
+            self.below_expr(expr);
+            self.depth -= usize::from(is_load);
+        }
+    }
+    let loads = |expr: &Expr| {
+        let mut loads = Loads { depth: 0, deepest: 0, divides: false };
+        loads.expr(expr);
+        loads
+    };
+    let second = loads(second);
+    loads(first).deepest > 0 && second.deepest <= 1 && !second.divides
+}
+
+/// An operation on scalars. Integers that are no places wrap around: beyond the last value comes the first one.
+pub(crate) fn binary(
+    op: BinaryOp,
+    dtype: DType,
+    a: &str,
+    b: &str,
+    in_place: bool,
+    is_safe: bool,
+) -> Result<String> {
+    let c_type = c_type(dtype)?;
+    let is_integer = dtype.is_integer();
+    let is_signed = is_integer && dtype.0.code == anyfn::abi::kDLInt;
+    Ok(match op {
+        BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Div | BinaryOp::Mod if is_integer && !is_safe => {
+            let name = match op {
+                BinaryOp::FloorDiv => "floordiv",
+                BinaryOp::FloorMod => "floormod",
+                BinaryOp::Div => "div",
+                _ => "mod",
+            };
+            let sign = if is_signed { "" } else { "u" };
+            format!("(({c_type})anyfn_safe_{sign}{name}({a}, {b}))")
+        }
+        BinaryOp::FloorDiv if is_signed => format!("(({c_type})anyfn_floordiv({a}, {b}))"),
+        BinaryOp::FloorMod if is_signed => format!("(({c_type})anyfn_floormod({a}, {b}))"),
+        BinaryOp::FloorDiv => format!("({a} / {b})"),
+        BinaryOp::FloorMod | BinaryOp::Mod => format!("({a} % {b})"),
+        BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{c_type}({a}, {b})", op.text()),
+        BinaryOp::And => format!("({a} && {b})"),
+        BinaryOp::Or => format!("({a} || {b})"),
+        // Operands shorter than int are computed as int, so results are brought back to their type.
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if is_integer && dtype.0.bits < 32 => {
+            format!("(({c_type})({a} {} {b}))", op.text())
+        }
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if is_signed && !in_place => {
+            let unsigned = self::c_type(uint_of(dtype))?;
+            format!("(({c_type})(({unsigned}){a} {} ({unsigned}){b}))", op.text())
+        }
+        _ => format!("({a} {} {b})", op.text()),
+    })
+}
+
+fn int(value: i64, dtype: DType) -> Result<String> {
+    Ok(match c_type(dtype)? {
+        "int64_t" if value == i64::MIN => "INT64_MIN".to_owned(),
+        "int64_t" => format!("INT64_C({value})"),
+        "uint64_t" => format!("UINT64_C({})", value as u64),
+        "uint32_t" => format!("{value}u"),
+        "int32_t" if value == i64::from(i32::MIN) => "INT32_MIN".to_owned(),
+        _ if value < 0 => format!("({value})"),
+        _ => value.to_string(),
+    })
+}
+
+fn float(value: f64, dtype: DType) -> Result<String> {
+    let is_single = c_type(dtype)? == "float";
+    let suffix = if is_single { "f" } else { "" };
+    let text = match value {
+        _ if value.is_nan() => {
+            return Ok(if is_single { "((float)NAN)".into() } else { "((double)NAN)".into() });
+        }
+        _ if value.is_infinite() => {
+            let sign = if value < 0.0 { "-" } else { "" };
+            return Ok(format!("({sign}(({})INFINITY))", if is_single { "float" } else { "double" }));
+        }
+        // The nearest float, not that of the nearest decimal text.
+        _ if is_single => format!("{:?}", value as f32),
+        _ => format!("{value:?}"),
+    };
+    Ok(if value.is_sign_negative() { format!("({text}{suffix})") } else { format!("{text}{suffix}") })
+}
+
+/// A text as C writes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b' '..=b'~' => out.push(byte.into()),
+            _ => {
+                let _ = write!(out, "\\{byte:03o}");
+            }
+        }
+    }
+    out.push('"');
+    out
+}

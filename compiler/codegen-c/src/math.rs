@@ -1,0 +1,74 @@
+//! Functions of numbers: those of the C library, and of vectors.
+
+use anyfn::{DType, Result};
+
+use crate::body::Body;
+use crate::types::{c_type, int_of};
+
+/// Functions of one floating-point number that C has, with `f` behind the name for `float`.
+pub(crate) const MATH: &[&str] = &[
+    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "asin", "acos",
+    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "erf",
+    "fabs",
+];
+/// Functions of two.
+pub(crate) const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
+
+/// What a function of vectors is made of.
+struct Template {
+    name: &'static str,
+    bits: u8,
+    uses: Vec<&'static str>,
+    text: &'static str,
+}
+
+/// The functions of vectors that are written for them.
+fn templates() -> impl Iterator<Item = Template> {
+    include_str!("math.c").split("\n/// ").skip(1).filter_map(|part| {
+        let (head, text) = part.split_once('\n')?;
+        let mut words = head.split_whitespace();
+        let (name, bits) = (words.next()?, words.next()?.parse().ok()?);
+        Some(Template { name, bits, uses: words.collect(), text })
+    })
+}
+
+impl Body<'_> {
+    /// The function of vectors that does what one of numbers does: one written for it, or a loop over the lanes, which the
+    /// compiler makes an instruction of where there is one.
+    pub(crate) fn vector_math(&mut self, name: &str, element: DType, lanes: u16) -> Result<Option<String>> {
+        let (vector, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
+        let function = format!("{vector}_{name}");
+        if let Some(template) = templates().find(|t| t.name == name && t.bits == element.0.bits) {
+            self.select(element, lanes)?;
+            for used in template.uses {
+                self.vector_math(used, element, lanes)?;
+            }
+            let text = template.text.replace("@V", &vector).replace("@I", &mask);
+            self.declare(&function, text.replace("@N", &lanes.to_string()) + "\n");
+            return Ok(Some(function));
+        }
+        let c_name = if c_type(element)? == "float" { format!("{name}f") } else { name.to_owned() };
+        let (params, value) = match name {
+            "rsqrt" => (1, "1 / x[i]".to_owned()),
+            "sigmoid" => (1, format!("anyfn_{c_name}(x[i])")),
+            _ if MATH.contains(&name) => (1, format!("{c_name}(x[i])")),
+            _ if MATH_OF_TWO.contains(&name) => (2, format!("{c_name}(x[i], y[i])")),
+            _ => return Ok(None),
+        };
+        let mut params = vec![format!("{vector} x"), format!("{vector} y")][..params].join(", ");
+        let mut before = String::new();
+        if name == "rsqrt" {
+            let sqrt = self.vector_math("sqrt", element, lanes)?.unwrap_or_default();
+            before = format!("  x = {sqrt}(x);\n");
+        }
+        params.insert(0, '(');
+        self.declare(
+            &function,
+            format!(
+                "static inline {vector} {function}{params}) {{\n{before}  for (int i = 0; i < {lanes}; ++i) x[i] = {value};\n  \
+                 return x;\n}}\n"
+            ),
+        );
+        Ok(Some(function))
+    }
+}

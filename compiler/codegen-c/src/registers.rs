@@ -1,0 +1,133 @@
+//! Memory that becomes variables: small buffers of a function's own, all of whose places are known.
+
+use anyfn::{Array, Ref};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::Expr;
+use anyfn_ir::kind::as_int;
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::visit::Visitor;
+use anyfn_ir::{ExprKind, StmtKind};
+
+use crate::options::CodegenOptions;
+use crate::vector::statement_width;
+
+/// Variables are made of at most so many bytes, and so many of them.
+const MOST_BYTES: i64 = 8192;
+const MOST_VARIABLES: i64 = 128;
+
+/// A buffer that became variables.
+pub(crate) struct Registers {
+    /// Lanes of each variable.
+    pub(crate) width: u16,
+    /// The variables, by place.
+    pub(crate) names: Vec<String>,
+}
+
+/// Number of elements of a buffer whose shape is known.
+pub(crate) fn known_size(buffer: &Buffer) -> Option<i64> {
+    buffer.shape.iter().try_fold(1i64, |n, extent| n.checked_mul(as_int(&extent)?))
+}
+
+/// The place of an element counted from the first one, if it is known; of a vector of neighbours, that of its first lane.
+pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64> {
+    let mut place = 0i64;
+    for (dim, index) in indices.iter().enumerate() {
+        let index = match ExprKind::of(&index) {
+            ExprKind::Ramp(ramp) if as_int(&ramp.stride) == Some(1) => as_int(&ramp.start)?,
+            _ => as_int(&index)?,
+        };
+        let extent = as_int(&buffer.shape.get(dim).ok()?)?;
+        place = place.checked_mul(extent)?.checked_add(index)?;
+    }
+    Some(place)
+}
+
+/// How many lanes the variables have that a buffer can become; `None` if it has to be memory.
+pub(crate) fn width(buffer: &Ref<Buffer>, body: &Stmt, options: CodegenOptions) -> Option<u16> {
+    let count = known_size(buffer)?;
+    let bytes = count.checked_mul(i64::from(buffer.dtype.0.bits.div_ceil(8)))?;
+    if !options.has_vectors() || !buffer.strides.is_empty() || !(1..=MOST_BYTES).contains(&bytes) {
+        return None;
+    }
+    let mut uses = Uses { buffer, options, count, width: None, statement: 1, in_task: false, fits: true };
+    uses.stmt(body);
+    let width = uses.width.unwrap_or(1);
+    (uses.fits && count % i64::from(width) == 0 && count / i64::from(width) <= MOST_VARIABLES).then_some(width)
+}
+
+/// Looks at all uses of a buffer.
+struct Uses<'a> {
+    buffer: &'a Ref<Buffer>,
+    options: CodegenOptions,
+    count: i64,
+    width: Option<u16>,
+    /// Lanes of the pieces in which the statement is computed that is looked at.
+    statement: u16,
+    in_task: bool,
+    fits: bool,
+}
+
+impl Uses<'_> {
+    fn is_mine(&self, buffer: &Ref<Buffer>) -> bool {
+        buffer.data.ptr_eq(&self.buffer.data)
+    }
+
+    fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>) {
+        let lanes = indices.last().map_or(1, |index| index.dtype.lanes());
+        let is_same_shape = buffer.ptr_eq(self.buffer);
+        let Some(place) = known_place(buffer, indices).filter(|_| is_same_shape && !self.in_task) else {
+            self.fits = false;
+            return;
+        };
+        if place < 0 || place + i64::from(lanes) > self.count {
+            self.fits = false;
+        } else if lanes != 1 {
+            // The largest power of two that all places and lengths are multiples of.
+            let mut width = self.width.unwrap_or(self.statement).min(self.statement);
+            while width > 1 && (place % i64::from(width) != 0 || !lanes.is_multiple_of(width)) {
+                width /= 2;
+            }
+            self.width = Some(width);
+        }
+    }
+}
+
+impl Visitor for Uses<'_> {
+    fn expr(&mut self, expr: &Expr) {
+        match ExprKind::of(expr) {
+            ExprKind::BufferLoad(node) if self.is_mine(&node.buffer) => {
+                self.access(&node.buffer, &node.indices);
+                node.indices.iter().for_each(|index| self.expr(&index));
+            }
+            ExprKind::Var(var) if var.ptr_eq(&self.buffer.data) => self.fits = false,
+            _ => self.below_expr(expr),
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => {
+                self.statement = statement_width(&node.value, self.options);
+                self.expr(&node.value);
+                node.indices.iter().for_each(|index| self.expr(&index));
+                if self.is_mine(&node.buffer) {
+                    self.access(&node.buffer, &node.indices);
+                }
+                self.statement = 1;
+            }
+            StmtKind::For(node) if node.kind == ForKind::Parallel => {
+                let outer = std::mem::replace(&mut self.in_task, true);
+                self.below_stmt(stmt);
+                self.in_task = outer;
+            }
+            _ => self.below_stmt(stmt),
+        }
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        if self.is_mine(buffer) {
+            self.fits = false;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a function tells of itself: names and types of its arguments, and which of them it writes.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use anyfn::Ref;
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::printer;
+
+use crate::entry::{Param, address};
+use crate::expr::quoted;
+
+/// Writes the getter of a function's signature, by the form that all frontends know.
+pub(crate) fn getter(
+    symbol: &str,
+    func: &PrimFunc,
+    params: &[Param],
+    written: &HashSet<usize>,
+    out: &mut String,
+) {
+    let text = quoted(&signature(symbol, func, params, written));
+    let _ = writeln!(
+        out,
+        "\nANYFN_EXPORT int32_t __tvm_ffi__metadata_{symbol}(void* self, const anyfn_value* args, int32_t num_args, \
+         anyfn_value* result) {{\n  static const char text[] = {text};\n  (void)self, (void)args, (void)num_args;\n  return \
+         anyfn_give_text(text, sizeof text - 1, result);\n}}"
+    );
+}
+
+fn signature(symbol: &str, func: &PrimFunc, params: &[Param], written: &HashSet<usize>) -> String {
+    let is_written = |buffer: &Ref<Buffer>| written.contains(&address(&buffer.data));
+    let mut names: Vec<String> = Vec::new();
+    let (mut types, mut doc, mut only_read) = (Vec::new(), String::new(), Vec::new());
+    if let Ok(Some(own)) = func.attrs.get_any("doc")
+        && let Ok(own) = own.get::<&str>()
+    {
+        let _ = write!(doc, "{}\n\n", own.trim_end());
+    }
+    for param in params {
+        let (own, kind, about) = match param {
+            Param::Tensor(buffer) => {
+                let extents: Vec<String> =
+                    buffer.shape.iter().map(|extent| printer::text(extent.as_object())).collect();
+                let written = if is_written(buffer) { ", written" } else { "" };
+                let about = format!("{}[{}]{written}", buffer.dtype, extents.join(", "));
+                (&*buffer.name, "DLTensor*", about)
+            }
+            Param::Number(var) => {
+                let kind = match var.dtype.0.code {
+                    kDLFloat | kDLBfloat => "float",
+                    kDLBool => "bool",
+                    _ => "int",
+                };
+                (&*var.name, kind, var.dtype.to_string())
+            }
+        };
+        let name = unique(own, &names);
+        if let Param::Tensor(buffer) = param
+            && !is_written(buffer)
+        {
+            only_read.push(name.clone());
+        }
+        let _ = writeln!(doc, "{name}: {about}");
+        types.push(format!("{{\"type\":\"{kind}\"}}"));
+        names.push(name);
+    }
+    let schema = format!(
+        "{{\"type\":\"ffi.Function\",\"named_args\":{{\"return\":[{{\"type\":\"None\"}}],\"params\":[{}]}}}}",
+        types.join(",")
+    );
+    format!(
+        "{{\"type_schema\":{},\"name\":{},\"arg_names\":{},\"arg_const\":{},\"doc\":{}}}",
+        json(&schema),
+        json(symbol),
+        list(&names),
+        list(&only_read),
+        json(doc.trim_end())
+    )
+}
+
+/// A name that frontends can have for an argument and that none of the others has.
+fn unique(own: &str, taken: &[String]) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut own: String = own.chars().map(|c| if is_word(c) { c } else { '_' }).collect();
+    if own.is_empty() || own.starts_with(|c: char| c.is_numeric()) {
+        own.insert(0, '_');
+    }
+    let mut name = own.clone();
+    let mut number = 0;
+    while taken.contains(&name) {
+        number += 1;
+        name = format!("{own}_{number}");
+    }
+    name
+}
+
+fn list(names: &[String]) -> String {
+    format!("[{}]", names.iter().map(|name| json(name)).collect::<Vec<_>>().join(","))
+}
+
+/// A text as JSON writes it.
+fn json(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

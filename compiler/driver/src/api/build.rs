@@ -1,0 +1,68 @@
+//! `compiler.*`: from modules to code.
+
+use std::path::Path;
+
+use anyfn::{Module, PackedFunc, Ref, Result, register};
+use anyfn_ir::func::IRModule;
+use anyfn_ir::target::{AsTarget, Target};
+use anyfn_passes::Pipeline;
+
+use crate::BuildOptions;
+
+/// A target of what stands for one: a kind, a map of options, or a target; this machine without any.
+#[register("compiler.target")]
+fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
+    target.map_or_else(Target::host, |target| Ok(target.0))
+}
+
+/// The module as code generators take it, by a pipeline of passes or the default one.
+#[register("compiler.lower")]
+fn lower(
+    module: Ref<IRModule>,
+    #[default(None)] target: Option<AsTarget>,
+    #[default(None)] pipeline: Option<Ref<Pipeline>>,
+) -> Result<Ref<IRModule>> {
+    crate::lower(&with_target(module, target)?, pipeline.as_ref())
+}
+
+/// The C source of a module.
+#[register("compiler.source")]
+fn source(
+    module: Ref<IRModule>,
+    #[default(None)] target: Option<AsTarget>,
+    #[default(None)] pipeline: Option<Ref<Pipeline>>,
+) -> Result<String> {
+    crate::source(&with_target(module, target)?, pipeline.as_ref())
+}
+
+/// A module compiled and loaded. `progress` is called with a text and seconds, each second while the C compiler runs.
+#[register("compiler.build", blocking)]
+fn build(
+    module: Ref<IRModule>,
+    #[default(None)] target: Option<AsTarget>,
+    #[default(None)] pipeline: Option<Ref<Pipeline>>,
+    #[default(true)] use_cache: bool,
+    #[default(None)] progress: Option<PackedFunc>,
+) -> Result<Module> {
+    let target = target.map(|AsTarget(target)| target);
+    crate::build_with(&module, &BuildOptions { target, pipeline, use_cache, progress })
+}
+
+/// The C source of a module that was built in this process; None of other modules.
+#[register("compiler.source_of_built")]
+fn source_of_built(module: Module) -> Result<Option<String>> {
+    crate::source_of_built(&module)
+}
+
+/// Writes a module that was built as C source (`.c`), object file (`.o`) or library (`.so`).
+#[register("compiler.export", blocking)]
+fn export(module: Module, path: &str) -> Result<()> {
+    crate::export(&module, Path::new(path))
+}
+
+fn with_target(module: Ref<IRModule>, target: Option<AsTarget>) -> Result<Ref<IRModule>> {
+    match target {
+        Some(AsTarget(target)) => Target::put(&target, &module),
+        None => Ok(module),
+    }
+}

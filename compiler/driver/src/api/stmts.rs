@@ -1,0 +1,84 @@
+//! `tir.*`: buffers, and statements on them.
+
+use anyfn::{DType, ObjectRef, PackedFunc, Ref, Result, bail, register};
+use anyfn_arith::Analyzer;
+use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::expr::{Expr, Range};
+use anyfn_ir::operand::{Operand, exprs};
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::{make, ops};
+
+/// A buffer in the memory of the device, row by row without gaps.
+#[register("tir.decl_buffer")]
+fn decl_buffer(
+    shape: Vec<Operand>,
+    #[default("float32")] dtype: DType,
+    #[default("buffer")] name: &str,
+) -> Ref<Buffer> {
+    make::buffer(name, exprs(shape), dtype)
+}
+
+/// An element of a buffer, or a part of it: of each index, a place, or where a range begins and ends.
+#[register("tir.buffer_at")]
+fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand>>) -> Result<ObjectRef> {
+    let begins = exprs(begins);
+    if ends.iter().all(Option::is_none) {
+        return ops::load(&buffer, begins).map(Ref::into_object);
+    }
+    if begins.len() != buffer.shape.len() {
+        let (ndim, got) = (buffer.shape.len(), begins.len());
+        bail!("IndexError", "`{}` has {ndim} dimensions but got {got} indices", buffer.name);
+    }
+    let mut region = Vec::new();
+    for (min, end) in begins.iter().zip(ends) {
+        let extent = match end {
+            Some(end) => Analyzer::new().simplify(&ops::sub(end.0, min.clone())?)?,
+            None => ops::int(1, min.dtype)?,
+        };
+        let (min, extent) = ops::unify(min, extent)?;
+        if !min.dtype.is_integer() || min.dtype.lanes() != 1 {
+            bail!("TypeError", "an index of `{}` must be an integer but is {}", buffer.name, min.dtype);
+        }
+        region.push(Ref::new(Range { min, extent }));
+    }
+    Ok(Ref::new(BufferRegion { buffer, region: region.into_iter().collect() }).into_object())
+}
+
+/// Sets an element of a buffer.
+#[register("tir.store")]
+fn store(buffer: Ref<Buffer>, value: Operand, indices: Vec<Operand>) -> Result<Stmt> {
+    let Operand(value) = value;
+    let value = ops::adopt(value, buffer.dtype);
+    make::store(&buffer, value, exprs(indices))
+}
+
+/// Statements one after the other; a call or other expression among them is computed for what it does.
+#[register("tir.seq")]
+fn seq(stmts: Vec<ObjectRef>) -> Result<Stmt> {
+    let mut seq = Vec::new();
+    for stmt in stmts {
+        seq.push(match Stmt::try_from_object(stmt) {
+            Ok(stmt) => stmt,
+            Err(object) => match Expr::try_from_object(object) {
+                Ok(value) => make::evaluate(value),
+                Err(object) => bail!("TypeError", "`{}` is no statement", object.type_key()),
+            },
+        });
+    }
+    Ok(make::seq(seq))
+}
+
+/// A serial loop over `0 <= i < extent`, whose body a function of `i` gives.
+#[register("tir.for_loop")]
+fn for_loop(
+    extent: Operand,
+    body: PackedFunc,
+    #[default("serial")] kind: ForKind,
+    #[default("i")] name: &str,
+) -> Result<Stmt> {
+    let var = ops::var(name, extent.0.dtype);
+    let min = ops::int(0, extent.0.dtype)?;
+    let body = seq(vec![body.call((var.clone(),))?.get::<ObjectRef>()?])?;
+    Ok(make::for_of_kind(var, min, extent.0, kind, body))
+}

@@ -1,0 +1,131 @@
+//! `te.*`: tensor expressions.
+
+use anyfn::{Any, AnyView, Array, DType, Error, ObjectRef, PackedFunc, Ref, Result, bail, register};
+use anyfn_ir::expr::{CommReducer, Expr, IterVar};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::operand::{Operand, exprs};
+use anyfn_ir::stmt::StmtNode;
+use anyfn_ir::{make, ops};
+use anyfn_te::Tensor;
+
+/// A tensor that is given when the function is called.
+#[register("te.placeholder")]
+fn placeholder(
+    shape: Vec<Operand>,
+    #[default("float32")] dtype: DType,
+    #[default("placeholder")] name: &str,
+) -> Result<Ref<Tensor>> {
+    anyfn_te::placeholder(exprs(shape), dtype, name)
+}
+
+/// A tensor whose elements a function computes from their indices; several, if it gives several values.
+#[register("te.compute")]
+fn compute(shape: Vec<Operand>, element: PackedFunc, #[default("compute")] name: &str) -> Result<Any> {
+    let mut is_one = false;
+    let tensors = anyfn_te::compute_several(exprs(shape), name, |indices| {
+        let views: Vec<AnyView<'_>> = indices.as_slice().iter().map(Any::as_view).collect();
+        let result = element.call_views(&views)?;
+        if let Ok(value) = result.get::<Operand>() {
+            is_one = true;
+            return Ok([value.0].into_iter().collect());
+        }
+        result.get::<Vec<Operand>>().map(exprs)
+    })?;
+    if is_one { Any::new(tensors.get(0)?) } else { Any::new(tensors) }
+}
+
+/// An axis over which values are combined.
+#[register("te.reduce_axis")]
+fn reduce_axis(min: Operand, extent: Operand, #[default("k")] name: &str) -> Result<Ref<IterVar>> {
+    anyfn_te::reduce_axis(min.0, extent.0, name)
+}
+
+/// An element of a tensor.
+#[register("te.element")]
+fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
+    anyfn_te::element(&tensor, exprs(indices))
+}
+
+/// The sum over axes.
+#[register("te.sum")]
+fn sum(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    anyfn_te::sum(value.0, axis)
+}
+
+/// The smallest value over axes.
+#[register("te.min")]
+fn min(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    anyfn_te::min(value.0, axis)
+}
+
+/// The largest value over axes.
+#[register("te.max")]
+fn max(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    anyfn_te::max(value.0, axis)
+}
+
+/// A way to combine values: a function of what has been combined and of what comes next, and what to begin with.
+#[register("te.reducer")]
+fn reducer(combine: PackedFunc, identity: Vec<Operand>) -> Result<Ref<CommReducer>> {
+    let identity = exprs(identity);
+    let dtypes: Vec<DType> = identity.iter().map(|value| value.dtype).collect();
+    let combine = |lhs: Array<Expr>, rhs: Array<Expr>| {
+        let result = if dtypes.len() == 1 {
+            combine.call((lhs.get(0)?, rhs.get(0)?))?
+        } else {
+            combine.call((lhs, rhs))?
+        };
+        match result.get::<Operand>() {
+            Ok(value) => Ok([value.0].into_iter().collect()),
+            Err(_) => result.get::<Vec<Operand>>().map(exprs),
+        }
+    };
+    anyfn_te::reducer(&dtypes, combine, identity)
+}
+
+/// Values combined over axes by a reducer, where a condition holds.
+#[register("te.reduce")]
+fn reduce(
+    reducer: Ref<CommReducer>,
+    source: Vec<Operand>,
+    axis: Array<Ref<IterVar>>,
+    condition: Option<Operand>,
+) -> Result<Array<Expr>> {
+    let condition = condition.map_or_else(|| ops::bool(true), |condition| condition.0);
+    anyfn_te::reduce(&reducer, exprs(source), axis, condition)
+}
+
+/// Tensors that a statement computes of others: `body(inputs, results)` gets buffers that stand for them, and gives the
+/// statement, or a call.
+#[register("te.extern")]
+fn external(
+    shapes: Vec<Vec<Operand>>,
+    dtypes: Vec<DType>,
+    inputs: Vec<Ref<Tensor>>,
+    body: PackedFunc,
+    #[default("extern")] name: &str,
+) -> Result<Vec<Ref<Tensor>>> {
+    if shapes.len() != dtypes.len() {
+        bail!("ValueError", "`{name}` has {} shapes but {} data types", shapes.len(), dtypes.len());
+    }
+    let results = shapes.into_iter().map(exprs).zip(dtypes).collect();
+    anyfn_te::external(results, &inputs, name, |inputs, results| {
+        let result = body.call((inputs.to_vec(), results.to_vec()))?;
+        match result.get::<Ref<StmtNode>>() {
+            Ok(stmt) => Ok(stmt),
+            Err(_) => Ok(make::evaluate(result.get::<Expr>().map_err(|_| {
+                let got = result.type_key();
+                Error::new(
+                    "TypeError",
+                    &format!("the body of `{name}` must be a statement or a call but is `{got}`"),
+                )
+            })?)),
+        }
+    })
+}
+
+/// A function that computes tensors.
+#[register("te.create_prim_func")]
+fn create_prim_func(args: Vec<ObjectRef>, #[default("main")] name: &str) -> Result<Ref<PrimFunc>> {
+    anyfn_te::create_prim_func(&args, name)
+}

@@ -1,0 +1,88 @@
+//! `tir.*`: nodes of the intermediate representation.
+
+use anyfn::{DType, Map, ObjectRef, Ref, Result, bail, register};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::operand::Operand;
+use anyfn_ir::{ops, printer};
+
+/// A new variable.
+#[register("tir.var")]
+fn var(name: &str, #[default("int32")] dtype: DType) -> Ref<Var> {
+    ops::var(name, dtype)
+}
+
+/// A constant: an int, float or bool as a value of a data type.
+#[register("tir.const")]
+fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
+    let Some(dtype) = dtype else { return Ok(value.0) };
+    let Operand(value) = value;
+    match anyfn_ir::ExprKind::of(&value) {
+        anyfn_ir::ExprKind::IntImm(node) if dtype.to_string().starts_with("bool") => {
+            Ok(ops::bool(node.value != 0))
+        }
+        anyfn_ir::ExprKind::IntImm(node) => ops::number(node.value, dtype),
+        anyfn_ir::ExprKind::FloatImm(node) => ops::float(node.value, dtype),
+        _ => bail!("TypeError", "a constant is an int, float or bool, not `{}`", value.as_object().type_key()),
+    }
+}
+
+/// A text as an argument of a call.
+#[register("tir.string")]
+fn string(text: &str) -> Expr {
+    ops::string(text)
+}
+
+/// An operation on two values, by its sign: `+`, `//`, `min`, `<=`, ..
+#[register("tir.binary")]
+fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
+    match BinaryOp::ALL.iter().find(|known| known.text() == op) {
+        Some(op) => ops::binary(*op, a.0, b.0),
+        None => bail!("ValueError", "there is no operation `{op}`"),
+    }
+}
+
+/// The opposite of a truth value.
+#[register("tir.not")]
+fn not(a: Operand) -> Result<Expr> {
+    ops::not(a.0)
+}
+
+/// A value with the other sign.
+#[register("tir.neg")]
+fn neg(a: Operand) -> Result<Expr> {
+    let zero = ops::number(0, a.0.dtype)?;
+    ops::sub(zero, a.0)
+}
+
+/// A value converted to another data type.
+#[register("tir.cast")]
+fn cast(value: Operand, dtype: DType) -> Result<Expr> {
+    ops::cast(value.0, dtype)
+}
+
+/// One of two values; both are computed.
+#[register("tir.select")]
+fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
+    ops::select(condition.0, true_value.0, false_value.0)
+}
+
+/// A call of a function that code generators know, such as `exp`. Without a data type it is that of the first argument.
+#[register("tir.call")]
+fn call(op: &str, args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
+    let first = args.first().map(|arg| arg.0.dtype);
+    let Some(dtype) = dtype.or(first) else { bail!("TypeError", "the data type of `{op}()` is not known") };
+    Ok(ops::call(dtype, op, args.into_iter().map(|arg| arg.0.into_object())))
+}
+
+/// An expression, statement, function or module as text.
+#[register("tir.text")]
+fn text(node: ObjectRef) -> String {
+    printer::text(&node)
+}
+
+/// A module of functions, by the names under which they are called.
+#[register("tir.module")]
+fn module(functions: Map<anyfn::String, Ref<PrimFunc>>) -> Ref<IRModule> {
+    Ref::new(IRModule { functions, attrs: Map::new() })
+}

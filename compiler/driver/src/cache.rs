@@ -1,0 +1,307 @@
+//! What has been compiled before: a folder of libraries by their content.
+//!
+//! An entry is a folder named by a hash: `module.so`, the source `module.c` that it was compiled of, and `about`, which tells
+//! the compiler and a check sum of the library. All of it is compared before an entry is used. Entries are made beside their
+//! place and renamed, so processes need no lock.
+//!
+//! The folder `sources` has what modules became: files with a check sum, the build of this compiler, the module, and its source.
+
+use std::fs::{self, DirBuilder, File};
+use std::hash::Hasher as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use anyfn::{Result, bail};
+
+use crate::compile::io_error;
+use crate::identity::build_id;
+
+/// The folder, and how much it may hold.
+pub(crate) struct Cache {
+    folder: PathBuf,
+    most_bytes: u64,
+}
+
+/// Names of the files of an entry.
+pub(crate) const LIBRARY: &str = "module.so";
+/// As above.
+pub(crate) const SOURCE: &str = "module.c";
+const ABOUT: &str = "about";
+/// The folder of sources of modules.
+const SOURCES: &str = "sources";
+/// Begin of the names of folders that become entries.
+const PARTIAL: &str = "partial-";
+const MOST_BYTES: u64 = 512 << 20;
+/// What has not been finished after this time never will.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+impl Cache {
+    /// The cache of this user, or none: it is switched off by `ANYFN_CACHE=off`, and a folder in which others can write is not
+    /// used.
+    pub(crate) fn open() -> Option<Cache> {
+        if std::env::var_os("ANYFN_CACHE").is_some_and(|value| value == "off" || value == "0") {
+            return None;
+        }
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let folder = variable("ANYFN_CACHE_DIR")
+            .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("anyfn")))
+            .or_else(|| variable("HOME").map(|folder| folder.join(".cache").join("anyfn")))?;
+        if let Err(reason) = private(&folder) {
+            warn_once(&folder, &reason);
+            return None;
+        }
+        let megabytes = std::env::var("ANYFN_CACHE_MB").ok().and_then(|text| text.parse::<u64>().ok());
+        Some(Cache { folder, most_bytes: megabytes.map_or(MOST_BYTES, |n| n << 20) })
+    }
+
+    fn entry(&self, compiler: &str, source: &str) -> PathBuf {
+        let (a, b) = (
+            hash(0, &[compiler.as_bytes(), source.as_bytes()]),
+            hash(1, &[compiler.as_bytes(), source.as_bytes()]),
+        );
+        self.folder.join(format!("{a:016x}{b:016x}"))
+    }
+
+    /// The library that a compiler has made of a source before.
+    pub(crate) fn get(&self, compiler: &str, source: &str) -> Option<PathBuf> {
+        let entry = self.entry(compiler, source);
+        let mut file = File::open(entry.join(ABOUT)).ok()?;
+        let mut told = String::new();
+        file.read_to_string(&mut told).ok()?;
+        let library = entry.join(LIBRARY);
+        let is_same = fs::read(entry.join(SOURCE)).ok()? == source.as_bytes();
+        if !is_same || told != about(compiler, &fs::read(&library).ok()?) {
+            return None;
+        }
+        is_used(&file);
+        Some(library)
+    }
+
+    /// Where the source of a module is, and what is before it there.
+    fn source_of(&self, module: &str) -> Option<(PathBuf, String)> {
+        let build = build_id()?;
+        let (a, b) =
+            (hash(0, &[build.as_bytes(), module.as_bytes()]), hash(1, &[build.as_bytes(), module.as_bytes()]));
+        let head = format!("anyfn {build}\n{} bytes\n{module}\n", module.len());
+        Some((self.folder.join(SOURCES).join(format!("{a:016x}{b:016x}")), head))
+    }
+
+    /// The source that this compiler has made of a module before.
+    pub(crate) fn source(&self, module: &str) -> Option<String> {
+        let (path, head) = self.source_of(module)?;
+        let mut file = File::open(path).ok()?;
+        let mut told = String::new();
+        file.read_to_string(&mut told).ok()?;
+        let (sum, rest) = told.split_once('\n')?;
+        if sum != format!("{:016x}", hash(2, &[rest.as_bytes()])) {
+            return None;
+        }
+        let source = rest.strip_prefix(&head)?.to_owned();
+        is_used(&file);
+        Some(source)
+    }
+
+    /// Keeps the source of a module. Where that is not possible, it will be made again.
+    pub(crate) fn keep_source(&self, module: &str, source: &str) {
+        let Some((path, head)) = self.source_of(module) else { return };
+        let write = || -> std::io::Result<()> {
+            let folder = self.folder.join(SOURCES);
+            DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            let sum = hash(2, &[format!("{head}{source}").as_bytes()]);
+            let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(&folder)?;
+            write!(file, "{sum:016x}\n{head}{source}")?;
+            file.persist(path)?;
+            Ok(())
+        };
+        let _ = write();
+    }
+
+    /// Makes an entry: `make` writes the library beside the source.
+    ///
+    /// # Errors
+    /// That of `make`; `OSError` if the folder cannot be written.
+    pub(crate) fn put(
+        &self,
+        compiler: &str,
+        source: &str,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let failed = |error: std::io::Error| io_error(&self.folder, &error);
+        let partial = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder).map_err(failed)?;
+        fs::write(partial.path().join(SOURCE), source).map_err(failed)?;
+        make(partial.path())?;
+        let library = fs::read(partial.path().join(LIBRARY)).map_err(failed)?;
+        fs::write(partial.path().join(ABOUT), about(compiler, &library)).map_err(failed)?;
+        let entry = self.entry(compiler, source);
+        let partial = partial.keep();
+        for _ in 0..3 {
+            if fs::rename(&partial, &entry).is_ok() {
+                self.trim();
+                return Ok(entry.join(LIBRARY));
+            }
+            // Another process has made it meanwhile, or what is there is damaged.
+            if let Some(library) = self.get(compiler, source) {
+                let _ = fs::remove_dir_all(&partial);
+                return Ok(library);
+            }
+            let _ = fs::remove_dir_all(&entry);
+        }
+        let _ = fs::remove_dir_all(&partial);
+        bail!("OSError", "{}: the entry cannot be replaced; remove it", entry.display())
+    }
+
+    /// Forgets an entry.
+    pub(crate) fn remove(&self, library: &Path) {
+        if let Some(entry) = library.parent() {
+            let _ = fs::remove_dir_all(entry);
+        }
+    }
+
+    /// Removes the entries that have not been used for longest while there are too many, and what was never finished. Looks
+    /// at the first entry that a process makes, then at each 16th.
+    fn trim(&self) {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        if !MADE.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) && self.most_bytes == MOST_BYTES {
+            return;
+        }
+        let mut entries: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        let folders = [self.folder.clone(), self.folder.join(SOURCES)];
+        for found in folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten() {
+            let path = found.path();
+            let changed = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+            if found.file_name().to_string_lossy().starts_with(PARTIAL) {
+                if changed(&path).is_some_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
+                    let _ = remove(&path);
+                }
+                continue;
+            }
+            let is_file = found.file_type().is_ok_and(|kind| kind.is_file());
+            let size = |path: PathBuf| fs::metadata(path).map_or(0, |data| data.len());
+            let (told, bytes) = match is_file {
+                true => (path.clone(), size(path.clone())),
+                false => (path.join(ABOUT), size(path.join(LIBRARY)) + size(path.join(SOURCE))),
+            };
+            let Some(used) = changed(&told) else { continue };
+            entries.push((used, bytes, path));
+        }
+        entries.sort();
+        let mut total: u64 = entries.iter().map(|(_, size, _)| size).sum();
+        // The last one is the one just made.
+        entries.pop();
+        for (_, size, path) in entries {
+            if total <= self.most_bytes {
+                break;
+            }
+            if remove(&path).is_ok() {
+                total -= size;
+            }
+        }
+    }
+}
+
+/// Removes an entry or a source.
+fn remove(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Notes when a file is used: what has not been used for longest goes first when there is too much.
+fn is_used(file: &File) {
+    let changed = file.metadata().and_then(|data| data.modified());
+    if changed.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED)) {
+        let _ = file.set_modified(SystemTime::now());
+    }
+}
+
+/// What `about` must say.
+fn about(compiler: &str, library: &[u8]) -> String {
+    format!(
+        "anyfn {}\n{} bytes {:016x}\n{compiler}",
+        env!("CARGO_PKG_VERSION"),
+        library.len(),
+        hash(2, &[library])
+    )
+}
+
+/// Finds entries and damage; what is found is compared, so that a hash needs not be one that nobody can forge.
+fn hash(seed: u8, parts: &[&[u8]]) -> u64 {
+    #[expect(deprecated, reason = "the one of the standard library whose results do not change")]
+    let mut hasher = std::hash::SipHasher::new_with_keys(seed.into(), 0);
+    for part in parts {
+        hasher.write_usize(part.len());
+        hasher.write(part);
+    }
+    hasher.finish()
+}
+
+/// Makes the folder if it is not there. The reason if it cannot be used: whoever writes into it runs code as this user.
+fn private(folder: &Path) -> Result<(), String> {
+    let data = match fs::symlink_metadata(folder) {
+        Ok(data) => data,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(|error| format!("it cannot be made: {error}"))?;
+            fs::symlink_metadata(folder).map_err(|error| error.to_string())?
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if !data.is_dir() {
+        return Err("it is no folder".to_owned());
+    }
+    // SAFETY: may be called at any time.
+    let user = unsafe { libc::geteuid() };
+    if data.uid() != user {
+        return Err(format!("it belongs to user {}, not to {user}", data.uid()));
+    }
+    if data.mode() & 0o077 != 0 {
+        let mode = data.mode() & 0o777;
+        return Err(format!(
+            "others have access to it (mode {mode:o}); run `chmod 700`, or name another by ANYFN_CACHE_DIR"
+        ));
+    }
+    Ok(())
+}
+
+#[cold]
+fn warn_once(folder: &Path, reason: &str) {
+    static TOLD: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !told.iter().any(|known| known == folder) {
+        told.push(folder.to_path_buf());
+        eprintln!("anyfn: warning: compiled code is not kept in {}: {reason}", folder.display());
+    }
+}
+
+/// A new folder for what is not kept: all of them go when the process ends.
+///
+/// # Errors
+/// `OSError` if it cannot be made.
+pub(crate) fn scratch() -> Result<PathBuf> {
+    static FOLDER: Mutex<Option<(u32, PathBuf)>> = Mutex::new(None);
+    extern "C" fn at_exit() {
+        // A child that was forked leaves it to its parent.
+        if let Ok(mut folder) = FOLDER.try_lock()
+            && let Some((_, path)) = folder.take_if(|(process, _)| *process == std::process::id())
+        {
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+    let failed = |error: std::io::Error| io_error(&std::env::temp_dir(), &error);
+    let mut folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    let path = match &*folder {
+        Some((owner, path)) if *owner == process => path.clone(),
+        _ => {
+            let path = tempfile::Builder::new().prefix("anyfn-").tempdir().map_err(failed)?.keep();
+            // SAFETY: a function without arguments that does not unwind; it goes with this library.
+            unsafe { libc::atexit(at_exit) };
+            *folder = Some((process, path.clone()));
+            path
+        }
+    };
+    drop(folder);
+    Ok(tempfile::Builder::new().prefix("").tempdir_in(path).map_err(failed)?.keep())
+}

@@ -1,0 +1,198 @@
+//! Runs the C compiler of a target.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyfn::{Error, PackedFunc, Result, bail};
+use anyfn_ir::target::{Target, no_compiler};
+
+/// Products and sums become one instruction where there is one; `-std` alone forbids it. The vectors are those in the source: GCC
+/// 12 makes wrong code when it looks for more by itself, of sums in order, of conditions and of fused products (random programs
+/// found three cases), and the kernels of the benchmarks are not faster by it.
+const OPTIONS: &[&str] = &[
+    "-O3",
+    "-fno-tree-vectorize",
+    "-std=c11",
+    "-fPIC",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-w",
+];
+
+/// What is made of a source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A shared library.
+    Library,
+    /// An object file.
+    Object,
+}
+
+/// The C compiler of a target, found.
+pub(crate) struct Compiler {
+    /// The command, as it was given.
+    pub(crate) cc: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// Everything on which the result depends but for the source: the compiler's file, arguments, and processor.
+    pub(crate) identity: String,
+}
+
+/// Who is told of compiling that takes long.
+pub(crate) struct Progress<'a> {
+    /// What is compiled.
+    pub(crate) what: &'a str,
+    /// Called each second with a text and the seconds; without it a terminal is told once.
+    pub(crate) callback: Option<&'a PackedFunc>,
+}
+
+impl Compiler {
+    /// Finds it.
+    ///
+    /// # Errors
+    /// `RuntimeError` if there is no such program, with what to install.
+    pub(crate) fn of(target: &Target) -> Result<Compiler> {
+        let mut words = target.cc.split_whitespace().map(str::to_owned);
+        let name = words.next().unwrap_or_else(|| "cc".to_owned());
+        let (program, about) =
+            find(&name).ok_or_else(|| no_compiler(&target.cc, "there is no such program"))?;
+        let arguments: Vec<String> = words
+            .chain(OPTIONS.iter().map(|option| (*option).to_owned()))
+            .chain(target.cpu_options())
+            .chain(target.options.iter().map(|option| option.to_string()))
+            .collect();
+        // What `native` means is not in the arguments.
+        let identity = format!(
+            "{}\n{about}\n{}\n{} {}\n",
+            program.display(),
+            arguments.join("\n"),
+            target.arch,
+            target.processor()
+        );
+        Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
+    }
+
+    fn command(&self, input: &Path, output: &Path, form: Form) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        match form {
+            Form::Library => command.arg("-shared").arg("-o").arg(output).arg(input).arg("-lm"),
+            Form::Object => command.arg("-c").arg("-o").arg(output).arg(input),
+        };
+        command
+    }
+
+    /// Compiles a file.
+    ///
+    /// # Errors
+    /// `RuntimeError` with the command and what the compiler prints; `OSError` if it cannot be started; what interrupts the
+    /// calling thread, or the callback raises: then the compiler is ended.
+    pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
+        let mut command = self.command(input, output, form);
+        let log = output.with_extension("log");
+        let file = File::create(&log).map_err(|error| io_error(&log, &error))?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            // A group of its own, which is ended as a whole.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| no_compiler(&self.cc, &error.to_string()))?;
+        let waited = wait(|| child.try_wait(), &self.cc, progress);
+        if waited.is_err() {
+            // With what it has started; it may have ended by itself meanwhile.
+            if let Ok(group) = libc::pid_t::try_from(child.id()) {
+                // SAFETY: only sends a signal, to the group of a child that has not been waited for.
+                unsafe { libc::kill(-group, libc::SIGKILL) };
+            }
+            let _ = child.wait();
+        }
+        let text = fs::read(&log).unwrap_or_default();
+        let _ = fs::remove_file(&log);
+        let status = waited?;
+        if status.success() {
+            return Ok(());
+        }
+        let mut shown = self.program.display().to_string();
+        for arg in command.get_args() {
+            let _ = write!(shown, " {}", arg.to_string_lossy());
+        }
+        let text = String::from_utf8_lossy(&text);
+        bail!(
+            "RuntimeError",
+            "the C compiler failed ({status}) on {}:\n{}\nthe command was: {shown}",
+            progress.what,
+            text.trim_end()
+        )
+    }
+}
+
+/// Waits for a program to end.
+fn wait<T>(
+    mut poll: impl FnMut() -> std::io::Result<Option<T>>,
+    cc: &str,
+    progress: &Progress<'_>,
+) -> Result<T> {
+    const SECOND: Duration = Duration::from_secs(1);
+    let start = Instant::now();
+    let (mut next, mut is_told) = (SECOND, false);
+    let mut checked = Duration::ZERO;
+    loop {
+        if let Some(status) = poll().map_err(|error| Error::new("OSError", &error.to_string()))? {
+            if is_told {
+                eprintln!(" {:.1} s", start.elapsed().as_secs_f64());
+            }
+            return Ok(status);
+        }
+        let elapsed = start.elapsed();
+        if elapsed >= checked + Duration::from_millis(100) {
+            checked = elapsed;
+            anyfn::check_signals()?;
+        }
+        if elapsed >= next {
+            next = elapsed + SECOND;
+            let text = format!("compiling {} with `{cc}`", progress.what);
+            match progress.callback {
+                Some(callback) => drop(callback.call((&*text, elapsed.as_secs_f64()))?),
+                None if !is_told && std::io::stderr().is_terminal() => {
+                    eprint!("anyfn: {text} ..");
+                    let _ = std::io::stderr().flush();
+                    is_told = true;
+                }
+                None => (),
+            }
+        }
+        // Half a millisecond at first, so that short jobs do not wait, up to 20 later.
+        std::thread::sleep((elapsed / 32).clamp(Duration::from_micros(500), Duration::from_millis(20)));
+    }
+}
+
+/// The file of a program, and what tells it from another one.
+fn find(name: &str) -> Option<(PathBuf, String)> {
+    let about = |path: &Path| {
+        let data = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let changed = data.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{} bytes of {}.{:09}", data.len(), changed.as_secs(), changed.subsec_nanos()))
+    };
+    if name.contains('/') {
+        let path = PathBuf::from(name);
+        return about(&path).map(|about| (path, about));
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).find_map(|folder| {
+        let path = folder.join(name);
+        about(&path).map(|about| (path, about))
+    })
+}
+
+#[cold]
+pub(crate) fn io_error(path: &Path, error: &std::io::Error) -> Error {
+    Error::new("OSError", &format!("{}: {error}", path.display()))
+}

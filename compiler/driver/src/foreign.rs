@@ -1,0 +1,50 @@
+//! Modules that were built for another kind of processor.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyfn::{Module, ModuleKind, PackedFunc, Result, bail};
+
+use crate::build::write;
+use crate::cache;
+use crate::compile::{Compiler, io_error};
+
+/// A library for another kind of processor: it is exported, and not called.
+pub(crate) struct ForeignModule {
+    pub(crate) compiler: Arc<Compiler>,
+    pub(crate) library: PathBuf,
+    pub(crate) arch: String,
+}
+
+impl ModuleKind for ForeignModule {
+    fn kind(&self) -> &str {
+        "foreign"
+    }
+
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+        bail!(
+            "RuntimeError",
+            "`{name}` was built for {} by `{}` and cannot be called on {}; export the module and load it there",
+            self.arch,
+            self.compiler.cc,
+            std::env::consts::ARCH
+        )
+    }
+
+    fn inspect_source(&self, _format: &str) -> Result<String> {
+        let path = self.library.with_file_name(cache::SOURCE);
+        std::fs::read_to_string(&path).map_err(|error| io_error(&path, &error))
+    }
+
+    fn write_formats(&self) -> Vec<String> {
+        ["so", "o", "c"].map(String::from).into()
+    }
+
+    fn write_to_file(&self, path: &str, _format: &str) -> Result<bool> {
+        write(&self.compiler, &self.library, Path::new(path)).map(|()| true)
+    }
+
+    fn property_mask(&self) -> i32 {
+        Module::EXPORTED
+    }
+}

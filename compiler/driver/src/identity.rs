@@ -1,0 +1,108 @@
+//! Which build of the compiler this is.
+
+use std::sync::OnceLock;
+
+static FOUND: OnceLock<Option<String>> = OnceLock::new();
+
+/// What linkers write into libraries and programs to tell them apart, the build ID of the one that this code is in; `None` if
+/// it has none. It changes with the code.
+pub(crate) fn build_id() -> Option<&'static str> {
+    FOUND.get_or_init(|| elf::find((&raw const FOUND).addr())).as_deref()
+}
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+mod elf {
+    pub(super) fn find(_: usize) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+mod elf {
+    use std::ffi::{c_int, c_void};
+    use std::fmt::Write as _;
+    use std::ptr;
+    use std::slice;
+
+    struct Search {
+        /// An address in this library or program.
+        here: usize,
+        found: Option<String>,
+    }
+
+    pub(super) fn find(here: usize) -> Option<String> {
+        let mut search = Search { here, found: None };
+        // SAFETY: the callback is called until this returns, with the address of a search that nobody else uses meanwhile.
+        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
+        search.found
+    }
+
+    /// Looks at a library or program; ends the search at the one that is searched.
+    ///
+    /// # Safety
+    /// As `dl_iterate_phdr` calls it, with the address of a [`Search`].
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
+        // SAFETY: see above.
+        let search = unsafe { &mut *data.cast::<Search>() };
+        // SAFETY: see above.
+        let info = unsafe { &*info };
+        // SAFETY: so many headers are there as long as the library is loaded.
+        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let start = |header: &libc::Elf64_Phdr| (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+        let size = |header: &libc::Elf64_Phdr| header.p_memsz as usize;
+        let is_here = |header: &libc::Elf64_Phdr| {
+            header.p_type == libc::PT_LOAD && search.here.wrapping_sub(start(header)) < size(header)
+        };
+        if !headers.iter().any(is_here) {
+            return 0;
+        }
+        for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
+            let notes = ptr::with_exposed_provenance::<u8>(start(header));
+            // SAFETY: notes are a part of what is loaded, to be read.
+            let notes = unsafe { slice::from_raw_parts(notes, size(header)) };
+            search.found = search.found.take().or_else(|| id_in(notes));
+        }
+        1
+    }
+
+    /// The build ID among notes: each is the sizes of a name and a content, a kind, the name, and the content.
+    fn id_in(mut notes: &[u8]) -> Option<String> {
+        const BUILD_ID: u32 = 3;
+        loop {
+            let word = |at: usize| {
+                let bytes = notes.get(at..at + 4)?;
+                Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+            };
+            let (name, content, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+            let begin = 12 + name.checked_next_multiple_of(4)?;
+            let end = begin.checked_add(content)?;
+            if kind == BUILD_ID && notes.get(12..12 + name) == Some(b"GNU\0") {
+                let mut text = String::new();
+                for byte in notes.get(begin..end)? {
+                    let _ = write!(text, "{byte:02x}");
+                }
+                return Some(text);
+            }
+            notes = notes.get(end.checked_next_multiple_of(4)?..)?;
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::id_in;
+
+        #[test]
+        fn notes() {
+            let note = |kind: u8, content: &[u8]| {
+                [&[4, 0, 0, 0, content.len() as u8, 0, 0, 0, kind, 0, 0, 0, b'G', b'N', b'U', 0], content]
+                    .concat()
+            };
+            assert_eq!(id_in(&note(3, &[0xab, 1, 2, 3])).as_deref(), Some("ab010203"));
+            assert_eq!(id_in(&[note(5, &[1, 2, 3, 4]), note(3, &[7])].concat()).as_deref(), Some("07"));
+            assert_eq!(id_in(&note(5, &[1, 2, 3, 4])), None);
+            assert_eq!(id_in(&note(3, &[1, 2, 3, 4])[..18]), None);
+            assert_eq!(id_in(&[0xff; 40]), None);
+            assert_eq!(id_in(&[]), None);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! From functions as people write them to functions as code generators take them.
+
+use anyfn::{Map, Ref, Result};
+use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::share;
+use anyfn_ir::target::Target;
+use anyfn_passes::{Pipeline, verify_module};
+
+/// The functions as code generators take them, by a pipeline of passes, or the default one. Those that nobody has scheduled
+/// get the default schedule.
+///
+/// # Errors
+/// `TypeError`, `NameError`, `ValueError` or `IndexError` if a function is not right, before or after (see
+/// [`anyfn_passes::verify`]); that of a pass, with a note that names the pass and the function.
+pub fn lower(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<Ref<IRModule>> {
+    let module = small(module)?;
+    verify_module(&module)?;
+    let module = scheduled(&module)?;
+    let pipeline = pipeline.cloned().unwrap_or_else(anyfn_passes::default_pipeline);
+    let lowered = pipeline.apply(&module)?;
+    // Passes may be anybody's.
+    verify_module(&lowered).map_err(|error| pipeline.find_broken(&module).unwrap_or(error))?;
+    Ok(lowered)
+}
+
+/// The module with functions whose expressions are not too large to be gone through as trees.
+fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
+    let mut is_same = true;
+    let mut functions = Vec::with_capacity(module.functions.len());
+    for (name, func) in module.functions.iter() {
+        let body = share::name_shared(&func.body)?;
+        if body.ptr_eq(&func.body) {
+            functions.push((name, func));
+            continue;
+        }
+        is_same = false;
+        let (params, buffer_map) = (func.params.clone(), func.buffer_map.clone());
+        functions.push((name, Ref::new(PrimFunc { params, buffer_map, body, attrs: func.attrs.clone() })));
+    }
+    if is_same {
+        return Ok(module.clone());
+    }
+    let functions = Map::try_from_iter(functions)?;
+    Ok(Ref::new(IRModule { functions, attrs: module.attrs.clone() }))
+}
+
+fn scheduled(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
+    let target = Target::of(module)?;
+    let functions =
+        module.functions.iter().map(|(name, func)| (name, anyfn_autosched::scheduled(&func, &target)));
+    let functions = Map::try_from_iter(functions)?;
+    Ok(Ref::new(IRModule { functions, attrs: module.attrs.clone() }))
+}

@@ -1,0 +1,282 @@
+//! Functions that are wrong: errors in the user's names, whatever is damaged, and never code of them.
+
+use anyfn_host as _;
+
+use anyfn::{Array, DType, Map, Ref, Result};
+use anyfn_compiler::ir::expr::{BinaryOp, Expr, Var};
+use anyfn_compiler::ir::func::{IRModule, PrimFunc};
+use anyfn_compiler::ir::stmt::{ForKind, Stmt};
+use anyfn_compiler::ir::visit::Mutator;
+use anyfn_compiler::ir::{ExprKind, StmtKind, make, ops, printer};
+use anyfn_compiler::passes::verify;
+use anyfn_compiler::te::{self, compute, element, placeholder, reduce_axis};
+use anyfn_compiler::{schedule::Schedule, source};
+
+fn shape(extents: &[i32]) -> Array<Expr> {
+    extents.iter().map(|extent| ops::i32(*extent)).collect()
+}
+
+fn at(tensor: &Ref<te::Tensor>, indices: impl IntoIterator<Item = Expr>) -> Result<Expr> {
+    element(tensor, indices.into_iter().collect())
+}
+
+fn module(func: &Ref<PrimFunc>) -> Result<Ref<IRModule>> {
+    Ok(Ref::new(IRModule { functions: Map::try_from_iter([("f", func.clone())])?, attrs: Map::new() }))
+}
+
+/// `B[i] = A[place(i)]` for i up to an extent.
+fn shifted(extent: Expr, place: impl Fn(Expr) -> Result<Expr>) -> Result<Ref<PrimFunc>> {
+    let extents: Array<Expr> = [extent].into_iter().collect();
+    let a = placeholder(extents.clone(), DType::FLOAT32, "A")?;
+    let b = compute(extents, "B", |i| at(&a, [place(i.get(0)?)?]))?;
+    te::create_prim_func(&[a, b].map(Ref::into_object), "f")
+}
+
+#[track_caller]
+fn refused(func: &Ref<PrimFunc>, kind: &str, expected: &str) {
+    let error = verify(func).expect_err("this is wrong");
+    assert_eq!(error.kind(), kind, "{}", error.message());
+    assert!(error.message().contains(expected), "{}", error.message());
+    assert!(source(&module(func).unwrap(), None).is_err(), "no code of what is wrong");
+}
+
+fn var(name: &str) -> Expr {
+    ops::var(name, DType::INT32).into_parent()
+}
+
+#[test]
+fn accesses_outside_of_a_buffer() -> Result<()> {
+    let plus = |value: i32| move |i: Expr| ops::add(i, ops::i32(value));
+    let n = var("n");
+    refused(
+        &shifted(n.clone(), plus(1_000_000_000))?,
+        "IndexError",
+        "dimension 0 of `A` has extent n, but index `v_i0 + 1000000000` is n + 999999999 where v_i0 is n - 1 (in block `B`)",
+    );
+    refused(&shifted(n.clone(), plus(1))?, "IndexError", "index `v_i0 + 1` is n where v_i0 is n - 1");
+    refused(&shifted(n.clone(), plus(-1))?, "IndexError", "index `v_i0 + -1` is -1 where v_i0 is 0");
+    refused(&shifted(ops::i32(8), |i| ops::mul(i, ops::i32(2)))?, "IndexError", "is 14 where v_i0 is 7");
+    refused(&shifted(ops::i32(8), |_| Ok(ops::i32(8)))?, "IndexError", "index `8` is 8");
+    // Where a condition does not allow it, it is right; else it is not.
+    let guarded = |limit: i32| {
+        shifted(ops::i32(8), move |i| {
+            let inside = ops::less(ops::i32(limit), i.clone())?;
+            ops::select(inside, ops::sub(i, ops::i32(1))?, ops::i32(0))
+        })
+    };
+    verify(&guarded(0)?)?;
+    let padded = |limit: i32| -> Result<Ref<PrimFunc>> {
+        let a = placeholder(shape(&[8]), DType::FLOAT32, "A")?;
+        let b = compute(shape(&[8]), "B", |i| {
+            let i = i.get(0)?;
+            let inside = ops::less(ops::i32(limit), i.clone())?;
+            ops::select(inside, at(&a, [ops::sub(i, ops::i32(1))?])?, ops::number(0, DType::FLOAT32)?)
+        })?;
+        te::create_prim_func(&[a, b].map(Ref::into_object), "f")
+    };
+    verify(&padded(0)?)?;
+    refused(&padded(-1)?, "IndexError", "index `v_i0 - 1` is -1 where v_i0 is 0");
+    // What cannot be decided is no error.
+    verify(&shifted(n.clone(), |i| ops::floor_mod(ops::mul(i.clone(), i)?, ops::i32(7)))?)?;
+    verify(&shifted(n.clone(), |i| ops::sub(ops::sub(n.clone(), ops::i32(1))?, i))?)?;
+    Ok(())
+}
+
+/// A choice in whose condition and values is the choice before.
+#[test]
+fn choices_within_choices() -> Result<()> {
+    let func = shifted(ops::i32(8), |i| {
+        let mut value = i.clone();
+        for limit in 0..6 {
+            let next = ops::add(value.clone(), ops::i32(limit % 2))?;
+            value = ops::select(ops::less(ops::i32(limit), value.clone())?, value, next)?;
+        }
+        ops::min(value, ops::i32(7))
+    })?;
+    verify(&func)
+}
+
+fn matmul(n: i32) -> Result<Ref<PrimFunc>> {
+    let a = placeholder(shape(&[n, n]), DType::FLOAT32, "A")?;
+    let b = placeholder(shape(&[n, n]), DType::FLOAT32, "B")?;
+    let k = reduce_axis(ops::i32(0), ops::i32(n), "k")?;
+    let c = compute(shape(&[n, n]), "C", |i| {
+        let kv: Expr = k.var.clone().into_parent();
+        let product = ops::mul(at(&a, [i.get(0)?, kv.clone()])?, at(&b, [kv, i.get(1)?])?)?;
+        te::sum(product, [k.clone()].into_iter().collect())
+    })?;
+    let d = compute(shape(&[n, n]), "D", |i| ops::max(at(&c, i.iter())?, ops::number(0, DType::FLOAT32)?))?;
+    te::create_prim_func(&[a, b, d].map(Ref::into_object), "f")
+}
+
+/// Changes one expression or statement of a function: the one of a number.
+struct Damage<F> {
+    left: usize,
+    change: F,
+}
+
+impl<F: Fn(&Expr) -> Option<Expr>> Mutator for Damage<F> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        if let Some(new) = (self.change)(expr) {
+            if self.left == 0 {
+                self.left = usize::MAX;
+                return Ok(new);
+            }
+            self.left -= 1;
+        }
+        self.below_expr(expr)
+    }
+}
+
+fn with_body(func: &Ref<PrimFunc>, body: Stmt) -> Ref<PrimFunc> {
+    let (params, buffer_map, attrs) = (func.params.clone(), func.buffer_map.clone(), func.attrs.clone());
+    Ref::new(PrimFunc { params, buffer_map, body, attrs })
+}
+
+fn damaged(func: &Ref<PrimFunc>, at: usize, change: impl Fn(&Expr) -> Option<Expr>) -> Ref<PrimFunc> {
+    with_body(func, Damage { left: at, change }.stmt(&func.body).unwrap())
+}
+
+#[test]
+fn wrong_types_and_names() -> Result<()> {
+    let func = matmul(8)?;
+    verify(&func)?;
+    let is_load = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+    let double = |expr: &Expr| is_load(expr).then(|| ops::float(1.0, DType::FLOAT64).unwrap());
+    refused(&damaged(&func, 1, double), "TypeError", "the operands of `*` are float64 and float32");
+    let unknown = |expr: &Expr| matches!(ExprKind::of(expr), ExprKind::Var(_)).then(|| var("lost"));
+    refused(&damaged(&func, 20, unknown), "NameError", "variable `lost` is not defined where it is used");
+    // A buffer that is nowhere.
+    let other = make::buffer("T", shape(&[8]), DType::FLOAT32);
+    let load = ops::load(&other, shape(&[0]))?;
+    let foreign = move |expr: &Expr| is_load(expr).then(|| load.clone());
+    refused(&damaged(&func, 3, foreign), "NameError", "buffer `T` is used where it is not");
+    // Loops.
+    let store =
+        |index: Expr| make::store(&other, ops::number(1, DType::FLOAT32)?, [index].into_iter().collect());
+    let of = |body: Stmt| with_body(&func, make::allocate(other.clone(), body));
+    let i = ops::var("i", DType::INT32);
+    let value: Expr = i.clone().into_parent();
+    let inner = make::for_loop(i.clone(), ops::i32(0), ops::i32(8), store(value.clone())?);
+    verify(&of(inner.clone()))?;
+    let twice = make::for_loop(i.clone(), ops::i32(0), ops::i32(8), inner.clone());
+    refused(&of(twice), "ValueError", "the variable of loop `i` is defined inside of itself");
+    let float = make::for_loop(ops::var("x", DType::FLOAT32), ops::i32(0), ops::i32(8), inner.clone());
+    refused(&of(float), "TypeError", "the variable of loop `x` is float32, not an integer");
+    let wide = make::for_loop(i.clone(), ops::i32(0), ops::int(8, DType::INT64)?, store(value.clone())?);
+    refused(&of(wide), "TypeError", "loop `i` counts in int32, but begins with int32 and repeats int64");
+    let parallel = make::for_of_kind(i.clone(), ops::i32(0), ops::i32(8), ForKind::Parallel, store(value)?);
+    let outer = ops::var("j", DType::INT32);
+    let mixed = make::for_of_kind(outer, ops::i32(0), ops::i32(4), ForKind::Vectorized, parallel);
+    refused(&of(mixed), "ValueError", "parallel loop `i` is inside of a vectorized one");
+    let outside = make::seq([inner, store(i.into_parent())?]);
+    refused(&of(outside), "NameError", "variable `i` is not defined where it is used");
+    refused(&of(store(ops::i32(9))?), "IndexError", "index `9` is 9");
+    Ok(())
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (x ^ (x >> 31)) % below
+    }
+}
+
+/// Puts random things in random places.
+struct Wreck {
+    random: Random,
+    /// One in so many.
+    rate: u64,
+    vars: Vec<Ref<Var>>,
+}
+
+impl Wreck {
+    fn thing(&mut self, like: &Expr) -> Expr {
+        let dtypes = [DType::INT32, DType::INT64, DType::FLOAT32, DType::FLOAT64, DType::BOOL, DType::UINT8];
+        let dtype = dtypes[self.random.next(6) as usize];
+        let known = self.vars.get(self.random.next(8) as usize).cloned();
+        match self.random.next(9) {
+            0 => ops::number(i64::from(self.random.next(2) as u32), dtype).unwrap_or_else(|_| ops::bool(true)),
+            1 => ops::int(i64::from(i32::MAX), DType::INT64).unwrap(),
+            2 => known.map_or_else(|| ops::var("lost", dtype).into_parent(), Ref::into_parent),
+            3 => ops::string("text"),
+            4 => ops::ramp(ops::i32(0), ops::i32(1), 2 + self.random.next(6) as u16).unwrap(),
+            5 => ops::call(dtype, ["exp", "nothing", "call_packed"][self.random.next(3) as usize], []),
+            6 => ops::cast(like.clone(), dtype).unwrap_or_else(|_| like.clone()),
+            7 => ops::binary(BinaryOp::FloorDiv, ops::i32(1), ops::i32(i32::MIN)).unwrap(),
+            _ => ops::splat(ops::number(1, dtype).unwrap_or_else(|_| ops::bool(true)), 4).unwrap(),
+        }
+    }
+}
+
+impl Mutator for Wreck {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        if let ExprKind::Var(var) = ExprKind::of(expr) {
+            self.vars.push(var.clone());
+        }
+        if self.random.next(self.rate) == 0 {
+            return Ok(self.thing(expr));
+        }
+        self.below_expr(expr)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        let stmt = self.below_stmt(stmt)?;
+        if self.random.next(self.rate) != 0 {
+            return Ok(stmt);
+        }
+        Ok(match StmtKind::of(&stmt) {
+            StmtKind::Allocate(node) => node.body.clone(),
+            StmtKind::BlockRealize(node) if self.random.next(2) == 0 => node.block.body.clone(),
+            StmtKind::BlockRealize(node) => node.block.clone().into_parent(),
+            StmtKind::For(node) => node.body.clone(),
+            _ => make::seq([stmt.clone(), stmt]),
+        })
+    }
+}
+
+/// What is left of damaged functions is refused, or is code; nothing ends the process.
+#[test]
+fn damaged_functions_are_errors() -> Result<()> {
+    let cases = std::env::var("ANYFN_VERIFY_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400_u64);
+    let (mut wrong, mut right) = (0, 0);
+    for seed in 0..cases {
+        let mut random = Random(seed);
+        let mut func = matmul(8)?;
+        if random.next(2) == 0 {
+            let schedule = Schedule::new(func)?;
+            let loops = schedule.get_loops("C")?;
+            let parts = schedule.split(loops[0].clone(), vec![None, Some(3)])?;
+            schedule.parallel(parts[0].clone())?;
+            func = schedule.func()?;
+        }
+        let rate = [12, 40, 120][random.next(3) as usize];
+        let mut wreck = Wreck { random, rate, vars: Vec::new() };
+        // Some nodes cannot even be made.
+        let Ok(body) = wreck.stmt(&func.body) else { continue };
+        let func = with_body(&func, body);
+        let text = printer::text(func.as_object());
+        match verify(&func) {
+            Err(error) => {
+                wrong += 1;
+                assert!(!error.message().is_empty() && error.kind() != "InternalError", "{text}");
+            }
+            Ok(()) => {
+                right += 1;
+                // Calls of functions that nobody has are found by the code generator.
+                if let Err(error) = source(&module(&func)?, None) {
+                    let message = error.message();
+                    let is_fine = ["has no C code", "call_packed", "takes", "must be", "`f`", "cannot"];
+                    assert!(is_fine.iter().any(|part| message.contains(part)), "{message}\n{text}");
+                }
+            }
+        }
+    }
+    assert!(wrong * 2 > cases / 4 && right > 0, "{wrong} wrong, {right} right");
+    Ok(())
+}

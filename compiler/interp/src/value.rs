@@ -1,0 +1,234 @@
+//! Values of expressions, and how operations work on them.
+
+use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
+use anyfn::{DType, Result, bail};
+use anyfn_ir::expr::BinaryOp;
+use anyfn_ir::ops::{DTypeExt, rounded};
+
+/// A single value. Numbers shorter than these are kept exactly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scalar {
+    Int(i128),
+    Float(f64),
+}
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    One(Scalar),
+    Lanes(Vec<Scalar>),
+    Text(String),
+}
+
+impl Value {
+    pub(crate) fn int(value: i128) -> Value {
+        Value::One(Scalar::Int(value))
+    }
+
+    pub(crate) fn float(value: f64, dtype: DType) -> Value {
+        Value::One(Scalar::Float(rounded(value, dtype)))
+    }
+
+    /// The value of a lane; single values are the same in all.
+    pub(crate) fn lane(&self, lane: usize) -> Scalar {
+        match self {
+            Value::One(value) => *value,
+            Value::Lanes(lanes) => lanes.get(lane).copied().unwrap_or(Scalar::Int(0)),
+            Value::Text(_) => Scalar::Int(0),
+        }
+    }
+
+    /// A value of lanes, each of which is computed.
+    pub(crate) fn of_lanes(count: u16, mut lane: impl FnMut(usize) -> Result<Scalar>) -> Result<Value> {
+        if count == 1 {
+            return lane(0).map(Value::One);
+        }
+        (0..usize::from(count)).map(lane).collect::<Result<_>>().map(Value::Lanes)
+    }
+}
+
+impl Scalar {
+    pub(crate) fn as_int(self) -> i128 {
+        match self {
+            Scalar::Int(value) => value,
+            Scalar::Float(value) => value as i128,
+        }
+    }
+
+    pub(crate) fn as_float(self) -> f64 {
+        match self {
+            Scalar::Int(value) => value as f64,
+            Scalar::Float(value) => value,
+        }
+    }
+
+    pub(crate) fn is_true(self) -> bool {
+        self.as_int() != 0
+    }
+
+    pub(crate) fn text(self) -> String {
+        match self {
+            Scalar::Int(value) => value.to_string(),
+            Scalar::Float(value) => format!("{value:?}"),
+        }
+    }
+}
+
+/// An integer as one of a data type, of which as many low bits are kept as it has.
+pub(crate) fn wrapped(value: i128, dtype: DType) -> i128 {
+    let bits = u32::from(dtype.0.bits).clamp(1, 64);
+    match dtype.0.code {
+        kDLBool => i128::from(value != 0),
+        kDLUInt => value & ((1i128 << bits) - 1),
+        _ => (value << (128 - bits)) >> (128 - bits),
+    }
+}
+
+/// A value converted.
+pub(crate) fn converted(value: Scalar, dtype: DType) -> Scalar {
+    match value {
+        _ if dtype.is_float() => Scalar::Float(match value {
+            // With one rounding.
+            Scalar::Int(value) if dtype == DType::FLOAT32 => f64::from(value as f32),
+            Scalar::Int(value) => rounded(value as f64, dtype),
+            Scalar::Float(value) => rounded(value, dtype),
+        }),
+        Scalar::Int(value) => Scalar::Int(wrapped(value, dtype)),
+        Scalar::Float(value) if dtype.is_bool() => Scalar::Int(i128::from(value != 0.0)),
+        Scalar::Float(value) => Scalar::Int(wrapped(value as i128, dtype)),
+    }
+}
+
+/// An operation on two values of a data type. Where it is `in_place`, it says a place or a number of repetitions, and must
+/// not overflow.
+pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place: bool) -> Result<Scalar> {
+    let truth = |value: bool| Ok(Scalar::Int(i128::from(value)));
+    if let (Scalar::Float(x), Scalar::Float(y)) = (a, b) {
+        let result = match op {
+            BinaryOp::Add => x + y,
+            BinaryOp::Sub => x - y,
+            BinaryOp::Mul => x * y,
+            BinaryOp::Div => x / y,
+            BinaryOp::Min => {
+                if x < y {
+                    x
+                } else {
+                    y
+                }
+            }
+            BinaryOp::Max => {
+                if x > y {
+                    x
+                } else {
+                    y
+                }
+            }
+            BinaryOp::Eq => return truth(x == y),
+            BinaryOp::Ne => return truth(x != y),
+            BinaryOp::Lt => return truth(x < y),
+            BinaryOp::Le => return truth(x <= y),
+            BinaryOp::Gt => return truth(x > y),
+            BinaryOp::Ge => return truth(x >= y),
+            _ => bail!("TypeError", "`{}` does not take {dtype}", op.text()),
+        };
+        // Two numbers of at most 32 bits: what is exact in 64 bits is rounded once.
+        return Ok(Scalar::Float(rounded(result, dtype)));
+    }
+    let (x, y) = (a.as_int(), b.as_int());
+    let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+    if is_division && y == 0 {
+        if in_place {
+            bail!("ZeroDivisionError", "`{}` by zero", op.text());
+        }
+        return Ok(Scalar::Int(0));
+    }
+    let floor = |x: i128, y: i128| x / y - i128::from(x % y != 0 && (x < 0) != (y < 0));
+    let result = match op {
+        // Numbers of 64 bits: nothing is lost in 128 ones.
+        BinaryOp::Add => x + y,
+        BinaryOp::Sub => x - y,
+        BinaryOp::Mul => x * y,
+        BinaryOp::Div => x / y,
+        BinaryOp::Mod => x % y,
+        BinaryOp::FloorDiv => floor(x, y),
+        BinaryOp::FloorMod => x - floor(x, y) * y,
+        BinaryOp::Min => x.min(y),
+        BinaryOp::Max => x.max(y),
+        BinaryOp::And => return truth(x != 0 && y != 0),
+        BinaryOp::Or => return truth(x != 0 || y != 0),
+        BinaryOp::Eq => return truth(x == y),
+        BinaryOp::Ne => return truth(x != y),
+        BinaryOp::Lt => return truth(x < y),
+        BinaryOp::Le => return truth(x <= y),
+        BinaryOp::Gt => return truth(x > y),
+        BinaryOp::Ge => return truth(x >= y),
+    };
+    let kept = wrapped(result, dtype);
+    if in_place && kept != result && dtype.0.code == kDLInt {
+        bail!("OverflowError", "{x} {} {y} does not fit into {dtype}", op.text());
+    }
+    Ok(Scalar::Int(kept))
+}
+
+/// Bytes of an element in memory.
+pub(crate) fn size_of(dtype: DType) -> Result<usize> {
+    match (dtype.0.code, dtype.0.bits) {
+        (kDLInt | kDLUInt, 8 | 16 | 32 | 64) | (kDLFloat, 16 | 32 | 64) | (kDLBfloat, 16) | (kDLBool, 8) => {
+            Ok(usize::from(dtype.0.bits) / 8)
+        }
+        _ => bail!("TypeError", "elements of {dtype} cannot be interpreted"),
+    }
+}
+
+/// A value as its bytes in memory.
+pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
+    let bits = match (dtype.0.code, dtype.0.bits) {
+        (kDLFloat, 64) => value.as_float().to_bits(),
+        (kDLFloat, 32) => u64::from((value.as_float() as f32).to_bits()),
+        (kDLBfloat, 16) => u64::from((value.as_float() as f32).to_bits() >> 16),
+        (kDLFloat, _) => u64::from(half_bits(value.as_float())),
+        _ => value.as_int() as u64,
+    };
+    bits.to_le_bytes()
+}
+
+/// A value of its bytes in memory.
+pub(crate) fn from_bytes(bytes: [u8; 8], dtype: DType) -> Scalar {
+    let bits = u64::from_le_bytes(bytes);
+    match (dtype.0.code, dtype.0.bits) {
+        (kDLFloat, 64) => Scalar::Float(f64::from_bits(bits)),
+        (kDLFloat, 32) => Scalar::Float(f64::from(f32::from_bits(bits as u32))),
+        (kDLBfloat, 16) => Scalar::Float(f64::from(f32::from_bits((bits as u32) << 16))),
+        (kDLFloat, _) => Scalar::Float(half(bits as u16)),
+        _ => Scalar::Int(wrapped(i128::from(bits), dtype)),
+    }
+}
+
+/// The bits of a number that a `float16` can hold.
+fn half_bits(value: f64) -> u16 {
+    let sign = u16::from(value.is_sign_negative()) << 15;
+    let size = value.abs();
+    let rest = match size {
+        _ if size.is_nan() => 0x7e00,
+        _ if size.is_infinite() => 0x7c00,
+        // Multiples of the smallest one.
+        _ if size < f64::from(-14).exp2() => (size * f64::from(24).exp2()) as u16,
+        _ => {
+            let exponent = (size.to_bits() >> 52) as i32 - 1023;
+            let mantissa = (size.to_bits() >> 42) & 0x3ff;
+            ((exponent + 15) as u16) << 10 | mantissa as u16
+        }
+    };
+    sign | rest
+}
+
+fn half(bits: u16) -> f64 {
+    let (exponent, mantissa) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
+    let size = match exponent {
+        0 => mantissa * f64::from(-24).exp2(),
+        31 if mantissa == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1.0 + mantissa / 1024.0) * f64::from(exponent - 15).exp2(),
+    };
+    if bits >> 15 == 1 { -size } else { size }
+}

@@ -1,0 +1,75 @@
+//! Functions that are run step by step.
+
+use anyfn_host as _;
+
+use anyfn::{Any, Array, DType, Result, Tensor};
+use anyfn_interp::interpret;
+use anyfn_parser::parse_func;
+
+const SOFTMAX: &str = r#"
+def softmax(A: Buffer((n, m), float32), B: Buffer((n, m), float32)):
+    largest = alloc((n,), float32)
+    total = alloc((n,), float32)
+    for i, k in grid(n, m):
+        with block("largest"):
+            vi = axis.spatial(n, i)
+            vk = axis.reduce(m, k)
+            with init():
+                largest[vi] = float32("-inf")
+            largest[vi] = max(largest[vi], A[vi, vk])
+    for i, k in grid(n, m):
+        with block("total"):
+            vi = axis.spatial(n, i)
+            vk = axis.reduce(m, k)
+            with init():
+                total[vi] = 0
+            total[vi] += exp(A[vi, vk] - largest[vi])
+    for i in parallel(n):
+        for j in vectorized(m):
+            B[i, j] = exp(A[i, j] - largest[i]) / total[i]
+"#;
+
+#[test]
+fn softmax_by_hand() -> Result<()> {
+    let func = parse_func(SOFTMAX)?;
+    let a = Tensor::from_slice(&[2, 3], &[1.0f32, 2.0, 3.0, -1.0, 0.0, 50.0])?;
+    let b = Tensor::zeros(DType::FLOAT32, &[2, 3])?;
+    let args = Array::<Any>::try_from_iter([a.into_object(), b.clone().into_object()])?;
+    interpret(&func, &args)?;
+    let got = b.to_vec::<f32>()?;
+    let total: f32 = (1..=3).map(|x| (x as f32).exp()).sum();
+    for (place, expected) in [(0, 1f32.exp() / total), (2, 3f32.exp() / total), (5, 1.0)] {
+        assert!((got[place] - expected).abs() < 1e-6, "{got:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_element_that_was_not_written() -> Result<()> {
+    let func =
+        parse_func(&SOFTMAX.replace(
+            "grid(n, m):\n        with block(\"total\")",
+            "grid(1, m):\n        with block(\"total\")",
+        ))?;
+    let a = Tensor::zeros(DType::FLOAT32, &[2, 3])?;
+    let b = Tensor::zeros(DType::FLOAT32, &[2, 3])?;
+    let args = Array::<Any>::try_from_iter([a.into_object(), b.into_object()])?;
+    let error = interpret(&func, &args).unwrap_err();
+    let expected =
+        "softmax: `total[i]` reads `total`[1], which was not written before; with n = 2, m = 3, i = 1, j = 0";
+    assert_eq!((error.kind(), error.message()), ("ValueError", expected));
+    Ok(())
+}
+
+#[test]
+fn a_reduction_of_nothing() -> Result<()> {
+    let func = parse_func(&SOFTMAX.replace("    for i in parallel(n):\n        for j in vectorized(m):\n            B[i, j] = exp(A[i, j] - largest[i]) / total[i]\n",
+        "    for i in range(n):\n        C[i] = total[i]\n").replace("float32)):", "float32), C: Buffer((n,), float32)):"))?;
+    let a = Tensor::zeros(DType::FLOAT32, &[2, 0])?;
+    let b = Tensor::zeros(DType::FLOAT32, &[2, 0])?;
+    let c = Tensor::from_slice(&[2], &[7.0f32, 7.0])?;
+    let args = Array::<Any>::try_from_iter([a.into_object(), b.into_object(), c.clone().into_object()])?;
+    interpret(&func, &args)?;
+    assert_eq!(c.to_vec::<f32>()?, [0.0, 0.0]);
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Functions and modules.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use anyfn::{Ref, String as Str};
+
+use super::{KEYWORDS, Printer, address, is_word};
+use crate::buffer::Buffer;
+use crate::expr::{Expr, Var};
+use crate::func::{IRModule, PrimFunc};
+use crate::kind::{ExprKind, StmtKind};
+use crate::ops::HANDLE;
+use crate::stmt::Stmt;
+use crate::visit::Visitor;
+
+impl Printer {
+    /// A function, with the name that it has in a module.
+    pub(super) fn func(&mut self, key: Option<&str>, func: &Ref<PrimFunc>) {
+        let symbol = func.attrs.get("global_symbol").ok().flatten();
+        let symbol = symbol.and_then(|symbol| symbol.get::<String>().ok());
+        let symbol = symbol.as_deref();
+        let is_name = |name: &&str| is_word(name) && !KEYWORDS.contains(name);
+        let name = symbol.filter(is_name).or(key.filter(is_name)).unwrap_or("main");
+        if let Some(key) = key.filter(|key| *key != name) {
+            self.line();
+            let _ = write!(self.out, "@key({key:?})");
+        }
+        let (vars, buffers) = free(func);
+        // Extents that are parameters or appear first in a shape.
+        self.line();
+        let _ = write!(self.out, "def {name}(");
+        self.defining = true;
+        self.list(func.params.iter(), |p, param| match func.buffer_map.get(&param) {
+            Ok(Some(buffer)) => {
+                let name = p.buffer_name(&buffer);
+                p.names.insert(address(&param), format!("{name}.handle"));
+                let _ = write!(p.out, "{name}: Buffer(");
+                p.buffer_type(&buffer);
+                p.put(")");
+            }
+            _ => {
+                let name = p.var_name(&param);
+                let dtype = if param.dtype == HANDLE { "handle".to_owned() } else { param.dtype.to_string() };
+                let _ = write!(p.out, "{name}: {dtype}");
+            }
+        });
+        self.defining = false;
+        self.put("):");
+        self.indented(|p| {
+            match symbol {
+                None => {
+                    p.line();
+                    p.put("attr(\"global_symbol\", None)");
+                }
+                Some(symbol) if symbol != name => {
+                    p.line();
+                    let _ = write!(p.out, "attr(\"global_symbol\", {symbol:?})");
+                }
+                Some(_) => {}
+            }
+            p.attributes(&func.attrs, &["global_symbol"]);
+            for var in vars {
+                p.line();
+                let name = p.var_name(&var);
+                let _ = write!(p.out, "{name}: {}", var.dtype);
+            }
+            for buffer in buffers {
+                let data = address(&buffer.data);
+                if p.names.contains_key(&data) || p.data.contains_key(&data) || !is_defined(func, &buffer.data)
+                {
+                    p.declare_buffer(&buffer);
+                } else {
+                    p.aliases.entry(data).or_default().push(buffer);
+                }
+            }
+            p.stmt(&func.body);
+        });
+    }
+
+    fn attributes(&mut self, attrs: &anyfn::Map<Str, anyfn::Any>, others: &[&str]) {
+        for (key, value) in attrs.iter_any() {
+            let key = key.get::<&str>().unwrap_or("?");
+            if !others.contains(&key) {
+                self.line();
+                let _ = write!(self.out, "attr({key:?}, ");
+                self.value(value, 0);
+                self.put(")");
+            }
+        }
+    }
+
+    pub(super) fn module(&mut self, module: &Ref<IRModule>) {
+        let mut functions: Vec<_> =
+            module.functions.iter_any().filter_map(|(key, _)| key.get::<String>().ok()).collect();
+        functions.sort();
+        self.line();
+        self.put("module()");
+        self.attributes(&module.attrs, &[]);
+        for name in &functions {
+            self.put("\n");
+            if let Ok(Some(func)) = module.functions.get(name.as_str()) {
+                self.func(Some(name), &func);
+            }
+            // Each function has names of its own.
+            self.names.clear();
+            self.taken.clear();
+            self.data.clear();
+            self.aliases.clear();
+        }
+    }
+}
+
+/// Variables and buffers that a function uses but that nothing in it defines.
+fn free(func: &PrimFunc) -> (Vec<Ref<Var>>, Vec<Ref<Buffer>>) {
+    #[derive(Default)]
+    struct Free {
+        defined: HashSet<usize>,
+        vars: Vec<Ref<Var>>,
+        buffers: Vec<Ref<Buffer>>,
+    }
+    impl Visitor for Free {
+        fn expr(&mut self, expr: &Expr) {
+            match ExprKind::of(expr) {
+                ExprKind::Var(var) => {
+                    if self.defined.insert(address(var)) {
+                        self.vars.push(var.clone());
+                    }
+                }
+                ExprKind::BufferLoad(node) => {
+                    self.buffer(&node.buffer);
+                    node.indices.iter().for_each(|index| self.expr(&index));
+                }
+                _ => self.below_expr(expr),
+            }
+        }
+        fn stmt(&mut self, stmt: &Stmt) {
+            let remarks = match StmtKind::of(stmt) {
+                StmtKind::For(node) => Some(&node.annotations),
+                StmtKind::Block(node) => Some(&node.annotations),
+                _ => None,
+            };
+            let values = remarks.into_iter().flat_map(|remarks| remarks.iter_any());
+            values.filter_map(|(_, value)| value.as_object()).for_each(|object| self.object(object));
+            self.below_stmt(stmt);
+        }
+        fn define(&mut self, var: &Ref<Var>) {
+            self.defined.insert(address(var));
+        }
+        fn buffer(&mut self, buffer: &Ref<Buffer>) {
+            if self.defined.insert(address(buffer)) {
+                // Its shape may use what is known here.
+                buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
+                self.defined.insert(address(&buffer.data));
+                self.buffers.push(buffer.clone());
+            }
+        }
+        fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
+            self.define(&buffer.data);
+            if !self.defined.insert(address(buffer)) {
+                self.buffers.retain(|used| !used.ptr_eq(buffer));
+            }
+            buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
+        }
+    }
+    let mut free = Free::default();
+    for param in func.params.iter() {
+        free.define(&param);
+    }
+    for (_, buffer) in func.buffer_map.iter() {
+        free.define_buffer(&buffer);
+    }
+    // Variables of shapes are defined by them.
+    free.vars.clear();
+    free.stmt(&func.body);
+    (free.vars, free.buffers)
+}
+
+/// Whether a statement of a function defines an address.
+fn is_defined(func: &PrimFunc, data: &Ref<Var>) -> bool {
+    struct Defined<'a>(&'a Ref<Var>, bool);
+    impl Visitor for Defined<'_> {
+        fn expr(&mut self, expr: &Expr) {
+            if matches!(ExprKind::of(expr), ExprKind::Let(_)) {
+                self.below_expr(expr);
+            }
+        }
+        fn define(&mut self, var: &Ref<Var>) {
+            self.1 |= var.ptr_eq(self.0);
+        }
+    }
+    let mut defined = Defined(data, false);
+    defined.stmt(&func.body);
+    defined.1
+}

@@ -1,0 +1,106 @@
+//! Values that are no nodes: remarks, and the fields of nodes of other people's types.
+
+use std::fmt::Write as _;
+
+use anyfn::{Any, Array, DType, Map, ObjectRef};
+
+use super::{LOOSE, Printer, is_word};
+use crate::buffer::{Buffer, BufferRegion};
+use crate::expr::Expr;
+use crate::kind::ExprKind;
+
+/// How deep objects inside of objects are shown.
+const DEEPEST: usize = 16;
+
+impl Printer {
+    /// A value such that it can be told from an expression.
+    pub(super) fn value(&mut self, value: &Any, depth: usize) {
+        let _ = match value.type_key() {
+            "bool" => {
+                write!(self.out, "{}", if value.get::<bool>().unwrap_or(false) { "True" } else { "False" })
+            }
+            "float" => match value.get::<f64>() {
+                Ok(number) if number.is_finite() => write!(self.out, "{number:?}"),
+                Ok(number) => write!(self.out, "float({:?})", number.to_string()),
+                Err(_) => Ok(()),
+            },
+            "DataType" => write!(self.out, "dtype(\"{value:?}\")"),
+            _ => match (value.get::<&str>(), value.as_object()) {
+                (Ok(text), _) => write!(self.out, "{text:?}"),
+                (Err(_), Some(object)) => {
+                    self.part(object, depth);
+                    Ok(())
+                }
+                (Err(_), None) => write!(self.out, "{value:?}"),
+            },
+        };
+    }
+
+    /// An object that is a part of another one.
+    fn part(&mut self, object: &ObjectRef, depth: usize) {
+        if let Ok(expr) = Expr::try_from_object(object.clone()) {
+            match ExprKind::of(&expr) {
+                // Constants say that they are nodes.
+                ExprKind::IntImm(node) if node.dtype == DType::INT32 || node.dtype == DType::BOOL => {
+                    let _ = write!(self.out, "{}({})", node.dtype, node.value);
+                }
+                ExprKind::FloatImm(node) => {
+                    let text = self.number(node.value);
+                    let _ = write!(self.out, "{}({text})", node.dtype);
+                }
+                ExprKind::StringImm(node) => {
+                    let _ = write!(self.out, "text({:?})", &*node.value);
+                }
+                _ => self.expr(&expr, LOOSE),
+            }
+        } else if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
+            self.put("[");
+            self.list(array.as_slice(), |p, item| p.value(item, depth + 1));
+            self.put("]");
+        } else if let Ok(map) = Map::<Any, Any>::try_from_object(object.clone()) {
+            self.put("{");
+            self.list(map.iter_any(), |p, (key, value)| {
+                p.value(key, depth + 1);
+                p.put(": ");
+                p.value(value, depth + 1);
+            });
+            self.put("}");
+        } else if let Ok(region) = anyfn::Ref::<BufferRegion>::try_from_object(object.clone()) {
+            self.put("region(");
+            self.region(&region);
+            self.put(")");
+        } else if object.type_key().starts_with("ffi.")
+            || depth > DEEPEST
+            || anyfn::Ref::<Buffer>::try_from_object(object.clone()).is_ok()
+        {
+            self.object(object);
+        } else {
+            self.foreign(object, depth + 1);
+        }
+    }
+
+    /// A node of a type of somebody else: its key, and its fields.
+    pub(super) fn foreign(&mut self, object: &ObjectRef, depth: usize) {
+        let key = object.type_key();
+        let mut is_first = true;
+        // A key without a dot would look like a call.
+        if key.split('.').all(is_word) && key.contains('.') {
+            let _ = write!(self.out, "{key}(");
+        } else {
+            let _ = write!(self.out, "node({key:?}");
+            is_first = false;
+        }
+        for field in anyfn::reflection::TypeInfo::of(object).fields() {
+            if !is_first {
+                self.put(", ");
+            }
+            is_first = false;
+            let _ = write!(self.out, "{}=", field.name());
+            match object.get_field(field.name()) {
+                Ok(value) => self.value(&value, depth),
+                Err(error) => self.put(error.message()),
+            }
+        }
+        self.put(")");
+    }
+}

@@ -1,0 +1,233 @@
+//! Gives names to values that stand in many places.
+//!
+//! A program makes expressions such as `x = x * x + x`, again and again: few nodes, but as a tree twice or three times as many
+//! at each step. All that looks at expressions, writes or compiles them goes through the tree, so what is too large as one is
+//! computed into variables first.
+
+use std::collections::HashMap;
+
+use anyfn::{Ref, Result};
+
+use crate::expr::{BinaryOp, Expr, Var};
+use crate::kind::ExprKind;
+use crate::ops::DTypeExt;
+use crate::stmt::Stmt;
+use crate::visit::{Mutator, Visitor, on_enough_stack};
+use crate::{StmtKind, make, ops, packed};
+
+/// Nodes of the tree of a statement's expressions from which on values get names.
+const LARGE: u64 = 1000;
+/// Nodes of a value that is worth a name.
+const WORTH: u64 = 16;
+
+/// The statement with variables for what stands in several places of large expressions.
+///
+/// Places of elements stay as they are. A variable is set in front of the statement that uses it. So it stands only for what that statement computes in any case,
+/// or for what can be computed in any case: numbers that need no memory which may not be there.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub fn name_shared(stmt: &Stmt) -> Result<Stmt> {
+    struct Names;
+    impl Mutator for Names {
+        fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+            Ok(expr.clone())
+        }
+
+        fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+            let stmt = self.below_stmt(stmt)?;
+            match StmtKind::of(&stmt) {
+                StmtKind::BufferStore(node) => {
+                    let Some((lets, value)) = named(&node.value)? else { return Ok(stmt) };
+                    within(lets, make::store(&node.buffer, value, node.indices.clone())?)
+                }
+                StmtKind::LetStmt(node) => {
+                    let Some((lets, value)) = named(&node.value)? else { return Ok(stmt) };
+                    within(lets, make::let_stmt(node.var.clone(), value, node.body.clone())?)
+                }
+                StmtKind::IfThenElse(node) => {
+                    let Some((lets, condition)) = named(&node.condition)? else { return Ok(stmt) };
+                    within(lets, make::if_then(condition, node.then_case.clone(), node.else_case.clone())?)
+                }
+                _ => Ok(stmt),
+            }
+        }
+    }
+    Names.stmt(stmt)
+}
+
+/// Variables with their values, each of which may use those before it.
+type Lets = Vec<(Ref<Var>, Expr)>;
+
+fn within(lets: Lets, stmt: Stmt) -> Result<Stmt> {
+    lets.into_iter().rev().try_fold(stmt, |body, (var, value)| make::let_stmt(var, value, body))
+}
+
+/// The expression with variables, and those; `None` if it is fine as it is.
+fn named(expr: &Expr) -> Result<Option<(Lets, Expr)>> {
+    let mut uses = Uses { found: HashMap::new(), size: 0, is_sure: true, is_again: false, is_closed: true };
+    uses.expr(expr);
+    if uses.size < LARGE || !uses.is_closed {
+        return Ok(None);
+    }
+    let mut name = Name { uses: &uses.found, done: HashMap::new(), here: Tree::default(), lets: Vec::new() };
+    let value = name.expr(expr)?;
+    let lets = name.lets;
+    Ok((!lets.is_empty()).then_some((lets, value)))
+}
+
+fn is_leaf(expr: &Expr) -> bool {
+    matches!(
+        ExprKind::of(expr),
+        ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_)
+    )
+}
+
+fn address(expr: &Expr) -> usize {
+    expr.as_object().as_handle().addr()
+}
+
+/// How an expression is used.
+struct Use {
+    places: u32,
+    /// Nodes as a tree.
+    size: u64,
+    /// Whether it is computed in any case.
+    is_sure: bool,
+}
+
+struct Uses {
+    /// By address.
+    found: HashMap<usize, Use>,
+    /// Nodes as a tree of what has been looked at.
+    size: u64,
+    is_sure: bool,
+    /// Whether what is looked at has been looked at before.
+    is_again: bool,
+    /// Whether all variables are those of outside, and nothing has an effect.
+    is_closed: bool,
+}
+
+impl Uses {
+    fn perhaps(&mut self, expr: &Expr) {
+        let outer = std::mem::replace(&mut self.is_sure, false);
+        self.expr(expr);
+        self.is_sure = outer;
+    }
+
+    fn below(&mut self, expr: &Expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
+            ExprKind::Select(node) => {
+                self.expr(&node.condition);
+                self.perhaps(&node.true_value);
+                self.perhaps(&node.false_value);
+            }
+            ExprKind::Binary(op, node) if op.is_logical() => {
+                self.expr(&node.a);
+                self.perhaps(&node.b);
+            }
+            ExprKind::BufferLoad(_) => {}
+            ExprKind::Let(_) | ExprKind::Reduce(_) | ExprKind::Other => self.is_closed = false,
+            ExprKind::Call(node) if packed::has_effect(node) => self.is_closed = false,
+            _ => self.below_expr(expr),
+        });
+    }
+}
+
+impl Visitor for Uses {
+    fn expr(&mut self, expr: &Expr) {
+        if is_leaf(expr) {
+            self.size = self.size.saturating_add(1);
+            return;
+        }
+        let key = address(expr);
+        if let Some(known) = self.found.get_mut(&key) {
+            known.places += u32::from(!self.is_again);
+            let size = known.size;
+            // What is below is computed in any case, too: once more, since that has not been known.
+            let becomes_sure = self.is_sure && !known.is_sure;
+            known.is_sure |= self.is_sure;
+            if becomes_sure {
+                let outer = (self.size, std::mem::replace(&mut self.is_again, true));
+                self.below(expr);
+                (self.size, self.is_again) = outer;
+            }
+            self.size = self.size.saturating_add(size);
+            return;
+        }
+        let outer = std::mem::replace(&mut self.size, 1);
+        self.found.insert(key, Use { places: 1, size: 1, is_sure: self.is_sure });
+        self.below(expr);
+        let size = self.size;
+        if let Some(found) = self.found.get_mut(&key) {
+            found.size = size;
+        }
+        self.size = outer.saturating_add(size);
+    }
+}
+
+/// What is left of an expression as a tree.
+#[derive(Clone, Copy, Default)]
+struct Tree {
+    size: u64,
+    /// Whether something in it can be computed only where it is.
+    is_bound: bool,
+}
+
+struct Name<'a> {
+    uses: &'a HashMap<usize, Use>,
+    /// What has become of expressions, by address.
+    done: HashMap<usize, (Expr, Tree)>,
+    /// What has been gone through of the present expression.
+    here: Tree,
+    lets: Lets,
+}
+
+impl Mutator for Name<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let one = Tree { size: 1, is_bound: false };
+        let (new, tree) = if is_leaf(expr) {
+            (expr.clone(), one)
+        } else if let Some((new, tree)) = self.done.get(&address(expr)) {
+            (new.clone(), *tree)
+        } else {
+            let (places, is_sure) =
+                self.uses.get(&address(expr)).map_or((1, false), |found| (found.places, found.is_sure));
+            let own = Tree { size: 1, is_bound: needs_its_place(expr) };
+            let outer = std::mem::replace(&mut self.here, own);
+            // Blocks say which places they read, where the variables are not known.
+            let is_load = matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
+            let new = if is_load { expr.clone() } else { self.below_expr(expr)? };
+            let mut tree = std::mem::replace(&mut self.here, outer);
+            tree.is_bound &= !is_sure;
+            let is_number = expr.dtype.lanes() == 1
+                && (expr.dtype.is_integer()
+                    || expr.dtype.is_float()
+                    || expr.dtype.is_bool()
+                    || expr.dtype.is_half());
+            let made = if places > 1 && !tree.is_bound && tree.size >= WORTH && is_number {
+                let var = ops::var("shared", expr.dtype);
+                self.lets.push((var.clone(), new));
+                (var.into_parent(), one)
+            } else {
+                (new, tree)
+            };
+            self.done.insert(address(expr), made.clone());
+            made
+        };
+        self.here.size = self.here.size.saturating_add(tree.size);
+        self.here.is_bound |= tree.is_bound;
+        Ok(new)
+    }
+}
+
+/// Whether an operation may be wrong where its result is not used: it reads memory, or divides integers.
+fn needs_its_place(expr: &Expr) -> bool {
+    match ExprKind::of(expr) {
+        ExprKind::BufferLoad(_) | ExprKind::ProducerLoad(_) => true,
+        ExprKind::Binary(BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod, _) => {
+            !expr.dtype.is_float()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,281 @@
+//! What processors have: this one, and those that a C compiler compiles for.
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyfn::{Error, Result, bail};
+
+/// A processor.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cpu {
+    pub(super) arch: String,
+    pub(super) features: Vec<&'static str>,
+    pub(super) vector_bytes: i64,
+}
+
+/// Features of processors, each with the macro by which C compilers tell that they use it.
+const FEATURES: &[(&str, &str)] = &[
+    ("sse4.2", "__SSE4_2__"),
+    ("avx", "__AVX__"),
+    ("f16c", "__F16C__"),
+    ("fma", "__FMA__"),
+    ("avx2", "__AVX2__"),
+    ("bmi2", "__BMI2__"),
+    ("avxvnni", "__AVXVNNI__"),
+    ("avx512f", "__AVX512F__"),
+    ("avx512bw", "__AVX512BW__"),
+    ("avx512dq", "__AVX512DQ__"),
+    ("avx512vl", "__AVX512VL__"),
+    ("avx512vnni", "__AVX512VNNI__"),
+    ("avx512bf16", "__AVX512BF16__"),
+    ("avx512fp16", "__AVX512FP16__"),
+    ("neon", "__ARM_NEON"),
+    ("dotprod", "__ARM_FEATURE_DOTPROD"),
+    ("fp16", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"),
+    ("bf16", "__ARM_FEATURE_BF16_VECTOR_ARITHMETIC"),
+    ("i8mm", "__ARM_FEATURE_MATMUL_INT8"),
+    ("sve", "__ARM_FEATURE_SVE"),
+    ("sve2", "__ARM_FEATURE_SVE2"),
+    ("rvv", "__riscv_vector"),
+];
+
+/// Kinds of processors, each with the macro by which C compilers tell that they compile for it.
+const ARCHS: &[(&str, &str)] = &[
+    ("x86_64", "__x86_64__"),
+    ("aarch64", "__aarch64__"),
+    ("x86", "__i386__"),
+    ("arm", "__arm__"),
+    ("wasm32", "__wasm32__"),
+    ("powerpc64", "__powerpc64__"),
+    ("s390x", "__s390x__"),
+    ("loongarch64", "__loongarch64"),
+];
+
+/// The processor that a command compiles for, and its name.
+pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(String, Cpu)> {
+    if let Some(bad) =
+        mcpu.as_ref().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c)))
+    {
+        bail!("ValueError", "`mcpu` is the name of a processor, not `{bad}`");
+    }
+    let is_here = compiles_for_this_machine(cc);
+    let mcpu =
+        mcpu.unwrap_or_else(|| if is_here && has_native() { "native".to_owned() } else { String::new() });
+    if is_here && extra.is_empty() && mcpu == "native" {
+        return Ok((mcpu, this()));
+    }
+    let cpu = ask(cc, &mcpu, extra)?;
+    Ok((mcpu, cpu))
+}
+
+/// Arguments that choose a processor.
+pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
+    match (mcpu, arch) {
+        ("", _) => Vec::new(),
+        (_, "x86_64" | "x86") => vec![format!("-march={mcpu}")],
+        _ => vec![format!("-mcpu={mcpu}")],
+    }
+}
+
+/// Whether a command is the compiler of this machine, as far as its name tells: those for others have the machine in theirs.
+fn compiles_for_this_machine(cc: &str) -> bool {
+    let mut words = cc.split_whitespace();
+    let name = words.clone().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let is_cross =
+        name.contains("-gcc") || name.contains("-clang") || name.contains("-cc") || name.contains("emcc");
+    !is_cross && !words.any(|word| word.trim_start_matches('-').starts_with("target") || word.starts_with("-m"))
+}
+
+/// Whether compilers for this kind of processor know what `native` is.
+const fn has_native() -> bool {
+    cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))
+}
+
+/// This processor, by its own word.
+fn this() -> Cpu {
+    let mut features: Vec<&'static str> = Vec::new();
+    macro_rules! ask {
+        ($detect:ident: $($feature:tt)*) => { $(
+            if std::arch::$detect!($feature) { features.push($feature); }
+        )* };
+    }
+    #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+    ask!(is_x86_feature_detected: "sse4.2" "avx" "f16c" "fma" "avx2" "bmi2" "avxvnni" "avx512f" "avx512bw" "avx512dq"
+        "avx512vl" "avx512vnni" "avx512bf16" "avx512fp16");
+    #[cfg(target_arch = "aarch64")]
+    ask!(is_aarch64_feature_detected: "neon" "dotprod" "fp16" "bf16" "i8mm" "sve" "sve2");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64")))]
+    features.clear();
+    Cpu { arch: std::env::consts::ARCH.to_owned(), vector_bytes: vector_bytes(&features, None), features }
+}
+
+/// Bytes of a vector register; 16 where nothing is known, which compilers make of smaller ones.
+fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
+    match features {
+        _ if features.contains(&"avx512f") => 64,
+        _ if features.contains(&"avx") => 32,
+        // Only if its length was said: the length of SVE vectors is not known when code is compiled.
+        _ if sve_bits.is_some_and(|bits| bits >= 128) => sve_bits.unwrap_or(128) / 8,
+        _ => 16,
+    }
+}
+
+/// The processor that a compiler compiles for, by the macros that it defines. It is asked once.
+fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
+    type Known = HashMap<(String, String, Vec<String>), Cpu>;
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    let key = (cc.to_owned(), mcpu.to_owned(), extra.to_vec());
+    let known = KNOWN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .and_then(|known| known.get(&key).cloned());
+    if let Some(cpu) = known {
+        return Ok(cpu);
+    }
+    // What the option is called depends on the kind of processor, which the compiler tells without it.
+    let arch = if mcpu.is_empty() { String::new() } else { read(&macros(cc, &[], extra)?).arch };
+    let cpu = match macros(cc, &options(&arch, mcpu), extra) {
+        Ok(text) => read(&text),
+        Err(error) if mcpu.is_empty() => return Err(error),
+        Err(error) => bail!("ValueError", "no processor `{mcpu}` is known: {}", error.message()),
+    };
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, cpu.clone());
+    Ok(cpu)
+}
+
+/// The macros that a compiler defines, as text.
+fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
+    let mut words = cc.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or("cc"));
+    command.args(words).args(cpu).args(extra).args(["-dM", "-E", "-x", "c", "-"]);
+    command.env("LC_ALL", "C").stdin(Stdio::null());
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            bail!("RuntimeError", "`{cc}` says:\n{}", text.trim_end())
+        }
+        Err(error) => Err(no_compiler(cc, &error.to_string())),
+    }
+}
+
+/// The error that there is no such C compiler.
+#[cold]
+pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
+    let text = format!(
+        "the C compiler `{cc}` cannot be started: {reason}; install one (`apt-get install {}`), or name another by the option \
+         `cc` of the target or the environment variable CC",
+        package(cc)
+    );
+    Error::new("RuntimeError", &text)
+}
+
+/// The package of Debian that has a compiler, as far as its name tells.
+fn package(cc: &str) -> String {
+    let name = cc.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    match name.split_once("-linux-") {
+        Some((arch, rest)) if rest.contains("-gcc") => {
+            let system = rest.split_once("-gcc").map_or(rest, |(system, _)| system);
+            format!("gcc-{}-linux-{system}", arch.replace('_', "-"))
+        }
+        _ => "gcc".to_owned(),
+    }
+}
+
+/// What tells this processor from others that have the same of [`FEATURES`]: compilers know more of them.
+pub(super) fn this_one() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{__cpuid, __cpuid_count};
+            let (kind, more, last) = (__cpuid(1), __cpuid_count(7, 0), __cpuid_count(7, 1));
+            format!(
+                "{:x} {:x} {:x} {:x} {:x} {:x} {:x}",
+                kind.eax, kind.ecx, kind.edx, more.ebx, more.ecx, more.edx, last.eax
+            )
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            // One paragraph for each core, with the same lines.
+            let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+            let is_told =
+                |line: &&str| ["CPU", "Features", "isa", "uarch"].iter().any(|name| line.starts_with(name));
+            let mut lines: Vec<&str> = text.lines().filter(is_told).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            lines.join("; ")
+        }
+    })
+}
+
+/// A processor by the macros that a compiler defines for it.
+fn read(macros: &str) -> Cpu {
+    let defined: HashMap<&str, &str> = macros
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define ")?.split_once(' ').or(Some((line, ""))))
+        .collect();
+    let named = |table: &[(&'static str, &str)]| -> Vec<&'static str> {
+        table.iter().filter(|(_, name)| defined.contains_key(name)).map(|(feature, _)| *feature).collect()
+    };
+    let features = named(FEATURES);
+    let riscv = defined.get("__riscv_xlen").map(|bits| format!("riscv{bits}"));
+    let arch =
+        named(ARCHS).first().map(|name| (*name).to_owned()).or(riscv).unwrap_or_else(|| "unknown".to_owned());
+    let sve_bits = defined.get("__ARM_FEATURE_SVE_BITS").and_then(|bits| bits.parse().ok());
+    Cpu { arch, vector_bytes: vector_bytes(&features, sve_bits), features }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_compilers_tell_for_which_machine_they_are() {
+        for here in ["cc", "gcc-12", "/usr/bin/clang", "ccache gcc", "zig cc"] {
+            assert!(compiles_for_this_machine(here), "{here}");
+        }
+        for other in
+            ["aarch64-linux-gnu-gcc", "/opt/x/riscv64-linux-gnu-gcc-12", "clang --target=aarch64", "gcc -m32"]
+        {
+            assert!(!compiles_for_this_machine(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn packages_of_compilers_for_other_machines() {
+        for (cc, name) in [
+            ("cc", "gcc"),
+            ("/opt/my-cc -O2", "gcc"),
+            ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+            ("/usr/bin/x86_64-linux-gnu-gcc-12 -m32", "gcc-x86-64-linux-gnu"),
+        ] {
+            assert!(no_compiler(cc, "").message().contains(&format!("`apt-get install {name}`")), "{cc}");
+        }
+    }
+
+    #[test]
+    fn processors_are_read_from_macros() {
+        let arm = read(
+            "#define __aarch64__ 1\n#define __ARM_NEON 1\n#define __ARM_FEATURE_SVE_BITS 256\n#define __ARM_FEATURE_SVE 1\n",
+        );
+        assert_eq!((arm.arch.as_str(), arm.vector_bytes), ("aarch64", 32));
+        assert_eq!(arm.features, ["neon", "sve"]);
+        let pc = read("#define __x86_64__ 1\n#define __AVX__ 1\n#define __AVX2__ 1\n#define __FMA__ 1\n");
+        assert_eq!((pc.arch.as_str(), pc.vector_bytes), ("x86_64", 32));
+        assert_eq!(pc.features, ["avx", "fma", "avx2"]);
+        assert_eq!(read("#define __riscv_xlen 64\n").arch, "riscv64");
+        assert_eq!(read("").vector_bytes, 16);
+    }
+
+    #[test]
+    fn this_machine_is_what_the_compiler_says_of_it() {
+        let Ok(asked) = ask("cc", "native", &[]) else { return };
+        let here = this();
+        assert_eq!((asked.arch, asked.vector_bytes), (here.arch, here.vector_bytes));
+        // Compilers that are older than the processor know less of it.
+        assert!(asked.features.iter().all(|feature| here.features.contains(feature)));
+    }
+}

@@ -1,0 +1,684 @@
+//! Expressions.
+
+use anyfn::{Array, DType, Error, ObjectRef, Ref, Result};
+use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::expr::{BinaryOp, Expr, Range, Var};
+use anyfn_ir::ops::{self, DTypeExt, HANDLE};
+use anyfn_ir::packed::READ_ONLY;
+use anyfn_ir::printer::{FORMS, KEYWORDS, is_dtype_name};
+use anyfn_ir::visit::on_enough_stack;
+use anyfn_ir::{ExprKind, make, node};
+
+use crate::lexer::{Piece, Token};
+use crate::scope::{Named, Scope};
+use crate::source::{Source, nearest};
+
+/// How deep expressions and statements may be nested.
+const DEEPEST: usize = 5_000;
+
+pub(crate) struct Parser<'a> {
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) pieces: Vec<Piece<'a>>,
+    /// The next piece.
+    pub(crate) at: usize,
+    pub(crate) depth: usize,
+    pub(crate) scope: Scope<'a>,
+    /// Whether unknown names are new variables: in the shapes of parameters.
+    pub(crate) defining: bool,
+}
+
+/// Pieces.
+impl<'a> Parser<'a> {
+    /// The piece that is `ahead` of the next one.
+    pub(crate) fn ahead(&self, ahead: usize) -> &Token<'a> {
+        self.pieces.get(self.at + ahead).map_or(&Token::End, |piece| &piece.token)
+    }
+
+    pub(crate) fn next(&self) -> &Token<'a> {
+        self.ahead(0)
+    }
+
+    /// Where the next piece begins.
+    pub(crate) fn start(&self) -> usize {
+        self.pieces.get(self.at).map_or(self.source.text.len(), |piece| piece.start)
+    }
+
+    /// Where the piece before the next one ends.
+    fn last_end(&self) -> usize {
+        self.at.checked_sub(1).and_then(|at| self.pieces.get(at)).map_or(0, |piece| piece.end)
+    }
+
+    pub(crate) fn is_sign(&self, ahead: usize, sign: &str) -> bool {
+        matches!(self.ahead(ahead), Token::Sign(found) if *found == sign)
+    }
+
+    pub(crate) fn is_name(&self, ahead: usize, name: &str) -> bool {
+        matches!(self.ahead(ahead), Token::Name(found) if *found == name)
+    }
+
+    /// Goes on if the next piece is this sign.
+    pub(crate) fn eat(&mut self, sign: &str) -> bool {
+        let is_there = self.is_sign(0, sign);
+        self.at += usize::from(is_there);
+        is_there
+    }
+
+    pub(crate) fn eat_name(&mut self, name: &str) -> bool {
+        let is_there = self.is_name(0, name);
+        self.at += usize::from(is_there);
+        is_there
+    }
+
+    /// Goes on over a sign; `place` says where it belongs, as in "after the loop".
+    pub(crate) fn expect(&mut self, sign: &str, place: &str) -> Result<()> {
+        if self.eat(sign) {
+            return Ok(());
+        }
+        // What is missing at the end of a line is missing there.
+        let at = if *self.next() == Token::Newline { self.last_end() } else { self.start() };
+        let space = if place.is_empty() { "" } else { " " };
+        Err(self.source.error("SyntaxError", at, &format!("expected `{sign}`{space}{place}{}", self.but())))
+    }
+
+    /// What comes instead, for errors.
+    pub(crate) fn but(&self) -> String {
+        match self.next() {
+            Token::Name(name) => format!(" but got `{name}`"),
+            Token::Int(text) | Token::Float(text) => format!(" but got {text}"),
+            Token::Text(_) => " but got a text".to_owned(),
+            Token::Sign(sign) => format!(" but got `{sign}`"),
+            Token::Newline | Token::Indent | Token::Dedent | Token::End => String::new(),
+        }
+    }
+
+    pub(crate) fn expected<T>(&self, what: &str) -> Result<T> {
+        let at = if *self.next() == Token::Newline { self.last_end() } else { self.start() };
+        Err(self.source.error("SyntaxError", at, &format!("expected {what}{}", self.but())))
+    }
+
+    pub(crate) fn fail<T>(&self, kind: &str, at: usize, message: &str) -> Result<T> {
+        Err(self.source.error(kind, at, message))
+    }
+
+    /// A result whose error gets a place.
+    pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
+        result.map_err(|error: Error| self.source.error(error.kind(), at, error.message()))
+    }
+
+    pub(crate) fn word(&mut self, what: &str) -> Result<&'a str> {
+        match *self.next() {
+            Token::Name(name) if !KEYWORDS.contains(&name) => {
+                self.at += 1;
+                Ok(name)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    pub(crate) fn text(&mut self, what: &str) -> Result<String> {
+        match self.next() {
+            Token::Text(text) => {
+                let text = text.clone();
+                self.at += 1;
+                Ok(text)
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    /// An integer with its sign, outside of expressions.
+    pub(crate) fn plain_int(&mut self, what: &str) -> Result<i64> {
+        let start = self.start();
+        let minus = if self.eat("-") { "-" } else { "" };
+        match *self.next() {
+            Token::Int(digits) => {
+                self.at += 1;
+                match format!("{minus}{digits}").parse() {
+                    Ok(value) => Ok(value),
+                    Err(_) => self.fail("ValueError", start, &format!("{what} is too large")),
+                }
+            }
+            _ => self.expected(what),
+        }
+    }
+
+    /// A data type: a text or its bare name.
+    pub(crate) fn dtype(&mut self) -> Result<DType> {
+        let start = self.start();
+        let name = match self.next() {
+            Token::Name(name) => (*name).to_owned(),
+            Token::Text(text) => text.clone(),
+            _ => return self.expected("a data type"),
+        };
+        self.at += 1;
+        self.dtype_of(&name, start)
+    }
+
+    pub(crate) fn dtype_of(&self, name: &str, at: usize) -> Result<DType> {
+        // Other texts are known to the runtime, too, but are no names of data types here.
+        let known = is_dtype_name(name).then(|| name.parse::<DType>().ok()).flatten();
+        match known.filter(|dtype| dtype.to_string() == name) {
+            Some(dtype) => Ok(dtype),
+            None => {
+                let names = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 handle";
+                let hint =
+                    nearest(name, names.split(' ')).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+                self.fail("TypeError", at, &format!("`{name}` is no data type{hint}"))
+            }
+        }
+    }
+
+    /// Runs a step one level deeper.
+    pub(crate) fn deeper<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= DEEPEST {
+            return self.fail("ValueError", self.start(), &format!("this is nested more than {DEEPEST} deep"));
+        }
+        self.depth += 1;
+        let result = on_enough_stack(|| step(self));
+        self.depth -= 1;
+        result
+    }
+}
+
+/// An operation by its sign and how strongly it binds.
+fn operator(token: &Token<'_>) -> Option<BinaryOp> {
+    let (Token::Sign(text) | Token::Name(text)) = token else { return None };
+    BinaryOp::ALL.iter().copied().find(|op| op.precedence() > 0 && op.text() == *text)
+}
+
+impl<'a> Parser<'a> {
+    pub(crate) fn expr(&mut self) -> Result<Expr> {
+        self.deeper(|p| p.binary(1))
+    }
+
+    /// Operations that bind at least as strongly as `least`.
+    fn binary(&mut self, least: u8) -> Result<Expr> {
+        let mut left = self.unary(least)?;
+        loop {
+            let Some(op) = operator(self.next()).filter(|op| op.precedence() >= least) else {
+                if self.is_sign(0, "**") {
+                    return self.fail("SyntaxError", self.start(), "there is no `**`; write `pow(x, y)`");
+                }
+                return Ok(left);
+            };
+            let at = self.start();
+            self.at += 1;
+            let right = self.deeper(|p| p.binary(op.precedence() + 1))?;
+            left = self.located(at, node::binary(op, left, right))?;
+            if op.is_comparison() && operator(self.next()).is_some_and(BinaryOp::is_comparison) {
+                return self.fail(
+                    "SyntaxError",
+                    self.start(),
+                    "comparisons do not chain: combine them with `and`, or use brackets",
+                );
+            }
+        }
+    }
+
+    fn unary(&mut self, least: u8) -> Result<Expr> {
+        let at = self.start();
+        if self.is_name(0, "not") {
+            if least > BinaryOp::And.precedence() {
+                return self.fail("SyntaxError", at, "`not` needs brackets here");
+            }
+            self.at += 1;
+            let value = match self.is_name(0, "not") {
+                true => self.deeper(|p| p.unary(1))?,
+                false => self.deeper(|p| p.binary(BinaryOp::Eq.precedence()))?,
+            };
+            return self.located(at, node::not(value));
+        }
+        if self.is_sign(0, "-") {
+            self.at += 1;
+            if let Token::Int(text) | Token::Float(text) = *self.next() {
+                return self.literal(at, &format!("-{text}"));
+            }
+            let value = self.deeper(|p| p.unary(BinaryOp::Mul.precedence()))?;
+            let zero = self.located(at, ops::number(0, value.dtype))?;
+            return self.located(at, node::binary(BinaryOp::Sub, zero, value));
+        }
+        self.primary()
+    }
+
+    /// A number as it stands; its piece is the next one.
+    fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
+        let is_int = matches!(self.next(), Token::Int(_));
+        self.at += 1;
+        if !is_int {
+            let value = text.parse::<f64>().unwrap_or(f64::NAN);
+            return self.located(at, ops::float(value, DType::FLOAT32));
+        }
+        match text.parse::<i64>() {
+            Ok(value) => {
+                let dtype = if i32::try_from(value).is_ok() { DType::INT32 } else { DType::INT64 };
+                self.located(at, ops::int(value, dtype))
+            }
+            Err(_) => self.fail("ValueError", at, &format!("{text} does not fit into int64")),
+        }
+    }
+
+    fn primary(&mut self) -> Result<Expr> {
+        let at = self.start();
+        match *self.next() {
+            Token::Int(text) | Token::Float(text) => self.literal(at, text),
+            Token::Text(ref text) => {
+                let node = ops::string(text);
+                self.at += 1;
+                Ok(node)
+            }
+            Token::Sign("(") => {
+                self.at += 1;
+                let inner = self.expr()?;
+                self.expect(")", "")?;
+                Ok(inner)
+            }
+            Token::Name("True" | "False") => {
+                let value = self.is_name(0, "True");
+                self.at += 1;
+                Ok(ops::bool(value))
+            }
+            Token::Name(name) if !KEYWORDS.contains(&name) => self.named(name, at),
+            _ => self.expected("an expression"),
+        }
+    }
+
+    /// What begins with a name.
+    fn named(&mut self, name: &'a str, at: usize) -> Result<Expr> {
+        self.at += 1;
+        if self.is_sign(0, "(") {
+            return self.function(name, at);
+        }
+        if self.is_sign(0, ".") {
+            return self.dotted(name, at);
+        }
+        if self.defining && self.is_sign(0, ":") {
+            self.at += 1;
+            let dtype = self.dtype()?;
+            return Ok(self.new_extent(name, dtype).into_parent());
+        }
+        match self.scope.find(name).cloned() {
+            Some(Named::Var(var)) if self.is_sign(0, "[") => {
+                self.fail("TypeError", at, &format!("`{}` is no buffer but a variable", var.name))
+            }
+            Some(Named::Var(var)) => Ok(var.into_parent()),
+            Some(Named::Buffer(buffer, _)) if self.is_sign(0, "[") => {
+                let indices = self.indices()?;
+                self.located(at, ops::load(&buffer, indices))
+            }
+            Some(Named::Buffer(..)) => self.fail(
+                "TypeError",
+                at,
+                &format!("`{name}` is a buffer, not a value: write which element, as in `{name}[i]`"),
+            ),
+            None if self.defining => Ok(self.new_extent(name, DType::INT32).into_parent()),
+            None => self.unknown(name, at),
+        }
+    }
+
+    /// A variable that is defined by the shape that it stands in.
+    fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
+        let var = ops::var(name, dtype);
+        self.scope.define(name, Named::Var(var.clone()));
+        var
+    }
+
+    pub(crate) fn unknown<T>(&self, name: &str, at: usize) -> Result<T> {
+        let hint = match nearest(name, self.scope.names().chain(KEYWORDS.iter().copied())) {
+            Some(known) => format!("; did you mean `{known}`?"),
+            None => String::new(),
+        };
+        self.fail("NameError", at, &format!("`{name}` is not defined here{hint}"))
+    }
+
+    /// `A.data`, `A.handle`, or a node by the key of its type.
+    fn dotted(&mut self, name: &'a str, at: usize) -> Result<Expr> {
+        if let Some(Named::Buffer(buffer, handle)) = self.scope.find(name).cloned() {
+            self.at += 1;
+            let part = self.word("`data` or `handle`")?;
+            return match (part, handle) {
+                ("data", _) => Ok(buffer.data.clone().into_parent()),
+                ("handle", Some(handle)) => Ok(handle.into_parent()),
+                _ => self.fail("NameError", at, &format!("buffer `{name}` has no `{part}`")),
+            };
+        }
+        let object = self.keyed(name, at)?;
+        Expr::try_from_object(object)
+            .or_else(|object| self.fail("TypeError", at, &format!("`{}` is no expression", object.type_key())))
+    }
+
+    /// The indices of an element, in their brackets.
+    pub(crate) fn indices(&mut self) -> Result<Array<Expr>> {
+        self.expect("[", "")?;
+        if self.is_sign(0, "(") && self.is_sign(1, ")") {
+            self.at += 2;
+            self.expect("]", "after the indices")?;
+            return Ok(Array::new());
+        }
+        self.list("]", "after the indices", Self::expr).map(|indices| indices.into_iter().collect())
+    }
+
+    /// Items with commas between them, and perhaps one behind the last, up to a closing sign.
+    pub(crate) fn list<T>(
+        &mut self,
+        end: &str,
+        place: &str,
+        mut item: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut items = Vec::new();
+        while !self.eat(end) {
+            items.push(item(self)?);
+            if !self.eat(",") && !self.is_sign(0, end) {
+                return self.expected(&format!("`,` or `{end}` {place}"));
+            }
+        }
+        Ok(items)
+    }
+
+    /// What looks like a call.
+    fn function(&mut self, name: &'a str, at: usize) -> Result<Expr> {
+        if is_dtype_name(name) {
+            let dtype = self.dtype_of(name, at)?;
+            self.at += 1;
+            return self.converted(dtype, at);
+        }
+        let two = BinaryOp::ALL.iter().copied().find(|op| op.precedence() == 0 && op.text() == name);
+        match name {
+            "select" => {
+                let [condition, a, b] = self.args(name, at)?;
+                self.located(at, node::select(condition, a, b))
+            }
+            "ramp" => {
+                self.at += 1;
+                let start = self.comma("ramp(start, stride, lanes)")?;
+                let stride = self.comma("ramp(start, stride, lanes)")?;
+                let lanes = self.lanes()?;
+                self.located(at, ops::ramp(start, stride, lanes))
+            }
+            "broadcast" => {
+                self.at += 1;
+                let value = self.comma("broadcast(value, lanes)")?;
+                let lanes = self.lanes()?;
+                self.located(at, node::broadcast(value, lanes))
+            }
+            "let" => {
+                self.at += 1;
+                let name = self.word("the name of a variable")?;
+                self.expect(",", "after the name")?;
+                let value = self.comma("let(name, value, body)")?;
+                let var = ops::var(name, value.dtype);
+                let mark = self.scope.enter();
+                self.scope.define(name, Named::Var(var.clone()));
+                let body = self.expr();
+                self.scope.leave(mark);
+                let body = body?;
+                self.eat(",");
+                self.expect(")", "after the body of `let`")?;
+                self.located(at, ops::bind(var, value, body))
+            }
+            "cast" => {
+                self.at += 1;
+                let dtype = self.dtype()?;
+                self.expect(",", "after the data type")?;
+                let value = self.expr()?;
+                self.expect(")", "after the value")?;
+                self.located(at, node::cast(value, dtype))
+            }
+            "call" => {
+                self.at += 1;
+                let op = self.text("the name of the function, as a text")?;
+                if !self.is_sign(0, ")") {
+                    self.expect(",", "after the name")?;
+                }
+                self.call(&op, at)
+            }
+            "text" => {
+                self.at += 1;
+                let text = self.text("a text")?;
+                self.expect(")", "after the text")?;
+                Ok(ops::string(&text))
+            }
+            "node" => {
+                let object = self.node(at)?;
+                Expr::try_from_object(object).or_else(|object| {
+                    self.fail("TypeError", at, &format!("`{}` is no expression", object.type_key()))
+                })
+            }
+            "sum" | "reduce" => self.reduction(at),
+            _ if two.is_some() => {
+                let args = self.begin_args(name, at)?;
+                let Ok([a, b]) = <[Expr; 2]>::try_from(args) else {
+                    return self.fail("TypeError", at, &format!("`{name}` takes 2 values"));
+                };
+                let op = two.unwrap_or(BinaryOp::Min);
+                self.located(at, node::binary(op, a, b))
+            }
+            _ if FORMS.contains(&name) => {
+                self.fail("SyntaxError", at, &format!("`{name}` is no expression: it cannot stand here"))
+            }
+            _ => {
+                self.at += 1;
+                self.call(name, at)
+            }
+        }
+    }
+
+    fn reduction<T>(&self, at: usize) -> Result<T> {
+        self.fail(
+            "SyntaxError",
+            at,
+            "a reduction of a tensor expression has no text; write a block with a reduce axis and `with init():`",
+        )
+    }
+
+    fn begin_args(&mut self, name: &str, at: usize) -> Result<Vec<Expr>> {
+        self.at += 1;
+        let args = self.list(")", &format!("in `{name}(..)`"), |p| {
+            if p.is_name(0, "axis") && p.is_sign(1, "=") {
+                return p.reduction(at);
+            }
+            p.expr()
+        })?;
+        Ok(args)
+    }
+
+    fn args<const N: usize>(&mut self, name: &str, at: usize) -> Result<[Expr; N]> {
+        let args = self.begin_args(name, at)?;
+        let count = args.len();
+        match args.try_into() {
+            Ok(args) => Ok(args),
+            Err(_) => self.fail("TypeError", at, &format!("`{name}` takes {N} values but got {count}")),
+        }
+    }
+
+    fn comma(&mut self, form: &str) -> Result<Expr> {
+        let value = self.expr()?;
+        self.expect(",", &format!("as in `{form}`"))?;
+        Ok(value)
+    }
+
+    fn lanes(&mut self) -> Result<u16> {
+        let at = self.start();
+        let lanes = self.plain_int("a number of lanes")?;
+        self.expect(")", "after the number of lanes")?;
+        match u16::try_from(lanes) {
+            Ok(lanes) => Ok(lanes),
+            Err(_) => self.fail("ValueError", at, "expected a number of lanes between 2 and 65535"),
+        }
+    }
+
+    /// A value of a data type, behind the opening bracket: a constant, or a conversion.
+    fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
+        let minus = usize::from(self.is_sign(0, "-"));
+        let sign = if minus == 1 { "-" } else { "" };
+        if !self.is_sign(minus + 1, ")") {
+            let value = self.expr()?;
+            self.expect(")", "after the value")?;
+            return self.located(at, node::cast(value, dtype));
+        }
+        let value = match self.ahead(minus) {
+            Token::Int(digits) if dtype.is_float() => {
+                format!("{sign}{digits}").parse::<f64>().ok().map(Number::Float)
+            }
+            Token::Float(digits) => format!("{sign}{digits}").parse::<f64>().ok().map(Number::Float),
+            Token::Text(text) if dtype.is_float() => text.parse::<f64>().ok().map(Number::Float),
+            Token::Text(_) => None,
+            Token::Int(digits) => {
+                let text = format!("{sign}{digits}");
+                let is_unsigned_64 = dtype.element().to_string() == "uint64";
+                let bits = || text.parse::<u64>().ok().filter(|_| is_unsigned_64).map(|bits| bits as i64);
+                text.parse::<i64>()
+                    .ok()
+                    .filter(|value| !is_unsigned_64 || *value >= 0)
+                    .or_else(bits)
+                    .map(Number::Int)
+            }
+            _ => {
+                let value = self.expr()?;
+                self.expect(")", "after the value")?;
+                return self.located(at, node::cast(value, dtype));
+            }
+        };
+        let result = match value {
+            Some(Number::Int(value)) => ops::int(value, dtype),
+            Some(Number::Float(value)) => ops::float(value, dtype),
+            None => return self.fail("ValueError", at, &format!("this is no value of {dtype}")),
+        };
+        self.at += minus + 2;
+        self.located(at, result)
+    }
+
+    /// A call, behind the opening bracket.
+    fn call(&mut self, op: &str, at: usize) -> Result<Expr> {
+        let mut dtype = None;
+        let args = self.list(")", "after the argument", |p| {
+            if p.is_name(0, "dtype") && p.is_sign(1, "=") {
+                p.at += 2;
+                dtype = Some(p.dtype()?);
+                return Ok(None);
+            }
+            if matches!(p.next(), Token::Name(_)) && p.is_sign(1, "=") {
+                return p.expected("an argument, or `dtype=`");
+            }
+            p.arg().map(Some)
+        })?;
+        let args: Vec<ObjectRef> = args.into_iter().flatten().collect();
+        let first = args.first().and_then(|arg| Expr::try_from_object(arg.clone()).ok());
+        let told = first.map(|first| first.dtype).filter(|dtype| *dtype != HANDLE);
+        let told = told.unwrap_or(if op == READ_ONLY { HANDLE } else { DType::INT32 });
+        self.located(at, Ok(ops::call(dtype.unwrap_or(told), op, args)))
+    }
+
+    /// An argument of a call: an expression, a buffer or a part of one, or another object.
+    fn arg(&mut self) -> Result<ObjectRef> {
+        if let Token::Name(name) = *self.next() {
+            let is_alone = self.is_sign(1, ",") || self.is_sign(1, ")");
+            if let (true, Some(Named::Buffer(buffer, _))) = (is_alone, self.scope.find(name)) {
+                let buffer = buffer.clone().into_object();
+                self.at += 1;
+                return Ok(buffer);
+            }
+            if name == "region" && self.is_sign(1, "(") {
+                self.at += 2;
+                let region = self.region()?;
+                self.expect(")", "after the region")?;
+                return Ok(region.into_object());
+            }
+            if name == "region" && self.is_sign(1, "(") {
+                self.at += 2;
+                let region = self.region()?;
+                self.expect(")", "after the part of the buffer")?;
+                return Ok(region.into_object());
+            }
+            if name == "object" && self.is_sign(1, "(") {
+                let at = self.start();
+                self.at += 2;
+                let value = self.value()?;
+                self.expect(")", "after the value")?;
+                return match value.into_object() {
+                    Some(object) => Ok(object),
+                    None => self.fail("TypeError", at, "this value is no object"),
+                };
+            }
+        }
+        self.expr().map(|expr| expr.into_object())
+    }
+
+    /// A part of a buffer.
+    pub(crate) fn region(&mut self) -> Result<Ref<BufferRegion>> {
+        let at = self.start();
+        let name = self.word("the name of a buffer")?;
+        let buffer = self.buffer_named(name, at)?;
+        if self.is_sign(0, "[") && self.is_sign(1, "(") && self.is_sign(2, ")") {
+            self.at += 1;
+            self.at += 2;
+            self.expect("]", "after the region")?;
+            return self.whole_region(buffer, Vec::new(), at);
+        }
+        self.expect("[", "after the name of the buffer")?;
+        let ranges = self.list("]", "in the region", Self::range)?;
+        self.whole_region(buffer, ranges, at)
+    }
+
+    fn whole_region(
+        &self,
+        buffer: Ref<Buffer>,
+        ranges: Vec<Ref<Range>>,
+        at: usize,
+    ) -> Result<Ref<BufferRegion>> {
+        if ranges.len() != buffer.shape.len() {
+            let (name, ndim, count) = (&buffer.name, buffer.shape.len(), ranges.len());
+            return self.fail(
+                "IndexError",
+                at,
+                &format!("`{name}` has {ndim} dimensions but got {count} ranges"),
+            );
+        }
+        Ok(Ref::new(BufferRegion { buffer, region: ranges.into_iter().collect() }))
+    }
+
+    fn range(&mut self) -> Result<Ref<Range>> {
+        let at = self.start();
+        if self.is_name(0, "range") && self.is_sign(1, "(") {
+            self.at += 2;
+            let min = self.comma("range(first, extent=count)")?;
+            if !self.eat_name("extent") {
+                return self.expected("`extent=`");
+            }
+            self.expect("=", "")?;
+            let extent = self.expr()?;
+            self.expect(")", "after the range")?;
+            return Ok(Ref::new(Range { min, extent }));
+        }
+        let min = self.expr()?;
+        let extent = if self.eat(":") {
+            let end = self.expr()?;
+            self.located(at, extent_of(&min, end))?
+        } else {
+            self.located(at, ops::int(1, min.dtype.element()))?
+        };
+        Ok(Ref::new(Range { min, extent }))
+    }
+
+    pub(crate) fn buffer_named(&self, name: &str, at: usize) -> Result<Ref<Buffer>> {
+        match self.scope.find(name) {
+            Some(Named::Buffer(buffer, _)) => Ok(buffer.clone()),
+            Some(Named::Var(_)) => self.fail("TypeError", at, &format!("`{name}` is no buffer but a variable")),
+            None => self.unknown(name, at),
+        }
+    }
+}
+
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+/// The extent of a range from its first value to that before `end`.
+pub(crate) fn extent_of(min: &Expr, end: Expr) -> Result<Expr> {
+    if let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&end)
+        && make::is_equal(&sum.a, min)
+    {
+        return Ok(sum.b.clone());
+    }
+    ops::sub(end, min.clone())
+}

@@ -1,0 +1,203 @@
+//! Functions and modules.
+
+use anyfn::{Any, Map, Ref, Result, String as Str};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::Var;
+use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::ops::{self, HANDLE};
+
+use crate::LARGEST;
+use crate::expr::Parser;
+use crate::lexer::{Token, pieces};
+use crate::scope::{Named, Scope};
+use crate::source::Source;
+
+/// What a text holds.
+pub(crate) enum Program {
+    Func(Ref<PrimFunc>),
+    Module(Ref<IRModule>),
+}
+
+/// Functions with the names that they have in a module.
+type Functions = Vec<(String, Ref<PrimFunc>)>;
+
+/// A module of one function.
+pub(crate) fn module_of(func: Ref<PrimFunc>) -> Result<Ref<IRModule>> {
+    let name = match func.attrs.get("global_symbol")? {
+        Some(symbol) => symbol.get::<String>()?,
+        None => "main".to_owned(),
+    };
+    module(vec![(name, func)], Map::new())
+}
+
+fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<IRModule>> {
+    let functions = functions.iter().map(|(name, func)| (name.as_str(), func.clone()));
+    Ok(Ref::new(IRModule { functions: Map::try_from_iter(functions)?, attrs }))
+}
+
+impl Program {
+    /// Reads all of a text.
+    pub(crate) fn read(text: &str) -> Result<Program> {
+        let source = Source { text };
+        if text.len() > LARGEST {
+            return Err(source.error("ValueError", 0, &format!("the text is larger than {LARGEST} bytes")));
+        }
+        let mut parser = Parser {
+            source: &source,
+            pieces: pieces(&source)?,
+            at: 0,
+            depth: 0,
+            scope: Scope::default(),
+            defining: false,
+        };
+        parser.program()
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn program(&mut self) -> Result<Program> {
+        let is_module = self.is_name(0, "module") && self.is_sign(1, "(");
+        if is_module {
+            self.at += 2;
+            self.expect(")", "after `module(`")?;
+            self.newline()?;
+        }
+        let attrs = self.attributes()?;
+        if !is_module && !attrs.is_empty() {
+            return self.expected("`def`: remarks on a module need `module()` in front of them");
+        }
+        let mut functions: Functions = Vec::new();
+        while *self.next() != Token::End {
+            let at = self.start();
+            let (key, func) = self.keyed_func()?;
+            if functions.iter().any(|(known, _)| *known == key) {
+                return self.fail("ValueError", at, &format!("there are two functions `{key}`"));
+            }
+            functions.push((key, func));
+        }
+        match <[(String, Ref<PrimFunc>); 1]>::try_from(functions) {
+            Ok([(_, func)]) if !is_module => Ok(Program::Func(func)),
+            Ok(only) => module(only.into(), Map::try_from_iter(attrs)?).map(Program::Module),
+            Err(none) if none.is_empty() && !is_module => self.expected("`def`, the beginning of a function"),
+            Err(functions) => module(functions, Map::try_from_iter(attrs)?).map(Program::Module),
+        }
+    }
+
+    /// `attr("key", value)` lines.
+    fn attributes(&mut self) -> Result<Vec<(Str, Any)>> {
+        let mut attrs = Vec::new();
+        while self.is_name(0, "attr") && self.is_sign(1, "(") {
+            self.at += 2;
+            let key = self.text("the name of the remark, as a text")?;
+            self.expect(",", "after the name of the remark")?;
+            let value = self.value()?;
+            self.expect(")", "after the value")?;
+            self.newline()?;
+            attrs.push((key.as_str().into(), value));
+        }
+        Ok(attrs)
+    }
+
+    /// A function, and its name in a module.
+    fn keyed_func(&mut self) -> Result<(String, Ref<PrimFunc>)> {
+        let mut key = None;
+        if self.eat("@") {
+            if !self.eat_name("key") {
+                return self.expected("`@key(\"name\")`");
+            }
+            self.expect("(", "after `@key`")?;
+            key = Some(self.text("a name, as a text")?);
+            self.expect(")", "after the name")?;
+            self.newline()?;
+        }
+        // Each function has names of its own.
+        self.scope = Scope::default();
+        if !self.eat_name("def") {
+            return self.expected("`def`, the beginning of a function");
+        }
+        let name = self.word("the name of the function")?;
+        let func = self.func(name)?;
+        Ok((key.unwrap_or_else(|| name.to_owned()), func))
+    }
+
+    /// A function, behind its name.
+    fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
+        self.expect("(", "after the name of the function")?;
+        let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
+        let mut names: Vec<&'a str> = Vec::new();
+        self.defining = true;
+        let params = self.list(")", "after the parameter", |p| {
+            let at = p.start();
+            let name = p.word("a parameter, as in `A: Buffer((4, 4), \"float32\")` or `n: int32`")?;
+            if names.contains(&name) {
+                return p.fail("ValueError", at, &format!("there are two parameters `{name}`"));
+            }
+            names.push(name);
+            p.expect(":", "after the parameter")?;
+            let (var, buffer) = p.param(name, at)?;
+            buffers.extend(buffer.map(|buffer| (var.clone(), buffer)));
+            Ok(var)
+        });
+        self.defining = false;
+        let params = params?;
+        self.expect(":", "after the parameters")?;
+        self.newline()?;
+        if *self.next() != Token::Indent {
+            return self.fail("SyntaxError", self.start(), "expected indented statements after the parameters");
+        }
+        self.at += 1;
+        let mut attrs = self.attributes()?;
+        match attrs.iter().position(|(key, _)| &**key == "global_symbol") {
+            None => attrs.insert(0, ("global_symbol".into(), Any::new(name)?)),
+            Some(place) if attrs.get(place).is_some_and(|(_, value)| value.type_key() == "None") => {
+                attrs.remove(place);
+            }
+            Some(_) => {}
+        }
+        let body = self.stmts()?;
+        match self.next() {
+            Token::Dedent => self.at += 1,
+            Token::End => {}
+            _ => return self.expected("the end of the function"),
+        }
+        Ok(Ref::new(PrimFunc {
+            params: params.into_iter().collect(),
+            buffer_map: Map::try_from_iter(buffers)?,
+            body,
+            attrs: Map::try_from_iter(attrs)?,
+        }))
+    }
+
+    /// A parameter, behind its name: its variable, and its buffer if it is one.
+    fn param(&mut self, name: &'a str, at: usize) -> Result<(Ref<Var>, Option<Ref<Buffer>>)> {
+        let known = self.scope.find(name).cloned();
+        if self.is_name(0, "Buffer") && self.is_sign(1, "(") {
+            self.at += 2;
+            let buffer = self.buffer(name)?;
+            if known.is_some() {
+                return self.fail(
+                    "ValueError",
+                    at,
+                    &format!("`{name}` is the extent of a parameter before it"),
+                );
+            }
+            let handle = ops::var(&format!("{name}_handle"), HANDLE);
+            self.scope.define(name, Named::Buffer(buffer.clone(), Some(handle.clone())));
+            return Ok((handle, Some(buffer)));
+        }
+        let dtype = self.dtype()?;
+        match known {
+            // An extent that is passed as a number, too.
+            Some(Named::Var(var)) if var.dtype == dtype => Ok((var, None)),
+            Some(_) => {
+                let text = format!("`{name}` is the extent of a parameter before it, of another data type");
+                self.fail("TypeError", at, &text)
+            }
+            None => {
+                let var = ops::var(name, dtype);
+                self.scope.define(name, Named::Var(var.clone()));
+                Ok((var, None))
+            }
+        }
+    }
+}

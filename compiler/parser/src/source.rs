@@ -1,0 +1,56 @@
+//! The text, and errors that show where in it they are.
+
+use anyfn::Error;
+
+pub(crate) struct Source<'a> {
+    pub(crate) text: &'a str,
+}
+
+/// Longest part of a line that errors show.
+const SHOWN: usize = 120;
+
+impl Source<'_> {
+    /// An error at a place: with line, column, and the line itself.
+    pub(crate) fn error(&self, kind: &str, at: usize, message: &str) -> Error {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let line = before.matches('\n').count() + 1;
+        let text = self.text[line_start..].lines().next().unwrap_or_default();
+        let column = before[line_start..].chars().count();
+        let skipped = column.saturating_sub(SHOWN / 2);
+        let shown: String = text.chars().skip(skipped).take(SHOWN).collect();
+        let caret = " ".repeat(column - skipped);
+        Error::untraced(kind, &format!("line {line}, column {}: {message}\n{shown}\n{caret}^", column + 1))
+    }
+}
+
+/// Of some words the one that is most like another, if one is.
+pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = word.chars().count() / 3 + 1;
+    let ranked = known.into_iter().map(|other| (distance(word, other), other));
+    ranked
+        .filter(|(distance, other)| *distance <= limit && *distance < other.len())
+        .min()
+        .map(|(_, other)| other)
+}
+
+/// How many characters have to be changed, put in, left out or swapped with their neighbours.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                let mut best = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}

@@ -1,0 +1,708 @@
+//! Statements.
+
+use std::collections::HashSet;
+
+use anyfn::{DType, Map, Object, Ref, Result};
+use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::expr::{BinaryOp, BufferLoad, Expr, IterKind, IterVar, Range, Var};
+use anyfn_ir::node::{self, BlockParts};
+use anyfn_ir::ops::{self, DTypeExt, HANDLE};
+use anyfn_ir::printer::KEYWORDS;
+use anyfn_ir::stmt::{ForKind, Stmt};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::{ExprKind, analysis, make};
+
+use crate::expr::{Parser, extent_of};
+use crate::lexer::Token;
+use crate::scope::Named;
+
+/// What covers the rest of its statements.
+enum Cover {
+    Let(Ref<Var>, Expr),
+    Allocate(Ref<Buffer>),
+}
+
+impl<'a> Parser<'a> {
+    /// The indented statements behind a colon, with names of their own.
+    fn suite(&mut self, place: &str) -> Result<Stmt> {
+        self.open_suite(place)?;
+        let mark = self.scope.enter();
+        let stmts = self.deeper(Self::stmts);
+        self.scope.leave(mark);
+        let stmts = stmts?;
+        self.close_suite()?;
+        Ok(stmts)
+    }
+
+    fn open_suite(&mut self, place: &str) -> Result<()> {
+        self.expect(":", place)?;
+        self.newline()?;
+        if *self.next() != Token::Indent {
+            return self.fail("SyntaxError", self.start(), &format!("expected indented statements {place}"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn close_suite(&mut self) -> Result<()> {
+        match self.next() {
+            Token::Dedent => {
+                self.at += 1;
+                Ok(())
+            }
+            _ => self.expected("the end of these statements"),
+        }
+    }
+
+    pub(crate) fn newline(&mut self) -> Result<()> {
+        match self.next() {
+            Token::Newline => {
+                self.at += 1;
+                Ok(())
+            }
+            Token::End => Ok(()),
+            _ => self.expected("the end of the line"),
+        }
+    }
+
+    /// Statements up to the end of their indentation, as one.
+    pub(crate) fn stmts(&mut self) -> Result<Stmt> {
+        Ok(one(self.items()?))
+    }
+
+    /// Statements up to the end of their indentation; what covers others is one.
+    fn items(&mut self) -> Result<Vec<Stmt>> {
+        // Those before each definition, and what it defines.
+        let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();
+        let mut items = Vec::new();
+        let mut has_pass = false;
+        while !matches!(self.next(), Token::Dedent | Token::End) {
+            if *self.next() == Token::Indent {
+                return self.fail(
+                    "SyntaxError",
+                    self.start(),
+                    "this line is indented more than those before it",
+                );
+            }
+            if self.eat_name("pass") {
+                self.newline()?;
+                has_pass = true;
+            } else if self.declaration()? {
+                // Names only.
+            } else if let Some(cover) = self.definition()? {
+                outer.push((std::mem::take(&mut items), cover));
+                has_pass = false;
+            } else {
+                items.push(self.stmt()?);
+            }
+        }
+        if items.is_empty() && !has_pass {
+            return self.expected("a statement");
+        }
+        while let Some((before, cover)) = outer.pop() {
+            let (body, at) = (one(items), self.start());
+            let stmt = match cover {
+                Cover::Let(var, value) => self.located(at, make::let_stmt(var, value, body))?,
+                Cover::Allocate(buffer) => make::allocate(buffer, body),
+            };
+            items = before;
+            items.push(stmt);
+        }
+        Ok(items)
+    }
+
+    /// `x: int32` or `A: Buffer(..)`, which say what comes from elsewhere.
+    fn declaration(&mut self) -> Result<bool> {
+        let Token::Name(name) = *self.next() else { return Ok(false) };
+        if KEYWORDS.contains(&name) || !self.is_sign(1, ":") {
+            return Ok(false);
+        }
+        if self.is_name(2, "Buffer") && self.is_sign(3, "(") {
+            self.at += 4;
+            let buffer = self.buffer(name)?;
+            self.scope.define(name, Named::Buffer(buffer, None));
+        } else if matches!(self.ahead(3), Token::Newline | Token::End) {
+            self.at += 2;
+            let dtype = self.dtype()?;
+            self.scope.define(name, Named::Var(ops::var(name, dtype)));
+        } else {
+            return Ok(false);
+        }
+        self.newline()?;
+        Ok(true)
+    }
+
+    /// `x: int32 = value` or `A = alloc(..)`, which cover what comes after them.
+    fn definition(&mut self) -> Result<Option<Cover>> {
+        let Token::Name(name) = *self.next() else { return Ok(None) };
+        if KEYWORDS.contains(&name) {
+            return Ok(None);
+        }
+        if let Some(buffer) = self.alloc()? {
+            return Ok(Some(Cover::Allocate(buffer)));
+        }
+        if self.is_sign(1, "=") {
+            let at = self.start();
+            let text = match (self.ahead(2), self.ahead(3)) {
+                (Token::Name("axis"), Token::Sign(".")) => {
+                    "the axes of a block come first in it, before everything else".to_owned()
+                }
+                _ => format!("to name a value, say its data type: `{name}: float32 = ..`"),
+            };
+            return self.fail("SyntaxError", at, &text);
+        }
+        if !self.is_sign(1, ":") {
+            return Ok(None);
+        }
+        self.at += 2;
+        let dtype = self.dtype()?;
+        self.expect("=", "after the data type")?;
+        let at = self.start();
+        let value = self.expr()?;
+        let value = self.adopted(value, dtype, at)?;
+        self.newline()?;
+        let var = ops::var(name, dtype);
+        self.scope.define(name, Named::Var(var.clone()));
+        Ok(Some(Cover::Let(var, value)))
+    }
+
+    /// `A = alloc(..)`, if it is next.
+    fn alloc(&mut self) -> Result<Option<Ref<Buffer>>> {
+        let Token::Name(name) = *self.next() else { return Ok(None) };
+        if !(self.is_sign(1, "=") && self.is_name(2, "alloc") && self.is_sign(3, "(")) {
+            return Ok(None);
+        }
+        self.at += 4;
+        let buffer = self.buffer(name)?;
+        self.newline()?;
+        self.scope.define(name, Named::Buffer(buffer.clone(), None));
+        Ok(Some(buffer))
+    }
+
+    /// Shape, data type and what else a buffer is, behind the opening bracket.
+    pub(crate) fn buffer(&mut self, name: &str) -> Result<Ref<Buffer>> {
+        let at = self.start();
+        let shape = self.shape("the shape, as in `(4, 4)`")?;
+        self.expect(",", "after the shape")?;
+        let dtype = self.dtype()?;
+        let mut strides = Vec::new();
+        let (mut scope, mut alignment) = ("global".to_owned(), 64);
+        let mut data = None;
+        while self.eat(",") {
+            if self.is_sign(0, ")") {
+                break;
+            }
+            let key_at = self.start();
+            let key = self.word("`strides`, `scope`, `align` or `data`")?;
+            self.expect("=", "after the name")?;
+            match key {
+                "strides" => strides = self.shape("strides, as in `(4, 1)`")?,
+                "scope" => scope = self.text("a scope, as in \"local\"")?,
+                "align" => {
+                    let value = self.plain_int("an alignment")?;
+                    alignment = match i32::try_from(value) {
+                        Ok(value) if value > 0 => value,
+                        _ => {
+                            return self.fail(
+                                "ValueError",
+                                key_at,
+                                "expected an alignment between 1 and 2^31 - 1",
+                            );
+                        }
+                    };
+                }
+                "data" => {
+                    let data_at = self.start();
+                    let owner = self.word("the name of a buffer")?;
+                    data = Some(match self.scope.find(owner).cloned() {
+                        Some(Named::Buffer(owner, _)) => owner.data.clone(),
+                        Some(Named::Var(var)) if var.dtype == HANDLE => var,
+                        Some(_) => return self.fail("TypeError", data_at, &format!("`{owner}` is no buffer")),
+                        None => return self.unknown(owner, data_at),
+                    });
+                }
+                _ => {
+                    let text = format!("expected `strides`, `scope`, `align` or `data` but got `{key}`");
+                    return self.fail("SyntaxError", key_at, &text);
+                }
+            }
+        }
+        self.expect(")", "after what the buffer is")?;
+        if !strides.is_empty() && strides.len() != shape.len() {
+            let text = format!("`{name}` has {} dimensions but {} strides", shape.len(), strides.len());
+            return self.fail("ValueError", at, &text);
+        }
+        Ok(Ref::new(Buffer {
+            data: data.unwrap_or_else(|| ops::var(&format!("{name}_data"), HANDLE)),
+            dtype,
+            shape: shape.into_iter().collect(),
+            strides: strides.into_iter().collect(),
+            name: name.into(),
+            scope: scope.as_str().into(),
+            alignment,
+        }))
+    }
+
+    fn shape(&mut self, what: &str) -> Result<Vec<Expr>> {
+        if !self.eat("(") {
+            return self.expected(what);
+        }
+        self.list(")", "in the shape", |p| {
+            let at = p.start();
+            let extent = p.expr()?;
+            if !extent.dtype.is_integer() || extent.dtype.lanes() != 1 {
+                return p.fail("TypeError", at, &format!("expected an integer but this is {}", extent.dtype));
+            }
+            Ok(extent)
+        })
+    }
+
+    /// A constant as one of the data type of its surroundings; anything else stays.
+    fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
+        if value.dtype == dtype || !matches!(ExprKind::of(&value), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
+        {
+            return Ok(value);
+        }
+        self.located(at, ops::unify(value, ops::var("", dtype).into_parent())).map(|(value, _)| value)
+    }
+
+    fn stmt(&mut self) -> Result<Stmt> {
+        match *self.next() {
+            Token::Name("for") => self.for_loop(),
+            Token::Name("if") => self.condition(),
+            Token::Name("with") => self.with(),
+            Token::Name("assert") => self.assertion(),
+            _ => self.simple(),
+        }
+    }
+
+    /// A store, or an expression that is computed for what it does.
+    fn simple(&mut self) -> Result<Stmt> {
+        let at = self.start();
+        if let Token::Name(name @ ("reads" | "writes" | "where" | "attr")) = *self.next()
+            && self.is_sign(1, "(")
+        {
+            let place = if name == "attr" { "function" } else { "block" };
+            return self.fail("SyntaxError", at, &format!("`{name}(..)` comes first in a {place}"));
+        }
+        if let Token::Name(name) = *self.next()
+            && self.is_sign(1, ".")
+            && self.scope.find(name).is_none()
+        {
+            self.at += 1;
+            let object = self.keyed(name, at)?;
+            self.newline()?;
+            return Ok(match Expr::try_from_object(object) {
+                Ok(expr) => make::evaluate(expr),
+                Err(object) => match Stmt::try_from_object(object) {
+                    Ok(stmt) => stmt,
+                    Err(object) => {
+                        return self.fail("TypeError", at, &format!("`{}` is no statement", object.type_key()));
+                    }
+                },
+            });
+        }
+        if self.is_name(0, "node") && self.is_sign(1, "(") {
+            self.at += 1;
+            let object = self.node(at)?;
+            self.newline()?;
+            return match Stmt::try_from_object(object) {
+                Ok(stmt) => Ok(stmt),
+                Err(object) => Expr::try_from_object(object).map(make::evaluate).or_else(|object| {
+                    self.fail("TypeError", at, &format!("`{}` is no statement", object.type_key()))
+                }),
+            };
+        }
+        let target = self.expr()?;
+        let op = match self.next() {
+            Token::Sign("=") => None,
+            Token::Sign("+=") => Some(BinaryOp::Add),
+            Token::Sign("-=") => Some(BinaryOp::Sub),
+            Token::Sign("*=") => Some(BinaryOp::Mul),
+            Token::Newline | Token::End => {
+                self.newline()?;
+                return Ok(make::evaluate(target));
+            }
+            _ => return self.expected("an operator, `=` or the end of the line"),
+        };
+        let Some(load) = target.cast_ref::<BufferLoad>() else {
+            return self.fail("TypeError", at, "only an element of a buffer can be set, as in `A[i] = 0.0`");
+        };
+        self.at += 1;
+        let value_at = self.start();
+        let mut value = self.expr()?;
+        self.newline()?;
+        if let Some(op) = op {
+            value = self.located(value_at, node::binary(op, target.clone(), value))?;
+        }
+        let value = self.adopted(value, target.dtype, value_at)?;
+        self.located(at, make::store(&load.buffer, value, load.indices.clone()))
+    }
+
+    fn for_loop(&mut self) -> Result<Stmt> {
+        self.at += 1;
+        let mut names = vec![self.word("the name of a loop variable")?];
+        while self.eat(",") {
+            names.push(self.word("the name of a loop variable")?);
+        }
+        let kinds = [
+            ("range", ForKind::Serial),
+            ("parallel", ForKind::Parallel),
+            ("vectorized", ForKind::Vectorized),
+            ("unrolled", ForKind::Unrolled),
+        ];
+        if !self.eat_name("in") {
+            return self.expected("`in` after the loop variables");
+        }
+        let form_at = self.start();
+        let form = self.word("`range`, `grid`, `parallel`, `vectorized` or `unrolled`")?;
+        let kind = kinds.iter().find(|(name, _)| *name == form).map(|(_, kind)| *kind);
+        if kind.is_none() && form != "grid" {
+            let text =
+                format!("expected `range`, `grid`, `parallel`, `vectorized` or `unrolled` but got `{form}`");
+            return self.fail("SyntaxError", form_at, &text);
+        }
+        self.expect("(", &format!("after `{form}`"))?;
+        type Bound = (Expr, bool);
+        let mut bounds: Vec<(Option<Bound>, Bound)> = Vec::new();
+        let mut annotations = Map::new();
+        if kind.is_some() {
+            let first = self.bound()?;
+            let mut bound = (None, first.clone());
+            let is_remark = matches!(self.ahead(1), Token::Name(_)) && self.is_sign(2, "=");
+            if self.is_sign(0, ",") && !self.is_sign(1, "**") && !self.is_sign(1, ")") && !is_remark {
+                self.at += 1;
+                let (at, (end, is_open)) = (self.start(), self.bound()?);
+                let extent = self.located(at, extent_of(&first.0, end))?;
+                bound = (Some(first.clone()), (extent, is_open && first.1));
+            }
+            let mut extent = None;
+            annotations = self.annotations(|p, key| {
+                if key == "extent" && extent.is_none() {
+                    extent = Some(p.bound()?);
+                    return Ok(true);
+                }
+                Ok(false)
+            })?;
+            if let Some(extent) = extent {
+                bound = (Some(first), extent);
+            }
+            self.expect(")", "after the bounds of the loop")?;
+            bounds.push(bound);
+        } else {
+            for extent in self.list(")", "in the bounds of the loops", Self::bound)? {
+                bounds.push((None, extent));
+            }
+        }
+        if bounds.len() != names.len() {
+            let text = format!("`{form}` has {} extents for {} variables", bounds.len(), names.len());
+            return self.fail("SyntaxError", form_at, &text);
+        }
+        let told = if self.eat_name("as") { Some(self.dtype()?) } else { None };
+        let mark = self.scope.enter();
+        let mut loops = Vec::new();
+        for (name, (min, extent)) in names.into_iter().zip(bounds) {
+            let dtype = told.unwrap_or(extent.0.dtype);
+            let typed = |(bound, is_open): Bound| {
+                if is_open { self.adopted(bound, dtype, form_at) } else { Ok(bound) }
+            };
+            let extent = typed(extent)?;
+            let min = match min {
+                Some(min) => typed(min)?,
+                None => self.located(form_at, ops::int(0, dtype))?,
+            };
+            if !extent.dtype.is_integer() || !min.dtype.is_integer() || extent.dtype.lanes() != 1 {
+                return self.fail("TypeError", form_at, "the bounds of a loop are integers");
+            }
+            let var = ops::var(name, dtype);
+            self.scope.define(name, Named::Var(var.clone()));
+            loops.push((var, min, extent));
+        }
+        let body = self.suite("after the loop");
+        self.scope.leave(mark);
+        let mut stmt = body?;
+        for (var, min, extent) in loops.into_iter().rev() {
+            stmt = node::for_loop(var, min, extent, kind.unwrap_or(ForKind::Serial), stmt, annotations.clone());
+        }
+        Ok(stmt)
+    }
+
+    /// A bound of a loop, and whether it is a number without a data type, which takes that of the variable.
+    fn bound(&mut self) -> Result<(Expr, bool)> {
+        let minus = usize::from(self.is_sign(0, "-"));
+        let is_open = matches!(self.ahead(minus), Token::Int(_))
+            && (self.is_sign(minus + 1, ",") || self.is_sign(minus + 1, ")"));
+        Ok((self.expr()?, is_open))
+    }
+
+    fn condition(&mut self) -> Result<Stmt> {
+        self.at += 1;
+        let at = self.start();
+        let condition = self.expr()?;
+        let then_case = self.suite("after the condition")?;
+        let else_case = if self.is_name(0, "elif") {
+            Some(self.deeper(Self::condition)?)
+        } else if self.eat_name("else") {
+            Some(self.suite("after `else`")?)
+        } else {
+            None
+        };
+        self.located(at, make::if_then(condition, then_case, else_case))
+    }
+
+    fn assertion(&mut self) -> Result<Stmt> {
+        self.at += 1;
+        let at = self.start();
+        let condition = self.expr()?;
+        self.expect(",", "after the condition, as in `assert n > 0, ValueError(\"n must be positive\")`")?;
+        let kind = self.word("the kind of the error")?;
+        self.expect("(", "after the kind of the error")?;
+        let kind = if kind == "call" {
+            let kind = self.text("the kind of the error")?;
+            if !self.is_sign(0, ")") {
+                self.expect(",", "after the kind")?;
+            }
+            kind
+        } else {
+            kind.to_owned()
+        };
+        let message = self.list(")", "in the message", Self::expr)?;
+        self.newline()?;
+        self.located(at, node::assert_stmt(condition, &kind, message.into_iter().collect()))
+    }
+
+    fn with(&mut self) -> Result<Stmt> {
+        self.at += 1;
+        let at = self.start();
+        let form = self.word("`block`, `scope` or `seq`")?;
+        match form {
+            "block" => self.block(true),
+            "bare_block" => self.block(false),
+            "scope" | "seq" => {
+                self.expect("(", "")?;
+                self.expect(")", "")?;
+                if form == "scope" {
+                    return self.suite("after `with scope()`");
+                }
+                self.open_suite("after `with seq()`")?;
+                let mark = self.scope.enter();
+                let items = self.deeper(Self::items);
+                self.scope.leave(mark);
+                let items = items?;
+                self.close_suite()?;
+                Ok(node::seq(items))
+            }
+            "init" => self.fail("SyntaxError", at, "`with init()` comes before what a block computes"),
+            _ => self.fail(
+                "SyntaxError",
+                at,
+                &format!("expected `block`, `scope` or `seq` after `with` but got `{form}`"),
+            ),
+        }
+    }
+
+    /// A block; `is_placed` if its axes have values.
+    fn block(&mut self, is_placed: bool) -> Result<Stmt> {
+        self.expect("(", "after `block`")?;
+        let name = self.text("the name of the block, as a text")?;
+        let annotations = self.annotations(|_, _| Ok(false))?;
+        self.expect(")", "after the name of the block")?;
+        self.open_suite("after the block")?;
+        let mark = self.scope.enter();
+        let stmt = self.deeper(|p| p.block_inside(&name, is_placed, annotations));
+        self.scope.leave(mark);
+        let stmt = stmt?;
+        self.close_suite()?;
+        Ok(stmt)
+    }
+
+    fn block_inside(
+        &mut self,
+        name: &str,
+        is_placed: bool,
+        annotations: Map<anyfn::String, anyfn::Any>,
+    ) -> Result<Stmt> {
+        let mut parts = BlockParts { annotations, ..BlockParts::default() };
+        let mut values = Vec::new();
+        let mut predicate = ops::bool(true);
+        let (mut reads, mut writes) = (None, None);
+        loop {
+            let at = self.start();
+            if let Some(buffer) = self.alloc()? {
+                parts.alloc_buffers.push(buffer);
+            } else if matches!(self.next(), Token::Name(_)) && self.is_sign(1, "=") && self.is_name(2, "axis") {
+                let (axis, value) = self.axis(is_placed)?;
+                parts.iter_vars.push(axis);
+                values.extend(value);
+            } else if self.is_name(0, "where") && self.is_sign(1, "(") {
+                self.at += 2;
+                predicate = self.expr()?;
+                self.expect(")", "after the condition")?;
+                self.newline()?;
+                if predicate.dtype != DType::BOOL {
+                    let text = format!("a condition must be bool but is {}", predicate.dtype);
+                    return self.fail("TypeError", at, &text);
+                }
+            } else if matches!(self.next(), Token::Name("reads" | "writes")) && self.is_sign(1, "(") {
+                let is_reads = self.is_name(0, "reads");
+                self.at += 2;
+                let regions = self.list(")", "in the regions", Self::region)?;
+                self.newline()?;
+                *(if is_reads { &mut reads } else { &mut writes }) = Some(regions);
+            } else if self.is_name(0, "with") && self.is_name(1, "init") {
+                self.at += 2;
+                self.expect("(", "after `init`")?;
+                self.expect(")", "")?;
+                parts.init = Some(self.suite("after `with init()`")?);
+                break;
+            } else if !self.declaration()? {
+                break;
+            }
+        }
+        // A condition knows the loops, not the axes: those that it names become their values.
+        let axes: Vec<_> = parts.iter_vars.iter().map(|axis| address(&axis.var)).collect();
+        let value_of =
+            |var: &Ref<Var>| values.get(axes.iter().position(|axis| *axis == address(var))?).cloned();
+        predicate = Substitute(value_of).expr(&predicate)?;
+        let body = self.stmts()?;
+        let inside = Inside::of(&body);
+        parts.writes = writes.unwrap_or_else(|| inside.seen_from_outside(analysis::writes(&body)));
+        let written = parts.writes.iter().cloned().collect();
+        parts.reads = reads.unwrap_or_else(|| inside.seen_from_outside(analysis::reads(&body, &written)));
+        let block = node::block(name, parts, body);
+        Ok(if is_placed { make::realize(values, predicate, block) } else { block.into_parent() })
+    }
+
+    /// `v = axis.spatial(extent, value)`.
+    fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
+        let name = self.word("the name of an axis")?;
+        self.at += 2;
+        self.expect(".", "after `axis`")?;
+        let at = self.start();
+        let kind = match self.word("`spatial`, `reduce` or `ordered`")? {
+            "spatial" => IterKind::Spatial,
+            "reduce" => IterKind::Reduce,
+            "ordered" => IterKind::Ordered,
+            other => {
+                let text = format!("expected `spatial`, `reduce` or `ordered` but got `{other}`");
+                return self.fail("SyntaxError", at, &text);
+            }
+        };
+        self.expect("(", "after the kind of the axis")?;
+        let (min, extent) = if self.is_sign(0, "(") { self.pair()? } else { (None, self.expr()?) };
+        let value = if is_placed {
+            self.expect(",", "after the extent of the axis")?;
+            Some(self.expr()?)
+        } else {
+            None
+        };
+        self.expect(")", "after the value of the axis")?;
+        let dtype = if self.eat_name("as") { self.dtype()? } else { extent.dtype };
+        self.newline()?;
+        if !extent.dtype.is_integer() || !dtype.is_integer() {
+            return self.fail(
+                "TypeError",
+                at,
+                &format!("an extent is an integer but this is {}", extent.dtype),
+            );
+        }
+        let min = match min {
+            Some(min) => min,
+            None => self.located(at, ops::int(0, extent.dtype))?,
+        };
+        let value = value.map(|value| self.adopted(value, dtype, at)).transpose()?;
+        let var = ops::var(name, dtype);
+        self.scope.define(name, Named::Var(var.clone()));
+        Ok((Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind }), value))
+    }
+
+    /// `(first, extent)`, or an extent in brackets.
+    fn pair(&mut self) -> Result<(Option<Expr>, Expr)> {
+        let before = self.at;
+        self.at += 1;
+        let first = self.expr()?;
+        if self.eat(",") {
+            let extent = self.expr()?;
+            self.expect(")", "after the bounds of the axis")?;
+            return Ok((Some(first), extent));
+        }
+        self.at = before;
+        Ok((None, self.expr()?))
+    }
+}
+
+/// Statements as one.
+fn one(items: Vec<Stmt>) -> Stmt {
+    match <[Stmt; 1]>::try_from(items) {
+        Ok([only]) => only,
+        Err(items) => node::seq(items),
+    }
+}
+
+/// What statements define.
+#[derive(Default)]
+struct Inside(HashSet<usize>);
+
+fn address<T: Object>(node: &Ref<T>) -> usize {
+    node.as_object().as_handle().addr()
+}
+
+impl Visitor for Inside {
+    fn define(&mut self, var: &Ref<Var>) {
+        self.0.insert(address(var));
+    }
+}
+
+impl Inside {
+    fn of(body: &Stmt) -> Inside {
+        let mut inside = Inside::default();
+        inside.stmt(body);
+        inside
+    }
+
+    /// Parts of buffers without what is not known outside: all of a dimension where only the inside knows which part, and no
+    /// buffer that is defined inside.
+    fn seen_from_outside(&self, regions: Vec<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
+        let mut seen: Vec<Ref<BufferRegion>> = Vec::new();
+        for region in regions.into_iter().filter(|region| !self.0.contains(&address(&region.buffer.data))) {
+            let ranges = region.region.iter().zip(region.buffer.shape.iter()).map(|(range, extent)| {
+                let zero = ops::int(0, extent.dtype);
+                match zero {
+                    Ok(min) if self.is_used_in(&range.min) => Ref::new(Range { min, extent }),
+                    _ => range,
+                }
+            });
+            let (buffer, region) = (region.buffer.clone(), ranges.collect());
+            let region = Ref::new(BufferRegion { buffer, region });
+            let is_same =
+                |known: &Ref<BufferRegion>| {
+                    known.buffer.ptr_eq(&region.buffer)
+                        && known.region.iter().zip(region.region.iter()).all(|(a, b)| {
+                            make::is_equal(&a.min, &b.min) && make::is_equal(&a.extent, &b.extent)
+                        })
+                };
+            if !seen.iter().any(is_same) {
+                seen.push(region);
+            }
+        }
+        seen
+    }
+
+    fn is_used_in(&self, expr: &Expr) -> bool {
+        struct Uses<'a>(&'a Inside, bool);
+        impl Visitor for Uses<'_> {
+            fn expr(&mut self, expr: &Expr) {
+                match ExprKind::of(expr) {
+                    ExprKind::Var(var) => self.1 |= self.0.0.contains(&address(var)),
+                    ExprKind::BufferLoad(node) if self.0.0.contains(&address(&node.buffer.data)) => {
+                        self.1 = true
+                    }
+                    _ => self.below_expr(expr),
+                }
+            }
+        }
+        let mut uses = Uses(self, false);
+        uses.expr(expr);
+        uses.1
+    }
+}

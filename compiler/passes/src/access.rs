@@ -1,0 +1,329 @@
+//! Where a statement reads and writes a buffer, and what is around each place.
+
+use anyfn::{Array, Ref, Result};
+use anyfn_arith::Analyzer;
+use anyfn_ir::analysis::uses_var;
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
+use anyfn_ir::{ExprKind, StmtKind, ops};
+
+/// What is around a place: a step on the way from a statement down to it.
+#[derive(Clone)]
+pub(crate) enum Frame {
+    /// The statement of this number in a sequence.
+    Seq(Stmt, usize),
+    /// A repetition.
+    Loop(Ref<For>),
+    /// A branch: where the condition holds, or where not.
+    Branch(Expr, bool),
+    /// A variable that stands for a value.
+    Let(Ref<Var>, Expr),
+}
+
+impl Frame {
+    /// Whether it is the same step of the same way.
+    pub(crate) fn is_same(&self, other: &Frame) -> bool {
+        match (self, other) {
+            (Frame::Seq(a, x), Frame::Seq(b, y)) => a.ptr_eq(b) && x == y,
+            (Frame::Loop(a), Frame::Loop(b)) => a.ptr_eq(b),
+            (Frame::Branch(a, x), Frame::Branch(b, y)) => a.ptr_eq(b) && x == y,
+            (Frame::Let(a, _), Frame::Let(b, _)) => a.ptr_eq(b),
+            _ => false,
+        }
+    }
+
+    /// Tells an analyzer what holds below.
+    pub(crate) fn enter(&self, analyzer: &mut Analyzer) {
+        match self {
+            Frame::Seq(..) => {}
+            Frame::Loop(node) => analyzer.bind(&node.loop_var, &node.min, &node.extent),
+            Frame::Branch(condition, true) => analyzer.assume(condition),
+            Frame::Branch(condition, false) => analyzer.assume_not(condition),
+            Frame::Let(var, value) => analyzer.bind_value(var, value),
+        }
+    }
+}
+
+/// Changes statements, knowing what holds where each is.
+pub(crate) trait Informed: Mutator {
+    /// What knows it.
+    fn analyzer(&mut self) -> &mut Analyzer;
+
+    /// The statement below a frame, changed.
+    fn inside(&mut self, frame: &Frame, stmt: &Stmt) -> Result<Stmt> {
+        let mark = self.analyzer().mark();
+        frame.enter(self.analyzer());
+        let result = self.stmt(stmt);
+        self.analyzer().restore(mark);
+        result
+    }
+}
+
+/// A place where a buffer is read or written.
+pub(crate) struct Access {
+    pub(crate) is_write: bool,
+    pub(crate) indices: Array<Expr>,
+    /// From the statement that was searched down to the place.
+    pub(crate) frames: Vec<Frame>,
+}
+
+/// All places where a statement reads or writes a buffer; `None` if it is used in another way too, such as passed to a call,
+/// so that nobody knows.
+pub(crate) fn accesses(buffer: &Ref<Buffer>, stmt: &Stmt) -> Option<Vec<Access>> {
+    let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
+    search.stmt(stmt);
+    (!search.escapes).then_some(search.found)
+}
+
+struct Search<'a> {
+    buffer: &'a Ref<Buffer>,
+    frames: Vec<Frame>,
+    found: Vec<Access>,
+    escapes: bool,
+}
+
+impl Search<'_> {
+    fn found(&mut self, is_write: bool, buffer: &Ref<Buffer>, indices: &Array<Expr>) {
+        if buffer.ptr_eq(self.buffer) {
+            let frames = self.frames.clone();
+            self.found.push(Access { is_write, indices: indices.clone(), frames });
+        } else if buffer.data.ptr_eq(&self.buffer.data) {
+            self.escapes = true;
+        }
+    }
+
+    fn inside(&mut self, frame: Frame, stmt: &Stmt) {
+        self.frames.push(frame);
+        self.stmt(stmt);
+        self.frames.pop();
+    }
+}
+
+impl Visitor for Search<'_> {
+    fn expr(&mut self, expr: &Expr) {
+        match ExprKind::of(expr) {
+            ExprKind::BufferLoad(node) => {
+                self.found(false, &node.buffer, &node.indices);
+                node.indices.iter().for_each(|index| self.expr(&index));
+            }
+            ExprKind::Var(var) => self.escapes |= var.ptr_eq(&self.buffer.data),
+            // What is computed more than once in it, or elsewhere, has no place.
+            ExprKind::Let(_) | ExprKind::Reduce(_) => {
+                let before = self.found.len();
+                self.below_expr(expr);
+                self.escapes |= self.found.len() != before;
+            }
+            _ => self.below_expr(expr),
+        }
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.escapes |= buffer.ptr_eq(self.buffer) || buffer.data.ptr_eq(&self.buffer.data);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        on_enough_stack(|| match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => {
+                self.expr(&node.value);
+                node.indices.iter().for_each(|index| self.expr(&index));
+                self.found(true, &node.buffer, &node.indices);
+            }
+            StmtKind::For(node) => {
+                self.expr(&node.min);
+                self.expr(&node.extent);
+                self.inside(Frame::Loop(node.clone()), &node.body);
+            }
+            StmtKind::SeqStmt(node) => {
+                for (place, inner) in node.seq.iter().enumerate() {
+                    self.inside(Frame::Seq(stmt.clone(), place), &inner);
+                }
+            }
+            StmtKind::IfThenElse(node) => {
+                self.expr(&node.condition);
+                self.inside(Frame::Branch(node.condition.clone(), true), &node.then_case);
+                if let Some(else_case) = &node.else_case {
+                    self.inside(Frame::Branch(node.condition.clone(), false), else_case);
+                }
+            }
+            StmtKind::LetStmt(node) => {
+                self.expr(&node.value);
+                self.inside(Frame::Let(node.var.clone(), node.value.clone()), &node.body);
+            }
+            StmtKind::Block(_) | StmtKind::BlockRealize(_) | StmtKind::Other => {
+                let before = self.found.len();
+                self.below_stmt(stmt);
+                self.escapes |= self.found.len() != before;
+            }
+            _ => self.below_stmt(stmt),
+        });
+    }
+}
+
+/// Whether a statement uses a buffer, or its memory, in any way.
+pub(crate) fn uses(buffer: &Ref<Buffer>, stmt: &Stmt) -> bool {
+    accesses(buffer, stmt).is_none_or(|found| !found.is_empty())
+}
+
+/// Whether an expression uses a buffer, or its memory, in any way.
+pub(crate) fn uses_in(buffer: &Ref<Buffer>, expr: &Expr) -> bool {
+    let mut search = Search { buffer, frames: Vec::new(), found: Vec::new(), escapes: false };
+    search.expr(expr);
+    search.escapes || !search.found.is_empty()
+}
+
+/// Whether each read comes after a write of the same element in the same run of a loop's body: nothing is carried from one
+/// repetition to the next. `outer` is what is around the statement that was searched, `depth` the number of frames from
+/// there down into the loop.
+pub(crate) fn is_written_first(accesses: &[Access], outer: &[Frame], depth: usize) -> Result<bool> {
+    for read in accesses.iter().filter(|access| !access.is_write) {
+        let mut analyzer = Analyzer::new();
+        outer.iter().chain(&read.frames).for_each(|frame| frame.enter(&mut analyzer));
+        let mut is_written = false;
+        for write in accesses.iter().filter(|access| access.is_write) {
+            if comes_first(&mut analyzer, write, read, depth)? {
+                is_written = true;
+                break;
+            }
+        }
+        if !is_written {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a write has set the element that is read, in the same run of the body that begins at `depth`.
+fn comes_first(analyzer: &mut Analyzer, write: &Access, read: &Access, depth: usize) -> Result<bool> {
+    let parting = write.frames.iter().zip(&read.frames).position(|(a, b)| !a.is_same(b));
+    let Some(parting) = parting.filter(|parting| *parting >= depth) else { return Ok(false) };
+    match (&write.frames[parting], &read.frames[parting]) {
+        (Frame::Seq(a, x), Frame::Seq(b, y)) if a.ptr_eq(b) && x < y => {}
+        _ => return Ok(false),
+    }
+    let (shared, own) = (&write.frames[depth..parting], &write.frames[parting..]);
+    // In the same repetition of the loops around both; else in the first one of those that only conditions are about, as the
+    // first step of a reduction is.
+    if instance(analyzer, write, read, shared, own, &[])? {
+        return Ok(true);
+    }
+    let conditions = |var: &Ref<Var>| {
+        shared.iter().chain(own).any(|frame| matches!(frame, Frame::Branch(test, _) if uses_var(test, var)))
+    };
+    let is_first = |node: &Ref<For>| {
+        let in_order = matches!(node.kind, ForKind::Serial | ForKind::Unrolled);
+        in_order
+            && conditions(&node.loop_var)
+            && !write.indices.iter().any(|index| uses_var(&index, &node.loop_var))
+    };
+    let first: Vec<Ref<For>> = shared
+        .iter()
+        .filter_map(|frame| match frame {
+            Frame::Loop(node) if is_first(node) => Some(node.clone()),
+            _ => None,
+        })
+        .collect();
+    Ok(!first.is_empty() && instance(analyzer, write, read, shared, own, &first)?)
+}
+
+/// Whether there is a run of the write, with the loops `first` at their beginning, that sets the element that is read.
+fn instance(
+    analyzer: &mut Analyzer,
+    write: &Access,
+    read: &Access,
+    shared: &[Frame],
+    own: &[Frame],
+    first: &[Ref<For>],
+) -> Result<bool> {
+    // Values of variables as the write has them.
+    let mut values: Vec<(Ref<Var>, Expr)> = Vec::new();
+    let mut loops: Vec<Ref<For>> = Vec::new();
+    for frame in shared {
+        match frame {
+            Frame::Loop(node) if first.iter().any(|other| other.ptr_eq(node)) => {
+                values.push((node.loop_var.clone(), with(&values, &node.min)?));
+            }
+            Frame::Let(var, value) => values.push((var.clone(), with(&values, value)?)),
+            _ => {}
+        }
+    }
+    for frame in own {
+        match frame {
+            Frame::Loop(node) => loops.push(node.clone()),
+            // What depends on the loops that are looked for below cannot be put in yet.
+            Frame::Let(..) => return Ok(false),
+            _ => {}
+        }
+    }
+    let vars: Vec<Ref<Var>> = loops.iter().map(|node| node.loop_var.clone()).collect();
+    let mut solved: Vec<Option<Expr>> = vec![None; loops.len()];
+    for (to, from) in write.indices.iter().zip(read.indices.iter()) {
+        let to = with(&values, &to)?;
+        if to.dtype != from.dtype {
+            return Ok(false);
+        }
+        let Some((factors, rest)) = analyzer.linear_parts(&to, &vars) else { return Ok(false) };
+        let mut left = ops::sub(from, rest)?;
+        let mut places: Vec<usize> = (0..vars.len()).filter(|place| factors[*place] != 0).collect();
+        places.sort_by_key(|place| std::cmp::Reverse(factors[*place]));
+        for place in &places {
+            let (factor, node) = (factors[*place], &loops[*place]);
+            if factor < 0 || solved[*place].is_some() || node.loop_var.dtype != left.dtype {
+                return Ok(false);
+            }
+            let min = with(&values, &node.min)?;
+            left = ops::sub(left, ops::mul(min, ops::int(factor, node.loop_var.dtype)?)?)?;
+        }
+        for place in places {
+            let (factor, node) = (ops::int(factors[place], left.dtype)?, &loops[place]);
+            let digit = analyzer.simplify(&ops::floor_div(left.clone(), factor.clone())?)?;
+            left = ops::floor_mod(left, factor)?;
+            let inside = ops::and(ops::less(ops::int(-1, digit.dtype)?, digit.clone())?, {
+                ops::less(digit.clone(), with(&values, &node.extent)?)?
+            })?;
+            if vars.iter().any(|var| uses_var(&inside, var)) || !analyzer.can_prove(&inside) {
+                return Ok(false);
+            }
+            solved[place] = Some(ops::add(digit, with(&values, &node.min)?)?);
+        }
+        let is_met = ops::equal(left.clone(), ops::int(0, left.dtype)?)?;
+        if !analyzer.can_prove(&is_met) {
+            return Ok(false);
+        }
+    }
+    for (node, solved) in loops.iter().zip(solved) {
+        let value = match solved {
+            Some(value) => value,
+            // Any repetition will do, if there is one.
+            None => {
+                let extent = with(&values, &node.extent)?;
+                if !analyzer.can_prove(&ops::less(ops::int(0, extent.dtype)?, extent)?) {
+                    return Ok(false);
+                }
+                with(&values, &node.min)?
+            }
+        };
+        values.push((node.loop_var.clone(), value));
+    }
+    for frame in shared.iter().chain(own) {
+        if let Frame::Branch(condition, holds) = frame {
+            let condition = with(&values, condition)?;
+            let is_sure = if *holds { analyzer.can_prove(&condition) } else { analyzer.can_refute(&condition) };
+            if !is_sure {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// An expression with variables replaced.
+fn with(values: &[(Ref<Var>, Expr)], expr: &Expr) -> Result<Expr> {
+    if values.is_empty() {
+        return Ok(expr.clone());
+    }
+    let find =
+        |var: &Ref<Var>| values.iter().find(|(known, _)| known.ptr_eq(var)).map(|(_, value)| value.clone());
+    Substitute(find).expr(expr)
+}

@@ -1,0 +1,230 @@
+//! What is the same in all repetitions of a loop is done once, in front of it.
+
+use anyfn::{Ref, Result};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::as_int;
+use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::stmt::{For, ForKind, Stmt};
+use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::{ExprKind, StmtKind, make};
+
+use crate::ELEMENTWISE;
+use crate::loops::changed;
+
+/// The function with conditions and costly values moved out of loops in which they do not change.
+///
+/// A branch on variables of outer loops goes around the loop. A quotient, or a call of a function of numbers, becomes a variable
+/// in front of it, if the loop runs at least once, always computes it, and does not write what it reads.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub fn hoist(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
+    changed(func, Hoist.stmt(&func.body)?)
+}
+
+struct Hoist;
+
+impl Mutator for Hoist {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        Ok(expr.clone())
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        let stmt = self.below_stmt(stmt)?;
+        let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
+        if node.kind == ForKind::Parallel {
+            return Ok(with_body(node, quotients(&node.body)?));
+        }
+        if let StmtKind::IfThenElse(branch) = StmtKind::of(&node.body)
+            && is_plain(&branch.condition)
+            && !contains(&branch.condition, &node.loop_var)
+        {
+            let around = |body: &Stmt| in_front(with_body(node, body.clone()));
+            let else_case = branch.else_case.as_ref().map(around).transpose()?;
+            return make::if_then(branch.condition.clone(), around(&branch.then_case)?, else_case);
+        }
+        in_front(stmt)
+    }
+}
+
+/// A loop with costly values in front of it.
+fn in_front(stmt: Stmt) -> Result<Stmt> {
+    let StmtKind::For(node) = StmtKind::of(&stmt) else { return Ok(stmt) };
+    // Of a loop that may not run at all nothing is computed. The tasks of a parallel loop get few values, not many.
+    if node.kind == ForKind::Parallel || as_int(&node.extent).is_none_or(|extent| extent < 2) {
+        return Ok(stmt);
+    }
+    let new = values(node)?;
+    Ok(new.unwrap_or(stmt))
+}
+
+/// The body of a parallel loop with quotients of whole numbers in front of it: what a repetition of fused loops is.
+fn quotients(body: &Stmt) -> Result<Stmt> {
+    let mut changes = Changes::default();
+    changes.stmt(body);
+    if changes.calls {
+        return Ok(body.clone());
+    }
+    let mut lift = Lift { changes: &changes, found: Vec::new(), only_quotients: true };
+    let mut stmt = lift.stmt(body)?;
+    for (var, value) in lift.found.into_iter().rev() {
+        stmt = make::let_stmt(var, value, stmt)?;
+    }
+    Ok(stmt)
+}
+
+/// The loop with values in front of it; `None` if there are none.
+fn values(node: &Ref<For>) -> Result<Option<Stmt>> {
+    let mut changes = Changes { vars: vec![node.loop_var.clone()], written: Vec::new(), calls: false };
+    changes.stmt(&node.body);
+    if changes.calls {
+        return Ok(None);
+    }
+    let mut lift = Lift { changes: &changes, found: Vec::new(), only_quotients: false };
+    let body = lift.stmt(&node.body)?;
+    let found = lift.found;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    let mut stmt = with_body(node, body);
+    for (var, value) in found.into_iter().rev() {
+        stmt = make::let_stmt(var, value, stmt)?;
+    }
+    Ok(Some(stmt))
+}
+
+fn with_body(node: &Ref<For>, body: Stmt) -> Stmt {
+    make::for_like(node, node.kind, body, node.annotations.clone())
+}
+
+/// What a loop changes: variables that it defines, memory that it writes.
+#[derive(Default)]
+struct Changes {
+    vars: Vec<Ref<Var>>,
+    written: Vec<Ref<Var>>,
+    /// Whether it calls what may write anything.
+    calls: bool,
+}
+
+impl Visitor for Changes {
+    fn define(&mut self, var: &Ref<Var>) {
+        self.vars.push(var.clone());
+    }
+
+    fn expr(&mut self, expr: &Expr) {
+        match ExprKind::of(expr) {
+            ExprKind::Call(node) => self.calls |= !ELEMENTWISE.contains(&&*node.op),
+            ExprKind::Other => self.calls = true,
+            _ => {}
+        }
+        self.below_expr(expr);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => self.written.push(node.buffer.data.clone()),
+            StmtKind::Allocate(node) => self.written.push(node.buffer.data.clone()),
+            StmtKind::Other | StmtKind::Block(_) | StmtKind::BlockRealize(_) => self.calls = true,
+            _ => {}
+        }
+        self.below_stmt(stmt);
+    }
+}
+
+impl Changes {
+    /// Whether a value is the same in all repetitions.
+    fn leaves(&self, expr: &Expr) -> bool {
+        struct Same<'a>(&'a Changes, bool);
+        impl Visitor for Same<'_> {
+            fn expr(&mut self, expr: &Expr) {
+                match ExprKind::of(expr) {
+                    ExprKind::Var(var) => self.1 &= !self.0.vars.iter().any(|own| own.ptr_eq(var)),
+                    ExprKind::BufferLoad(node) => {
+                        self.1 &= !self.0.written.iter().any(|data| data.ptr_eq(&node.buffer.data));
+                    }
+                    ExprKind::Let(_) | ExprKind::Reduce(_) | ExprKind::ProducerLoad(_) => self.1 = false,
+                    _ => {}
+                }
+                self.below_expr(expr);
+            }
+        }
+        let mut same = Same(self, true);
+        same.expr(expr);
+        same.1
+    }
+}
+
+/// Takes values out of a statement that is always carried out.
+struct Lift<'a> {
+    changes: &'a Changes,
+    found: Vec<(Ref<Var>, Expr)>,
+    /// Whether only quotients of whole numbers are taken.
+    only_quotients: bool,
+}
+
+impl Mutator for Lift<'_> {
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(_) | StmtKind::SeqStmt(_) | StmtKind::LetStmt(_) | StmtKind::Allocate(_) => {
+                self.below_stmt(stmt)
+            }
+            StmtKind::For(node) if as_int(&node.extent).is_some_and(|extent| extent > 0) => {
+                self.below_stmt(stmt)
+            }
+            // May not be carried out.
+            _ => Ok(stmt.clone()),
+        }
+    }
+
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let is_costly = match ExprKind::of(expr) {
+            ExprKind::Call(node) if !self.only_quotients => ELEMENTWISE.contains(&&*node.op),
+            ExprKind::Binary(BinaryOp::Div, _) if expr.dtype.is_float() => !self.only_quotients,
+            ExprKind::Binary(BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod, node) => {
+                as_int(&node.b).is_some_and(|divisor| divisor > 0)
+            }
+            _ => false,
+        };
+        if is_costly && expr.dtype.lanes() == 1 && self.changes.leaves(expr) {
+            if let Some((var, _)) = self.found.iter().find(|(_, known)| make::is_equal(known, expr)) {
+                return Ok(var.clone().into_parent());
+            }
+            let var = ops::var("once", expr.dtype);
+            self.found.push((var.clone(), expr.clone()));
+            return Ok(var.into_parent());
+        }
+        match ExprKind::of(expr) {
+            // Only one of two values, and the second condition only if the first one does not decide.
+            ExprKind::Select(_) => Ok(expr.clone()),
+            ExprKind::Binary(BinaryOp::And | BinaryOp::Or, _) => Ok(expr.clone()),
+            _ => self.below_expr(expr),
+        }
+    }
+}
+
+fn contains(expr: &Expr, var: &Ref<Var>) -> bool {
+    let mut found = false;
+    struct Find<'a>(&'a Ref<Var>, &'a mut bool);
+    impl Visitor for Find<'_> {
+        fn expr(&mut self, expr: &Expr) {
+            *self.1 |= matches!(ExprKind::of(expr), ExprKind::Var(var) if var.ptr_eq(self.0));
+            self.below_expr(expr);
+        }
+    }
+    Find(var, &mut found).expr(expr);
+    found
+}
+
+/// Whether a condition is made of variables and numbers alone, and cannot fail.
+fn is_plain(expr: &Expr) -> bool {
+    match ExprKind::of(expr) {
+        ExprKind::Var(_) | ExprKind::IntImm(_) => true,
+        ExprKind::Binary(op, node) => {
+            let divides = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+            is_plain(&node.a) && is_plain(&node.b) && (!divides || as_int(&node.b).is_some_and(|b| b != 0))
+        }
+        ExprKind::Not(node) => is_plain(&node.a),
+        _ => false,
+    }
+}

@@ -1,0 +1,263 @@
+//! Passes one after the other.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyfn::{Error, Object, ObjectRef, PackedFunc, Ref, Result, String, bail, methods};
+use anyfn_ir::func::IRModule;
+use anyfn_ir::printer;
+
+use crate::{Pass, verify_module};
+
+/// Passes in the order in which they are applied, each under a name of its own.
+///
+/// A pass whose name is taken gets a number behind it: `simplify`, `simplify_2`.
+#[derive(Object)]
+#[object(key = "tir.Pipeline", init = false)]
+pub struct Pipeline {
+    /// Name, by which messages speak of it.
+    pub name: String,
+    #[field(skip)]
+    state: Mutex<State>,
+}
+
+#[derive(Default, Clone)]
+struct State {
+    steps: Vec<Step>,
+    watchers: Vec<Arc<Watcher>>,
+    times: Vec<(std::string::String, f64)>,
+}
+
+#[derive(Clone)]
+struct Step {
+    name: std::string::String,
+    pass: Ref<Pass>,
+}
+
+type Watcher = dyn Fn(&Moment<'_>) -> Result<()> + Send + Sync;
+
+anyfn_ir::text_enum! {
+    /// Where a pass is put into a pipeline.
+    Place {
+        /// Before another one.
+        Before = "before",
+        /// After another one.
+        After = "after",
+        /// In the place of another one.
+        Instead = "instead",
+    }
+}
+
+/// What is there before or after a pass.
+pub struct Moment<'a> {
+    /// Whether the pass has been applied.
+    pub is_after: bool,
+    /// Which one it is: how many are before it.
+    pub place: usize,
+    /// Its name in the pipeline.
+    pub name: &'a str,
+    /// The program.
+    pub module: &'a Ref<IRModule>,
+}
+
+impl Pipeline {
+    /// A pipeline of passes.
+    #[must_use]
+    pub fn new(name: &str, passes: impl IntoIterator<Item = Ref<Pass>>) -> Ref<Pipeline> {
+        let mut state = State::default();
+        for pass in passes {
+            let place = state.steps.len();
+            state.insert(place, pass);
+        }
+        Ref::new(Pipeline { name: name.into(), state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls a function before and after each pass; an error of it ends the run.
+    pub fn watch_with(&self, watcher: impl Fn(&Moment<'_>) -> Result<()> + Send + Sync + 'static) {
+        self.state().watchers.push(Arc::new(watcher));
+    }
+
+    /// The module after all passes.
+    ///
+    /// # Errors
+    /// That of a pass or watcher.
+    pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
+        let State { steps, watchers, .. } = self.state().clone();
+        let mut times = Vec::with_capacity(steps.len());
+        let mut module = module.clone();
+        for (place, step) in steps.iter().enumerate() {
+            let name = step.name.as_str();
+            for watcher in &watchers {
+                watcher(&Moment { is_after: false, place, name, module: &module })?;
+            }
+            let start = Instant::now();
+            module = step.pass.apply(&module)?;
+            times.push((step.name.clone(), start.elapsed().as_secs_f64()));
+            for watcher in &watchers {
+                watcher(&Moment { is_after: true, place, name, module: &module })?;
+            }
+        }
+        self.state().times = times;
+        Ok(module)
+    }
+
+    /// The error of the first pass after which a program is not right, with a note that names the pass.
+    ///
+    /// All passes are applied again, with nobody watching: only to find out what has gone wrong.
+    #[must_use]
+    pub fn find_broken(&self, module: &Ref<IRModule>) -> Option<Error> {
+        let mut module = module.clone();
+        for Step { name, pass } in self.state().clone().steps {
+            let applied = pass.apply(&module).and_then(|new| {
+                verify_module(&new).map_err(|error| error.with_note(&format!("in pass `{name}`")))?;
+                Ok(new)
+            });
+            match applied {
+                Ok(new) => module = new,
+                Err(error) => return Some(error),
+            }
+        }
+        None
+    }
+
+    fn find(&self, state: &State, name: &str) -> Result<usize> {
+        match state.steps.iter().position(|step| step.name == name) {
+            Some(place) => Ok(place),
+            None => {
+                let known: Vec<&str> = state.steps.iter().map(|step| step.name.as_str()).collect();
+                bail!(
+                    "ValueError",
+                    "pipeline `{}` has no pass `{name}`; it has {}",
+                    self.name,
+                    known.join(", ")
+                )
+            }
+        }
+    }
+}
+
+impl State {
+    fn insert(&mut self, place: usize, pass: Ref<Pass>) {
+        let mut name = pass.name.to_string();
+        let mut number = 1;
+        while self.steps.iter().any(|step| step.name == name) {
+            number += 1;
+            name = format!("{}_{number}", pass.name);
+        }
+        self.steps.insert(place, Step { name, pass });
+    }
+}
+
+#[methods]
+impl Pipeline {
+    /// Names of the passes, in their order.
+    pub fn names(&self) -> Vec<std::string::String> {
+        self.state().steps.iter().map(|step| step.name.clone()).collect()
+    }
+
+    /// The passes, in their order.
+    pub fn passes(&self) -> Vec<Ref<Pass>> {
+        self.state().steps.iter().map(|step| step.pass.clone()).collect()
+    }
+
+    /// Adds a pass `before` or `after` the one of a name, or `instead` of it; without a name at the beginning or end.
+    pub fn put(&self, place: Place, name: Option<&str>, pass: Ref<Pass>) -> Result<()> {
+        let mut state = self.state();
+        let at = match name {
+            Some(name) => self.find(&state, name)?,
+            None => state.steps.len(),
+        };
+        match (place, name) {
+            (Place::Before, None) => state.insert(0, pass),
+            (Place::After, None) | (Place::Before, Some(_)) => state.insert(at, pass),
+            (Place::After, Some(_)) => state.insert(at + 1, pass),
+            (Place::Instead, Some(_)) => {
+                state.steps.remove(at);
+                state.insert(at, pass);
+            }
+            (Place::Instead, None) => bail!("ValueError", "the pass that is to be replaced needs a name"),
+        }
+        Ok(())
+    }
+
+    /// Takes a pass out.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let mut state = self.state();
+        let at = self.find(&state, name)?;
+        state.steps.remove(at);
+        Ok(())
+    }
+
+    /// A pipeline of the same passes, to be changed by itself; who watches this one watches that one, too.
+    pub fn copy(&self) -> Pipeline {
+        let state = State { times: Vec::new(), ..self.state().clone() };
+        Pipeline { name: self.name.clone(), state: Mutex::new(state) }
+    }
+
+    /// The pipeline as a pass on modules, for other pipelines.
+    pub fn as_pass(this: Ref<Self>) -> Ref<Pass> {
+        let name = this.name.clone();
+        Pass::on_modules(&name, move |module| this.apply(module))
+    }
+
+    /// The function or module after all passes.
+    pub fn run(this: Ref<Self>, node: ObjectRef) -> Result<ObjectRef> {
+        match Ref::<IRModule>::try_from_object(node) {
+            Ok(module) => this.apply(&module).map(Ref::into_object),
+            Err(node) => Pipeline::as_pass(this).run(node),
+        }
+    }
+
+    /// The passes of the last run with the seconds that each took.
+    pub fn times(&self) -> Vec<(std::string::String, f64)> {
+        self.state().times.clone()
+    }
+
+    /// Calls `callback(is_after, place, name, module)` before and after each pass; an error of it ends the run.
+    pub fn watch(&self, callback: PackedFunc) {
+        self.watch_with(move |moment| {
+            let place = moment.place as i64;
+            callback.call((moment.is_after, place, moment.name, moment.module.clone())).map(drop)
+        });
+    }
+
+    /// Gives the program as text before or after passes of these names, all if there is no list, to `callback(title, text)`.
+    pub fn show(&self, is_after: bool, names: Option<Vec<std::string::String>>, callback: PackedFunc) {
+        self.watch_with(move |moment| {
+            let is_wanted = names.as_ref().is_none_or(|names| names.iter().any(|name| name == moment.name));
+            if moment.is_after != is_after || !is_wanted {
+                return Ok(());
+            }
+            let when = if is_after { "after" } else { "before" };
+            let text = printer::text(moment.module.as_object());
+            callback.call((&*format!("{when} {}", moment.name), &*text)).map(drop)
+        });
+    }
+
+    /// Writes the program into files of a folder, which is made: `00_input.txt`, then one for each pass.
+    pub fn dump(&self, folder: &str) -> Result<()> {
+        let folder = PathBuf::from(folder);
+        std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
+        self.watch_with(move |moment| {
+            let name = match moment.is_after {
+                true => format!("{:02}_{}.txt", moment.place + 1, moment.name),
+                false if moment.place == 0 => "00_input.txt".to_owned(),
+                false => return Ok(()),
+            };
+            let path = folder.join(name);
+            let text = printer::text(moment.module.as_object()) + "\n";
+            std::fs::write(&path, text).map_err(|error| failed(&path, &error))
+        });
+        Ok(())
+    }
+}
+
+#[cold]
+fn failed(path: &std::path::Path, error: &std::io::Error) -> Error {
+    Error::new("OSError", &format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,198 @@
+//! Less to compute: conditions that always hold, loops that run once, branches that are never taken, shorter indices.
+
+use anyfn::{Ref, Result};
+use anyfn_arith::Analyzer;
+use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::as_int;
+use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::stmt::{For, IfThenElse, LetStmt, Stmt};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
+use anyfn_ir::{StmtKind, make};
+
+use crate::loops::changed;
+
+/// The function with less to compute, and the same results.
+///
+/// Conditions that always hold are gone, as are loops that run once or never, branches that are never taken, and tests that
+/// cannot fail; expressions are as [`Analyzer::simplify`] gives them, with what is known where they stand: the domains of
+/// loops and the conditions around.
+///
+/// # Errors
+/// `MemoryError` when memory is short.
+pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
+    let mut analyzer = Analyzer::new();
+    assume_shapes(&mut analyzer, func)?;
+    changed(func, Simplify { analyzer }.stmt(&func.body)?)
+}
+
+/// Says that no extent of a buffer of the function is negative: arguments are checked before it runs.
+pub(crate) fn assume_shapes(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
+    for (_, buffer) in func.buffer_map.iter() {
+        for extent in buffer.shape.iter() {
+            if as_int(&extent).is_none() && extent.dtype.is_integer() && extent.dtype.lanes() == 1 {
+                let zero = ops::int(0, extent.dtype)?;
+                analyzer.assume(&ops::less(ops::sub(zero, ops::int(1, extent.dtype)?)?, extent)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a statement does nothing.
+pub(crate) fn is_nothing(stmt: &Stmt) -> bool {
+    matches!(StmtKind::of(stmt), StmtKind::SeqStmt(node) if node.seq.is_empty())
+}
+
+/// Whether there is a block in a statement that is done even where loops around it repeat nothing.
+fn has_init(stmt: &Stmt) -> bool {
+    struct Init(bool);
+    impl Visitor for Init {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            self.0 |= matches!(StmtKind::of(stmt), StmtKind::Block(block) if block.init.is_some());
+            self.below_stmt(stmt);
+        }
+    }
+    let mut init = Init(false);
+    init.stmt(stmt);
+    init.0
+}
+
+struct Simplify {
+    analyzer: Analyzer,
+}
+
+impl Mutator for Simplify {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        self.analyzer.simplify(expr)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        on_enough_stack(|| match StmtKind::of(stmt) {
+            StmtKind::For(node) => self.for_loop(stmt, node),
+            StmtKind::IfThenElse(node) => self.branches(stmt, node),
+            StmtKind::LetStmt(node) => self.let_stmt(stmt, node),
+            StmtKind::SeqStmt(node) => {
+                let mut seq = Vec::with_capacity(node.seq.len());
+                let mut is_same = true;
+                for old in node.seq.iter() {
+                    let new = self.stmt(&old)?;
+                    is_same &= new.ptr_eq(&old);
+                    seq.push(new);
+                }
+                Ok(if is_same { stmt.clone() } else { make::seq(seq) })
+            }
+            StmtKind::Allocate(node) => {
+                let body = self.stmt(&node.body)?;
+                Ok(match is_nothing(&body) {
+                    true => body,
+                    _ if body.ptr_eq(&node.body) => stmt.clone(),
+                    _ => make::allocate(node.buffer.clone(), body),
+                })
+            }
+            StmtKind::AssertStmt(node) if self.analyzer.can_prove(&node.condition) => Ok(make::seq([])),
+            StmtKind::Block(_) => self.block(stmt),
+            _ => self.below_stmt(stmt),
+        })
+    }
+}
+
+impl Simplify {
+    fn for_loop(&mut self, stmt: &Stmt, node: &For) -> Result<Stmt> {
+        let (min, extent) = (self.expr(&node.min)?, self.expr(&node.extent)?);
+        match as_int(&extent) {
+            // What comes before a reduction is done even if it has nothing to reduce.
+            Some(..=0) if has_init(&node.body) => return Ok(stmt.clone()),
+            Some(..=0) => return Ok(make::seq([])),
+            Some(1) if min.dtype == node.loop_var.dtype => {
+                return self.stmt(&substituted(&node.body, &node.loop_var, &min)?);
+            }
+            _ => {}
+        }
+        let mark = self.analyzer.mark();
+        self.analyzer.bind(&node.loop_var, &min, &extent);
+        let body = self.stmt(&node.body);
+        self.analyzer.restore(mark);
+        let body = body?;
+        if is_nothing(&body) {
+            return Ok(body);
+        }
+        if min.ptr_eq(&node.min) && extent.ptr_eq(&node.extent) && body.ptr_eq(&node.body) {
+            return Ok(stmt.clone());
+        }
+        Ok(make::for_with(node, min, extent, body))
+    }
+
+    fn branches(&mut self, stmt: &Stmt, node: &IfThenElse) -> Result<Stmt> {
+        let condition = self.expr(&node.condition)?;
+        match (as_int(&condition), &node.else_case) {
+            (Some(0), None) => return Ok(make::seq([])),
+            (Some(0), Some(else_case)) => return self.stmt(else_case),
+            (Some(_), _) => return self.stmt(&node.then_case),
+            (None, _) => {}
+        }
+        let mark = self.analyzer.mark();
+        self.analyzer.assume(&condition);
+        let then_case = self.stmt(&node.then_case);
+        self.analyzer.restore(mark);
+        let then_case = then_case?;
+        let else_case = match &node.else_case {
+            None => None,
+            Some(old) => {
+                self.analyzer.assume_not(&condition);
+                let new = self.stmt(old);
+                self.analyzer.restore(mark);
+                Some(new?).filter(|new| !is_nothing(new))
+            }
+        };
+        match (is_nothing(&then_case), &else_case) {
+            (true, None) if !self.analyzer.has_effect(&condition) => return Ok(then_case),
+            (true, Some(else_case)) => return make::if_then(ops::not(condition)?, else_case.clone(), None),
+            _ => {}
+        }
+        let is_same = condition.ptr_eq(&node.condition)
+            && then_case.ptr_eq(&node.then_case)
+            && match (&else_case, &node.else_case) {
+                (Some(new), Some(old)) => new.ptr_eq(old),
+                (new, old) => new.is_none() && old.is_none(),
+            };
+        if is_same { Ok(stmt.clone()) } else { make::if_then(condition, then_case, else_case) }
+    }
+
+    fn let_stmt(&mut self, stmt: &Stmt, node: &LetStmt) -> Result<Stmt> {
+        let value = self.expr(&node.value)?;
+        if as_int(&value).is_some() || value.is::<Var>() {
+            return self.stmt(&substituted(&node.body, &node.var, &value)?);
+        }
+        let mark = self.analyzer.mark();
+        self.analyzer.bind_value(&node.var, &value);
+        let body = self.stmt(&node.body);
+        self.analyzer.restore(mark);
+        let body = body?;
+        if is_nothing(&body) && !self.analyzer.has_effect(&value) {
+            return Ok(body);
+        }
+        if value.ptr_eq(&node.value) && body.ptr_eq(&node.body) {
+            return Ok(stmt.clone());
+        }
+        make::let_stmt(node.var.clone(), value, body)
+    }
+
+    /// A block is the same wherever it stands, so that only the domains of its axes are known in it.
+    fn block(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        let StmtKind::Block(node) = StmtKind::of(stmt) else { return Ok(stmt.clone()) };
+        let mark = self.analyzer.mark();
+        for axis in node.iter_vars.iter() {
+            self.analyzer.bind(&axis.var, &axis.dom.min, &axis.dom.extent);
+        }
+        let result = self.below_stmt(stmt);
+        self.analyzer.restore(mark);
+        result
+    }
+}
+
+/// The statement with a variable replaced.
+pub(crate) fn substituted(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<Stmt> {
+    Substitute(|other: &Ref<Var>| other.ptr_eq(var).then(|| value.clone())).stmt(stmt)
+}

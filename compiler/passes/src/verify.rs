@@ -1,0 +1,613 @@
+//! Whether a function is right: data types, scopes, places in memory.
+
+use std::collections::HashSet;
+
+use anyfn::{Array, DType, Error, ObjectRef, Ref, Result, register};
+use anyfn_arith::Analyzer;
+use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::expr::{Expr, Let, Range, Var};
+use anyfn_ir::func::{IRModule, PrimFunc};
+use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::ops::{self, DTypeExt, HANDLE};
+use anyfn_ir::stmt::{Allocate, AssertStmt, BlockRealize, BufferStore, For, ForKind, Stmt};
+use anyfn_ir::visit::{Visitor, on_enough_stack};
+use anyfn_ir::{ExprKind, StmtKind, packed, printer};
+
+use crate::simplify::assume_shapes;
+use crate::verify_types as types;
+
+/// Conditions within each other of which something is concluded.
+const MAX_CONDITIONS: usize = 32;
+/// Problems that are told of one function.
+const MAX_FOUND: usize = 8;
+
+/// Checks a function: the data types of all operands and results; that variables and buffers are used where they are
+/// defined; that blocks read and write what they say; and that no access is shown to lie outside of its buffer. What depends
+/// on data, and what cannot be shown, is not an error.
+///
+/// # Errors
+/// `TypeError`, `NameError`, `ValueError` or `IndexError`, with all that was found.
+pub fn verify(func: &Ref<PrimFunc>) -> Result<()> {
+    let mut verifier = Verifier::default();
+    verifier.func(func)?;
+    let Some(first) = verifier.found.first() else { return Ok(()) };
+    let name = func.attrs.get("global_symbol").ok().flatten().and_then(|name| name.get::<anyfn::String>().ok());
+    let name = name.map_or_else(String::new, |name| format!("function `{name}`: "));
+    let texts: Vec<&str> = verifier.found.iter().map(|problem| problem.text.as_str()).collect();
+    Err(Error::new(first.kind, &format!("{name}{}", texts.join("\n  and "))))
+}
+
+/// Checks all functions of a module.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_module(module: &IRModule) -> Result<()> {
+    module.functions.iter().try_for_each(|(_, func)| verify(&func))
+}
+
+/// Raises an error that tells what is wrong with a function.
+#[register("tir.verify")]
+fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
+    verify(&func)
+}
+
+/// What is wrong.
+struct Problem {
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Verifier {
+    pub(crate) analyzer: Analyzer,
+    /// Variables that are defined here, by address, those of memory too.
+    defined: HashSet<usize>,
+    /// Expressions that have been found right here.
+    right: HashSet<usize>,
+    /// Those of them that have been found right under the conditions around, in order.
+    recent: Vec<usize>,
+    /// The blocks around, and the loops with their kinds.
+    blocks: Vec<Ref<anyfn_ir::stmt::Block>>,
+    loops: Vec<ForKind>,
+    /// Variables that run, from the outermost on: first value, number of values.
+    pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
+    /// What holds here, or does not.
+    pub(crate) conditions: Vec<(Expr, bool)>,
+    found: Vec<Problem>,
+}
+
+fn address(var: &Ref<Var>) -> usize {
+    var.as_object().as_handle().addr()
+}
+
+pub(crate) fn text(expr: &Expr) -> String {
+    let mut text = printer::text(expr.as_object());
+    if text.len() > 200 {
+        text.truncate((0..=200).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
+        text.push_str(" ..");
+    }
+    text
+}
+
+impl Verifier {
+    pub(crate) fn problem(&mut self, kind: &'static str, text: String) {
+        if self.found.len() >= MAX_FOUND {
+            return;
+        }
+        let place = match self.blocks.iter().rev().find(|block| &*block.name != "root") {
+            Some(block) => format!(" (in block `{}`)", block.name),
+            None => String::new(),
+        };
+        let text = text + &place;
+        if !self.found.iter().any(|known| known.text == text) {
+            self.found.push(Problem { kind, text });
+        }
+    }
+
+    fn expect(&mut self, holds: bool, kind: &'static str, text: impl FnOnce() -> String) -> bool {
+        if !holds {
+            self.problem(kind, text());
+        }
+        holds
+    }
+
+    fn func(&mut self, func: &PrimFunc) -> Result<()> {
+        for param in func.params.iter() {
+            let is_new = self.defined.insert(address(&param));
+            self.expect(is_new, "ValueError", || format!("parameter `{}` comes twice", param.name));
+        }
+        let mut params = HashSet::new();
+        for (param, buffer) in func.buffer_map.iter() {
+            let is_param = func.params.iter().any(|known| known.ptr_eq(&param));
+            self.expect(is_param, "NameError", || {
+                format!("buffer `{}` is that of `{}`, which is no parameter", buffer.name, param.name)
+            });
+            self.expect(param.dtype == HANDLE, "TypeError", || {
+                format!("parameter `{}` stands for a buffer but is {}", param.name, param.dtype)
+            });
+            let is_new = self.defined.insert(address(&buffer.data)) && params.insert(address(&buffer.data));
+            self.expect(is_new, "ValueError", || {
+                format!("the memory of buffer `{}` is that of another parameter", buffer.name)
+            });
+            // An extent that is a variable gets its value from the argument.
+            for extent in buffer.shape.iter().chain(buffer.strides.iter()) {
+                if let ExprKind::Var(var) = ExprKind::of(&extent) {
+                    self.defined.insert(address(var));
+                }
+            }
+        }
+        for (_, buffer) in func.buffer_map.iter() {
+            self.buffer_type(&buffer);
+        }
+        assume_shapes(&mut self.analyzer, func)?;
+        self.stmt(&func.body);
+        Ok(())
+    }
+
+    /// A buffer where it is defined.
+    fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
+        let name = &buffer.name;
+        self.expect(buffer.data.dtype == HANDLE, "TypeError", || {
+            format!("the address of buffer `{name}` is {}, not a handle", buffer.data.dtype)
+        });
+        let dtype = buffer.dtype;
+        self.expect(dtype.lanes() == 1 && (types::is_number(dtype)), "TypeError", || {
+            format!("elements of buffer `{name}` cannot be {dtype}")
+        });
+        for extent in buffer.shape.iter().chain(buffer.strides.iter()) {
+            let is_integer = types::is_index(extent.dtype);
+            self.expect(is_integer, "TypeError", || {
+                format!(
+                    "an extent or stride of buffer `{name}` is {}, not an integer: {}",
+                    extent.dtype,
+                    text(&extent)
+                )
+            });
+            self.expect(as_int(&extent).is_none_or(|extent| extent >= 0), "ValueError", || {
+                format!("an extent of buffer `{name}` is negative: {}", text(&extent))
+            });
+            self.expr(&extent);
+        }
+        let fits = buffer.strides.is_empty() || buffer.strides.len() == buffer.shape.len();
+        self.expect(fits, "ValueError", || {
+            format!(
+                "buffer `{name}` has {} dimensions but {} strides",
+                buffer.shape.len(),
+                buffer.strides.len()
+            )
+        });
+    }
+
+    /// A buffer where it is used.
+    fn used(&mut self, buffer: &Ref<Buffer>) -> bool {
+        let is_defined = self.defined.contains(&address(&buffer.data));
+        self.expect(is_defined, "NameError", || {
+            format!(
+                "buffer `{}` is used where it is not: it is neither a parameter nor allocated around",
+                buffer.name
+            )
+        })
+    }
+
+    /// Runs `inner` where a variable is defined.
+    fn with_var(&mut self, var: &Ref<Var>, what: &str, inner: impl FnOnce(&mut Verifier)) {
+        let is_new = self.defined.insert(address(var));
+        self.expect(is_new, "ValueError", || format!("{what} `{}` is defined inside of itself", var.name));
+        let mark = self.analyzer.mark();
+        inner(self);
+        self.analyzer.restore(mark);
+        if is_new {
+            self.defined.remove(&address(var));
+        }
+        self.right.clear();
+        self.recent.clear();
+    }
+
+    fn exprs(&mut self, exprs: impl IntoIterator<Item = Expr>) {
+        exprs.into_iter().for_each(|expr| self.expr(&expr));
+    }
+
+    pub(crate) fn expr(&mut self, expr: &Expr) {
+        let key = expr.as_object().as_handle().addr();
+        match ExprKind::of(expr) {
+            ExprKind::Var(var) => {
+                let is_defined = self.defined.contains(&key);
+                self.expect(is_defined, "NameError", || {
+                    format!("variable `{}` is not defined where it is used", var.name)
+                });
+                return;
+            }
+            _ if self.right.contains(&key) => return,
+            _ => {}
+        }
+        let before = self.found.len();
+        on_enough_stack(|| self.expr_here(expr));
+        if self.found.len() == before && self.right.insert(key) {
+            self.recent.push(key);
+        }
+    }
+
+    fn expr_here(&mut self, expr: &Expr) {
+        if let Err(reason) = types::check(expr) {
+            self.problem(reason.0, format!("{}: {}", reason.1, text(expr)));
+            return;
+        }
+        match ExprKind::of(expr) {
+            ExprKind::BufferLoad(node) => {
+                self.exprs(node.indices.iter());
+                if self.used(&node.buffer) {
+                    self.access(&node.buffer, &node.indices, false);
+                }
+            }
+            ExprKind::Select(node) => {
+                self.expr(&node.condition);
+                for (value, holds) in [(&node.true_value, true), (&node.false_value, false)] {
+                    self.branch(&node.condition, holds, |this| this.expr(value));
+                }
+            }
+            // The right one is computed only if the left one does not decide.
+            ExprKind::Binary(op, node) if op.is_logical() => {
+                self.expr(&node.a);
+                let holds = op == anyfn_ir::expr::BinaryOp::And;
+                self.branch(&node.a, holds, |this| this.expr(&node.b));
+            }
+            ExprKind::Let(node) => self.bound(node),
+            ExprKind::Call(node) => {
+                let is_written = &*node.op != packed::READ_ONLY;
+                node.args.iter().for_each(|arg| self.object(&arg, is_written));
+            }
+            _ => Below(self).below_expr(expr),
+        }
+    }
+
+    fn bound(&mut self, node: &Let) {
+        self.expr(&node.value);
+        self.with_var(&node.var, "variable", |this| {
+            this.analyzer.bind_value(&node.var, &node.value);
+            this.expr(&node.body);
+        });
+    }
+
+    /// Looks at what is done where a condition holds, or not; not at all if that is nowhere.
+    fn branch(&mut self, condition: &Expr, holds: bool, inner: impl FnOnce(&mut Verifier)) {
+        let is_known = condition.dtype == DType::BOOL;
+        let is_nowhere = match holds {
+            _ if !is_known => false,
+            true => self.analyzer.can_refute(condition),
+            false => self.analyzer.can_prove(condition),
+        };
+        if is_nowhere {
+            return;
+        }
+        let mark = self.analyzer.mark();
+        if is_known && self.conditions.len() < MAX_CONDITIONS {
+            if holds { self.analyzer.assume(condition) } else { self.analyzer.assume_not(condition) }
+        }
+        self.conditions.push((condition.clone(), holds));
+        // What is right without the condition is right with it, but not the other way round.
+        let before = self.recent.len();
+        inner(self);
+        for key in self.recent.drain(before.min(self.recent.len())..) {
+            self.right.remove(&key);
+        }
+        self.conditions.pop();
+        self.analyzer.restore(mark);
+    }
+
+    /// What is not an expression in a call.
+    fn object(&mut self, object: &ObjectRef, is_written: bool) {
+        if let Ok(expr) = Expr::try_from_object(object.clone()) {
+            self.expr(&expr);
+        } else if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
+            self.used(&buffer);
+        } else if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
+            self.part(&region, is_written);
+        }
+    }
+
+    /// A part of a buffer that a function is called with.
+    fn part(&mut self, region: &Ref<BufferRegion>, is_written: bool) {
+        for range in region.region.iter() {
+            self.expr(&range.min);
+            self.expr(&range.extent);
+        }
+        if !self.used(&region.buffer) {
+            return;
+        }
+        // Of a part that is known to be one, the first and the last element.
+        let is_known = |range: &Ref<Range>| as_int(&range.extent).is_some_and(|extent| extent > 0);
+        if !region.region.iter().all(|range| is_known(&range)) {
+            return;
+        }
+        let before = self.found.len();
+        let first: Array<Expr> = region.region.iter().map(|range| range.min.clone()).collect();
+        self.access(&region.buffer, &first, is_written);
+        let last = |range: Ref<Range>| {
+            let end = ops::add(range.min.clone(), range.extent.clone())?;
+            let one = ops::int(1, end.dtype)?;
+            ops::sub(end, one)
+        };
+        if let Ok(last) = region.region.iter().map(last).collect::<Result<Vec<Expr>>>()
+            && self.found.len() == before
+        {
+            self.access(&region.buffer, &last.into_iter().collect(), is_written);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        on_enough_stack(|| self.stmt_here(stmt));
+    }
+
+    fn stmt_here(&mut self, stmt: &Stmt) {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => self.store(node),
+            StmtKind::For(node) => self.for_loop(node),
+            StmtKind::SeqStmt(node) => node.seq.iter().for_each(|stmt| self.stmt(&stmt)),
+            StmtKind::IfThenElse(node) => {
+                self.condition(&node.condition, "a condition");
+                self.branch(&node.condition, true, |this| this.stmt(&node.then_case));
+                if let Some(other) = &node.else_case {
+                    self.branch(&node.condition, false, |this| this.stmt(other));
+                }
+            }
+            StmtKind::LetStmt(node) => {
+                self.expr(&node.value);
+                self.expect(node.var.dtype == node.value.dtype, "TypeError", || {
+                    format!("`{}` is {} but its value is {}", node.var.name, node.var.dtype, node.value.dtype)
+                });
+                self.with_var(&node.var, "variable", |this| {
+                    this.analyzer.bind_value(&node.var, &node.value);
+                    this.stmt(&node.body);
+                });
+            }
+            StmtKind::Allocate(node) => self.allocate(node),
+            StmtKind::Evaluate(node) => self.expr(&node.value),
+            StmtKind::AssertStmt(node) => self.assert(node),
+            StmtKind::BlockRealize(node) => self.realize(node),
+            StmtKind::Block(node) => {
+                self.problem("ValueError", format!("block `{}` stands without values of its axes", node.name));
+            }
+            StmtKind::Other => Below(self).below_stmt(stmt),
+        }
+    }
+
+    fn condition(&mut self, condition: &Expr, what: &str) {
+        self.expect(condition.dtype == DType::BOOL, "TypeError", || {
+            format!("{what} must be bool but is {}: {}", condition.dtype, text(condition))
+        });
+        self.expr(condition);
+    }
+
+    fn store(&mut self, node: &BufferStore) {
+        self.expr(&node.value);
+        self.exprs(node.indices.iter());
+        if !self.used(&node.buffer) {
+            return;
+        }
+        match types::element(&node.buffer, &node.indices) {
+            Err(reason) => self.problem(reason.0, reason.1),
+            Ok(dtype) => {
+                let name = &node.buffer.name;
+                let fits = self.expect(node.value.dtype == dtype, "TypeError", || {
+                    format!(
+                        "an element of `{name}` is {dtype} but what is stored is {}: {}",
+                        node.value.dtype,
+                        text(&node.value)
+                    )
+                });
+                if fits {
+                    self.access(&node.buffer, &node.indices, true);
+                }
+            }
+        }
+    }
+
+    fn for_loop(&mut self, node: &For) {
+        let (var, name) = (&node.loop_var, &node.loop_var.name);
+        self.exprs([node.min.clone(), node.extent.clone()]);
+        let fits = self.expect(types::is_index(var.dtype), "TypeError", || {
+            format!("the variable of loop `{name}` is {}, not an integer", var.dtype)
+        }) && self.expect(
+            node.min.dtype == var.dtype && node.extent.dtype == var.dtype,
+            "TypeError",
+            || {
+                format!(
+                    "loop `{name}` counts in {}, but begins with {} and repeats {}",
+                    var.dtype, node.min.dtype, node.extent.dtype
+                )
+            },
+        );
+        let around = self.loops.contains(&ForKind::Vectorized);
+        self.expect(!(around && node.kind == ForKind::Parallel), "ValueError", || {
+            format!("parallel loop `{name}` is inside of a vectorized one")
+        });
+        // What is never done may be anything.
+        if fits && as_int(&node.extent).is_some_and(|extent| extent <= 0) {
+            return;
+        }
+        self.loops.push(node.kind);
+        self.runs.push((var.clone(), node.min.clone(), node.extent.clone()));
+        self.with_var(var, "the variable of loop", |this| {
+            if fits {
+                this.analyzer.bind(var, &node.min, &node.extent);
+            }
+            this.stmt(&node.body);
+        });
+        self.runs.pop();
+        self.loops.pop();
+    }
+
+    fn allocate(&mut self, node: &Allocate) {
+        self.buffer_type(&node.buffer);
+        self.with_var(&node.buffer.data, "the memory of buffer", |this| this.stmt(&node.body));
+    }
+
+    fn assert(&mut self, node: &AssertStmt) {
+        self.condition(&node.condition, "what is asserted");
+        for part in node.message.iter() {
+            let fits = matches!(ExprKind::of(&part), ExprKind::StringImm(_)) || types::is_index(part.dtype);
+            self.expect(fits, "TypeError", || {
+                format!("a message is of texts and integers, not {}: {}", part.dtype, text(&part))
+            });
+            self.expr(&part);
+        }
+    }
+
+    fn realize(&mut self, node: &BlockRealize) {
+        let block = &node.block;
+        self.exprs(node.iter_values.iter());
+        self.condition(&node.predicate, "a predicate");
+        self.expect(block.iter_vars.len() == node.iter_values.len(), "ValueError", || {
+            format!(
+                "block `{}` has {} axes but {} values",
+                block.name,
+                block.iter_vars.len(),
+                node.iter_values.len()
+            )
+        });
+        for (axis, value) in block.iter_vars.iter().zip(node.iter_values.iter()) {
+            self.exprs([axis.dom.min.clone(), axis.dom.extent.clone()]);
+            let dtypes = [value.dtype, axis.dom.min.dtype, axis.dom.extent.dtype];
+            let fits = types::is_index(axis.var.dtype) && dtypes.iter().all(|dtype| *dtype == axis.var.dtype);
+            self.expect(fits, "TypeError", || {
+                let (name, dtype) = (&axis.var.name, axis.var.dtype);
+                format!(
+                    "axis `{name}` of block `{}` is {dtype}, but its value is {} and its limits are {} and {}",
+                    block.name, dtypes[0], dtypes[1], dtypes[2]
+                )
+            });
+        }
+        self.blocks.push(block.clone());
+        let (runs, conditions) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.conditions));
+        // Not all values of the axes are met.
+        if !is_int(&node.predicate, 1) {
+            self.conditions.push((node.predicate.clone(), true));
+        }
+        self.axes(block, 0);
+        (self.runs, self.conditions) = (runs, conditions);
+        self.blocks.pop();
+    }
+
+    /// The axes of a block from one on, and what is in it. For all values of its axes it is the same, wherever it stands.
+    fn axes(&mut self, block: &Ref<anyfn_ir::stmt::Block>, place: usize) {
+        let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
+        self.runs.push((axis.var.clone(), axis.dom.min.clone(), axis.dom.extent.clone()));
+        self.with_var(&axis.var, "axis", |this| {
+            if types::is_index(axis.var.dtype) {
+                this.analyzer.bind(&axis.var, &axis.dom.min, &axis.dom.extent);
+            }
+            this.axes(block, place + 1);
+        });
+        self.runs.pop();
+    }
+
+    fn block(&mut self, block: &Ref<anyfn_ir::stmt::Block>) {
+        let mut added = Vec::new();
+        for buffer in block.alloc_buffers.iter() {
+            self.buffer_type(&buffer);
+            let is_new = self.defined.insert(address(&buffer.data));
+            self.expect(is_new, "ValueError", || {
+                format!("the memory of buffer `{}` is allocated twice", buffer.name)
+            });
+            added.extend(is_new.then(|| address(&buffer.data)));
+        }
+        for region in block.reads.iter().chain(block.writes.iter()) {
+            let buffer = &region.buffer;
+            self.used(buffer);
+            self.expect(buffer.shape.len() == region.region.len(), "ValueError", || {
+                format!(
+                    "a region of `{}` has {} dimensions, not {}",
+                    buffer.name,
+                    region.region.len(),
+                    buffer.shape.len()
+                )
+            });
+            for range in region.region.iter() {
+                let fits = types::is_index(range.min.dtype) && types::is_index(range.extent.dtype);
+                self.expect(fits, "TypeError", || {
+                    format!(
+                        "a region of `{}` is of {} and {}, not of integers",
+                        buffer.name, range.min.dtype, range.extent.dtype
+                    )
+                });
+                self.exprs([range.min.clone(), range.extent.clone()]);
+            }
+        }
+        if let Some(init) = &block.init {
+            self.stmt(init);
+        }
+        self.stmt(&block.body);
+        for data in added {
+            self.defined.remove(&data);
+        }
+        self.right.clear();
+        self.recent.clear();
+    }
+
+    /// An access of a buffer that is of the right types.
+    fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
+        self.in_signature(buffer, indices, is_write);
+        for (dimension, (index, extent)) in indices.iter().zip(buffer.shape.iter()).enumerate() {
+            if let Some(reached) = crate::verify_bounds::outside(self, &index, &extent) {
+                self.problem(
+                    "IndexError",
+                    format!(
+                        "dimension {dimension} of `{}` has extent {}, but index `{}` {reached}",
+                        buffer.name,
+                        text(&extent),
+                        text(&index)
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Whether the block around says that it reads or writes the element.
+    fn in_signature(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
+        let Some(block) = self.blocks.last().cloned() else { return };
+        let known = |region: &Ref<BufferRegion>| region.buffer.ptr_eq(buffer);
+        let mut regions: Vec<Ref<BufferRegion>> = block.writes.iter().filter(known).collect();
+        if !is_write {
+            regions.extend(block.reads.iter().filter(known));
+        }
+        // Whether one of them may have it.
+        let may_have = regions.iter().any(|region| {
+            indices.iter().zip(region.region.iter()).all(|(index, range)| {
+                let inside = ops::add(range.min.clone(), range.extent.clone()).and_then(|end| {
+                    ops::and(
+                        ops::binary(anyfn_ir::expr::BinaryOp::Ge, index.clone(), range.min.clone())?,
+                        ops::less(index, end)?,
+                    )
+                });
+                inside.map_or(true, |inside| !self.analyzer.can_refute(&inside))
+            })
+        });
+        let verb = if is_write { "write" } else { "read" };
+        self.expect(may_have, "ValueError", || {
+            let places: Vec<String> = indices.iter().map(|index| text(&index)).collect();
+            format!(
+                "block `{}` does not say that it {verb}s {}[{}]",
+                block.name,
+                buffer.name,
+                places.join(", ")
+            )
+        });
+    }
+}
+
+/// What has no rule of its own: its parts.
+struct Below<'a>(&'a mut Verifier);
+
+impl Visitor for Below<'_> {
+    fn expr(&mut self, expr: &Expr) {
+        self.0.expr(expr);
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.0.stmt(stmt);
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.0.used(buffer);
+    }
+}

@@ -1,0 +1,125 @@
+//! Whether an access is outside of its buffer, for values of the variables that it meets.
+
+use anyfn::{Ref, Result};
+use anyfn_ir::ExprKind;
+use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::visit::{Mutator, Substitute};
+
+use crate::verify::{Verifier, text};
+
+/// Which value each variable takes.
+#[derive(Clone, Copy, PartialEq)]
+enum Corner {
+    /// That for which the index is smallest.
+    Low,
+    /// That for which it is largest.
+    High,
+    First,
+    Last,
+}
+
+/// What is wrong with an index, if it is shown to leave its dimension: in words that follow its text.
+pub(crate) fn outside(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Option<String> {
+    if index.dtype.lanes() != 1 {
+        return match ExprKind::of(index) {
+            ExprKind::Ramp(node) => {
+                let last = ops::int(i64::from(node.lanes) - 1, node.stride.dtype).ok()?;
+                let end = ops::add(node.start.clone(), ops::mul(node.stride.clone(), last).ok()?).ok()?;
+                outside(verifier, &node.start, extent).or_else(|| outside(verifier, &end, extent))
+            }
+            ExprKind::Broadcast(node) => outside(verifier, &node.value, extent),
+            _ => None,
+        };
+    }
+    if index.dtype != extent.dtype && index.dtype.0.bits > extent.dtype.0.bits {
+        let extent = ops::cast(extent.clone(), index.dtype).ok()?;
+        return outside_here(verifier, index, &extent).ok()?;
+    }
+    let wide = ops::cast(index.clone(), extent.dtype).ok()?;
+    outside_here(verifier, &wide, extent).ok()?
+}
+
+fn outside_here(verifier: &mut Verifier, index: &Expr, extent: &Expr) -> Result<Option<String>> {
+    let zero = ops::int(0, index.dtype)?;
+    let above = ops::less(index.clone(), extent.clone())?;
+    let below = ops::binary(anyfn_ir::expr::BinaryOp::Ge, index.clone(), zero.clone())?;
+    let (is_below, is_above) = (verifier.analyzer.can_prove(&below), verifier.analyzer.can_prove(&above));
+    if is_below && is_above {
+        return Ok(None);
+    }
+    let vars: Vec<Ref<Var>> = verifier.runs.iter().map(|(var, _, _)| var.clone()).collect();
+    let Some((factors, _)) = verifier.analyzer.linear_parts(index, &vars) else { return Ok(None) };
+    for corner in [Corner::Low, Corner::High, Corner::First, Corner::Last] {
+        let Some(values) = values(verifier, &factors, corner)? else { continue };
+        let reached = verifier.analyzer.simplify(&with(&values, index)?)?;
+        let is_negative = ops::less(reached.clone(), zero.clone())?;
+        let is_large = ops::binary(anyfn_ir::expr::BinaryOp::Ge, reached.clone(), with(&values, extent)?)?;
+        if !verifier.analyzer.can_prove(&is_negative) && !verifier.analyzer.can_prove(&is_large) {
+            continue;
+        }
+        let mut is_met = true;
+        for (condition, holds) in verifier.conditions.clone() {
+            let condition = with(&values, &condition)?;
+            let analyzer = &mut verifier.analyzer;
+            is_met &= if holds { analyzer.can_prove(&condition) } else { analyzer.can_refute(&condition) };
+        }
+        if is_met {
+            let at: Vec<String> = values
+                .iter()
+                .zip(&factors)
+                .filter(|(_, factor)| **factor != 0)
+                .map(|((var, value), _)| format!("{} is {}", var.name, text(value)))
+                .collect();
+            let at = if at.is_empty() { String::new() } else { format!(" where {}", at.join(" and ")) };
+            return Ok(Some(format!("is {}{at}", text(&reached))));
+        }
+    }
+    Ok(None)
+}
+
+/// Variables and their values.
+type Values = Vec<(Ref<Var>, Expr)>;
+
+/// Values that the variables take at a corner; `None` if nobody knows that they do.
+fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Option<Values>> {
+    let mut values = Values::new();
+    for ((var, min, extent), factor) in verifier.runs.clone().into_iter().zip(factors) {
+        let (min, extent) = (with(&values, &min)?, with(&values, &extent)?);
+        let is_empty = ops::less(extent.clone(), ops::int(1, extent.dtype)?)?;
+        if verifier.analyzer.can_prove(&is_empty) {
+            return Ok(None);
+        }
+        let is_last = match corner {
+            Corner::First => false,
+            Corner::Last => true,
+            Corner::Low => *factor < 0,
+            Corner::High => *factor > 0,
+        };
+        let value =
+            if is_last { ops::sub(ops::add(min, extent.clone())?, ops::int(1, extent.dtype)?)? } else { min };
+        let value = verifier.analyzer.simplify(&value)?;
+        // Whether the number of values depends on data, or on what is not known, it may be none.
+        if !is_sure(&extent) {
+            return Ok(None);
+        }
+        values.push((var, value));
+    }
+    Ok(Some(values))
+}
+
+/// Whether a number of repetitions is one of variables and numbers alone.
+fn is_sure(extent: &Expr) -> bool {
+    match ExprKind::of(extent) {
+        ExprKind::Var(_) | ExprKind::IntImm(_) => true,
+        ExprKind::Binary(_, node) => is_sure(&node.a) && is_sure(&node.b),
+        ExprKind::Cast(node) => is_sure(&node.value),
+        _ => false,
+    }
+}
+
+fn with(values: &[(Ref<Var>, Expr)], expr: &Expr) -> Result<Expr> {
+    let find =
+        |var: &Ref<Var>| values.iter().find(|(known, _)| known.ptr_eq(var)).map(|(_, value)| value.clone());
+    Substitute(find).expr(expr)
+}

@@ -1,0 +1,160 @@
+//! Copies of buffers: of what a block reads, and of what it writes.
+
+use anyfn::{Any, Array, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Expr, IterKind, IterVar, Range};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops;
+use anyfn_ir::stmt::Stmt;
+use anyfn_ir::visit::Mutator;
+use anyfn_ir::{analysis, make};
+
+use crate::scope::{Scope, Swap, choose, covering_axes};
+use crate::tree;
+
+type Func = Ref<PrimFunc>;
+
+/// Memory like that of a buffer, of the function's own.
+fn like(buffer: &Buffer, name: &str, scope: &str) -> Ref<Buffer> {
+    Ref::new(Buffer {
+        data: ops::var(&format!("{name}_data"), ops::HANDLE),
+        dtype: buffer.dtype,
+        shape: buffer.shape.clone(),
+        strides: Array::new(),
+        name: name.into(),
+        scope: scope.into(),
+        alignment: 64,
+    })
+}
+
+/// Loops that set all elements of a buffer, each by its indices.
+pub(crate) fn fill(
+    name: &str,
+    target: &Ref<Buffer>,
+    value: impl FnOnce(&Array<Expr>) -> Result<Expr>,
+) -> Result<Stmt> {
+    let mut axes = Vec::new();
+    let mut loops = Vec::new();
+    for (place, extent) in target.shape.iter().enumerate() {
+        let zero = ops::int(0, extent.dtype)?;
+        let dom = Ref::new(Range { min: zero, extent: extent.clone() });
+        let var = ops::var(&format!("v_ax{place}"), extent.dtype);
+        axes.push(Ref::new(IterVar { dom, var, kind: IterKind::Spatial }));
+        loops.push((ops::var(&format!("ax{place}"), extent.dtype), extent));
+    }
+    let indices: Array<Expr> = axes.iter().map(|axis| axis.var.clone().into_parent()).collect();
+    let body = make::store(target, value(&indices)?, indices)?;
+    let writes = analysis::writes(&body);
+    let reads = analysis::reads(&body, &writes.iter().cloned().collect());
+    let block = make::block(name, axes, reads, writes, [], None, body);
+    let values = loops.iter().map(|(var, _)| var.clone().into_parent());
+    let mut stmt = make::realize(values, ops::bool(true), block);
+    for (var, extent) in loops.into_iter().rev() {
+        stmt = make::for_loop(var, ops::int(0, extent.dtype)?, extent, stmt);
+    }
+    Ok(stmt)
+}
+
+fn check_scope(scope: &str) -> Result<()> {
+    if !matches!(scope, "global" | "local") {
+        bail!("ValueError", "there is no memory `{scope}`; there are global and local");
+    }
+    Ok(())
+}
+
+/// Lets a block read a copy of a buffer, which a new block in front makes; gives the name of both.
+///
+/// # Errors
+/// `ValueError` if the block does not read the buffer, or the buffer is written where the copy would be too early.
+pub(crate) fn cache_read(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<(Func, String)> {
+    check_scope(memory)?;
+    let scope = Scope::of(func)?;
+    let leaf = &scope.leaves[scope.find(name)?];
+    let buffer = choose(name, "reads", leaf.block().reads.iter().map(|region| region.buffer.clone()), wanted)?;
+    if leaf.uses.passes(&buffer) {
+        bail!(
+            "ValueError",
+            "block `{name}` gives buffer `{}` to a function, which may need it as it is",
+            buffer.name
+        );
+    }
+    if leaf.uses.writes(&buffer) {
+        bail!("ValueError", "block `{name}` cannot read a copy of `{}`: it writes it", buffer.name);
+    }
+    for other in scope.leaves.iter().filter(|other| other.child == leaf.child) {
+        if other.uses.writes(&buffer) {
+            bail!(
+                "ValueError",
+                "block `{name}` cannot read a copy of `{}`: block `{}`, in a loop around both, writes it",
+                buffer.name,
+                other.name()
+            );
+        }
+    }
+    // A copy reads all: also places that a layout has added, and that have no value.
+    let is_set = scope.leaves.iter().any(|writer| covering_axes(writer, &buffer).is_some());
+    if scope.is_local(&buffer) && !is_set {
+        bail!(
+            "ValueError",
+            "block `{name}` cannot read a copy of `{}`: no block is seen to set each of its elements; make the copy before its \
+             layout is transformed, or transform it with pad",
+            buffer.name
+        );
+    }
+    let cache_name = scope.free_name(func, &format!("{}_{memory}", buffer.name));
+    let cache = like(&buffer, &cache_name, memory);
+    let copy = fill(&cache_name, &cache, |indices| ops::load(&buffer, indices.clone()))?;
+    let old = leaf.place.realize.clone().into_parent();
+    let new = Swap { old: &buffer, new: &cache }.stmt(&old)?;
+    let mut children = scope.children.clone();
+    children[leaf.child] = tree::replace_stmt(&children[leaf.child], &old, new)?;
+    children.insert(leaf.child, copy);
+    let memory = scope.root.block.alloc_buffers.iter().chain([cache]);
+    Ok((scope.with(func, children, memory), cache_name))
+}
+
+/// Lets a block write into other memory, from which a new block behind copies; gives the name of both.
+///
+/// # Errors
+/// `ValueError` if the block does not write the buffer, not all of it, or another one does in another place.
+pub(crate) fn cache_write(func: &Func, name: &str, wanted: &Any, memory: &str) -> Result<(Func, String)> {
+    check_scope(memory)?;
+    let scope = Scope::of(func)?;
+    let leaf = &scope.leaves[scope.find(name)?];
+    let buffer =
+        choose(name, "writes", leaf.block().writes.iter().map(|region| region.buffer.clone()), wanted)?;
+    scope.check_replaceable(&buffer)?;
+    let refuse = |why: &str| -> Result<(Func, String)> {
+        bail!("ValueError", "block `{name}` cannot write a copy of `{}`: {why}", buffer.name)
+    };
+    if crate::compute_at::is_partial(leaf.block()) {
+        return refuse("it computes only what is needed where it is (compute_at); make the copy before");
+    }
+    for other in scope.leaves.iter().filter(|other| other.uses.writes(&buffer)) {
+        if other.child != leaf.child {
+            return refuse(&format!("block `{}` writes it, too", other.name()));
+        }
+    }
+    // The first one that uses it must set all of it, without what was there before.
+    let first = scope.leaves.iter().find(|other| other.child == leaf.child && other.uses.writes(&buffer));
+    let sets_all = first.is_some_and(|first| {
+        covering_axes(first, &buffer).is_some() && (first.block().init.is_some() || !first.uses.reads(&buffer))
+    });
+    let is_read_before = scope
+        .leaves
+        .iter()
+        .filter(|other| other.child == leaf.child)
+        .take_while(|other| !other.uses.writes(&buffer))
+        .any(|other| other.uses.reads(&buffer));
+    if !sets_all || is_read_before {
+        return refuse("it does not set each of its elements");
+    }
+    let cache_name = scope.free_name(func, &format!("{}_{memory}", buffer.name));
+    let cache = like(&buffer, &cache_name, memory);
+    let copy = fill(&cache_name, &buffer, |indices| ops::load(&cache, indices.clone()))?;
+    let mut children = scope.children.clone();
+    children[leaf.child] = Swap { old: &buffer, new: &cache }.stmt(&children[leaf.child])?;
+    children.insert(leaf.child + 1, copy);
+    let memory = scope.root.block.alloc_buffers.iter().chain([cache]);
+    Ok((scope.with(func, children, memory), cache_name))
+}

@@ -1,0 +1,366 @@
+//! Blocks that are computed where they are needed.
+
+use std::collections::HashSet;
+
+use anyfn::{Any, Array, Map, Ref, Result, String};
+use anyfn_arith::Analyzer;
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::stmt::{Block, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::{make, ops};
+
+use crate::blocks::clean;
+use crate::loops::{substitute_expr, with_body};
+use crate::reverse::is_told_by_axes;
+use crate::scope::{Leaf, Scope, covering_axes, own_loops, own_nest};
+use crate::tree::{self, address, vars_of};
+
+type Func = Ref<PrimFunc>;
+
+/// Annotation of a block that computes what those that read it need in the same repetition of the loops around both, and
+/// no more; some of it perhaps several times.
+pub(crate) const PARTIAL: &str = "partial";
+
+/// Whether a block computes only a part, where that is needed.
+pub(crate) fn is_partial(block: &Block) -> bool {
+    matches!(block.annotations.get(PARTIAL), Ok(Some(_)))
+}
+
+/// Annotation of a block that was moved behind the one that sets what it reads, and reads only what was set in the same
+/// repetition of the loops around both.
+pub(crate) const FOLLOWS: &str = "follows";
+
+/// Whether what a block reads was set in the same repetition of the loops around both.
+pub(crate) fn follows(block: &Block) -> bool {
+    matches!(block.annotations.get(FOLLOWS), Ok(Some(_)))
+}
+
+/// The annotations of a block, with one more.
+pub(crate) fn marked(old: &Map<String, Any>, key: &str) -> Result<Map<String, Any>> {
+    crate::annotate::with(old, key, &Any::new(true)?)
+}
+
+/// A block that is to be moved into a loop.
+pub(crate) struct Move<'a> {
+    /// Its number among the leaves.
+    pub(crate) number: usize,
+    pub(crate) leaf: &'a Leaf,
+    /// The statement of the root's that the loop is in.
+    pub(crate) child: usize,
+    /// The loops from there down to the loop itself.
+    pub(crate) path: Vec<Ref<For>>,
+}
+
+impl<'a> Move<'a> {
+    pub(crate) fn of(
+        func: &Func,
+        scope: &'a Scope,
+        name: &str,
+        var: &Ref<Var>,
+        refuse: &dyn Fn(&str) -> anyfn::Error,
+    ) -> Result<Move<'a>> {
+        tree::find_loop(func, var)?;
+        let number = scope.find(name)?;
+        let leaf = &scope.leaves[number];
+        let to = scope.leaves.iter().find_map(|other| {
+            let depth = other.place.loops.iter().position(|node| node.loop_var.ptr_eq(var))?;
+            Some((other.child, other.place.loops[..=depth].to_vec()))
+        });
+        let Some((child, path)) = to else { return Err(refuse("there is no block in that loop")) };
+        if is_below(leaf, var) {
+            return Err(refuse("it is in that loop already"));
+        }
+        Ok(Move { number, leaf, child, path })
+    }
+}
+
+pub(crate) fn is_below(leaf: &Leaf, var: &Ref<Var>) -> bool {
+    leaf.place.loops.iter().any(|node| node.loop_var.ptr_eq(var))
+}
+
+/// Checks that a block can be moved: it only sets elements, and its loops are its own or are around the new place as well.
+pub(crate) fn check_movable(
+    leaf: &Leaf,
+    path: &[Ref<For>],
+    refuse: &dyn Fn(&str) -> anyfn::Error,
+) -> Result<()> {
+    if let Some(effect) = leaf.uses.effect {
+        return Err(refuse(&format!("it {effect}")));
+    }
+    if let Some(buffer) = leaf.uses.passed.first() {
+        return Err(refuse(&format!("it gives buffer `{}` to a function", buffer.name)));
+    }
+    let own = own_loops(&leaf.place);
+    let shared = &leaf.place.loops[..leaf.place.loops.len() - own.len()];
+    for (place, node) in shared.iter().enumerate() {
+        if !path.get(place).is_some_and(|other| other.loop_var.ptr_eq(&node.loop_var)) {
+            return Err(refuse(&format!(
+                "loop `{}` around it repeats other blocks, too, and is not around the new place",
+                node.loop_var.name
+            )));
+        }
+    }
+    if let Some(node) = own.iter().find(|node| node.kind != ForKind::Serial || !node.annotations.is_empty()) {
+        return Err(refuse(&format!(
+            "its loop `{}` is scheduled already ({}); it gets new loops, so do this before",
+            node.loop_var.name,
+            node.kind.text()
+        )));
+    }
+    // It gets new loops, over all values of its axes.
+    if !is_told_by_axes(&leaf.place) {
+        return Err(refuse("it has a condition that leaves out some of the values of its axes"));
+    }
+    if let Some(node) = path.iter().find(|node| node.kind == ForKind::Vectorized) {
+        return Err(refuse(&format!("loop `{}` is vectorized", node.loop_var.name)));
+    }
+    Ok(())
+}
+
+/// Moves a block to where what it computes is read: into a loop, at each repetition of which it computes what is needed
+/// there.
+///
+/// # Errors
+/// `ValueError` if a block that reads it is not below the loop, what it reads changes before, or it is not the only block
+/// that sets the buffer, each element by its own values of the axes.
+pub(crate) fn compute_at(func: &Func, name: &str, var: &Ref<Var>) -> Result<Func> {
+    let refuse = |why: &str| -> anyfn::Error {
+        anyfn::Error::new(
+            "ValueError",
+            &format!("block `{name}` cannot be computed at loop `{}`: {why}", var.name),
+        )
+    };
+    let scope = Scope::of(func)?;
+    let Move { number, leaf, child, path } = Move::of(func, &scope, name, var, &refuse)?;
+    let (buffers, axes) = results_of(&scope, leaf, &refuse)?;
+    check_movable(leaf, &path, &refuse)?;
+    // All that read it are below the loop.
+    let readers: Vec<&Leaf> = scope
+        .leaves
+        .iter()
+        .enumerate()
+        .filter(|(other, leaf)| *other != number && buffers.iter().any(|buffer| leaf.uses.reads(buffer)))
+        .map(|(_, leaf)| leaf)
+        .collect();
+    if let Some(reader) = readers.iter().find(|reader| !is_below(reader, var)) {
+        return Err(refuse(&format!(
+            "block `{}` reads `{}` and is not below that loop",
+            reader.name(),
+            buffers.iter().find(|buffer| reader.uses.reads(buffer)).map_or("it", |buffer| &buffer.name)
+        )));
+    }
+    if readers.is_empty() {
+        return Err(refuse("no block reads what it computes"));
+    }
+    for (other, writer) in scope.leaves.iter().enumerate().filter(|(other, _)| *other != number) {
+        for (buffer, _) in &leaf.uses.loads {
+            if !writer.uses.writes(buffer) {
+                continue;
+            }
+            if is_partial(writer.block()) {
+                return Err(refuse(&format!(
+                    "it reads `{}`, of which block `{}` computes only what is needed where it is now; move that block later",
+                    buffer.name,
+                    writer.name()
+                )));
+            }
+            if other > number && writer.child <= child {
+                return Err(refuse(&format!(
+                    "it reads `{}`, which block `{}` sets before",
+                    buffer.name,
+                    writer.name()
+                )));
+            }
+        }
+    }
+    let spans = needed(func, &path, &readers, &buffers)?;
+    let moved = block_for(leaf, &path, &axes, &spans, PARTIAL)?;
+    let emptied = tree::replace_stmt(&func.body, &own_nest(&leaf.place), make::seq([]))?;
+    let func = tree::with_body(func, clean(&emptied)?);
+    let node = tree::find_loop(&func, var)?;
+    let mut stmts: Vec<Stmt> = match node.body.cast_ref::<SeqStmt>() {
+        Some(seq) => seq.seq.iter().collect(),
+        None => vec![node.body.clone()],
+    };
+    let is_reader = |stmt: &Stmt| {
+        tree::blocks(stmt)
+            .iter()
+            .any(|place| readers.iter().any(|reader| reader.name() == &*place.block().name))
+    };
+    let first = stmts.iter().position(is_reader).unwrap_or(0);
+    stmts.insert(first, moved);
+    let new = with_body(&node, make::seq(stmts));
+    tree::replace(&func, &node.into_parent(), new)
+}
+
+/// The buffers that a block sets, alone, and its axes that are the indices.
+fn results_of(
+    scope: &Scope,
+    leaf: &Leaf,
+    refuse: &dyn Fn(&str) -> anyfn::Error,
+) -> Result<(Vec<Ref<Buffer>>, Vec<usize>)> {
+    let mut buffers: Vec<Ref<Buffer>> = Vec::new();
+    let mut axes: Option<Vec<usize>> = None;
+    for (buffer, _) in &leaf.uses.stores {
+        if buffers.iter().any(|known| known.ptr_eq(buffer)) {
+            continue;
+        }
+        if !scope.is_local(buffer) {
+            return Err(refuse(&format!("`{}`, which it computes, is a result of the function", buffer.name)));
+        }
+        let is_other =
+            |other: &&Leaf| !other.place.realize.ptr_eq(&leaf.place.realize) && other.uses.writes(buffer);
+        if let Some(other) = scope.leaves.iter().find(is_other) {
+            return Err(refuse(&format!(
+                "block `{}` sets `{}`, too; move the block before it is decomposed",
+                other.name(),
+                buffer.name
+            )));
+        }
+        if leaf.block().init.is_none() && leaf.uses.reads(buffer) {
+            return Err(refuse(&format!("it adds to what is in `{}` before", buffer.name)));
+        }
+        let Some(found) = covering_axes(leaf, buffer) else {
+            return Err(refuse(&format!(
+                "it does not set each element of `{}` by its own values of the axes",
+                buffer.name
+            )));
+        };
+        if axes.as_ref().is_some_and(|axes| *axes != found) {
+            return Err(refuse("the buffers that it sets have other indices"));
+        }
+        axes = Some(found);
+        buffers.push(buffer.clone());
+    }
+    match axes {
+        Some(axes) => Ok((buffers, axes)),
+        None => Err(refuse("it sets no buffer")),
+    }
+}
+
+/// First value and number of values of an axis; `None` for all.
+pub(crate) type Part = Option<(Expr, Expr)>;
+
+/// An analyzer that knows the loops.
+pub(crate) fn knowing(loops: &[Ref<For>]) -> Analyzer {
+    let mut analyzer = Analyzer::new();
+    for node in loops {
+        analyzer.bind(&node.loop_var, &node.min, &node.extent);
+    }
+    analyzer
+}
+
+/// The values of a block's axes in an expression, as the loops around it give them.
+pub(crate) fn outside(leaf: &Leaf, expr: &Expr) -> Result<Expr> {
+    let block = leaf.block();
+    let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
+    let values: Vec<(&Ref<Var>, Expr)> = vars.iter().zip(leaf.place.realize.iter_values.iter()).collect();
+    substitute_expr(expr, &values)
+}
+
+/// The part of the buffers that is read in one repetition of the innermost loop of a path.
+fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buffer>]) -> Result<Vec<Part>> {
+    let ndim = buffers.first().map_or(0, |buffer| buffer.shape.len());
+    let known = known_vars(func, path);
+    let mut parts = Vec::new();
+    for dim in 0..ndim {
+        // One analyzer for each: loops of different readers do not know of each other.
+        let mut analyzer = knowing(path);
+        let mut accesses: Vec<Array<Expr>> = Vec::new();
+        let mut inner: Vec<Ref<Var>> = Vec::new();
+        for reader in readers {
+            for node in &reader.place.loops[path.len()..] {
+                if !inner.iter().any(|var| var.ptr_eq(&node.loop_var)) {
+                    analyzer.bind(&node.loop_var, &node.min, &node.extent);
+                    inner.push(node.loop_var.clone());
+                }
+            }
+            for (_, indices) in
+                reader.uses.loads.iter().filter(|(buffer, _)| buffers.iter().any(|own| own.ptr_eq(buffer)))
+            {
+                accesses.push([outside(reader, &indices.get(dim)?)?].into_iter().collect());
+            }
+        }
+        let part = analyzer.region(&accesses, &inner).and_then(|spans| spans.into_iter().next());
+        let part = part.filter(|span| {
+            let used: HashSet<usize> = vars_of(&span.min).union(&vars_of(&span.extent)).copied().collect();
+            let reads_memory = crate::scope::has_load(&span.min) || crate::scope::has_load(&span.extent);
+            used.is_subset(&known) && !reads_memory
+        });
+        let extent = buffers[0].shape.get(dim)?;
+        parts.push(match part {
+            // More than there is is not needed.
+            Some(span) => match (as_int(&span.extent), as_int(&extent)) {
+                (Some(wanted), Some(all)) if wanted >= all => None,
+                _ => Some((span.min, span.extent)),
+            },
+            None => None,
+        });
+    }
+    Ok(parts)
+}
+
+/// The variables that are known in the innermost loop of a path.
+fn known_vars(func: &Func, path: &[Ref<For>]) -> HashSet<usize> {
+    let mut known: HashSet<usize> = path.iter().map(|node| address(&node.loop_var)).collect();
+    known.extend(func.params.iter().map(|var| address(&var)));
+    for (_, buffer) in func.buffer_map.iter() {
+        for extent in buffer.shape.iter().chain(buffer.strides.iter()) {
+            known.extend(vars_of(&extent));
+        }
+    }
+    known
+}
+
+/// Loops in which a block computes a part of what it sets.
+pub(crate) fn block_for(
+    leaf: &Leaf,
+    path: &[Ref<For>],
+    axes: &[usize],
+    parts: &[Part],
+    mark: &str,
+) -> Result<Stmt> {
+    let block = leaf.block();
+    let mut analyzer = knowing(path);
+    let mut values = Vec::new();
+    let mut loops: Vec<(Ref<Var>, Expr)> = Vec::new();
+    let mut predicate = ops::bool(true);
+    for (place, axis) in block.iter_vars.iter().enumerate() {
+        let dtype = axis.var.dtype;
+        let part = axes.iter().position(|wanted| *wanted == place).and_then(|dim| parts[dim].clone());
+        let is_part = part.is_some();
+        let (min, extent) = match part {
+            Some((min, extent)) => (ops::cast(min, dtype)?, ops::cast(extent, dtype)?),
+            None => (axis.dom.min.clone(), axis.dom.extent.clone()),
+        };
+        // What is always one value needs no loop; what is all there is has one.
+        let value = if is_part && is_int(&extent, 1) {
+            min
+        } else {
+            let name = axis.var.name.strip_prefix("v_").unwrap_or(&axis.var.name);
+            let var = ops::var(name, dtype);
+            analyzer.bind(&var, &ops::int(0, dtype)?, &extent);
+            loops.push((var.clone(), extent));
+            ops::add(min, var.into_parent())?
+        };
+        if is_part {
+            let end = ops::add(axis.dom.min.clone(), axis.dom.extent.clone())?;
+            let not_before = ops::binary(BinaryOp::Ge, value.clone(), axis.dom.min.clone())?;
+            for condition in [not_before, ops::less(value.clone(), end)?] {
+                if !analyzer.can_prove(&condition) {
+                    predicate = ops::and(predicate, condition)?;
+                }
+            }
+        }
+        values.push(value);
+    }
+    let block = make::annotated(block, marked(&block.annotations, mark)?);
+    let mut stmt = make::realize(values, predicate, block);
+    for (var, extent) in loops.into_iter().rev() {
+        let zero = ops::int(0, var.dtype)?;
+        stmt = make::for_loop(var, zero, extent, stmt);
+    }
+    Ok(stmt)
+}

@@ -1,0 +1,333 @@
+//! Where elements of a buffer go when its layout changes.
+
+use anyfn::{Any, AnyView, Array, DType, Object, PackedFunc, Ref, Result, bail, methods};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::kind::as_int;
+use anyfn_ir::operand::{Operand, exprs};
+use anyfn_ir::{ExprKind, ops, printer};
+
+use crate::loops::substitute_expr;
+
+/// Indices of elements, and their new ones.
+#[derive(Object)]
+#[object(key = "tir.IndexMap", structural = "tree")]
+pub struct IndexMap {
+    /// The indices.
+    #[field(structural = "def")]
+    pub vars: Array<Ref<Var>>,
+    /// The new indices.
+    pub indices: Array<Expr>,
+}
+
+#[methods]
+impl IndexMap {
+    /// A map from a function of indices that gives the new ones, and the number of indices.
+    #[init]
+    pub fn new(function: PackedFunc, ndim: usize) -> Result<IndexMap> {
+        IndexMap::of_function(&function, &vec![DType::INT32; ndim])
+    }
+
+    /// The map as a program.
+    pub fn text(&self) -> std::string::String {
+        let names: Vec<std::string::String> = self.vars.iter().map(|var| var.name.to_string()).collect();
+        let indices: Vec<_> = self.indices.iter().map(|index| printer::text(index.as_object())).collect();
+        format!("lambda {}: [{}]", names.join(", "), indices.join(", "))
+    }
+}
+
+impl IndexMap {
+    pub(crate) fn of_function(function: &PackedFunc, dtypes: &[DType]) -> Result<IndexMap> {
+        IndexMap::from_fn(dtypes, |vars| {
+            let views: Vec<AnyView<'_>> = vars.as_slice().iter().map(Any::as_view).collect();
+            function.call_views(&views)?.get::<Vec<Operand>>().map(exprs)
+        })
+    }
+
+    /// A map from a function of indices of these data types that gives the new ones.
+    ///
+    /// # Errors
+    /// That of the function; `TypeError` if a new index is no integer.
+    pub fn from_fn(
+        dtypes: &[DType],
+        function: impl FnOnce(&Array<Expr>) -> Result<Array<Expr>>,
+    ) -> Result<IndexMap> {
+        let vars: Vec<Ref<Var>> =
+            dtypes.iter().enumerate().map(|(place, dtype)| ops::var(&format!("i{place}"), *dtype)).collect();
+        let given: Array<Expr> = vars.iter().map(|var| var.clone().into_parent()).collect();
+        let indices = function(&given)?;
+        for index in indices.iter() {
+            if !ops::DTypeExt::is_integer(&index.dtype) || ops::DTypeExt::lanes(&index.dtype) != 1 {
+                bail!(
+                    "TypeError",
+                    "an index is an integer, but the index map gives one that is {}",
+                    index.dtype
+                );
+            }
+        }
+        if indices.is_empty() {
+            bail!("ValueError", "the index map gives no indices");
+        }
+        Ok(IndexMap { vars: vars.into_iter().collect(), indices })
+    }
+
+    /// The new indices of an element.
+    pub(crate) fn apply(&self, indices: &Array<Expr>) -> Result<Array<Expr>> {
+        let vars: Vec<Ref<Var>> = self.vars.iter().collect();
+        let mut values = Vec::new();
+        for (var, index) in vars.iter().zip(indices.iter()) {
+            values.push((var, ops::cast(index, var.dtype)?));
+        }
+        self.indices.iter().map(|index| substitute_expr(&index, &values)).collect()
+    }
+
+    /// How the new indices are made of digits of the old ones.
+    ///
+    /// # Errors
+    /// `ValueError` unless the map is shown to send no two elements of this shape to the same place.
+    pub(crate) fn layout(&self, shape: &Array<Expr>) -> Result<Layout> {
+        let vars: Vec<Ref<Var>> = self.vars.iter().collect();
+        if vars.len() != shape.len() {
+            bail!("ValueError", "the index map takes {} indices but there are {}", vars.len(), shape.len());
+        }
+        let mut dims = Vec::new();
+        for index in self.indices.iter() {
+            let mut terms = Vec::new();
+            if !terms_of(&index, 1, &vars, &mut terms) {
+                bail!(
+                    "ValueError",
+                    "the index map must be made of `+`, `*`, `//` and `%` with positive numbers, but gives `{}`",
+                    printer::text(index.as_object())
+                );
+            }
+            terms.sort_by_key(|term: &Term| term.coefficient);
+            dims.push(terms);
+        }
+        let layout = Layout { dims };
+        layout.check(&vars, shape, self)?;
+        Ok(layout)
+    }
+}
+
+/// A digit of an index: `index // lower % extent`.
+#[derive(Clone, Debug)]
+pub(crate) struct Digit {
+    pub(crate) var: usize,
+    pub(crate) lower: i64,
+    pub(crate) extent: Option<i64>,
+}
+
+/// A digit times a number.
+#[derive(Clone, Debug)]
+pub(crate) struct Term {
+    pub(crate) digit: Digit,
+    pub(crate) coefficient: i64,
+}
+
+/// New indices, each a sum of digits of the old ones, the smallest first.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) dims: Vec<Vec<Term>>,
+}
+
+fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
+    match ExprKind::of(expr) {
+        ExprKind::Var(var) => {
+            let var = vars.iter().position(|known| known.ptr_eq(var))?;
+            Some(Digit { var, lower: 1, extent: None })
+        }
+        ExprKind::Binary(BinaryOp::FloorDiv | BinaryOp::Div, node) => {
+            let digit = digit_of(&node.a, vars)?;
+            let number = as_int(&node.b).filter(|number| *number > 0)?;
+            let extent = match digit.extent {
+                Some(extent) if extent % number != 0 => return None,
+                extent => extent.map(|extent| extent / number),
+            };
+            Some(Digit { lower: digit.lower.checked_mul(number)?, extent, ..digit })
+        }
+        ExprKind::Binary(BinaryOp::FloorMod | BinaryOp::Mod, node) => {
+            let digit = digit_of(&node.a, vars)?;
+            let number = as_int(&node.b).filter(|number| *number > 0)?;
+            match digit.extent {
+                Some(extent) if extent <= number => Some(digit),
+                Some(extent) if extent % number != 0 => None,
+                _ => Some(Digit { extent: Some(number), ..digit }),
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Adds the terms of a sum to a list; false if it is none.
+fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) -> bool {
+    match ExprKind::of(expr) {
+        ExprKind::IntImm(node) => node.value == 0,
+        ExprKind::Binary(BinaryOp::Add, node) => {
+            terms_of(&node.a, factor, vars, terms) && terms_of(&node.b, factor, vars, terms)
+        }
+        ExprKind::Binary(BinaryOp::Mul, node) => {
+            let (inner, number) = match (as_int(&node.a), as_int(&node.b)) {
+                (_, Some(number)) => (&node.a, number),
+                (Some(number), _) => (&node.b, number),
+                _ => return false,
+            };
+            match factor.checked_mul(number) {
+                Some(factor) if number > 0 => terms_of(inner, factor, vars, terms),
+                _ => false,
+            }
+        }
+        _ => match digit_of(expr, vars) {
+            Some(digit) => {
+                terms.push(Term { digit, coefficient: factor });
+                true
+            }
+            None => false,
+        },
+    }
+}
+
+impl Layout {
+    fn check(&self, vars: &[Ref<Var>], shape: &Array<Expr>, map: &IndexMap) -> Result<()> {
+        let text = map.text();
+        for (place, var) in vars.iter().enumerate() {
+            let mut digits: Vec<&Digit> =
+                self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == place).collect();
+            digits.sort_by_key(|digit| digit.lower);
+            let extent = as_int(&shape.get(place)?);
+            // What the digits so far tell the index modulo of.
+            let mut told = 1i64;
+            let mut tells_all = extent == Some(1);
+            for digit in digits {
+                if digit.lower != told || (tells_all && extent != Some(1)) {
+                    bail!(
+                        "ValueError",
+                        "the index map `{text}` is not seen to be one to one: the parts of index `{}` overlap, or one between \
+                         them is missing",
+                        var.name
+                    );
+                }
+                match digit.extent {
+                    None => tells_all = true,
+                    Some(extent) => told = told.saturating_mul(extent),
+                }
+            }
+            if !tells_all && extent.is_none_or(|extent| told < extent) {
+                bail!(
+                    "ValueError",
+                    "the index map `{text}` is not one to one: it tells index `{}` only modulo {told}",
+                    var.name
+                );
+            }
+        }
+        for terms in &self.dims {
+            // Each number must be larger than what those before it can make.
+            let mut largest = 0i64;
+            for (place, term) in terms.iter().enumerate() {
+                let extent = self.extent_of(&term.digit, shape)?;
+                if term.coefficient <= largest {
+                    bail!(
+                        "ValueError",
+                        "the index map `{text}` is not seen to be one to one: parts of a sum overlap"
+                    );
+                }
+                match as_int(&extent) {
+                    Some(extent) => {
+                        largest = largest.saturating_add(term.coefficient.saturating_mul((extent - 1).max(0)));
+                    }
+                    None if place + 1 == terms.len() => {}
+                    None => bail!(
+                        "ValueError",
+                        "the index map `{text}` is not seen to be one to one: how large a part of a sum gets is not known"
+                    ),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many values a digit has.
+    pub(crate) fn extent_of(&self, digit: &Digit, shape: &Array<Expr>) -> Result<Expr> {
+        let extent = shape.get(digit.var)?;
+        let dtype = extent.dtype;
+        let rest = match as_int(&extent) {
+            Some(extent) => {
+                ops::int(extent.div_euclid(digit.lower) + i64::from(extent % digit.lower != 0), dtype)?
+            }
+            None if digit.lower == 1 => extent,
+            None => {
+                let up = ops::add(extent, ops::int(digit.lower - 1, dtype)?)?;
+                ops::floor_div(up, ops::int(digit.lower, dtype)?)?
+            }
+        };
+        match (digit.extent, as_int(&rest)) {
+            (None, _) => Ok(rest),
+            // With fewer elements than a digit has values the rest is padding.
+            (Some(extent), _) => ops::int(extent, dtype),
+        }
+    }
+
+    /// The shape of the new buffer.
+    pub(crate) fn shape(&self, old: &Array<Expr>, dtype: DType) -> Result<Array<Expr>> {
+        let mut shape = Vec::new();
+        for terms in &self.dims {
+            let mut extent = ops::int(1, dtype)?;
+            for term in terms {
+                // The place of the last one is the sum of the last of each.
+                let count = ops::sub(self.extent_of(&term.digit, old)?, ops::int(1, dtype)?)?;
+                extent = match (as_int(&extent), terms.len()) {
+                    (Some(1), 1) if term.coefficient == 1 => self.extent_of(&term.digit, old)?,
+                    _ => ops::add(ops::mul(count, ops::int(term.coefficient, dtype)?)?, extent)?,
+                };
+            }
+            shape.push(extent);
+        }
+        Ok(shape.into_iter().collect())
+    }
+
+    /// Whether the digits of an index make no more values than it has.
+    pub(crate) fn is_exact(&self, var: usize, extent: &Expr) -> bool {
+        let digits = || self.dims.iter().flatten().map(|term| &term.digit).filter(|digit| digit.var == var);
+        let is_alone = |digit: &Digit| {
+            let holds = |term: &Term| term.digit.var == var && term.digit.lower == digit.lower;
+            self.dims.iter().any(|terms| terms.len() == 1 && holds(&terms[0]) && terms[0].coefficient == 1)
+        };
+        if !digits().all(is_alone) {
+            return false;
+        }
+        let mut product = 1i64;
+        let mut is_open = None;
+        for digit in digits() {
+            match digit.extent {
+                Some(extent) => product = product.saturating_mul(extent),
+                None => is_open = Some(digit.lower),
+            }
+        }
+        match (as_int(extent), is_open) {
+            (_, Some(1)) => true,
+            (Some(extent), Some(lower)) => extent % lower == 0,
+            (Some(extent), None) => extent == product,
+            (None, _) => false,
+        }
+    }
+
+    /// The old indices from the new ones.
+    pub(crate) fn inverse(&self, ndim: usize, new: &Array<Expr>, dtype: DType) -> Result<Vec<Expr>> {
+        let mut old = vec![ops::int(0, dtype)?; ndim];
+        let mut parts: Vec<(usize, i64, Expr)> = Vec::new();
+        for (terms, index) in self.dims.iter().zip(new.iter()) {
+            for (place, term) in terms.iter().enumerate() {
+                let mut value = index.clone();
+                if let Some(next) = terms.get(place + 1) {
+                    value = ops::floor_mod(value, ops::int(next.coefficient, dtype)?)?;
+                }
+                value = ops::floor_div(value, ops::int(term.coefficient, dtype)?)?;
+                parts.push((term.digit.var, term.digit.lower, value));
+            }
+        }
+        parts.sort_by_key(|(var, lower, _)| (*var, std::cmp::Reverse(*lower)));
+        for (var, lower, value) in parts {
+            let part = ops::mul(value, ops::int(lower, dtype)?)?;
+            old[var] = ops::add(old[var].clone(), part)?;
+        }
+        Ok(old)
+    }
+}

@@ -1,0 +1,220 @@
+//! Where the elements of a buffer lie in memory.
+
+use anyfn::{Any, Array, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BufferLoad, Expr, IterKind, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::as_int;
+use anyfn_ir::stmt::{Block, BufferStore, ForKind, Stmt};
+use anyfn_ir::visit::Mutator;
+use anyfn_ir::{ExprKind, StmtKind, make, ops, printer};
+
+use crate::cache::fill;
+use crate::index_map::IndexMap;
+use crate::loops::substitute_expr;
+use crate::scope::{Leaf, Scope, choose, covering_axes, own_loops, own_nest, rewrite_block};
+use crate::tree;
+
+type Func = Ref<PrimFunc>;
+
+/// The buffer that is meant: one that a block writes, or else reads.
+pub(crate) fn buffer_of(leaf: &Leaf, wanted: &Any) -> Result<Ref<Buffer>> {
+    let block = leaf.block();
+    let written = block.writes.iter().map(|region| region.buffer.clone());
+    let read = block.reads.iter().map(|region| region.buffer.clone());
+    choose(leaf.name(), "uses", written.chain(read), wanted)
+}
+
+/// Checks that memory is the function's own, and used element by element.
+pub(crate) fn check_own(scope: &Scope, buffer: &Ref<Buffer>, what: &str) -> Result<()> {
+    if !scope.is_local(buffer) {
+        bail!(
+            "ValueError",
+            "{what} of `{}` cannot be changed: it belongs to whoever calls the function; make a copy of it by cache_read or \
+             cache_write",
+            buffer.name
+        );
+    }
+    if !buffer.strides.is_empty() {
+        bail!("ValueError", "{what} of `{}` cannot be changed: it has strides", buffer.name);
+    }
+    scope.check_replaceable(buffer)
+}
+
+/// Gives the elements of a buffer other places: all that use it do by the new ones.
+///
+/// With a value for padding the block that sets the buffer gets loops over the new places, and sets those that have no
+/// element to that value.
+///
+/// # Errors
+/// `ValueError` if the buffer is not the function's own, the map is not one to one, or, for padding, the block is no simple
+/// one or is scheduled already.
+pub(crate) fn transform_layout(
+    func: &Func,
+    name: &str,
+    wanted: &Any,
+    map: &IndexMap,
+    pad: Option<&Expr>,
+) -> Result<Func> {
+    let scope = Scope::of(func)?;
+    let leaf = &scope.leaves[scope.find(name)?];
+    let buffer = buffer_of(leaf, wanted)?;
+    check_own(&scope, &buffer, "the layout")?;
+    let Ok(dtype) = buffer.shape.first().map(|extent| extent.dtype) else {
+        bail!("ValueError", "the layout of `{}` cannot be changed: it has no dimension", buffer.name);
+    };
+    if let Some(var) = map.vars.iter().find(|var| var.dtype != dtype) {
+        bail!(
+            "TypeError",
+            "index `{}` of the index map is {} but `{}` is indexed by {dtype}",
+            var.name,
+            var.dtype,
+            buffer.name
+        );
+    }
+    if let Some(pad) = pad
+        && !matches!(ExprKind::of(pad), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
+    {
+        bail!("TypeError", "padding is a number, not `{}`", printer::text(pad.as_object()));
+    }
+    let layout = map.layout(&buffer.shape)?;
+    let new = Ref::new(Buffer {
+        data: buffer.data.clone(),
+        dtype: buffer.dtype,
+        shape: layout.shape(&buffer.shape, dtype)?,
+        strides: Array::new(),
+        name: buffer.name.clone(),
+        scope: buffer.scope.clone(),
+        alignment: buffer.alignment,
+    });
+    let mut moved = Move { old: &buffer, new: &new, map };
+    let mut children = Vec::new();
+    let writer = match pad {
+        Some(pad) => Some((pad, padded_writer(&scope, &buffer)?)),
+        None => None,
+    };
+    for (number, child) in scope.children.iter().enumerate() {
+        let mut child = child.clone();
+        if let Some((pad, (writer, axes))) = &writer
+            && writer.child == number
+        {
+            let filled = fill(writer.name(), &new, |indices| {
+                let old = layout.inverse(buffer.shape.len(), indices, dtype)?;
+                let mut value = set_value(writer, axes, &old)?;
+                let mut is_element = ops::bool(true);
+                for (place, (index, extent)) in old.iter().zip(buffer.shape.iter()).enumerate() {
+                    if !layout.is_exact(place, &extent) {
+                        is_element = ops::and(is_element, ops::less(index.clone(), extent)?)?;
+                    }
+                }
+                if as_int(&is_element) != Some(1) {
+                    value = ops::select(is_element, value, ops::cast((*pad).clone(), buffer.dtype)?)?;
+                }
+                Ok(value)
+            })?;
+            let filled = with_annotations(&filled, writer.block())?;
+            child = tree::replace_stmt(&child, &own_nest(&writer.place), filled)?;
+        }
+        children.push(moved.stmt(&child)?);
+    }
+    let memory = scope.root.block.alloc_buffers.iter();
+    let memory = memory.map(|own| if own.ptr_eq(&buffer) { new.clone() } else { own });
+    Ok(scope.with(func, children, memory.collect::<Vec<_>>()))
+}
+
+/// The block that sets a buffer, and its axes that are the indices.
+fn padded_writer<'a>(scope: &'a Scope, buffer: &Ref<Buffer>) -> Result<(&'a Leaf, Vec<usize>)> {
+    let mut writers = scope.leaves.iter().filter(|leaf| leaf.uses.writes(buffer));
+    let (Some(writer), None) = (writers.next(), writers.next()) else {
+        bail!("ValueError", "buffer `{}` cannot be padded: it is not set by one block alone", buffer.name);
+    };
+    let refuse = |why: &str| -> Result<(&'a Leaf, Vec<usize>)> {
+        bail!(
+            "ValueError",
+            "buffer `{}` cannot be padded: block `{}`, which sets it, {why}",
+            buffer.name,
+            writer.name()
+        )
+    };
+    let block = writer.block();
+    if block.init.is_some() || block.iter_vars.iter().any(|axis| axis.kind != IterKind::Spatial) {
+        return refuse("is a reduction");
+    }
+    if !matches!(StmtKind::of(&block.body), StmtKind::BufferStore(_)) {
+        return refuse("does more than to set an element");
+    }
+    if crate::compute_at::is_partial(block) {
+        return refuse("computes only what is needed where it is (compute_at); pad it before");
+    }
+    let Some(axes) = covering_axes(writer, buffer).filter(|axes| axes.len() == block.iter_vars.len()) else {
+        return refuse("does not set each element by its own values of the axes");
+    };
+    let own = own_loops(&writer.place);
+    if own.len() != writer.place.loops.len() {
+        return refuse("shares a loop with others");
+    }
+    if own.iter().any(|node| node.kind != ForKind::Serial || !node.annotations.is_empty()) {
+        return refuse("has loops that are scheduled already; pad it before");
+    }
+    Ok((writer, axes))
+}
+
+/// The value that a block sets for these indices.
+fn set_value(leaf: &Leaf, axes: &[usize], indices: &[Expr]) -> Result<Expr> {
+    let block = leaf.block();
+    let Some(store) = block.body.cast_ref::<BufferStore>() else {
+        bail!("InternalError", "block `{}` sets no element", leaf.name());
+    };
+    let vars: Vec<Ref<Var>> = block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
+    let values: Vec<(&Ref<Var>, Expr)> =
+        axes.iter().zip(indices).map(|(axis, index)| (&vars[*axis], index.clone())).collect();
+    substitute_expr(&store.value, &values)
+}
+
+/// The blocks in a statement with the annotations of another block.
+fn with_annotations(stmt: &Stmt, block: &Block) -> Result<Stmt> {
+    struct Annotate<'a>(&'a Block);
+    impl Mutator for Annotate<'_> {
+        fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+            Ok(expr.clone())
+        }
+        fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
+            Ok(make::annotated(node, self.0.annotations.clone()))
+        }
+    }
+    if block.annotations.is_empty() { Ok(stmt.clone()) } else { Annotate(block).stmt(stmt) }
+}
+
+/// Elements of a buffer at their new places.
+struct Move<'a> {
+    old: &'a Ref<Buffer>,
+    new: &'a Ref<Buffer>,
+    map: &'a IndexMap,
+}
+
+impl Mutator for Move<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let expr = self.below_expr(expr)?;
+        match ExprKind::of(&expr) {
+            ExprKind::BufferLoad(node) if node.buffer.ptr_eq(self.old) => {
+                let node: &BufferLoad = node;
+                ops::load(self.new, self.map.apply(&node.indices)?)
+            }
+            _ => Ok(expr),
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
+        let stmt = self.below_stmt(stmt)?;
+        match StmtKind::of(&stmt) {
+            StmtKind::BufferStore(node) if node.buffer.ptr_eq(self.old) => {
+                make::store(self.new, node.value.clone(), self.map.apply(&node.indices)?)
+            }
+            _ => Ok(stmt),
+        }
+    }
+
+    fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
+        rewrite_block(self, node)
+    }
+}

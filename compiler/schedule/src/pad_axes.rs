@@ -1,0 +1,308 @@
+//! Blocks that compute more than is needed, so that their loops need no conditions.
+
+use anyfn::{Array, ObjectRef, Ref, Result, bail};
+use anyfn_arith::Analyzer;
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{BinaryOp, Expr, IterKind, IterVar, PrimExpr, Range, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::stmt::{Block, ForKind, Stmt};
+use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::{ExprKind, StmtKind, make, ops, printer};
+
+use crate::compute_at::is_partial;
+use crate::layout::check_own;
+use crate::scope::{Leaf, Scope, Swap, covering_axes, own_loops, own_nest, rewrite_block};
+use crate::tree;
+
+type Func = Ref<PrimFunc>;
+
+/// Makes the extents of a block's axes multiples of these numbers. The block computes elements that nobody reads, in memory
+/// that gets larger for them; where it would read beyond a buffer for them, it reads the nearest element.
+///
+/// # Errors
+/// `ValueError` if an axis that reduces would get longer, what the block sets is not the function's own or set by others,
+/// too, its loops are split or scheduled already, or an element that it would read is not seen to be there.
+pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Result<Func> {
+    let scope = Scope::of(func)?;
+    let leaf = &scope.leaves[scope.find(name)?];
+    let block = leaf.block();
+    let refuse = |why: &str| -> Result<Func> {
+        bail!("ValueError", "the axes of block `{name}` cannot be padded: {why}")
+    };
+    if multiples.len() > block.iter_vars.len() {
+        return refuse(&format!("it has {} axes but got {} numbers", block.iter_vars.len(), multiples.len()));
+    }
+    let mut doms = Vec::new();
+    for (place, axis) in block.iter_vars.iter().enumerate() {
+        let multiple = multiples.get(place).copied().flatten().unwrap_or(1);
+        if multiple < 1 || multiple > i64::from(i32::MAX) {
+            return refuse(&format!("{multiple} is no size of a tile"));
+        }
+        let extent = rounded_up(&axis.dom.extent, multiple)?;
+        if crate::scope::same(&extent, &axis.dom.extent) {
+            doms.push(None);
+            continue;
+        }
+        if axis.kind != IterKind::Spatial {
+            return refuse(&format!("axis `{}` is one that reduces", axis.var.name));
+        }
+        doms.push(Some(extent));
+    }
+    if doms.iter().all(Option::is_none) {
+        return Ok(func.clone());
+    }
+    if is_partial(block) {
+        return refuse("it computes only what is needed where it is (compute_at); pad it before");
+    }
+    if let Some(what) = trap_of(leaf) {
+        return refuse(&format!("it {what}, which elements that nobody reads may not"));
+    }
+    let mut buffers: Vec<(Ref<Buffer>, Ref<Buffer>)> = Vec::new();
+    for (buffer, _) in &leaf.uses.stores {
+        if buffers.iter().any(|(known, _)| known.ptr_eq(buffer)) {
+            continue;
+        }
+        check_own(&scope, buffer, "the shape")?;
+        if let Some(other) = scope
+            .leaves
+            .iter()
+            .find(|other| !other.place.realize.ptr_eq(&leaf.place.realize) && other.uses.writes(buffer))
+        {
+            return refuse(&format!("block `{}` sets `{}`, too", other.name(), buffer.name));
+        }
+        let Some(axes) = covering_axes(leaf, buffer) else {
+            return refuse(&format!(
+                "it does not set each element of `{}` by its own values of the axes",
+                buffer.name
+            ));
+        };
+        if block.init.is_none() && leaf.uses.reads(buffer) {
+            return refuse(&format!("it adds to what is in `{}` before", buffer.name));
+        }
+        let shape: Array<Expr> = axes
+            .iter()
+            .zip(buffer.shape.iter())
+            .map(|(axis, extent)| doms[*axis].clone().unwrap_or(extent))
+            .collect();
+        let new = Ref::new(Buffer {
+            data: buffer.data.clone(),
+            dtype: buffer.dtype,
+            shape,
+            strides: Array::new(),
+            name: buffer.name.clone(),
+            scope: buffer.scope.clone(),
+            alignment: buffer.alignment,
+        });
+        buffers.push((buffer.clone(), new));
+    }
+    let bound = |extent_of: &dyn Fn(usize, &IterVar) -> Expr| {
+        let mut analyzer = Analyzer::new();
+        for (place, axis) in block.iter_vars.iter().enumerate() {
+            analyzer.bind(&axis.var, &axis.dom.min, &extent_of(place, &axis));
+        }
+        analyzer
+    };
+    let mut near = Near {
+        block,
+        own: buffers.iter().map(|(own, _)| own).collect(),
+        padded: bound(&|place, axis| doms[place].clone().unwrap_or_else(|| axis.dom.extent.clone())),
+        exact: bound(&|_, axis| axis.dom.extent.clone()),
+    };
+    let near = rewrite_block(&mut near, block)?;
+    let Some(nest) = padded_nest(leaf, &near, &doms)? else {
+        return refuse("its loops are split, fused or scheduled already, or it shares them; pad it before");
+    };
+    let mut children = scope.children.clone();
+    children[leaf.child] = tree::replace_stmt(&children[leaf.child], &own_nest(&leaf.place), nest)?;
+    let mut memory: Vec<Ref<Buffer>> = scope.root.block.alloc_buffers.iter().collect();
+    for (old, new) in &buffers {
+        for child in &mut children {
+            *child = Swap { old, new }.stmt(child)?;
+        }
+        for own in &mut memory {
+            if own.ptr_eq(old) {
+                *own = new.clone();
+            }
+        }
+    }
+    Ok(scope.with(func, children, memory))
+}
+
+/// Reads what is there: where an axis that got longer leads beyond a buffer, its nearest element.
+struct Near<'a> {
+    block: &'a Ref<Block>,
+    /// Buffers that the block sets, which get longer, too.
+    own: Vec<&'a Ref<Buffer>>,
+    /// Know the axes as they will be, and as they were.
+    padded: Analyzer,
+    exact: Analyzer,
+}
+
+impl Near<'_> {
+    fn index(&mut self, buffer: &Buffer, index: Expr, extent: &Expr) -> Result<Expr> {
+        let axes: Vec<Ref<Var>> = self.block.iter_vars.iter().map(|axis| axis.var.clone()).collect();
+        if is_within(&mut self.padded, &index, extent, &axes)? {
+            return Ok(index);
+        }
+        if !is_within(&mut self.exact, &index, extent, &axes)? {
+            bail!(
+                "ValueError",
+                "the axes of block `{}` cannot be padded: it would read `{}` at index `{}`, which is not seen to be below {}; \
+                 pad what it reads first (cache_read, transform_layout with pad)",
+                self.block.name,
+                buffer.name,
+                printer::text(index.as_object()),
+                printer::text(extent.as_object())
+            );
+        }
+        let number = |value: i64| ops::int(value, index.dtype);
+        let near = ops::binary(BinaryOp::Min, index.clone(), ops::sub(extent.clone(), number(1)?)?)?;
+        if is_within(&mut self.padded, &near, extent, &axes)? {
+            return Ok(near);
+        }
+        ops::binary(BinaryOp::Max, near, number(0)?)
+    }
+}
+
+impl Mutator for Near<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let ExprKind::BufferLoad(node) = ExprKind::of(expr) else { return self.below_expr(expr) };
+        if self.own.iter().any(|own| own.ptr_eq(&node.buffer)) {
+            return self.below_expr(expr);
+        }
+        let mut indices = Vec::new();
+        for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
+            let near = self.index(&node.buffer, index, &extent)?;
+            indices.push(self.expr(&near)?);
+        }
+        if indices.iter().zip(node.indices.iter()).all(|(new, old)| new.ptr_eq(&old)) {
+            return Ok(expr.clone());
+        }
+        ops::load(&node.buffer, indices.into_iter().collect())
+    }
+}
+
+/// Whether an index is seen to be one of a dimension for all values of the axes.
+fn is_within(analyzer: &mut Analyzer, index: &Expr, extent: &Expr, axes: &[Ref<Var>]) -> Result<bool> {
+    let zero = ops::int(0, index.dtype)?;
+    let mut limits = vec![(index.clone(), index.clone())];
+    // The limits over all values of the axes may be simpler.
+    limits.extend(analyzer.bounds(index, axes));
+    for (low, high) in limits {
+        let not_below = ops::binary(BinaryOp::Ge, low, zero.clone())?;
+        if analyzer.can_prove(&not_below) && analyzer.can_prove(&ops::less(high, extent.clone())?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The smallest multiple that is not less.
+fn rounded_up(extent: &Expr, multiple: i64) -> Result<Expr> {
+    let number = |value: i64| ops::int(value, extent.dtype);
+    match as_int(extent) {
+        Some(extent) => {
+            let rest = extent.rem_euclid(multiple);
+            number(if rest == 0 { extent } else { extent.saturating_add(multiple - rest) })
+        }
+        None if multiple == 1 => Ok(extent.clone()),
+        None => {
+            let tiles = ops::floor_div(ops::add(extent.clone(), number(multiple - 1)?)?, number(multiple)?)?;
+            ops::mul(tiles, number(multiple)?)
+        }
+    }
+}
+
+/// The block in loops with the new extents; `None` if its loops are not simply those of its axes.
+fn padded_nest(leaf: &Leaf, block: &Ref<Block>, doms: &[Option<Expr>]) -> Result<Option<Stmt>> {
+    let own = own_loops(&leaf.place);
+    if !is_int(&leaf.place.realize.predicate, 1) || own.len() != leaf.place.loops.len() {
+        return Ok(None);
+    }
+    let mut axes = Vec::new();
+    let mut extents: Vec<Option<Expr>> = vec![None; own.len()];
+    for ((axis, value), dom) in block.iter_vars.iter().zip(leaf.place.realize.iter_values.iter()).zip(doms) {
+        let Some(extent) = dom else {
+            axes.push(axis);
+            continue;
+        };
+        let is_own = |var: &Ref<Var>| own.iter().position(|node| node.loop_var.ptr_eq(var));
+        let Some(place) = value.cast_ref::<Var>().and_then(is_own) else { return Ok(None) };
+        let node = &own[place];
+        if !is_int(&node.min, 0) || !crate::scope::same(&node.extent, &axis.dom.extent) {
+            return Ok(None);
+        }
+        extents[place] = Some(extent.clone());
+        let dom = Ref::new(Range { min: axis.dom.min.clone(), extent: extent.clone() });
+        axes.push(Ref::new(IterVar { dom, var: axis.var.clone(), kind: axis.kind }));
+    }
+    let (reads, writes) = (block.reads.iter(), block.writes.iter());
+    let new = make::block(
+        &block.name,
+        axes,
+        reads,
+        writes,
+        block.alloc_buffers.iter(),
+        block.init.clone(),
+        block.body.clone(),
+    );
+    let new: Ref<Block> = make::annotated(&new, block.annotations.clone());
+    let mut stmt = make::realize(leaf.place.realize.iter_values.iter(), ops::bool(true), new);
+    for (node, extent) in own.iter().zip(extents).rev() {
+        if node.kind != ForKind::Serial || !node.annotations.is_empty() {
+            return Ok(None);
+        }
+        let extent = extent.unwrap_or_else(|| node.extent.clone());
+        stmt = make::for_loop(node.loop_var.clone(), node.min.clone(), extent, stmt);
+    }
+    Ok(Some(stmt))
+}
+
+/// What a block does that must not be done for values that nobody needs.
+fn trap_of(leaf: &Leaf) -> Option<&'static str> {
+    struct Find(Option<&'static str>);
+    impl Visitor for Find {
+        fn expr(&mut self, expr: &Expr) {
+            match ExprKind::of(expr) {
+                ExprKind::Binary(op, node) if expr.dtype.is_integer() => {
+                    let divides =
+                        matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+                    if divides && as_int(&node.b).is_none_or(|number| number == 0) {
+                        self.0 = Some("divides integers");
+                    }
+                }
+                ExprKind::Call(node) => {
+                    let is_value =
+                        |arg: ObjectRef| Ref::<PrimExpr>::try_from_object(arg).is_ok_and(|arg| is_number(&arg));
+                    if node.op.starts_with("call") || !node.args.iter().all(is_value) {
+                        self.0 = Some("calls a function");
+                    }
+                }
+                ExprKind::Other => self.0 = Some("does something that is not known"),
+                _ => {}
+            }
+            self.below_expr(expr);
+        }
+        fn stmt(&mut self, stmt: &Stmt) {
+            if matches!(StmtKind::of(stmt), StmtKind::Other) {
+                self.0 = Some("does something that is not known");
+            }
+            self.below_stmt(stmt);
+        }
+    }
+    if leaf.uses.effect.is_some() || !leaf.uses.passed.is_empty() {
+        return leaf.uses.effect.or(Some("gives a buffer to a function"));
+    }
+    let mut find = Find(None);
+    find.stmt(&leaf.block().body);
+    if let Some(init) = &leaf.block().init {
+        find.stmt(init);
+    }
+    find.0
+}
+
+fn is_number(expr: &Expr) -> bool {
+    expr.dtype.is_integer() || expr.dtype.is_float() || expr.dtype.is_bool()
+}

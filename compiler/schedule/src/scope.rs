@@ -1,0 +1,416 @@
+//! What all blocks of a function read and write: by it steps that move blocks or change buffers find what forbids them.
+
+use anyfn::{Any, Array, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Expr, IterKind, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::stmt::{Block, BlockRealize, For, SeqStmt, Stmt};
+use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::{ExprKind, StmtKind, analysis, make};
+
+use crate::tree::{self, Place};
+
+/// A block right below the root.
+pub(crate) struct Leaf {
+    /// Which of the root's statements it is in.
+    pub(crate) child: usize,
+    pub(crate) place: Place,
+    pub(crate) uses: Uses,
+}
+
+impl Leaf {
+    pub(crate) fn block(&self) -> &Ref<Block> {
+        self.place.block()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.place.block().name
+    }
+}
+
+/// The blocks of a function, in the order in which they run.
+pub(crate) struct Scope {
+    pub(crate) root: Ref<BlockRealize>,
+    pub(crate) children: Vec<Stmt>,
+    pub(crate) leaves: Vec<Leaf>,
+}
+
+/// What a block loads and stores, with the places.
+#[derive(Default)]
+pub(crate) struct Uses {
+    pub(crate) loads: Vec<(Ref<Buffer>, Array<Expr>)>,
+    pub(crate) stores: Vec<(Ref<Buffer>, Array<Expr>)>,
+    /// Buffers that a call gets, of which nothing is known but the block's regions.
+    pub(crate) passed: Vec<Ref<Buffer>>,
+    /// The first thing that is done besides stores: a call for what it does, an assertion.
+    pub(crate) effect: Option<&'static str>,
+}
+
+impl Uses {
+    /// What a block uses.
+    pub(crate) fn of(block: &Block) -> Uses {
+        let mut uses = Uses::default();
+        if let Some(init) = &block.init {
+            uses.stmt(init);
+        }
+        uses.stmt(&block.body);
+        let known = |list: &[(Ref<Buffer>, Array<Expr>)], buffer: &Ref<Buffer>| {
+            list.iter().any(|(other, _)| other.ptr_eq(buffer))
+        };
+        // What a block says to touch counts, even where it is not seen.
+        for (region, list) in block
+            .reads
+            .iter()
+            .map(|region| (region, &uses.loads))
+            .chain(block.writes.iter().map(|region| (region, &uses.stores)))
+        {
+            if !known(list, &region.buffer) && !uses.passed.iter().any(|other| other.ptr_eq(&region.buffer)) {
+                uses.passed.push(region.buffer.clone());
+            }
+        }
+        uses
+    }
+
+    pub(crate) fn reads(&self, buffer: &Buffer) -> bool {
+        self.loads.iter().any(|(used, _)| used.data.ptr_eq(&buffer.data)) || self.passes(buffer)
+    }
+
+    pub(crate) fn writes(&self, buffer: &Buffer) -> bool {
+        self.stores.iter().any(|(used, _)| used.data.ptr_eq(&buffer.data)) || self.passes(buffer)
+    }
+
+    pub(crate) fn passes(&self, buffer: &Buffer) -> bool {
+        self.passed.iter().any(|used| used.data.ptr_eq(&buffer.data))
+    }
+
+    /// All buffers it uses.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = &Ref<Buffer>> {
+        self.loads.iter().chain(&self.stores).map(|(buffer, _)| buffer).chain(&self.passed)
+    }
+}
+
+impl Visitor for Uses {
+    fn expr(&mut self, expr: &Expr) {
+        match ExprKind::of(expr) {
+            ExprKind::BufferLoad(node) => {
+                self.loads.push((node.buffer.clone(), node.indices.clone()));
+                node.indices.iter().for_each(|index| self.expr(&index));
+            }
+            _ => self.below_expr(expr),
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) => {
+                self.stores.push((node.buffer.clone(), node.indices.clone()));
+                node.indices.iter().for_each(|index| self.expr(&index));
+                self.expr(&node.value);
+            }
+            StmtKind::Evaluate(_) => {
+                self.effect = Some("calls a function for what it does");
+                self.below_stmt(stmt);
+            }
+            StmtKind::AssertStmt(_) => {
+                self.effect = Some("has an assertion");
+                self.below_stmt(stmt);
+            }
+            StmtKind::Other => {
+                self.effect = Some("has a statement that is not known");
+                self.below_stmt(stmt);
+            }
+            _ => self.below_stmt(stmt),
+        }
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.passed.push(buffer.clone());
+    }
+}
+
+impl Scope {
+    /// The blocks of a function.
+    ///
+    /// # Errors
+    /// `ValueError` if the function is not a block `root` with blocks in loops.
+    pub(crate) fn of(func: &PrimFunc) -> Result<Scope> {
+        let StmtKind::BlockRealize(root) = StmtKind::of(&func.body) else {
+            bail!("ValueError", "this step needs a function whose body is one block with all others in it");
+        };
+        let body = &root.block.body;
+        let children: Vec<Stmt> = match body.cast_ref::<SeqStmt>() {
+            Some(node) => node.seq.iter().collect(),
+            None => vec![body.clone()],
+        };
+        let mut leaves = Vec::new();
+        for (number, child) in children.iter().enumerate() {
+            check_plain(child)?;
+            for place in tree::blocks(child) {
+                let inner = tree::blocks(&place.block().body);
+                if let Some(inner) = inner.first() {
+                    bail!(
+                        "ValueError",
+                        "this step needs blocks without others in them, but `{}` is in `{}`",
+                        inner.block().name,
+                        place.block().name
+                    );
+                }
+                let uses = Uses::of(place.block());
+                leaves.push(Leaf { child: number, place, uses });
+            }
+        }
+        Ok(Scope { root: root.clone(), children, leaves })
+    }
+
+    /// The place of a block among all.
+    pub(crate) fn find(&self, name: &str) -> Result<usize> {
+        if let Some(place) = self.leaves.iter().position(|leaf| leaf.name() == name) {
+            return Ok(place);
+        }
+        let known: Vec<&str> = self.leaves.iter().map(Leaf::name).collect();
+        if &*self.root.block.name == name {
+            bail!("ValueError", "block `{name}` holds all others; take one of {}", known.join(", "));
+        }
+        bail!("ValueError", "there is no block `{name}`; there are {}", known.join(", "))
+    }
+
+    /// Whether the memory is the function's own.
+    pub(crate) fn is_local(&self, buffer: &Ref<Buffer>) -> bool {
+        self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer))
+    }
+
+    /// Checks that a buffer can be replaced by another: it is used element by element, and no other name of the memory is.
+    pub(crate) fn check_replaceable(&self, buffer: &Ref<Buffer>) -> Result<()> {
+        for leaf in &self.leaves {
+            if leaf.uses.passes(buffer) {
+                bail!(
+                    "ValueError",
+                    "buffer `{}` cannot be changed: block `{}` gives it to a function, not element by element",
+                    buffer.name,
+                    leaf.name()
+                );
+            }
+            let is_other_view = |used: &Ref<Buffer>| used.data.ptr_eq(&buffer.data) && !used.ptr_eq(buffer);
+            if let Some(other) = leaf.uses.buffers().find(|used| is_other_view(used)) {
+                bail!(
+                    "ValueError",
+                    "buffer `{}` cannot be changed: buffer `{}` is in the same memory",
+                    buffer.name,
+                    other.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// A name that neither a block nor a buffer has.
+    pub(crate) fn free_name(&self, func: &PrimFunc, wanted: &str) -> String {
+        let buffers: Vec<Ref<Buffer>> = func
+            .buffer_map
+            .iter()
+            .map(|(_, buffer)| buffer)
+            .chain(self.root.block.alloc_buffers.iter())
+            .collect();
+        let is_taken = |name: &str| {
+            self.leaves.iter().any(|leaf| leaf.name() == name)
+                || buffers.iter().any(|buffer| &*buffer.name == name)
+                || &*self.root.block.name == name
+        };
+        let mut name = wanted.to_owned();
+        let mut number = 0;
+        while is_taken(&name) {
+            number += 1;
+            name = format!("{wanted}_{number}");
+        }
+        name
+    }
+
+    /// The function with other statements in its root, and other memory.
+    pub(crate) fn with(
+        &self,
+        func: &Ref<PrimFunc>,
+        children: impl IntoIterator<Item = Stmt>,
+        alloc_buffers: impl IntoIterator<Item = Ref<Buffer>>,
+    ) -> Ref<PrimFunc> {
+        let old = &self.root.block;
+        let (reads, writes) = (old.reads.iter(), old.writes.iter());
+        let body = make::seq(children);
+        let block =
+            make::block(&old.name, old.iter_vars.iter(), reads, writes, alloc_buffers, old.init.clone(), body);
+        let block = make::annotated(&block, old.annotations.clone());
+        let (values, predicate) = (self.root.iter_values.iter(), self.root.predicate.clone());
+        tree::with_body(func, make::realize(values, predicate, block))
+    }
+}
+
+/// Checks that there is nothing but blocks in loops.
+fn check_plain(stmt: &Stmt) -> Result<()> {
+    match StmtKind::of(stmt) {
+        StmtKind::For(node) => check_plain(&node.body),
+        StmtKind::SeqStmt(node) => node.seq.iter().try_for_each(|stmt| check_plain(&stmt)),
+        StmtKind::BlockRealize(_) => Ok(()),
+        _ => bail!(
+            "ValueError",
+            "this step needs a function of loops and blocks, but there is something else:\n{}",
+            { anyfn_ir::printer::text(stmt.as_object()) }
+        ),
+    }
+}
+
+/// The axes that are the indices of an element, if these are nothing else, and each axis is one at most.
+pub(crate) fn axes_of(block: &Block, indices: &Array<Expr>) -> Option<Vec<usize>> {
+    let mut found: Vec<usize> = Vec::new();
+    for index in indices.iter() {
+        let var = index.cast_ref::<Var>()?;
+        let axis = block.iter_vars.iter().position(|axis| axis.var.ptr_eq(var))?;
+        if found.contains(&axis) {
+            return None;
+        }
+        found.push(axis);
+    }
+    Some(found)
+}
+
+/// The axes of a block that are the places of what it stores into a buffer, if it sets all elements, each by its own
+/// values of the axes.
+pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usize>> {
+    let block = leaf.block();
+    let mut axes: Option<Vec<usize>> = None;
+    for (_, indices) in leaf.uses.stores.iter().filter(|(used, _)| used.ptr_eq(buffer)) {
+        let found = axes_of(block, indices)?;
+        if axes.as_ref().is_some_and(|axes| *axes != found) {
+            return None;
+        }
+        axes = Some(found);
+    }
+    let axes = axes?;
+    for (place, extent) in axes.iter().zip(buffer.shape.iter()) {
+        let axis = block.iter_vars.get(*place).ok()?;
+        if axis.kind != IterKind::Spatial || !is_int(&axis.dom.min, 0) || !same(&axis.dom.extent, &extent) {
+            return None;
+        }
+    }
+    Some(axes)
+}
+
+/// Whether an expression reads memory, or calls what may.
+pub(crate) fn has_load(expr: &Expr) -> bool {
+    struct Find(bool);
+    impl Visitor for Find {
+        fn expr(&mut self, expr: &Expr) {
+            self.0 |=
+                matches!(ExprKind::of(expr), ExprKind::BufferLoad(_) | ExprKind::Call(_) | ExprKind::Other);
+            self.below_expr(expr);
+        }
+    }
+    let mut find = Find(false);
+    find.expr(expr);
+    find.0
+}
+
+/// Whether two extents are the same.
+pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
+    match (as_int(a), as_int(b)) {
+        (Some(a), Some(b)) => a == b,
+        _ => make::is_equal(a, b),
+    }
+}
+
+/// The outermost loop around a block that repeats nothing else, with those inside of it; `None` if there is none.
+pub(crate) fn own_loops(place: &Place) -> &[Ref<For>] {
+    let is_own = |node: &&Ref<For>| tree::blocks(&node.body).len() == 1;
+    let own = place.loops.iter().rev().take_while(is_own).count();
+    &place.loops[place.loops.len() - own..]
+}
+
+/// What is replaced when a block moves: its outermost own loop, or the block.
+pub(crate) fn own_nest(place: &Place) -> Stmt {
+    match own_loops(place).first() {
+        Some(node) => node.clone().into_parent(),
+        None => place.realize.clone().into_parent(),
+    }
+}
+
+/// Rewrites blocks; what they say to read and write is found anew.
+pub(crate) fn rewrite_block(mutator: &mut impl Mutator, node: &Ref<Block>) -> Result<Ref<Block>> {
+    let init = node.init.as_ref().map(|stmt| mutator.stmt(stmt)).transpose()?;
+    let body = mutator.stmt(&node.body)?;
+    let is_same = body.ptr_eq(&node.body)
+        && match (&init, &node.init) {
+            (Some(new), Some(old)) => new.ptr_eq(old),
+            _ => true,
+        };
+    if is_same { Ok(node.clone()) } else { Ok(rebuilt(node, init, body)) }
+}
+
+/// The block with another body.
+pub(crate) fn rebuilt(node: &Block, init: Option<Stmt>, body: Stmt) -> Ref<Block> {
+    let writes = analysis::writes(&body);
+    let reads = analysis::reads(&body, &writes.iter().cloned().collect());
+    let alloc_buffers = node.alloc_buffers.iter();
+    let new = make::block(&node.name, node.iter_vars.iter(), reads, writes, alloc_buffers, init, body);
+    make::annotated(&new, node.annotations.clone())
+}
+
+/// Uses another buffer in the place of one, at the same places.
+pub(crate) struct Swap<'a> {
+    pub(crate) old: &'a Ref<Buffer>,
+    pub(crate) new: &'a Ref<Buffer>,
+}
+
+impl Mutator for Swap<'_> {
+    fn buffer(&mut self, buffer: &Ref<Buffer>) -> Result<Ref<Buffer>> {
+        Ok(if buffer.ptr_eq(self.old) { self.new.clone() } else { buffer.clone() })
+    }
+
+    fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
+        rewrite_block(self, node)
+    }
+}
+
+/// The buffer that is meant by a number or name.
+///
+/// # Errors
+/// `ValueError` if there is none, or several.
+pub(crate) fn choose(
+    block: &str,
+    what: &str,
+    among: impl IntoIterator<Item = Ref<Buffer>>,
+    wanted: &Any,
+) -> Result<Ref<Buffer>> {
+    let mut known: Vec<Ref<Buffer>> = Vec::new();
+    for buffer in among {
+        if !known.iter().any(|other| other.ptr_eq(&buffer)) {
+            known.push(buffer);
+        }
+    }
+    let names: Vec<&str> = known.iter().map(|buffer| &*buffer.name).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    if let Ok(number) = wanted.get::<i64>() {
+        return match usize::try_from(number).ok().and_then(|number| known.get(number)) {
+            Some(buffer) => Ok(buffer.clone()),
+            None => bail!("ValueError", "block `{block}` {what} no buffer number {number}; {what}: {names}"),
+        };
+    }
+    if let Ok(buffer) = wanted.get::<Ref<Buffer>>() {
+        return match known.iter().find(|other| other.ptr_eq(&buffer)) {
+            Some(_) => Ok(buffer),
+            None => bail!("ValueError", "block `{block}` {what} no buffer `{}`; {what}: {names}", buffer.name),
+        };
+    }
+    let Ok(name) = wanted.get::<anyfn::String>() else {
+        bail!("TypeError", "a buffer is known by its name or number, not by a `{}`", wanted.type_key());
+    };
+    let mut found = known.iter().filter(|buffer| buffer.name == name);
+    match (found.next(), found.next()) {
+        (Some(buffer), None) => Ok(buffer.clone()),
+        (Some(_), Some(_)) => {
+            bail!(
+                "ValueError",
+                "block `{block}` {what} several buffers `{name}`; take the number of one: {names}"
+            )
+        }
+        _ => bail!("ValueError", "block `{block}` {what} no buffer `{name}`; {what}: {names}"),
+    }
+}

@@ -1,0 +1,75 @@
+//! Tensors that a statement computes, or a function that is called.
+
+use anyfn::{Array, DType, Map, ObjectRef, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::Expr;
+use anyfn_ir::stmt::Stmt;
+use anyfn_ir::visit::Mutator;
+use anyfn_ir::{ExprKind, make, ops, packed};
+
+use crate::tensor::{ExternOp, Operation, Tensor, check_shape};
+
+/// Tensors of these shapes and data types that a statement computes of other tensors. `body` gets buffers that stand for the
+/// inputs, and those that stand for the results; a call of a function in it only reads the inputs.
+///
+/// # Errors
+/// That of `body`; `ValueError` without results, or for an extent that is negative or no integer.
+pub fn external(
+    results: Vec<(Array<Expr>, DType)>,
+    inputs: &[Ref<Tensor>],
+    name: &str,
+    body: impl FnOnce(&[Ref<Buffer>], &[Ref<Buffer>]) -> Result<Stmt>,
+) -> Result<Vec<Ref<Tensor>>> {
+    if results.is_empty() {
+        bail!("ValueError", "`{name}` computes nothing: it needs the shape of a result");
+    }
+    for (shape, _) in &results {
+        check_shape(name, shape)?;
+    }
+    let stands_for = |tensor: &Ref<Tensor>| make::buffer(tensor.name(), tensor.shape.clone(), tensor.dtype);
+    let input_buffers: Vec<Ref<Buffer>> = inputs.iter().map(stands_for).collect();
+    let output_buffers: Vec<Ref<Buffer>> = results
+        .iter()
+        .enumerate()
+        .map(|(place, (shape, dtype))| {
+            let name = if results.len() == 1 { name.to_owned() } else { format!("{name}_{place}") };
+            make::buffer(&name, shape.clone(), *dtype)
+        })
+        .collect();
+    let body = body(&input_buffers, &output_buffers)?;
+    let body = ReadOnly(&input_buffers).stmt(&body)?;
+    let op = Ref::new(ExternOp {
+        base: Operation { name: name.into(), attrs: Map::new() },
+        inputs: inputs.iter().cloned().collect(),
+        input_buffers: input_buffers.into_iter().collect(),
+        output_buffers: output_buffers.into_iter().collect(),
+        body,
+    })
+    .into_parent();
+    let tensors = (0..).zip(results);
+    Ok(tensors.map(|(place, (shape, dtype))| Tensor::make(op.clone(), place, shape, dtype)).collect())
+}
+
+/// Says of buffers that calls only read them.
+struct ReadOnly<'a>(&'a [Ref<Buffer>]);
+
+impl Mutator for ReadOnly<'_> {
+    fn expr(&mut self, expr: &Expr) -> Result<Expr> {
+        let ExprKind::Call(call) = ExprKind::of(expr) else { return self.below_expr(expr) };
+        if !packed::has_effect(call) {
+            return self.below_expr(expr);
+        }
+        let mut args: Vec<ObjectRef> = Vec::new();
+        for arg in call.args.iter() {
+            let is_input = |buffer: &Ref<Buffer>| self.0.iter().any(|input| input.ptr_eq(buffer));
+            args.push(match packed::Arg::of(&arg)? {
+                packed::Arg::Buffer { buffer, is_read_only: false, .. } if is_input(&buffer) => {
+                    packed::read_only(arg)?.into_object()
+                }
+                packed::Arg::Value(value) => self.expr(&value)?.into_object(),
+                packed::Arg::Buffer { .. } => arg,
+            });
+        }
+        Ok(ops::call(expr.dtype, &call.op, args))
+    }
+}

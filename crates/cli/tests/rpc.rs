@@ -1,0 +1,147 @@
+//! `anyfn rpc`: a server as a program of its own, and a client.
+
+#![cfg(target_os = "linux")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use anyfn::{Ref, registry};
+use anyfn_host::rpc::Session;
+
+fn anyfn(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("the command runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The plugin with the sample functions, which cargo has built beside the test program.
+fn plugin() -> PathBuf {
+    let deps = std::env::current_exe().expect("this program has a path");
+    let deps = deps.parent().expect("it is in a folder");
+    let candidates = [deps.join("libanyfn_testing.so"), deps.join("../libanyfn_testing.so")];
+    candidates.into_iter().find(|path| path.exists()).expect("anyfn-testing is built")
+}
+
+/// A server, ended if a test fails.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn serve(folder: &Path, words: &[&str]) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+    command.args(["rpc", "server", "--port", "0", "--folder"]).arg(folder).args(words);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
+    let mut line = String::new();
+    let output = process.stdout.take().expect("it is piped");
+    BufReader::new(output).read_line(&mut line).expect("it says where it listens");
+    let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok()).expect(&line);
+    Server { process, port }
+}
+
+/// Asks it to end; what it has logged.
+fn end(mut server: Server) -> String {
+    let pid = server.process.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("there is `kill`").success());
+    assert!(server.process.wait().expect("it ends").success());
+    let log = server.process.stderr.take().expect("it is piped");
+    std::io::read_to_string(log).expect("it is text")
+}
+
+fn connect(port: u16, key: Option<&str>) -> anyfn::Result<Ref<Session>> {
+    registry::get("rpc.connect")?.call(("127.0.0.1", port, key, 30.0))?.get::<Ref<Session>>()
+}
+
+#[test]
+fn a_server_with_a_key() {
+    let folder = std::env::temp_dir().join(format!("anyfn-cli-rpc-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let key = text(&anyfn(&["rpc", "key", "alice"]).stdout);
+    let file = folder.join("key");
+    let mut options = std::fs::File::options();
+    let mut written = options.create(true).write(true).truncate(true).mode(0o600).open(&file).expect("a file");
+    std::io::Write::write_all(&mut written, key.as_bytes()).expect("it is written");
+    let sessions = folder.join("sessions");
+    std::fs::create_dir(&sessions).expect("a folder");
+    let plugin = plugin();
+    let words = ["--key-file", file.to_str().expect("text"), "--load", plugin.to_str().expect("text")];
+    let server = serve(&sessions, &[&words[..], &["--allow", "testing.*", "--limit", "seconds=600"]].concat());
+    let session = connect(server.port, Some(key.trim())).expect("the key is right");
+    let concat = session.get_function("testing.concat").expect("it is granted");
+    assert_eq!(concat.call(("a", "b")).expect("it runs").get::<&str>().expect("text"), "ab");
+    let refused = session.get_function("ffi.GetGlobalFuncMetadata").expect_err("it is not granted");
+    assert_eq!(refused.kind(), "PermissionError");
+    assert_eq!(connect(server.port, None).map(drop).expect_err("it has no key").kind(), "PermissionError");
+    let log = end(server);
+    assert_eq!(concat.call(("a", "b")).expect_err("the server is gone").kind(), "ConnectionError");
+    for part in ["\"event\":\"proved\"", "\"key\":\"alice\"", "the server stops", "\"event\":\"stop\""] {
+        assert!(log.contains(part), "no {part} in {log}");
+    }
+    assert!(!log.contains(key.trim().rsplit(':').next().expect("a secret")));
+    assert_eq!(std::fs::read_dir(&sessions).expect("it is there").count(), 0);
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
+}
+
+#[test]
+fn sessions_that_another_program_starts() {
+    let folder = std::env::temp_dir().join(format!("anyfn-cli-runner-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let (script, said) = (folder.join("run.sh"), folder.join("said"));
+    std::fs::write(&script, format!("echo \"$*\" >{}\nexec \"$@\"\n", said.display())).expect("it is written");
+    let runner = format!("sh {} env MARK=1", script.display());
+    let server = serve(&folder, &["--upload", "--runner", &runner]);
+    let session = connect(server.port, None).expect("no key is needed");
+    let half = anyfn::TypedPackedFunc::from_fn(|x: i64| x / 2);
+    session.set_function("rpctest.half", half.as_packed().clone(), false).expect("who may upload may do so");
+    let refused = session.get_function("rpctest.half").expect_err("it is not granted by that");
+    assert_eq!(refused.kind(), "PermissionError");
+    let me = std::fs::canonicalize(env!("CARGO_BIN_EXE_anyfn")).expect("it is there");
+    let words = std::fs::read_to_string(&said).expect("the script has run");
+    assert_eq!(words.trim(), format!("env MARK=1 {} rpc session", me.display()));
+    session.close();
+    assert!(end(server).contains("\"event\":\"register\""));
+    // Without the right to upload.
+    let server = serve(&folder, &["--runner", "env"]);
+    let session = connect(server.port, None).expect("no key is needed");
+    let refused =
+        session.set_function("rpctest.half", half.as_packed().clone(), false).expect_err("it is not granted");
+    assert_eq!(refused.kind(), "PermissionError");
+    assert!(refused.message().contains("may upload"), "{}", refused.message());
+    end(server);
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
+}
+
+#[test]
+fn wrong_words() {
+    for (words, code, said) in [
+        (&["rpc"][..], 2, "followed by"),
+        (&["rpc", "server", "--what", "1"], 2, "no option `--what`"),
+        (&["rpc", "server", "--port"], 2, "lacks its value"),
+        (&["rpc", "server", "--limit", "x"], 2, "NAME=NUMBER"),
+        (&["rpc", "server", "--runner", "no-such-program -x"], 2, "there is no program `no-such-program`"),
+        (&["rpc", "server", "--runner", "/nowhere/program"], 2, "/nowhere/program"),
+        (&["rpc", "server", "--runner", " "], 2, "needs a command"),
+        (&["rpc", "server", "--keys", "x", "--upload"], 2, "the file says"),
+        (&["rpc", "server", "--limit", "x=1"], 1, "no entry `x`"),
+        (&["rpc", "server", "--host", "0.0.0.0"], 1, "reached from other machines"),
+        (&["rpc", "server", "--port", "70000"], 1, "option `port`"),
+        (&["rpc", "server", "--keys", "/nowhere/keys"], 1, "/nowhere/keys"),
+        (&["rpc", "key", "a b"], 1, "the name of a key"),
+        (&["rpc", "session"], 1, "this is for processes that a server"),
+    ] {
+        let output = anyfn(words);
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
+        assert!(text(&output.stderr).contains(said), "{words:?}: {}", text(&output.stderr));
+    }
+}

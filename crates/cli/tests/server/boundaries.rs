@@ -1,0 +1,425 @@
+//! A client that is killed, stopped or cut off, and a session process that is, at every boundary of a session.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::hand::*;
+use crate::rig::*;
+
+/// A session with everything that there is in one. `stop` is told of each boundary, and what the connection is.
+pub(crate) fn script(mut stream: UnixStream, with_key: bool, stop: &mut dyn FnMut(&UnixStream, &str)) {
+    let raw = stream.try_clone().unwrap();
+    let mut stop = |name: &str| stop(&raw, name);
+    stop("connected");
+    let first = if with_key { preface_of("alice") } else { PREFACE.to_vec() };
+    stream.write_all(&first[..5]).unwrap();
+    stop("half a preface");
+    stream.write_all(&first[5..]).unwrap();
+    stop("a preface");
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    stop("answered");
+    let mut line = if with_key {
+        let mut noise = initiator([7; 32], &[&first[..], &answer].concat());
+        let message = exchange(&mut noise);
+        stream.write_all(&message[..20]).unwrap();
+        stop("half a key exchange");
+        stream.write_all(&message[20..]).unwrap();
+        stop("a key exchange");
+        Line::sealed(stream, noise)
+    } else {
+        Line::plain(stream)
+    };
+    stop("the handshake");
+    line.hello();
+    stop("welcomed");
+
+    // Calls.
+    line.send(&ask(1, GLOBAL, &[text("testing.concat")]));
+    stop("a look-up");
+    line.answer(1).unwrap();
+    stop("a look-up answered");
+    let concat = line.global(2, "testing.concat");
+    let bytes = call(3, 0, 0, concat, &[text("a"), text("b")]);
+    line.send(&bytes[..9]);
+    stop("half a header");
+    line.send(&bytes[9..30]);
+    stop("half a call");
+    line.send(&bytes[30..]);
+    stop("a call");
+    assert_eq!(line.answer(3).unwrap(), text("ab"));
+    stop("a call answered");
+    line.send(&frame(CALL, 1, 4, &[0; 1000]));
+    stop("a message in parts");
+    line.send(&frame(CALL, 0, 4, b""));
+    line.answer(4).unwrap_err();
+
+    // Bytes up.
+    let tensor = line.empty(5, 8 << 20);
+    stop("a tensor");
+    line.send(&ask(6, WRITE, &[int(tensor as i64), int(0), int(300_000)]));
+    stop("an announced upload");
+    line.send(&data(6, 0, &[1; 100_000]));
+    let part = data(6, 100_000, &[1; 200_000]);
+    line.send(&part[..50_000]);
+    stop("half an upload");
+    line.send(&part[50_000..]);
+    stop("an upload");
+    line.answer(6).unwrap();
+
+    // A library.
+    let library = std::fs::read(plugin()).unwrap();
+    let digest = digest(&library);
+    line.send(&ask(7, PUT, &[text(&digest), int(library.len() as i64)]));
+    stop("an announced file");
+    let half = library.len() / 2;
+    for (at, part) in (0..).step_by(100_000).zip(library.chunks(100_000)) {
+        line.send(&data(7, at as u64, part));
+        if at <= half && at + 100_000 > half {
+            stop("half a file");
+        }
+    }
+    line.answer(7).unwrap();
+    stop("a file");
+    line.send(&ask(8, LOAD, &[text(&digest)]));
+    stop("loading");
+    // The server has it already, and does not take it twice.
+    line.answer(8).unwrap_err();
+    stop("loaded");
+
+    // A callback, and a call in it.
+    let apply = line.global(9, "testing.apply");
+    line.send(&call(10, 0, 0, apply, &[mine(1, 1, "ffi.Function"), int(1)]));
+    stop("a call that calls back");
+    let callback = loop {
+        match line.receive().unwrap() {
+            (CALL, _, id, _) => break id,
+            (RELEASE, ..) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    stop("called back");
+    line.send(&call(11, callback, 1, concat, &[text("a"), text("b")]));
+    stop("a call within");
+    line.answer(11).unwrap();
+    stop("a call within, answered");
+    line.send(&frame(RETURN, 0, callback, &int(7)));
+    stop("a callback answered");
+    assert_eq!(line.answer(10).unwrap(), int(7));
+
+    // A call that does not end, and is cancelled; one that does not stop.
+    let sleep = line.global(12, "testing.sleep");
+    line.send(&call(13, 0, 0, sleep, &[float(600.0), bool(true)]));
+    stop("a long call");
+    assert!(line.serves(1 << 40));
+    line.send(&frame(CANCEL, 0, 13, b""));
+    stop("a call cancelled");
+    line.answer(13).unwrap_err();
+    stop("a call ended");
+    line.send(&call(14, 0, 0, sleep, &[float(0.2), bool(false)]));
+    stop("a call that does not look");
+    line.answer(14).unwrap();
+
+    // Bytes down, more than fit on the way.
+    line.send(&ask(15, READ, &[int(tensor as i64), int(0), int(8 << 20)]));
+    stop("a download");
+    for _ in 0..10 {
+        assert_eq!(line.receive().unwrap().0, DATA);
+    }
+    stop("a third of a download");
+    while line.receive().unwrap().0 != RETURN {}
+    stop("a download at its end");
+    line.send(&release(tensor, 1));
+    stop("a handle given back");
+    line.send(&frame(BYE, 0, 0, b"well"));
+    stop("good-bye");
+    line.drain();
+}
+
+/// The client of the tests below, as a process of its own. It stops at a boundary, which it tells; with a line from there it waits
+/// until the server closes.
+#[test]
+#[ignore = "the other tests start it as a client"]
+fn client() {
+    let word = |name: &str| std::env::var(name).unwrap();
+    let (at, with_key) = (word("RPC_AT").parse::<usize>().unwrap(), word("RPC_KEY") == "1");
+    let stream = dial(&word("RPC_HOST"), word("RPC_PORT").parse().unwrap());
+    let mut count = 0;
+    static PASSED: Mutex<String> = Mutex::new(String::new());
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |why| {
+        eprintln!("behind the boundary `{}`:", PASSED.lock().unwrap());
+        hook(why);
+    }));
+    script(stream, with_key, &mut |mut raw, name| {
+        if count == at {
+            println!("\nat {name}");
+            let mut line = String::new();
+            // An end of the input: whoever has started this is gone.
+            std::io::stdin().read_line(&mut line).unwrap();
+            while !line.is_empty() && raw.read(&mut [0; 65536]).is_ok_and(|count| count > 0) {}
+            println!("\nclosed");
+            std::process::exit(0);
+        }
+        count += 1;
+        name.clone_into(&mut PASSED.lock().unwrap());
+    });
+    println!("\nat end");
+}
+
+/// A client that has come to its boundary.
+pub(crate) struct Client {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    /// Where it stands.
+    pub(crate) boundary: String,
+}
+
+impl Client {
+    /// Starts one, behind the words of another program if they are given; none if there are not so many boundaries.
+    pub(crate) fn start(server: &Server, at: usize, behind: &[&str]) -> Option<Client> {
+        let me = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+        let mut words = behind.to_vec();
+        words.extend([&*me, "boundaries::client", "--exact", "--ignored", "--nocapture"]);
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).env("RPC_AT", at.to_string()).env("RPC_HOST", &server.host);
+        command
+            .env("RPC_PORT", server.port.to_string())
+            .env("RPC_KEY", if server.with_key { "1" } else { "0" });
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = dies_with_us(&mut command).spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut client = Client { process, output, boundary: String::new() };
+        client.boundary = client.hear("at ");
+        (client.boundary != "end").then_some(client)
+    }
+
+    /// The rest of the next line that begins so.
+    fn hear(&mut self, beginning: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the client has ended");
+            if let Some(rest) = line.trim_end().strip_prefix(beginning) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// Waits until the server has closed the connection.
+    fn is_closed(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        self.hear("closed");
+    }
+
+    pub(crate) fn signal(&self, number: i32) {
+        signal(self.process.id(), number);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a client for each boundary, and lets something happen to it, after which the next client is served.
+fn at_each(server: &Server, behind: &[&str], mut happen: impl FnMut(&mut Client)) -> Vec<Client> {
+    let mut all = Vec::new();
+    while let Some(mut client) = Client::start(server, all.len(), behind) {
+        happen(&mut client);
+        server.serves();
+        all.push(client);
+    }
+    assert!(all.len() >= 30, "{} boundaries", all.len());
+    all
+}
+
+fn both(words: &[&str], run: impl Fn(Server)) {
+    let words = [GRANTED, words].concat();
+    run(Server::open(&words));
+    run(Server::with_key(&words));
+}
+
+#[test]
+fn a_client_that_is_killed() {
+    both(&[], |server| {
+        let (mut at, mut memory) = (0, 0);
+        while let Some(client) = Client::start(&server, at, &[]) {
+            client.signal(libc::SIGKILL);
+            drop(client);
+            server.serves();
+            if at == 8 {
+                memory = server.memory();
+            }
+            at += 1;
+        }
+        assert!(at >= 30, "{at} boundaries");
+        server.wait_until_quiet();
+        let now = server.memory();
+        assert!(now < memory + 4096, "the listener has grown from {memory} to {now} KiB");
+        server.finish();
+    });
+}
+
+/// Longest that a session may last whose client is stopped: that of the handshake, and that of what takes no bytes.
+const STOPPED_MAX: Duration = Duration::from_secs(18);
+
+const SHORT: &[&str] = &[
+    "--limit",
+    "idle_seconds=2",
+    "--limit",
+    "call_seconds=3",
+    "--limit",
+    "sessions=100",
+    "--max-sessions",
+    "100",
+];
+
+#[test]
+fn a_client_that_is_stopped() {
+    both(SHORT, |server| {
+        let clients = at_each(&server, &[], |client| client.signal(libc::SIGSTOP));
+        let started = Instant::now();
+        wait_long_for(
+            STOPPED_MAX,
+            || server.children().is_empty().then_some(()),
+            || format!("{} sessions of stopped clients are left", server.children().len()),
+        );
+        println!("{} stopped clients are forgotten after {:?}", clients.len(), started.elapsed());
+        // When they go on, they see that it is over.
+        for mut client in clients {
+            client.signal(libc::SIGCONT);
+            client.is_closed();
+        }
+        server.finish();
+    });
+}
+
+/// A client that has said nothing has no process.
+const SILENT: &str = "connected";
+
+/// The processes of this client; none for one that has said nothing, or said good-bye.
+fn new_processes(server: &Server, client: &Client, known: &[u32]) -> Vec<u32> {
+    let new = || server.children().into_iter().filter(|pid| !known.contains(pid)).collect::<Vec<_>>();
+    if [SILENT, "good-bye"].contains(&&*client.boundary) {
+        return new();
+    }
+    wait_for(|| Some(new()).filter(|new| !new.is_empty()), || format!("no process at `{}`", client.boundary))
+}
+
+#[test]
+fn a_session_process_that_is_killed() {
+    both(&[], |server| {
+        drop(at_each(&server, &[], |client| {
+            new_processes(&server, client, &[]).into_iter().for_each(|pid| signal(pid, libc::SIGKILL));
+            if client.boundary != SILENT {
+                client.is_closed();
+            }
+        }));
+        server.finish();
+    });
+}
+
+#[test]
+fn a_session_process_that_is_stopped() {
+    let server = Server::with_key(&[GRANTED, &["--limit", "sessions=100", "--max-sessions", "100"]].concat());
+    let mut stopped = Vec::new();
+    let clients = at_each(&server, &[], |client| {
+        let new = new_processes(&server, client, &stopped);
+        new.iter().for_each(|pid| signal(*pid, libc::SIGSTOP));
+        stopped.extend(new);
+    });
+    assert!(stopped.len() >= 30, "{}", stopped.len());
+    for mut client in clients {
+        if client.boundary != SILENT {
+            client.is_closed();
+        }
+    }
+    server.ended("does not answer");
+    server.finish();
+}
+
+/// Runs the rest of a test in a network of its own; whether this is it. `false` if it has run, or cannot, which is told.
+fn in_own_network(test: &str) -> bool {
+    if std::env::var_os("RPC_NETWORK").is_some() {
+        return true;
+    }
+    let me = std::env::current_exe().unwrap();
+    let own = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--net"]).args(words).env("RPC_NETWORK", "1");
+        command
+    };
+    let may = own(&["sh", "-c", "ip link set lo up && ip link add anyfn0 type veth peer name anyfn1"]).output();
+    match may {
+        Ok(output) if output.status.success() => (),
+        Ok(output) => {
+            println!("skipped, no network of its own: {}", String::from_utf8_lossy(&output.stderr).trim());
+            return false;
+        }
+        Err(why) => {
+            println!("skipped, no `unshare`: {why}");
+            return false;
+        }
+    }
+    let run = own(&[me.to_str().unwrap(), test, "--exact", "--nocapture"]).status().unwrap();
+    assert!(run.success());
+    false
+}
+
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn a_cable_that_is_cut() {
+    if !in_own_network("boundaries::a_cable_that_is_cut") {
+        return;
+    }
+    // Another network at the other end of a cable, which exists as long as this process does.
+    let mut other = Command::new("unshare")
+        .args(["--net", "sh", "-c", "echo there; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let pid = other.id();
+    ip("link set lo up");
+    ip(&format!("link add anyfn0 type veth peer name anyfn1 netns {pid}"));
+    ip("addr add 10.209.0.1/30 dev anyfn0");
+    ip("link set anyfn0 up");
+    let net = format!("--net=/proc/{pid}/ns/net");
+    let there = ["nsenter", &*net];
+    let set = |words: &str| {
+        let done = Command::new(there[0]).arg(there[1]).arg("ip").args(words.split(' ')).status().unwrap();
+        assert!(done.success());
+    };
+    set("addr add 10.209.0.2/30 dev anyfn1");
+    set("link set anyfn1 up");
+    // In the long run nothing but the system's own probes finds out.
+    let idle = if is_soak() { "idle_seconds=0" } else { "idle_seconds=2" };
+    let call = if is_soak() { "call_seconds=0" } else { "call_seconds=3" };
+    let words = ["--limit", idle, "--limit", call, "--host", "10.209.0.1"];
+    let server = Server::with_key(&[GRANTED, &SHORT[4..], &words].concat());
+    let clients = at_each(&server, &there, |_| ());
+    set("link set anyfn1 down");
+    let started = Instant::now();
+    // The address of the server is still there for those on its side.
+    server.serves();
+    let most = if is_soak() { Duration::from_secs(75) } else { STOPPED_MAX };
+    wait_long_for(
+        most,
+        || server.children().is_empty().then_some(()),
+        || format!("{} sessions are left of clients behind a cut cable", server.children().len()),
+    );
+    println!("{} clients behind a cut cable are forgotten after {:?}", clients.len(), started.elapsed());
+    drop(clients);
+    server.finish();
+    other.kill().unwrap();
+    other.wait().unwrap();
+}

@@ -1,0 +1,143 @@
+//! Handshakes and frames that are nearly right, at a real server.
+//!
+//! `ANYFN_FUZZ_SECONDS` says how long each test runs, `ANYFN_RPC_SEED` what comes first of it.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use crate::hand::*;
+use crate::random::{Functions, Random, damage};
+use crate::rig::*;
+
+const FUNCTIONS: Functions = ["testing.apply", "testing.echo", "testing.count"];
+
+/// Runs rounds until the time is over, or so many if none is given. Each gets a number that says what comes.
+fn rounds(count: u64, mut round: impl FnMut(&mut Random, u64)) -> u64 {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seconds = number("ANYFN_FUZZ_SECONDS").map(Duration::from_secs);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let first = number("ANYFN_RPC_SEED").unwrap_or(if seconds.is_some() { now << 20 } else { 1 });
+    let started = Instant::now();
+    let mut seed = first;
+    while seconds.map_or(seed < first + count, |seconds| started.elapsed() < seconds) {
+        round(&mut Random(seed), seed);
+        seed += 1;
+    }
+    seed - first
+}
+
+/// No session process fell, and all has been let go.
+fn finish(server: Server) {
+    for why in server.ends() {
+        assert!(!why.contains("signal"), "{why}");
+    }
+    server.finish();
+}
+
+fn handshakes(server: Server) {
+    let mut welcomed = 0;
+    let count = rounds(150, |random, seed| {
+        let mut stream = server.connect();
+        let honest = if server.with_key { preface_of("alice") } else { PREFACE.to_vec() };
+        let mut first = honest.clone();
+        if random.below(2) == 0 {
+            damage(random, &mut first);
+        }
+        let mut changed = first != honest;
+        stream.write_all(&first).unwrap();
+        if changed {
+            // The rest is for a server that goes on nevertheless: nothing that follows fits.
+            let mut more: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+            if random.below(2) == 0 {
+                let prologue = [&honest[..], ACCEPTED].concat();
+                more = exchange(&mut initiator([7; 32], &prologue));
+            }
+            let _ = stream.write_all(&more);
+        } else {
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).unwrap();
+            let honest = frame(HELLO, 0, 0, b"by hand");
+            let mut greeting = honest.clone();
+            if random.below(2) == 0 {
+                damage(random, &mut greeting);
+            }
+            let mut line = if server.with_key {
+                let mut noise = initiator([7; 32], &[&first[..], &answer].concat());
+                let honest = exchange(&mut noise);
+                let mut message = honest.clone();
+                if random.below(2) == 0 {
+                    damage(random, &mut message);
+                }
+                let _ = stream.write_all(&message);
+                changed = message != honest;
+                (!changed).then(|| Line::sealed(stream.try_clone().unwrap(), noise))
+            } else {
+                Some(Line::plain(stream.try_clone().unwrap()))
+            };
+            if let Some(line) = &mut line {
+                let _ = line.try_send(&greeting);
+                if greeting == honest {
+                    assert_eq!(line.receive(), Some((WELCOME, 0, 0, Vec::new())), "seed {seed}");
+                    welcomed += 1;
+                }
+            }
+        }
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut rest = Vec::new();
+        let started = Instant::now();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(started.elapsed() < SOON, "it hangs: seed {seed}");
+        if server.with_key && changed {
+            // A refusal, an acceptance, the server's half of the key exchange; never what comes behind the proof of a key.
+            assert!(rest.len() <= 12 + 50, "{rest:?}: seed {seed}");
+        }
+        if seed % 50 == 0 {
+            server.serves();
+        }
+    });
+    println!("{count} handshakes, {welcomed} welcomed");
+    assert!(welcomed > count / 20 && welcomed < count);
+    finish(server);
+}
+
+#[test]
+fn handshakes_without_a_key() {
+    handshakes(Server::open(GRANTED));
+}
+
+#[test]
+fn handshakes_with_a_key() {
+    handshakes(Server::with_key(GRANTED));
+}
+
+fn frames(server: Server) {
+    let (mut frames, mut results) = (0, 0);
+    let count = rounds(40, |random, seed| {
+        let mut line = server.line();
+        frames += random.frames(&mut line, &FUNCTIONS);
+        let started = Instant::now();
+        let _ = line.stream.shutdown(Shutdown::Write);
+        line.drain();
+        assert!(started.elapsed() < SOON, "it hangs: seed {seed}");
+        results += line.returns;
+        if seed % 50 == 0 {
+            server.serves();
+        }
+    });
+    println!("{frames} frames in {count} sessions, {results} results");
+    assert!(results > frames / 20);
+    finish(server);
+}
+
+const MODEST: &[&str] = &["--limit", "memory_bytes=1000000", "--limit", "store_bytes=1000000"];
+
+#[test]
+fn frames_without_a_key() {
+    frames(Server::open(&[GRANTED, MODEST].concat()));
+}
+
+#[test]
+fn frames_with_a_key() {
+    frames(Server::with_key(&[GRANTED, MODEST].concat()));
+}

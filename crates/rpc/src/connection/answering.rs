@@ -1,0 +1,115 @@
+//! Running calls of the other side.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Once;
+
+use anyfn::abi::TVMFFIEnvRegisterCAPI;
+
+use super::*;
+
+/// For `check_signals` of code that a call of another process runs: an error is raised if that call was cancelled.
+extern "C" fn check_cancelled() -> c_int {
+    // A thread that ends may still be asked.
+    let cancelled = CURRENT.try_with(|calls| {
+        let calls = calls.try_borrow().ok()?;
+        Some(calls.last()?.state.cancelled.load(Ordering::Relaxed))
+    });
+    if !matches!(cancelled, Ok(Some(true))) {
+        return 0;
+    }
+    error!("CancelledError", "the other side no longer waits for the result").raise();
+    -1
+}
+
+/// Lets `check_signals` ask; once for the process.
+pub(super) fn watch_cancelled() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let check = check_cancelled as extern "C" fn() -> c_int;
+        // SAFETY: a C string, and a function of the type that goes with the name. A runtime that does not know the name refuses it,
+        // which leaves an error behind; then nothing asks.
+        if unsafe { TVMFFIEnvRegisterCAPI(c"AnyfnCheckCancelled".as_ptr(), check as *mut c_void) } != 0 {
+            drop(Error::take_raised());
+        }
+    });
+}
+
+impl Connection {
+    pub(super) fn execute(self: &Arc<Self>, call: Incoming) {
+        let Incoming { id, depth, target, args, state } = call;
+        let me = Arc::as_ptr(self).addr();
+        // The depth in a call is what the other side says; this thread's stack is counted here.
+        let nested = CURRENT.with_borrow(|calls| calls.iter().filter(|call| call.connection == me).count());
+        let serving = Serving { connection: me, id, depth, state: state.clone() };
+        CURRENT.with_borrow_mut(|calls| calls.push(serving));
+        let views: Vec<AnyView<'_>> = args.iter().map(Any::as_view).collect();
+        let result = if state.cancelled.load(Ordering::Relaxed) {
+            Err(error!("InterruptedError", "cancelled before it began"))
+        } else if nested >= usize::from(CALLS_MAX) {
+            Err(error!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}"))
+        } else {
+            with_timeout(None, || match &target {
+                Callee::Function(function) => function.call_views(&views),
+                Callee::Service(code) => match &self.service {
+                    Some(service) => service.call(self, id, *code, &views),
+                    None => Err(error!("PermissionError", "this side offers no services")),
+                },
+            })
+        };
+        CURRENT.with_borrow_mut(Vec::pop);
+        drop(views);
+        drop((args, target));
+        {
+            let mut state = lock(&self.state);
+            state.running.remove(&id);
+            state.has_worked = true;
+        }
+        // An error here means that the connection is over, which whoever waits hears.
+        let _ = match result.and_then(|value| self.written(&value)) {
+            Ok(payload) => self.send(Kind::Return, id, &payload),
+            Err(error) => self.send(Kind::Error, id, &self.written_error(&error)),
+        };
+    }
+
+    pub(super) fn written(self: &Arc<Self>, value: &Any) -> Result<Vec<u8>> {
+        let scope = Scope::new(self);
+        let mut writer = Writer::new(&scope, Vec::with_capacity(32));
+        writer.value(&value.as_view())?;
+        Ok(writer.out)
+    }
+
+    pub(super) fn written_error(self: &Arc<Self>, error: &Error) -> Vec<u8> {
+        let scope = Scope::new(self);
+        let mut writer = Writer::new(&scope, Vec::new());
+        // It fails for texts of 4 GiB only.
+        let _ = writer.error(error);
+        writer.out
+    }
+
+    /// An answer that a reader gives, which must not wait.
+    pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
+        match result.and_then(|value| self.written(&value)) {
+            Ok(payload) => lock(&self.state).replies.push_back((Kind::Return, id, payload)),
+            Err(error) => self.reply_error(id, &error),
+        }
+    }
+
+    pub(super) fn reply_error(self: &Arc<Self>, id: u64, error: &Error) {
+        let payload = self.written_error(error);
+        lock(&self.state).replies.push_back((Kind::Error, id, payload));
+    }
+
+    /// Answers a call that nobody runs.
+    pub(super) fn fail(self: &Arc<Self>, id: u64, error: &Error) {
+        lock(&self.state).running.remove(&id);
+        self.reply_error(id, error);
+        let _ = self.flush_replies();
+    }
+
+    /// An error that the other side has raised, with its trace behind a line that says where.
+    pub(super) fn as_remote(&self, error: Error) -> Error {
+        let trace = error.backtrace();
+        error.replace_backtrace(&format!("{trace}  File \"{}\", in <remote>\n", self.peer));
+        error
+    }
+}

@@ -1,0 +1,151 @@
+//! Serving, the clock, the end.
+
+use super::*;
+
+impl Connection {
+    /// Serves calls on this thread until the connection ends; why it did.
+    pub fn serve(self: &Arc<Self>) -> Error {
+        lock(&self.state).waiters.insert(ROOT, Waiter::default());
+        let this = self.clone();
+        let ticker = std::thread::Builder::new().name("anyfn-rpc-tick".into()).spawn(move || this.tick());
+        let why = match self.wait(ROOT, None, None) {
+            Ok(_) => error!("InternalError", "a session has ended without a reason"),
+            Err(error) => error,
+        };
+        self.end(why.clone());
+        if let Ok(ticker) = ticker {
+            let _ = ticker.join();
+        }
+        why
+    }
+
+    /// Whether the connection is over; it is from now on if a call takes longer than the policy allows. The process of a session asks,
+    /// since code that does not end can only be ended with its process.
+    pub(crate) fn is_over(&self) -> bool {
+        let limit = self.policy.call_seconds;
+        let late = {
+            let state = lock(&self.state);
+            limit > 0 && state.running.values().any(|call| call.since.elapsed().as_secs() >= limit)
+        };
+        if late {
+            let why = format!("a call took longer than the {limit} seconds that are allowed");
+            self.say_bye(why.as_bytes());
+            self.end(error!("TimeoutError", "{}: {why}", self.peer));
+        }
+        self.ended().is_some()
+    }
+
+    /// The second thread of a session that serves: reads while a call takes long, and looks at the time.
+    pub(super) fn tick(self: Arc<Self>) {
+        let mut state = lock(&self.state);
+        loop {
+            if state.ended.is_some() {
+                return;
+            }
+            if std::mem::take(&mut state.has_worked) {
+                state.worked = Instant::now();
+            }
+            let waits = state.waiters.iter().any(|(id, waiter)| *id != ROOT && waiter.busy.is_none());
+            if self.policy.idle_seconds > 0
+                && (waits || state.running.is_empty())
+                && state.heard.max(state.worked).elapsed().as_secs() >= self.policy.idle_seconds
+            {
+                drop(state);
+                self.say_bye(b"the session was idle for too long");
+                return self.end(error!("ConnectionError", "{}: idle for too long", self.peer));
+            }
+            let busy = state.waiters.get(&ROOT).and_then(|root| root.busy).map(|since| since.elapsed());
+            let pause = match busy {
+                None => Duration::from_millis(500),
+                Some(long) if long < Duration::from_millis(1) => Duration::from_millis(1),
+                Some(_) => {
+                    // Calls that wait behind the long one get threads of their own.
+                    while state.workers < self.policy.calls as usize
+                        && let Some(call) =
+                            state.waiters.get_mut(&ROOT).and_then(|root| root.incoming.pop_front())
+                    {
+                        state.workers += 1;
+                        drop(state);
+                        self.on_worker(call);
+                        state = lock(&self.state);
+                    }
+                    if state.reading {
+                        Duration::from_millis(1)
+                    } else {
+                        state.reading = true;
+                        drop(state);
+                        let read = self.read(None);
+                        state = lock(&self.state);
+                        state.reading = false;
+                        Self::wake_reader(&state, u64::MAX);
+                        if let Err(error) = read {
+                            drop(state);
+                            return self.end(error);
+                        }
+                        continue;
+                    }
+                }
+            };
+            self.dozing.store(pause > LOOK, Ordering::Relaxed);
+            state = self.awake.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            self.dozing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Says good-bye and ends.
+    pub(crate) fn close(&self) {
+        if self.ended().is_none() {
+            self.say_bye(&[]);
+            self.end(Error::untraced("ConnectionError", &format!("{}: the session was closed", self.peer)));
+        }
+    }
+
+    /// Tells why the session ends, if that can be said without waiting: the other side may have stopped reading, which can be the reason.
+    fn say_bye(&self, why: &[u8]) {
+        if let Ok(mut out) = self.out.try_lock()
+            && self.socket.has_room()
+        {
+            let _ = frame::write_message(Kind::Bye, 0, why, |header, part| self.put(&mut out, header, part));
+        }
+    }
+
+    /// The connection is over: whoever waits gets the error, and all that the other side held is let go.
+    pub(crate) fn end(&self, why: Error) {
+        let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return;
+        }
+        state.ended = Some(why);
+        for running in state.running.values() {
+            running.cancelled.store(true, Ordering::Relaxed);
+        }
+        state.waiters.values().for_each(|waiter| waiter.wake());
+        let uploads = std::mem::take(&mut state.uploads);
+        drop(state);
+        self.awake.notify_all();
+        self.socket.shut_down();
+        drop(uploads);
+        let held = lock(&self.handles).clear();
+        drop(held);
+    }
+
+    /// An object that stood for a handle of the other side is gone; it was received `count` times.
+    pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
+        let mut state = lock(&self.state);
+        if state.ended.is_some() {
+            return;
+        }
+        state.releases.push((handle, count));
+        let many = state.releases.len() >= RELEASES;
+        drop(state);
+        if (many || at_once)
+            && let Ok(mut out) = self.out.try_lock()
+        {
+            let _ = self.put_replies(&mut out);
+        }
+    }
+
+    pub(crate) fn handles_locked(&self) -> MutexGuard<'_, Handles> {
+        lock(&self.handles)
+    }
+}

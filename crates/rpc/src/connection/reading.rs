@@ -1,0 +1,309 @@
+//! Reading, and what becomes of the messages.
+
+use super::*;
+
+impl Connection {
+    /// Reads once and hands out all whole messages; false if nothing came. Called by whoever has set `reading`.
+    pub(super) fn read(self: &Arc<Self>, deadline: Option<Instant>) -> Result<bool> {
+        let mut input = lock(&self.input);
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left < LOOK && !self.socket.poll(true, false, left).unwrap_or(true) {
+                return Ok(false);
+            }
+        }
+        // What a writer has read while it waited.
+        if input.frames.waiting() > 0 && self.hand_out(&mut input)? {
+            drop(input);
+            return self.flush_replies().map(|()| true);
+        }
+        match self.receive(&mut input, true) {
+            Ok(()) => self.has_heard(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                drop(input);
+                return self.look_around().map(|()| false);
+            }
+            // The signal's handler runs where whoever waits checks for signals.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
+        }
+        self.hand_out(&mut input)?;
+        drop(input);
+        self.flush_replies().map(|()| true)
+    }
+
+    pub(super) fn receive(&self, input: &mut Input, wait: bool) -> io::Result<()> {
+        let Input { opener, frames } = input;
+        let count = self.socket.read(opener.room(frames), wait)?;
+        if count == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the other side has closed the connection",
+            ));
+        }
+        opener
+            .received(count, frames)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
+    }
+
+    /// Bytes have come: only they are a sign of life, not what waits for the rest of its frame.
+    pub(super) fn has_heard(&self) {
+        let mut state = lock(&self.state);
+        state.heard = Instant::now();
+        state.asked = false;
+    }
+
+    /// Hands out the messages that have arrived; whether there were any.
+    pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input) -> Result<bool> {
+        let mut any = false;
+        loop {
+            match input.frames.next() {
+                Ok(Some(message)) => {
+                    any = true;
+                    self.dispatch(message.kind, message.id, message.payload)?;
+                }
+                Ok(None) => return Ok(any),
+                Err(malformed) => bail!("ConnectionError", "{}: {malformed}", self.peer),
+            }
+        }
+    }
+
+    /// Nothing has come for a while.
+    pub(super) fn look_around(&self) -> Result<()> {
+        // A client reads only while it waits for something, so its silence says nothing: there are the limit for idle sessions
+        // and the system's own probes.
+        if self.is_server() {
+            return self.flush_replies();
+        }
+        let mut state = lock(&self.state);
+        let silent = state.heard.elapsed();
+        if silent > GIVE_UP && state.asked {
+            bail!("ConnectionError", "{}: no answer for {} seconds", self.peer, silent.as_secs());
+        }
+        if silent > ASK && !state.asked {
+            state.asked = true;
+            state.replies.push_back((Kind::Ping, 0, Vec::new()));
+        }
+        drop(state);
+        self.flush_replies()
+    }
+
+    /// One message. An error ends the connection; what is wrong with a single call is its own answer.
+    pub(super) fn dispatch(self: &Arc<Self>, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
+        let scope = Scope::new(self);
+        let mut reader = Reader::new(&scope, payload);
+        match kind {
+            Kind::Call => match self.incoming(id, &mut reader) {
+                Ok((parent, Some(call))) => return self.take_in(parent, call),
+                Ok((_, None)) => {}
+                Err(error) => self.reply_error(id, &error),
+            },
+            Kind::Return | Kind::Error => {
+                let mut value = match kind {
+                    Kind::Return => reader.value().and_then(|value| reader.end().map(|()| value)),
+                    _ => reader.error().and_then(|error| Err(self.as_remote(error))),
+                };
+                let mut state = lock(&self.state);
+                let mut unused = None;
+                match state.waiters.get_mut(&id).filter(|waiter| id != ROOT && waiter.outcome.is_none()) {
+                    Some(waiter) => {
+                        if value.is_ok() && waiter.into.as_ref().is_some_and(|into| into.filled < into.length) {
+                            unused = std::mem::replace(&mut value, Err(incomplete())).ok();
+                        }
+                        waiter.outcome = Some(value);
+                        waiter.wake();
+                    }
+                    None => unused = value.ok(),
+                }
+                // What it holds is given back, for which the state is locked again.
+                drop(state);
+                drop(unused);
+                return Ok(());
+            }
+            Kind::Cancel => {
+                let mut state = lock(&self.state);
+                if let Some(running) = state.running.get(&id) {
+                    running.cancelled.store(true, Ordering::Relaxed);
+                }
+                let upload = state.uploads.remove(&id);
+                drop(state);
+                if upload.is_some() {
+                    self.reply_error(id, &error!("InterruptedError", "cancelled before all bytes had come"));
+                }
+            }
+            Kind::Release => {
+                let mut gone = Vec::new();
+                while !reader.rest().is_empty() {
+                    let (handle, count) = (reader.u64()?, reader.u64()?);
+                    gone.extend(lock(&self.handles).release(handle, count)?);
+                }
+            }
+            Kind::Data => self.data(id, payload)?,
+            Kind::Ping => lock(&self.state).replies.push_back((Kind::Pong, id, Vec::new())),
+            Kind::Pong => {}
+            Kind::Bye => {
+                let why: String =
+                    String::from_utf8_lossy(payload).chars().filter(|c| !c.is_control()).collect();
+                let why = if why.is_empty() { "the other side has ended the session" } else { &why };
+                bail!("ConnectionError", "{}: {why}", self.peer);
+            }
+            Kind::Hello | Kind::Welcome | Kind::Queued => {
+                bail!("ConnectionError", "{}: a greeting in the middle", self.peer)
+            }
+        }
+        if lock(&self.state).replies.len() > 4096 {
+            bail!("ConnectionError", "{}: asks for more answers than it reads", self.peer);
+        }
+        Ok(())
+    }
+
+    /// Bytes of a transfer.
+    pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
+        let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
+            bail!("ConnectionError", "{}: a part of a transfer without its place", self.peer);
+        };
+        let at = u64::from_le_bytes(*at);
+        let mut state = lock(&self.state);
+        if let Some(into) = state.waiters.get_mut(&id).and_then(|waiter| waiter.into.as_mut()) {
+            if at != into.filled as u64 || bytes.len() > into.length - into.filled {
+                bail!("ConnectionError", "{}: a part of a transfer that is out of its place", self.peer);
+            }
+            // SAFETY: `filled` is at most the length of the memory, which whoever waits lends.
+            let to = unsafe { into.data.add(into.filled) };
+            // SAFETY: there is room for these bytes, and nothing else touches them meanwhile.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+            into.filled += bytes.len();
+            return Ok(());
+        }
+        // Of a transfer that was refused, or whose result nobody waits for: the rest of it is on its way.
+        let Some(mut upload) = state.uploads.remove(&id) else { return Ok(()) };
+        drop(state);
+        let result = if at != upload.at || bytes.len() as u64 > upload.total - upload.at {
+            Err(error!("ValueError", "a part of a transfer is out of its place"))
+        } else {
+            upload.sink.write(bytes)
+        };
+        upload.at += bytes.len() as u64;
+        match result {
+            Ok(()) if upload.at == upload.total => self.reply(id, upload.sink.finish()),
+            Ok(()) => {
+                lock(&self.state).uploads.insert(id, upload);
+            }
+            Err(error) => self.reply_error(id, &error),
+        }
+        Ok(())
+    }
+
+    /// Reads a call; nothing if it was dealt with.
+    pub(super) fn incoming(
+        self: &Arc<Self>,
+        id: u64,
+        reader: &mut Reader<'_>,
+    ) -> Result<(u64, Option<Incoming>)> {
+        let (parent, depth) = (reader.u64()?, reader.u16()?);
+        if depth >= CALLS_MAX {
+            bail!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}");
+        }
+        let target = match reader.u8()? {
+            0 => {
+                let handle = reader.u64()?;
+                let named = self.named(handle)?;
+                match named.object.get::<PackedFunc>() {
+                    Ok(function) if named.class == Class::Function => Callee::Function(function),
+                    _ => bail!("TypeError", "handle {handle:#x} is a {}, not a function", named.class.name()),
+                }
+            }
+            1 => Callee::Service(reader.u16()?),
+            other => bail!("ValueError", "a call names its function in way {other}, which there is not"),
+        };
+        let args = reader.values()?;
+        reader.end()?;
+        let since = {
+            let state = lock(&self.state);
+            if state.running.len() + state.uploads.len() >= self.policy.calls as usize {
+                let limit = self.policy.calls;
+                bail!("PermissionError", "{limit} calls are in progress, as many as there may be");
+            }
+            state.heard
+        };
+        if let Callee::Service(code) = target {
+            let Some(service) = &self.service else {
+                bail!("PermissionError", "this side offers no services");
+            };
+            if let Some((sink, total)) = service.upload(self, code, &args)? {
+                if total == 0 {
+                    self.reply(id, sink.finish());
+                } else {
+                    let of = args.first().and_then(|handle| handle.get::<u64>().ok());
+                    let upload = Upload { sink, of, at: 0, total };
+                    let before = lock(&self.state).uploads.insert(id, upload);
+                    if before.is_some() {
+                        bail!("ValueError", "two transfers with one number");
+                    }
+                }
+                return Ok((parent, None));
+            }
+        }
+        let state = Arc::new(Running { cancelled: AtomicBool::new(false), since });
+        Ok((parent, Some(Incoming { id, depth, target, args, state })))
+    }
+
+    /// Finds the thread that runs a call.
+    pub(super) fn take_in(self: &Arc<Self>, parent: u64, call: Incoming) -> Result<()> {
+        let mut state = lock(&self.state);
+        if state.running.insert(call.id, call.state.clone()).is_some() {
+            bail!("ConnectionError", "{}: two calls with one number", self.peer);
+        }
+        if parent != ROOT
+            && let Some(waiter) = state.waiters.get_mut(&parent)
+        {
+            waiter.incoming.push_back(call);
+            waiter.wake();
+            return Ok(());
+        }
+        match state.waiters.get_mut(&ROOT) {
+            Some(root) if root.busy.is_none() => {
+                root.incoming.push_back(call);
+                root.wake();
+            }
+            _ => {
+                state.workers += 1;
+                drop(state);
+                self.on_worker(call);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives transfers into a handle up that names nothing any more.
+    pub(crate) fn end_uploads_to(self: &Arc<Self>, handle: u64) {
+        let mut state = lock(&self.state);
+        let ids: Vec<u64> =
+            state.uploads.iter().filter(|(_, u)| u.of == Some(handle)).map(|(id, _)| *id).collect();
+        let gone: Vec<(u64, Upload)> =
+            ids.into_iter().filter_map(|id| Some((id, state.uploads.remove(&id)?))).collect();
+        drop(state);
+        for (id, upload) in gone {
+            drop(upload);
+            self.reply_error(id, &error!("ValueError", "the tensor was lent for a call that is over"));
+        }
+    }
+
+    /// Runs a call on a thread of its own; `workers` counts it already.
+    pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
+        let (this, id) = (self.clone(), call.id);
+        let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {
+            this.execute(call);
+            lock(&this.state).workers -= 1;
+        });
+        if let Err(error) = started {
+            lock(&self.state).workers -= 1;
+            self.fail(id, &error!("RuntimeError", "no thread for the call: {error}"));
+        }
+    }
+}
+
+#[cold]
+fn incomplete() -> Error {
+    error!("ConnectionError", "the other side has sent fewer bytes than were asked for")
+}

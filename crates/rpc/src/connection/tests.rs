@@ -1,0 +1,63 @@
+//! What a call costs, counted.
+
+use super::*;
+use crate::establish::{self, Arrival};
+use crate::keys::Key;
+use anyfn::{IntoArgs, registry};
+use anyfn_core as _;
+
+/// Both sides of a session in this process; the second one serves.
+fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
+    let (here, there) = Socket::pair().unwrap();
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| {
+            let wait = Duration::from_secs(60);
+            let guest = Arrival::new(there, wait).unwrap().accept(key).unwrap();
+            // Nothing is uploaded.
+            guest.welcome(Policy::trusted(), std::env::temp_dir(), |_, _| {}).unwrap()
+        });
+        let client = establish::connect(here, key.cloned(), "test", Duration::from_secs(60)).unwrap();
+        (client, served.join().unwrap())
+    })
+}
+
+/// How often the sockets of both sides were read from, with success, and written to.
+fn counts(sides: &(Arc<Connection>, Arc<Connection>)) -> [u64; 4] {
+    let [a, b] =
+        [&sides.0, &sides.1].map(|side| side.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
+    [a[0], a[1], b[0], b[1]]
+}
+
+fn check(key: Option<&Key>) {
+    let nop = PackedFunc::new(|_| Ok(Any::NONE));
+    registry::register("test.counted.nop").overriding().set(&nop).unwrap();
+    let sides = session(key);
+    let server = sides.1.clone();
+    let served = std::thread::spawn(move || server.serve());
+    let client = &sides.0;
+    let found = ("test.counted.nop",)
+        .with_views(|views| client.call(&Target::Service(crate::service::code::GLOBAL), views))
+        .unwrap();
+    let (function, _) = found.get::<(PackedFunc, Option<String>)>().unwrap();
+    let before = counts(&sides);
+    for i in 0..100 {
+        function.call((i, 2, 3)).unwrap();
+    }
+    let after = counts(&sides);
+    let each: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    // Client: an answer and a call. Server: a call and an answer.
+    assert_eq!(each, [100; 4], "reads and writes of the client, of the server");
+    drop((function, found));
+    client.close();
+    served.join().unwrap();
+}
+
+#[test]
+fn a_call_is_one_write_and_one_read_on_each_side() {
+    check(None);
+}
+
+#[test]
+fn with_a_key_too() {
+    check(Some(&Key::generate("tester").unwrap()));
+}

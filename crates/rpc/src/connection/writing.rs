@@ -1,0 +1,192 @@
+//! Writing, without waiting for a side that waits for this one.
+
+use super::*;
+
+/// So many bytes are copied to go in one piece with what is in front of them.
+const FEW: usize = 8 << 10;
+
+/// What is in front of bytes of a transfer.
+fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
+    let mut head = [0; HEADER + 8];
+    head[..HEADER].copy_from_slice(&frame::header(Kind::Data, false, id, length + 8));
+    head[HEADER..].copy_from_slice(&at.to_le_bytes());
+    head
+}
+
+impl Connection {
+    /// Sends a message.
+    pub(crate) fn send(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
+        let mut out = lock(&self.out);
+        self.put_replies(&mut out)?;
+        frame::write_message(kind, id, payload, |header, part| self.put(&mut out, header, part))?;
+        drop(out);
+        self.flush_replies()
+    }
+
+    /// A message that goes with what is sent next, which follows at once.
+    pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
+        let mut out = lock(&self.out);
+        self.put_replies(&mut out)?;
+        frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
+    }
+
+    /// Sends the bytes of a transfer. The result follows at once, and few bytes go together with it.
+    pub(crate) fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > FEW {
+            return self.send_data(id, bytes, None);
+        }
+        let mut out = lock(&self.out);
+        self.hold(&mut out, &data_head(id, 0, bytes.len()), bytes)
+    }
+
+    /// Sends the bytes of a transfer.
+    pub(super) fn send_data(&self, id: u64, bytes: &[u8], progress: Option<&PackedFunc>) -> Result<()> {
+        const PART: usize = frame::PAYLOAD_MAX - 8;
+        let mut at = 0_u64;
+        for part in bytes.chunks(PART) {
+            let mut out = lock(&self.out);
+            self.put(&mut out, &data_head(id, at, part.len()), part)?;
+            drop(out);
+            at += part.len() as u64;
+            if let Some(progress) = progress {
+                progress.call((at, bytes.len()))?;
+            }
+            // A refusal ends it early: the other side would throw the rest away.
+            if lock(&self.state).waiters.get(&id).is_some_and(|waiter| waiter.outcome.is_some()) {
+                return Ok(());
+            }
+        }
+        self.flush_replies()
+    }
+
+    /// Sends what readers could not; whoever holds `out` when they came does it.
+    pub(super) fn flush_replies(&self) -> Result<()> {
+        loop {
+            if lock(&self.state).replies.is_empty() {
+                return Ok(());
+            }
+            let Ok(mut out) = self.out.try_lock() else { return Ok(()) };
+            self.put_replies(&mut out)?;
+        }
+    }
+
+    pub(super) fn put_replies(&self, out: &mut Out) -> Result<()> {
+        let (replies, releases) = {
+            let mut state = lock(&self.state);
+            (std::mem::take(&mut state.replies), std::mem::take(&mut state.releases))
+        };
+        if replies.is_empty() && releases.is_empty() {
+            return Ok(());
+        }
+        for part in releases.chunks(frame::PAYLOAD_MAX / 16) {
+            let mut payload = Vec::with_capacity(part.len() * 16);
+            for (handle, count) in part {
+                payload.extend_from_slice(&handle.to_le_bytes());
+                payload.extend_from_slice(&count.to_le_bytes());
+            }
+            frame::write_message(Kind::Release, 0, &payload, |header, part| self.put(out, header, part))?;
+        }
+        for (kind, id, payload) in replies {
+            frame::write_message(kind, id, &payload, |header, part| self.put(out, header, part))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps two pieces of bytes for the next [`Connection::put`], if they are few.
+    fn hold(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
+        if out.held.len() + part.len() > 2 * FEW {
+            return self.put(out, head, part);
+        }
+        out.held.extend_from_slice(head);
+        out.held.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// Sends two pieces of bytes behind those that were held.
+    pub(super) fn put(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
+        let Out { sealer, held, sealed } = out;
+        held.extend_from_slice(head);
+        let mut part = part;
+        if part.len() <= FEW {
+            // One piece, and one record.
+            held.extend_from_slice(part);
+            part = &[];
+        }
+        let written = if sealer.is_plain() {
+            self.write(held, part)
+        } else {
+            sealed.clear();
+            if sealer.seal(held, sealed).and_then(|()| sealer.seal(part, sealed)).is_err() {
+                bail!(
+                    "ConnectionError",
+                    "{}: the connection has carried as much as one may: connect again",
+                    self.peer
+                );
+            }
+            self.write(sealed, &[])
+        };
+        held.clear();
+        written
+    }
+
+    fn write(&self, first: &[u8], second: &[u8]) -> Result<()> {
+        let written = self.write_all(first, second);
+        if let Err(error) = &written {
+            // Half a frame may be on its way: nothing that follows would be understood.
+            self.end(error.clone());
+        }
+        written
+    }
+
+    fn write_all(&self, mut first: &[u8], mut second: &[u8]) -> Result<()> {
+        // Since when there is no room; asked for only where it is needed.
+        let mut full = None;
+        while !first.is_empty() || !second.is_empty() {
+            match self.socket.write(first, second) {
+                Ok(count) => {
+                    full = None;
+                    let of_first = count.min(first.len());
+                    first = &first[of_first..];
+                    second = &second[count - of_first..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.make_room(*full.get_or_insert_with(Instant::now))?;
+                }
+                Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The other side does not read: perhaps since it waits for this one to read. It has taken nothing since `full`.
+    pub(super) fn make_room(&self, full: Instant) -> Result<()> {
+        if let Some(error) = self.ended() {
+            return Err(error);
+        }
+        // Only if nobody else reads; what is read stays in the buffer, and is handed out by the next one that waits.
+        let readable = match self.input.try_lock() {
+            Ok(mut input) => {
+                let room = input.frames.waiting() < self.policy.message_bytes;
+                let readable = self.socket.poll(room, true, LOOK).unwrap_or(false) && room;
+                if readable {
+                    match self.receive(&mut input, false) {
+                        Ok(()) => self.has_heard(),
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
+                    }
+                }
+                readable
+            }
+            Err(_) => self.socket.poll(false, true, LOOK).unwrap_or(false),
+        };
+        let limit = match self.policy.idle_seconds {
+            0 => GIVE_UP,
+            idle => GIVE_UP.min(Duration::from_secs(idle)),
+        };
+        if !readable && full.elapsed() > limit && lock(&self.state).heard.elapsed() > limit {
+            bail!("ConnectionError", "{}: takes no bytes for {} seconds", self.peer, limit.as_secs());
+        }
+        Ok(())
+    }
+}

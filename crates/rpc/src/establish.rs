@@ -1,0 +1,289 @@
+//! How a connection comes about: handshake, then a greeting each. The first thing that a client with a key sends encrypted is its
+//! greeting, so whoever greets has proved the key.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyfn::{Error, Result, bail, check_signals, error};
+
+use crate::channel::{Opener, Sealer};
+use crate::connection::Connection;
+use crate::frame::{self, Frames, Kind};
+use crate::handshake::{Client, Refused, Server, Step};
+use crate::keys::Key;
+use crate::policy::Policy;
+use crate::service::Services;
+use crate::socket::{LOOK, Socket};
+
+/// A connected pair of directions before calls begin.
+struct Line {
+    socket: Socket,
+    sealer: Sealer,
+    opener: Opener,
+    frames: Frames,
+    peer: String,
+}
+
+fn late(peer: &str) -> Error {
+    error!("TimeoutError", "{peer}: no answer within the time allowed")
+}
+
+/// Reads what comes, until the deadline.
+fn read(socket: &Socket, peer: &str, deadline: Instant, into: &mut [u8]) -> Result<usize> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late(peer));
+        }
+        if !socket.poll(true, false, left.min(LOOK)).unwrap_or(true) {
+            check_signals()?;
+            continue;
+        }
+        match socket.read(into, false) {
+            Ok(0) => bail!("ConnectionError", "{peer}: the other side has closed the connection"),
+            Ok(count) => return Ok(count),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => bail!("ConnectionError", "{peer}: {error}"),
+        }
+    }
+}
+
+fn write(socket: &Socket, peer: &str, deadline: Instant, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match socket.write(bytes, &[]) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if Instant::now() >= deadline {
+                    return Err(late(peer));
+                }
+                let _ = socket.poll(false, true, LOOK);
+            }
+            Err(error) => bail!("ConnectionError", "{peer}: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn refused(peer: &str, refused: &Refused) -> Error {
+    let kind = match refused {
+        Refused::NoKey | Refused::KeyNotTaken | Refused::WrongKey => "PermissionError",
+        _ => "ConnectionError",
+    };
+    error!(kind, "{peer}: {refused}")
+}
+
+impl Line {
+    fn send(&mut self, kind: Kind, payload: &[u8], deadline: Instant) -> Result<()> {
+        let mut out = Vec::new();
+        let Line { sealer, .. } = self;
+        let sealed = frame::write_message(kind, 0, payload, |header, part| {
+            sealer.seal(&[header, part].concat(), &mut out)
+        });
+        match sealed {
+            Ok(()) => write(&self.socket, &self.peer, deadline, &out),
+            Err(_) => Err(refused(&self.peer, &Refused::WrongKey)),
+        }
+    }
+
+    /// The first message, which has to be of this kind.
+    fn greeting(&mut self, kind: Kind, deadline: Instant) -> Result<Vec<u8>> {
+        let mut place = None;
+        loop {
+            match self.frames.next() {
+                Ok(Some(message)) if message.kind == kind => return Ok(message.payload.to_vec()),
+                Ok(Some(message)) if message.kind == Kind::Bye => {
+                    let why: String =
+                        String::from_utf8_lossy(message.payload).chars().filter(|c| !c.is_control()).collect();
+                    bail!("ConnectionError", "{}: {why}", self.peer);
+                }
+                Ok(Some(message)) if message.kind == Kind::Queued && kind == Kind::Welcome => {
+                    place = message.payload.first_chunk().map(|place| u32::from_le_bytes(*place));
+                    continue;
+                }
+                Ok(Some(_)) => return Err(refused(&self.peer, &Refused::Foreign)),
+                Ok(None) => {}
+                Err(malformed) => bail!("ConnectionError", "{}: {malformed}", self.peer),
+            }
+            let mut bytes = [0; 4096];
+            let count = match (read(&self.socket, &self.peer, deadline, &mut bytes), place) {
+                (Err(error), Some(place)) if error.kind() == "TimeoutError" => bail!(
+                    "TimeoutError",
+                    "{}: others are served, and this client is at place {place} of the queue: wait longer (`timeout=`)",
+                    self.peer
+                ),
+                (count, _) => count?,
+            };
+            self.open(&bytes[..count])?;
+        }
+    }
+
+    fn open(&mut self, bytes: &[u8]) -> Result<()> {
+        let Line { opener, frames, .. } = self;
+        match opener.push(bytes, frames) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(refused(&self.peer, &Refused::WrongKey)),
+        }
+    }
+}
+
+/// Greets a server over a connected socket.
+pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration) -> Result<Arc<Connection>> {
+    let deadline = Instant::now() + wait;
+    let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{peer}: {error}"))?;
+    let with_key = key.is_some();
+    let (mut handshake, first) = Client::new(key);
+    write(&socket, peer, deadline, &first)?;
+    let mut bytes = [0; 1024];
+    let mut answered = false;
+    let (sealer, opener) = loop {
+        let count = match read(&socket, peer, deadline, &mut bytes) {
+            Ok(count) => count,
+            Err(error) if error.kind() == "ConnectionError" && !answered => bail!(
+                "ConnectionError",
+                "{} before it answered: the log of the server says why, if it is one",
+                error.message()
+            ),
+            // A server tells nothing to those whose key is wrong.
+            Err(error) if error.kind() == "ConnectionError" && with_key => {
+                return Err(refused(peer, &Refused::WrongKey));
+            }
+            Err(error) => return Err(error),
+        };
+        answered = true;
+        match handshake.receive(&bytes[..count]).map_err(|why| refused(peer, &why))? {
+            Step::Send(out) => write(&socket, peer, deadline, &out)?,
+            Step::Done(sealer, opener) => break (sealer, opener),
+            Step::Wait | Step::Named(_) => {}
+        }
+    };
+    let policy = Policy::of_client();
+    let frames = Frames::new(policy.message_bytes);
+    let mut line = Line { socket, sealer, opener, frames, peer: peer.to_owned() };
+    line.open(&handshake.rest())?;
+    line.send(Kind::Hello, concat!("anyfn ", env!("CARGO_PKG_VERSION")).as_bytes(), deadline)?;
+    line.greeting(Kind::Welcome, deadline)?;
+    Ok(Connection::new(line.socket, (line.sealer, line.opener, line.frames), policy, None, peer.to_owned()))
+}
+
+/// A client that has said which key it has.
+pub struct Arrival {
+    socket: Socket,
+    handshake: Server,
+    name: Option<String>,
+    deadline: Instant,
+}
+
+/// A client that has proved its key, and waits to be let in.
+pub struct Guest(Line);
+
+const CLIENT: &str = "client";
+
+impl Arrival {
+    /// Hears what the client says first, within `wait`, which is for the whole handshake.
+    ///
+    /// # Errors
+    /// If it is no client of this protocol, or too slow; a refusal has been sent.
+    pub fn new(fd: OwnedFd, wait: Duration) -> Result<Arrival> {
+        let deadline = Instant::now() + wait;
+        let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{CLIENT}: {error}"))?;
+        let mut arrival = Arrival { socket, handshake: Server::default(), name: None, deadline };
+        match arrival.step()? {
+            Step::Named(name) => arrival.name = name,
+            _ => return Err(refused(CLIENT, &Refused::Foreign)),
+        }
+        Ok(arrival)
+    }
+
+    /// The name of the key that the client says it has.
+    pub fn key_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn step(&mut self) -> Result<Step> {
+        let mut bytes = [0; 1024];
+        let mut count = 0;
+        loop {
+            match self.handshake.receive(&bytes[..count]) {
+                Ok(Step::Wait) => count = read(&self.socket, CLIENT, self.deadline, &mut bytes)?,
+                Ok(step) => return Ok(step),
+                Err(why) => return Err(self.no(&why)),
+            }
+        }
+    }
+
+    fn no(&self, why: &Refused) -> Error {
+        if let Some(answer) = Server::refusal(why) {
+            let _ = write(&self.socket, CLIENT, self.deadline, &answer);
+        }
+        refused(CLIENT, why)
+    }
+
+    /// Sends the client away.
+    pub fn refuse(self, why: &Refused) {
+        self.no(why);
+    }
+
+    /// Lets the client prove its key; without one, there is none to prove.
+    ///
+    /// # Errors
+    /// If it cannot, or not in time.
+    pub fn accept(mut self, key: Option<&Key>) -> Result<Guest> {
+        let answer = self.handshake.accept(key).map_err(|why| refused(CLIENT, &why))?;
+        write(&self.socket, CLIENT, self.deadline, &answer)?;
+        if key.is_some() {
+            match self.step()? {
+                Step::Send(out) => write(&self.socket, CLIENT, self.deadline, &out)?,
+                _ => return Err(refused(CLIENT, &Refused::WrongKey)),
+            }
+        }
+        let (sealer, opener, rest) = self.handshake.finish().map_err(|why| refused(CLIENT, &why))?;
+        let frames = Frames::new(4096);
+        let mut line = Line { socket: self.socket, sealer, opener, frames, peer: CLIENT.to_owned() };
+        line.open(&rest)?;
+        line.greeting(Kind::Hello, self.deadline)?;
+        Ok(Guest(line))
+    }
+}
+
+impl Guest {
+    /// Sends the client away, saying why.
+    pub fn refuse(mut self, why: &str) {
+        let _ = self.0.send(Kind::Bye, why.as_bytes(), Instant::now() + LOOK);
+    }
+
+    /// Tells the client its place in the queue, 1 for the next.
+    ///
+    /// # Errors
+    /// If it is gone, or does not read.
+    pub fn queued(&mut self, place: usize) -> Result<()> {
+        let place = u32::try_from(place).unwrap_or(u32::MAX).to_le_bytes();
+        self.0.send(Kind::Queued, &place, Instant::now() + LOOK)
+    }
+
+    /// Whether the client has gone while it waited.
+    pub fn is_gone(&self) -> bool {
+        self.0.socket.is_closed()
+    }
+
+    /// Begins the session: what it offers, with files in `folder`. `audit` hears of events, and what they are about.
+    ///
+    /// # Errors
+    /// If the client is gone.
+    pub fn welcome(
+        self,
+        policy: Policy,
+        folder: PathBuf,
+        audit: impl Fn(&str, &str) + Send + Sync + 'static,
+    ) -> Result<Arc<Connection>> {
+        let mut line = self.0;
+        line.send(Kind::Welcome, &[], Instant::now() + Duration::from_secs(10))?;
+        let services = Services::new(policy.clone(), folder, Box::new(audit));
+        line.frames.set_message_max(policy.message_bytes);
+        let directions = (line.sealer, line.opener, line.frames);
+        Ok(Connection::new(line.socket, directions, policy, Some(Box::new(services)), line.peer))
+    }
+}

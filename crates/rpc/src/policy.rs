@@ -1,0 +1,149 @@
+//! What a session may do.
+
+use anyfn::{Result, bail};
+use serde_json::{Value, json};
+
+/// What a session may do, and how much of it. Nothing is allowed that is not written here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Name of the key that the client has; none without one.
+    pub key: Option<String>,
+    /// Global functions that may be looked up: names, or beginnings of names that end with `*`.
+    pub functions: Vec<String>,
+    /// Whether libraries may be uploaded and loaded. Who may do so can run any code with the rights of the server.
+    pub upload: bool,
+    /// Devices that may be used: `cpu`, `cuda:1`; without a number all of a kind, `*` for all.
+    pub devices: Vec<String>,
+    /// Most handles at one time.
+    pub handles: u32,
+    /// Most bytes in tensors that the client has allocated.
+    pub memory_bytes: u64,
+    /// Most bytes of uploaded files.
+    pub store_bytes: u64,
+    /// Most bytes of one message (arguments and results by value).
+    pub message_bytes: usize,
+    /// Most calls in progress at one time.
+    pub calls: u32,
+    /// Seconds after which a call that has not ended ends the session; 0 for none.
+    pub call_seconds: u64,
+    /// Seconds without a message after which the session ends; 0 for none.
+    pub idle_seconds: u64,
+}
+
+impl Policy {
+    /// Everything is allowed, without limits but those that keep a mistake from taking the machine: for a process of one's own.
+    pub fn trusted() -> Policy {
+        Policy {
+            key: None,
+            functions: vec!["*".into()],
+            upload: true,
+            devices: vec!["*".into()],
+            handles: 1 << 24,
+            memory_bytes: u64::MAX,
+            store_bytes: u64::MAX,
+            message_bytes: 1 << 30,
+            calls: 4096,
+            call_seconds: 0,
+            idle_seconds: 0,
+        }
+    }
+
+    /// What a server may do with a client: call the functions that it was given.
+    pub(crate) fn of_client() -> Policy {
+        Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
+    }
+
+    /// Nothing is allowed but the processor's own memory; the limits are those of a server that was told none.
+    pub fn closed() -> Policy {
+        Policy {
+            key: None,
+            functions: Vec::new(),
+            upload: false,
+            devices: vec!["cpu".into()],
+            handles: 100_000,
+            memory_bytes: 8 << 30,
+            store_bytes: 1 << 30,
+            message_bytes: 64 << 20,
+            calls: 64,
+            call_seconds: 0,
+            idle_seconds: 3600,
+        }
+    }
+
+    /// Whether a global function may be looked up.
+    pub fn allows_function(&self, name: &str) -> bool {
+        self.functions.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => pattern == name,
+        })
+    }
+
+    /// Whether a device, such as `cuda:0`, may be used.
+    pub fn allows_device(&self, device: &str) -> bool {
+        let kind = device.split(':').next().unwrap_or(device);
+        self.devices.iter().any(|allowed| allowed == "*" || allowed == device || allowed == kind)
+    }
+
+    /// As JSON, for another process.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "key": self.key, "functions": self.functions, "upload": self.upload, "devices": self.devices,
+            "handles": self.handles, "memory_bytes": self.memory_bytes, "store_bytes": self.store_bytes,
+            "message_bytes": self.message_bytes, "calls": self.calls, "call_seconds": self.call_seconds,
+            "idle_seconds": self.idle_seconds,
+        })
+    }
+
+    /// Reads what [`Policy::to_json`] writes; what is left out is as in `base`.
+    ///
+    /// # Errors
+    /// `ValueError` naming the first entry that is unknown or of another type.
+    pub fn from_json(base: &Policy, value: &Value) -> Result<Policy> {
+        let Value::Object(entries) = value else {
+            bail!("ValueError", "expected an object that says what is allowed but got `{value}`");
+        };
+        let mut policy = base.clone();
+        for (name, value) in entries {
+            policy.set(name, value)?;
+        }
+        Ok(policy)
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        let number = || match value.as_u64() {
+            Some(number) => Ok(number),
+            None => bail!("ValueError", "`{name}` is a number that is not negative but got `{value}`"),
+        };
+        let texts = || {
+            let texts =
+                value.as_array().and_then(|all| all.iter().map(|one| one.as_str().map(String::from)).collect());
+            match texts {
+                Some(texts) => Ok(texts),
+                None => bail!("ValueError", "`{name}` is a list of texts but got `{value}`"),
+            }
+        };
+        let small = || Ok::<_, anyfn::Error>(u32::try_from(number()?).unwrap_or(u32::MAX));
+        match name {
+            "key" => match value {
+                Value::Null => self.key = None,
+                Value::String(key) => self.key = Some(key.clone()),
+                other => bail!("ValueError", "`key` is a name but got `{other}`"),
+            },
+            "functions" => self.functions = texts()?,
+            "upload" => match value {
+                Value::Bool(upload) => self.upload = *upload,
+                other => bail!("ValueError", "`upload` is true or false but got `{other}`"),
+            },
+            "devices" => self.devices = texts()?,
+            "handles" => self.handles = small()?,
+            "memory_bytes" => self.memory_bytes = number()?,
+            "store_bytes" => self.store_bytes = number()?,
+            "message_bytes" => self.message_bytes = usize::try_from(number()?).unwrap_or(usize::MAX),
+            "calls" => self.calls = small()?,
+            "call_seconds" => self.call_seconds = number()?,
+            "idle_seconds" => self.idle_seconds = number()?,
+            other => bail!("ValueError", "there is no entry `{other}` in what a session may do"),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,288 @@
+//! What stands here for functions, modules, tensors and objects of the other side.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use anyfn::{
+    Any, Args, DType, Device, IntoArgs, Module, ModuleKind, Object, ObjectRef, PackedFunc, Ref, Result, Shape,
+    String, TensorView, bail, methods,
+};
+
+use crate::connection::{Connection, Target, Transfer};
+use crate::service::code;
+use crate::value::{Class, Given, TensorInfo};
+
+/// Tensors of so many bytes are given back at once, and not with the next message.
+const LARGE: usize = 1 << 20;
+
+/// Which objects of this process stand for what, by their addresses.
+static PROXIES: Mutex<BTreeMap<usize, (Weak<Connection>, u64)>> = Mutex::new(BTreeMap::new());
+
+fn proxies() -> MutexGuard<'static, BTreeMap<usize, (Weak<Connection>, u64)>> {
+    PROXIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The handle that an object stands for, and whose it is.
+pub(crate) fn stands_for(object: &ObjectRef) -> Option<(Arc<Connection>, u64)> {
+    let (connection, number) = proxies().get(&object.as_handle().addr())?.clone();
+    Some((connection.upgrade()?, number))
+}
+
+fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> usize {
+    let address = object.as_handle().addr();
+    proxies().insert(address, (Arc::downgrade(connection), number));
+    address
+}
+
+/// A handle of the other side, given back when it is dropped.
+pub(crate) struct Handle {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) number: u64,
+    /// Address of the object that stands for it.
+    address: AtomicUsize,
+    large: bool,
+}
+
+impl Handle {
+    fn new(connection: &Arc<Connection>, number: u64, large: bool) -> Handle {
+        Handle { connection: connection.clone(), number, address: AtomicUsize::new(0), large }
+    }
+
+    fn stands_at(&self, object: &ObjectRef) {
+        self.address.store(add_proxy(object, &self.connection, self.number), Ordering::Relaxed);
+    }
+
+    /// Asks the other side for something about the object.
+    pub(crate) fn ask(&self, code: u16, args: impl anyfn::IntoArgs) -> Result<Any> {
+        args.with_views(|views| {
+            let number = Any::new(self.number)?;
+            let all: Vec<_> = std::iter::once(number.as_view()).chain(views.iter().copied()).collect();
+            self.connection.call(&Target::Service(code), &all)
+        })
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        proxies().remove(self.address.get_mut());
+        self.connection.release(self.number, 1, self.large);
+    }
+}
+
+/// A tensor in the memory of the other side. It is passed to functions of that side; its elements are copied by the session.
+#[derive(Object)]
+#[object(key = "rpc.Tensor", init = false, final)]
+pub struct RemoteTensor {
+    /// Extents.
+    pub shape: Shape,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// The device on the other side.
+    pub device: Device,
+    /// Bytes of the elements.
+    pub nbytes: i64,
+    #[field(skip)]
+    pub(crate) handle: Arc<Handle>,
+}
+
+/// An object of the other side that cannot be copied: its fields and methods are there.
+#[derive(Object)]
+#[object(key = "rpc.Object", init = false, final)]
+pub struct RemoteObject {
+    /// Key of its type.
+    pub type_key: String,
+    #[field(skip)]
+    pub(crate) handle: Arc<Handle>,
+}
+
+#[methods]
+impl RemoteObject {
+    /// The value of a field.
+    #[blocking]
+    fn get(&self, field: &str) -> Result<Any> {
+        self.handle.ask(code::FIELD, (field,))
+    }
+
+    /// Its text, as the other side prints it.
+    #[blocking]
+    fn text(&self) -> Result<Any> {
+        self.handle.ask(code::TEXT, ())
+    }
+}
+
+#[methods]
+impl RemoteTensor {
+    /// Copies the elements of another tensor of the same side into this one.
+    #[blocking]
+    pub fn assign(&self, from: Ref<RemoteTensor>) -> Result<()> {
+        if !Arc::ptr_eq(&from.handle.connection, &self.handle.connection) {
+            bail!("ValueError", "the tensor to copy from belongs to another session");
+        }
+        from.handle.ask(code::COPY, (self.handle.number,)).map(drop)
+    }
+
+    /// Copies the elements of a tensor of this process into this one: same shape and type. `progress` is called with the bytes
+    /// sent so far, and those in all.
+    #[blocking]
+    pub fn write(
+        &self,
+        #[read_only] from: TensorView<'_>,
+        #[default(None)] progress: Option<PackedFunc>,
+    ) -> Result<()> {
+        self.check(&from)?;
+        let bytes = Bytes::of(&from)?;
+        let bytes = bytes.get()?;
+        let args = (self.handle.number, 0_u64, bytes.len());
+        let transfer = Transfer { bytes, into: None, progress: progress.as_ref() };
+        let write = Target::Service(code::WRITE);
+        args.with_views(|views| self.handle.connection.transfer(&write, views, transfer)).map(drop)
+    }
+
+    /// Copies the elements into a tensor of this process: same shape and type, without gaps, in main memory. `progress` is called
+    /// with the bytes received so far, and those in all.
+    #[blocking]
+    pub fn read(&self, to: TensorView<'_>, #[default(None)] progress: Option<PackedFunc>) -> Result<()> {
+        self.check(&to)?;
+        if !to.is_contiguous() || to.device() != Device::CPU {
+            bail!("ValueError", "expected a tensor without gaps in main memory but got {to:?}");
+        }
+        let length = usize::try_from(self.nbytes).unwrap_or(0);
+        let into = Some((to.data().cast::<u8>(), length));
+        let transfer = Transfer { bytes: &[], into, progress: progress.as_ref() };
+        let (read, args) = (Target::Service(code::READ), (self.handle.number, 0_u64, length));
+        args.with_views(|views| self.handle.connection.transfer(&read, views, transfer)).map(drop)
+    }
+}
+
+impl RemoteTensor {
+    fn check(&self, here: &TensorView<'_>) -> Result<()> {
+        if self.shape[..] != *here.shape() || self.dtype != here.dtype() {
+            bail!(
+                "ValueError",
+                "expected a tensor of {} with shape {:?} but got one of {} with {:?}",
+                self.dtype,
+                &self.shape[..],
+                here.dtype(),
+                here.shape()
+            );
+        }
+        Ok(())
+    }
+}
+
+struct RemoteModule {
+    handle: Arc<Handle>,
+}
+
+impl ModuleKind for RemoteModule {
+    fn kind(&self) -> &str {
+        "rpc"
+    }
+
+    fn get_function(self: &Arc<Self>, name: &str) -> Result<Option<PackedFunc>> {
+        described(&self.handle.connection, &self.handle.ask(code::MODULE_FUNCTION, (name,))?)
+    }
+
+    fn functions(&self) -> Vec<std::string::String> {
+        // Without a connection there are none to be called.
+        let names = self.handle.ask(code::MODULE_NAMES, ());
+        names.and_then(|names| names.get::<Vec<std::string::String>>()).unwrap_or_default()
+    }
+}
+
+/// What stands for a handle that the other side has given.
+pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
+    let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
+    let handle = Arc::new(Handle::new(connection, given.handle, large));
+    let (value, object) = match (given.class, given.tensor) {
+        (Class::Function, _) => {
+            let function = function(&handle);
+            (Any::new(function.clone())?, function.into_object())
+        }
+        (Class::Module, _) => {
+            let module = Module::new(RemoteModule { handle: handle.clone() })?;
+            (Any::new(module.clone())?, module.into_object())
+        }
+        (Class::Tensor, Some(tensor)) => {
+            let nbytes = i64::try_from(tensor.bytes()?).unwrap_or(i64::MAX);
+            let TensorInfo { shape, dtype, device } = tensor;
+            let shape = Shape::from(&shape[..]);
+            let tensor = Ref::new(RemoteTensor { shape, dtype, device, nbytes, handle: handle.clone() });
+            (Any::new(tensor.clone())?, tensor.into_object())
+        }
+        _ => {
+            let type_key = String::from(&*given.type_key);
+            let object = Ref::new(RemoteObject { type_key, handle: handle.clone() });
+            (Any::new(object.clone())?, object.into_object())
+        }
+    };
+    handle.stands_at(&object);
+    Ok(value)
+}
+
+/// A function that calls the other side.
+fn function(handle: &Arc<Handle>) -> PackedFunc {
+    const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
+    let handle = handle.clone();
+    let body = move |args: Args<'_>| handle.connection.call(&Target::Handle(handle.number), args.as_slice());
+    PackedFunc::described_blocking(body, || SIGNATURE.into())
+}
+
+/// A second object for the handle of a function, with its signature.
+struct Alias {
+    /// Holds the handle.
+    _plain: PackedFunc,
+    connection: Arc<Connection>,
+    number: u64,
+    address: AtomicUsize,
+}
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        proxies().remove(self.address.get_mut());
+    }
+}
+
+/// The function in an answer of two values: the function (or None) and its signature (or None).
+pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Option<PackedFunc>> {
+    let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<std::string::String>)>()?;
+    let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };
+    let Some((_, number)) = stands_for(plain.as_object()) else { return Ok(Some(plain.clone())) };
+    let address = AtomicUsize::new(0);
+    let alias = Arc::new(Alias { _plain: plain.clone(), connection: connection.clone(), number, address });
+    let called = alias.clone();
+    let body = move |args: Args<'_>| called.connection.call(&Target::Handle(called.number), args.as_slice());
+    let function = PackedFunc::described_blocking(body, move || signature.clone());
+    alias.address.store(add_proxy(function.as_object(), connection, number), Ordering::Relaxed);
+    Ok(Some(function))
+}
+
+/// The bytes of a tensor: where they are if they lie in order, else a copy.
+enum Bytes<'a> {
+    There(&'a [u8]),
+    Copied(Any),
+}
+
+impl<'a> Bytes<'a> {
+    fn of(tensor: &TensorView<'a>) -> Result<Bytes<'a>> {
+        let info =
+            TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
+        let size = info.bytes()?;
+        if tensor.device() != Device::CPU || !tensor.is_contiguous() {
+            return anyfn::registry::get("anyfn.tensor_to_bytes")?.call((*tensor,)).map(Bytes::Copied);
+        }
+        if size == 0 {
+            return Ok(Bytes::There(&[]));
+        }
+        // SAFETY: a contiguous tensor in main memory has so many bytes, which the caller lends for reading.
+        Ok(Bytes::There(unsafe { std::slice::from_raw_parts(tensor.data().cast::<u8>(), size) }))
+    }
+
+    fn get(&self) -> Result<&[u8]> {
+        match self {
+            Bytes::There(bytes) => Ok(bytes),
+            Bytes::Copied(bytes) => bytes.get::<&[u8]>(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The functions by which programs of all languages start a server, and are a session process.
+
+use anyfn::{Array, Map, Object, Ref, Result, String as Text, bail, methods, register};
+use serde_json::Value;
+
+use super::{Server, ServerConfig, State, session_main};
+
+/// A running server; it stops when nothing holds it any more.
+#[derive(Object)]
+#[object(key = "rpc.Server", init = false, final)]
+pub struct RunningServer {
+    /// Address at which it listens.
+    pub host: Text,
+    /// Port at which it listens.
+    pub port: i64,
+    #[field(skip)]
+    server: Server,
+}
+
+#[methods]
+impl RunningServer {
+    /// Ends all sessions and the server; nothing is left of them. Again does nothing.
+    #[blocking]
+    pub fn stop(&self) {
+        self.server.stop();
+    }
+
+    /// Sessions that there are: number, pid, peer, key (empty without one) and state of each.
+    pub fn sessions(&self) -> Result<Array<Map<Text, anyfn::Any>>> {
+        let mut all = Vec::new();
+        for session in self.server.sessions() {
+            let state = match session.state {
+                State::Greeting => "greeting",
+                State::Proving => "proving",
+                State::Waiting => "waiting",
+                State::Active => "active",
+            };
+            let mut map = Map::<Text, anyfn::Any>::new();
+            map.insert("number".into(), anyfn::Any::new(i64::try_from(session.number).unwrap_or(i64::MAX))?)?;
+            map.insert("pid".into(), anyfn::Any::new(session.pid)?)?;
+            map.insert("peer".into(), anyfn::Any::new(session.peer.to_string().as_str())?)?;
+            map.insert("key".into(), anyfn::Any::new(session.key.as_deref().unwrap_or_default())?)?;
+            map.insert("state".into(), anyfn::Any::new(state)?)?;
+            all.push(map);
+        }
+        Array::try_from_iter(all)
+    }
+}
+
+/// Starts a server on a thread of this process. `worker` is the program of its session processes with its arguments: it
+/// has to call `rpc.serve_session`. `options` is a JSON object, see `docs/rpc-server.md`.
+#[register("rpc.start_server", blocking)]
+fn start_server(worker: Vec<String>, #[default("{}")] options: &str) -> Result<Ref<RunningServer>> {
+    let options: Value = match serde_json::from_str(options) {
+        Ok(options) => options,
+        Err(why) => {
+            bail!("ValueError", "the options of a server are a JSON object, but this is not JSON: {why}")
+        }
+    };
+    let server = Server::start(ServerConfig::from_json(worker, &options)?)?;
+    let host = server.address().ip().to_string();
+    Ok(Ref::new(RunningServer { host: host.as_str().into(), port: server.port().into(), server }))
+}
+
+/// Serves the client that a server has given this process; returns when the session is over.
+#[register("rpc.serve_session", blocking)]
+fn serve_session() -> Result<()> {
+    session_main()
+}
+
+/// A new key as text, `NAME:SECRET`.
+#[register("rpc.make_key")]
+fn make_key(name: &str) -> Result<Text> {
+    Ok(crate::keys::Key::generate(name)?.to_text().as_str().into())
+}

@@ -1,0 +1,564 @@
+//! The listener's loop: one thread, which waits for connections, for what session processes say, for their ends, and for
+//! deadlines.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyfn::{Result, error};
+use serde_json::{Map, Value, json};
+
+use super::access::{Answer, Keyring};
+use super::audit::Audit;
+use super::control::{FromSession, MESSAGE_MAX, Refusal, ToSession};
+use super::folder::Folder;
+use super::queue::{Entered, Queue};
+use super::session::Session;
+use super::spawn::{self, Program, Start};
+use super::sys::{self, Polled};
+use super::{ServerConfig, SessionInfo, State};
+use crate::keys::Secret;
+
+/// Connections that have said nothing yet; one more makes the oldest go.
+const SILENT_MAX: usize = 256;
+
+/// Connections that are taken, and messages of one session that are read, before the others have their turn.
+const AT_ONCE: usize = 64;
+
+/// How long a client has to prove that it has its key, even if others want its place.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// How long nothing is started after the system had no descriptors, memory or processes left.
+const REST: Duration = Duration::from_millis(100);
+
+/// How often the file of keys is looked at.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// How long a server that stops waits for processes that have been killed.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// A connection whose client has said nothing yet, or has no process yet.
+struct Silent {
+    stream: TcpStream,
+    peer: SocketAddr,
+    since: Instant,
+    has_spoken: bool,
+}
+
+pub(crate) struct Listener {
+    socket: Option<TcpListener>,
+    config: ServerConfig,
+    program: Program,
+    keyring: Keyring,
+    refreshed: Instant,
+    folder: Folder,
+    audit: Audit,
+    queue: Queue,
+    stop: Arc<OwnedFd>,
+    shown: Arc<Mutex<Vec<SessionInfo>>>,
+    silent: VecDeque<Silent>,
+    sessions: BTreeMap<u64, Session>,
+    count: u64,
+    /// Nothing is accepted or started before.
+    rests_until: Option<Instant>,
+    /// Since when it stops.
+    stops: Option<Instant>,
+    buffer: Vec<u8>,
+}
+
+/// What a place in the list for `poll` stands for.
+enum Source {
+    Stop,
+    Socket,
+    /// It has said something.
+    Spoken(usize),
+    /// It is closed.
+    Gone(usize),
+    Control(u64),
+    Process(u64),
+}
+
+impl Listener {
+    pub(crate) fn new(
+        socket: TcpListener,
+        config: ServerConfig,
+        stop: Arc<OwnedFd>,
+        shown: Arc<Mutex<Vec<SessionInfo>>>,
+    ) -> Result<Listener> {
+        let keyring = Keyring::new(&config.access)?;
+        let program = Program::new(&config.worker, &config.environment, config.show_output)
+            .map_err(|why| error!("ValueError", "cannot start session processes: {why}"))?;
+        let mut audit =
+            Audit::open(&config.log).map_err(|why| error!("OSError", "cannot write the log: {why}"))?;
+        let unique = Secret::random()?.to_text();
+        let folder = Folder::create(&config.folder, unique.get(..22).unwrap_or(&unique)).map_err(|why| {
+            error!("OSError", "cannot make the folder of the sessions in `{}`: {why}", config.folder.display())
+        })?;
+        let address = socket.local_addr().map(|address| address.to_string()).unwrap_or_default();
+        audit.write("listen", None, details([("address", json!(address)), ("pid", json!(std::process::id()))]));
+        Ok(Listener {
+            socket: Some(socket),
+            queue: Queue::new(config.sessions, config.queue),
+            config,
+            program,
+            keyring,
+            refreshed: Instant::now(),
+            folder,
+            audit,
+            stop,
+            shown,
+            silent: VecDeque::new(),
+            sessions: BTreeMap::new(),
+            count: 0,
+            rests_until: None,
+            stops: None,
+            buffer: vec![0; MESSAGE_MAX],
+        })
+    }
+
+    /// Serves until it is told to stop; then nothing of any session is left.
+    pub(crate) fn run(mut self) {
+        sys::block_signals();
+        loop {
+            self.round();
+            if let Some(since) = self.stops
+                && (self.sessions.is_empty() || since.elapsed() > LAST_WAIT)
+            {
+                break;
+            }
+        }
+        let left: Vec<_> = self.sessions.values().map(|session| session.pid).collect();
+        self.audit.write(
+            "stop",
+            None,
+            if left.is_empty() { Map::new() } else { details([("left", json!(left))]) },
+        );
+    }
+
+    fn round(&mut self) {
+        let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        for source in self.wait(timeout) {
+            match source {
+                Source::Stop => self.stop(),
+                Source::Socket => self.accept(),
+                Source::Spoken(at) => {
+                    if let Some(silent) = self.silent.get_mut(at) {
+                        silent.has_spoken = true;
+                    }
+                }
+                Source::Gone(at) => drop(self.silent.remove(at)),
+                Source::Control(number) => self.hear_session(number),
+                Source::Process(number) => self.finish(number),
+            }
+        }
+        let now = Instant::now();
+        self.refresh_keys(now);
+        self.keep_time(now);
+        self.start_sessions(now);
+        self.admit();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.clear();
+        shown.extend(self.sessions.values().map(Session::info));
+    }
+
+    /// Waits for something to do; what there is. Connections that are to be forgotten come last, the highest place first.
+    fn wait(&self, timeout: Option<Duration>) -> Vec<Source> {
+        let mut polled = Vec::new();
+        let mut sources = Vec::new();
+        let mut ask = |what: Polled, source| {
+            polled.push(what);
+            sources.push(source);
+        };
+        if self.stops.is_none() {
+            ask(Polled::read(self.stop.as_fd()), Source::Stop);
+        }
+        for (number, session) in &self.sessions {
+            // First what it said, then that it ended: its last words are of interest.
+            if let Some(control) = &session.control {
+                ask(Polled::read(control.as_fd()), Source::Control(*number));
+            }
+            ask(Polled::read(session.process.as_fd()), Source::Process(*number));
+        }
+        for (at, silent) in self.silent.iter().enumerate().rev() {
+            let stream = silent.stream.as_fd();
+            ask(
+                if silent.has_spoken { Polled::closed(stream) } else { Polled::read(stream) },
+                Source::Spoken(at),
+            );
+        }
+        if let (Some(socket), None) = (&self.socket, self.rests_until) {
+            ask(Polled::read(socket.as_fd()), Source::Socket);
+        }
+        if sys::poll(&mut polled, timeout).is_err() {
+            // The kernel is out of memory; there is nothing better to do than to try again.
+            std::thread::sleep(REST);
+            return Vec::new();
+        }
+        let is_ready = |(polled, source): (Polled, Source)| match (&source, polled.is_readable()) {
+            (_, false) => None,
+            // Gone without a word, or before its turn.
+            (Source::Spoken(at), true) if polled.is_closed() => Some(Source::Gone(*at)),
+            _ => Some(source),
+        };
+        polled.into_iter().zip(sources).filter_map(is_ready).collect()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (handshake, hung) = (self.config.handshake, self.config.hung);
+        let sessions = self.sessions.values().filter_map(|session| Some(session.deadline(handshake, hung)?.0));
+        let silent = self.silent.front().map(|silent| silent.since + handshake);
+        let place = match self.silent.iter().any(|silent| silent.has_spoken) {
+            true if self.rests_until.is_none() => self.half_open().map(|session| session.started + GRACE).min(),
+            _ => None,
+        };
+        let refresh = (!self.sessions.is_empty() && self.keyring.is_file()).then(|| self.refreshed + REFRESH);
+        let stop = self.stops.map(|since| since + LAST_WAIT);
+        sessions.chain(silent).chain(place).chain(refresh).chain(stop).chain(self.rests_until).min()
+    }
+
+    fn half_open(&self) -> impl Iterator<Item = &Session> {
+        self.sessions.values().filter(|session| session.is_half_open())
+    }
+
+    fn stop(&mut self) {
+        self.stops = Some(Instant::now());
+        self.socket = None;
+        self.silent.clear();
+        for session in self.sessions.values_mut() {
+            session.end("the server stops");
+        }
+    }
+
+    // Connections.
+
+    fn accept(&mut self) {
+        for _ in 0..AT_ONCE {
+            let Some(socket) = &self.socket else { return };
+            match socket.accept() {
+                Ok((stream, peer)) => {
+                    if sys::watch_peer(&stream).is_ok() {
+                        self.silent.push_back(Silent {
+                            stream,
+                            peer,
+                            since: Instant::now(),
+                            has_spoken: false,
+                        });
+                    }
+                    if self.silent.len() > SILENT_MAX {
+                        self.drop_silent();
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+                    let is_exhausted = error.raw_os_error().is_some_and(|code| exhausted.contains(&code));
+                    // Anything else happened to this one connection before it was taken.
+                    if is_exhausted && !self.drop_silent() {
+                        self.rest("accept", &error.to_string());
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets the connection that has waited longest, of the address that has most; whether there was one.
+    fn drop_silent(&mut self) -> bool {
+        let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
+        place.and_then(|place| self.silent.remove(place)).is_some()
+    }
+
+    fn rest(&mut self, what: &str, why: &str) {
+        self.audit.write("failed", None, details([("what", json!(what)), ("why", json!(why))]));
+        self.rests_until = Some(Instant::now() + REST);
+    }
+
+    /// Starts processes for clients that have spoken, as far as there are places.
+    fn start_sessions(&mut self, now: Instant) {
+        while self.rests_until.is_none() {
+            // The newest first: who has filled the line before does not keep others waiting.
+            let Some(at) = self.silent.iter().rposition(|silent| silent.has_spoken) else { return };
+            if self.half_open().count() >= self.config.half_open && !self.make_place(now) {
+                return;
+            }
+            if let Some(silent) = self.silent.remove(at)
+                && let Err(error) = self.start(&silent)
+            {
+                self.rest("start", &error.to_string());
+            }
+        }
+    }
+
+    /// Ends the oldest session whose client has not proved its key, if it has had time to; of the address that has most.
+    fn make_place(&mut self, now: Instant) -> bool {
+        let old: Vec<(u64, IpAddr)> = self
+            .half_open()
+            .filter(|session| now.duration_since(session.started) >= GRACE)
+            .map(|session| (session.number, session.peer.ip()))
+            .collect();
+        let Some(place) = oldest_of_most(old.iter().map(|(_, address)| *address)) else { return false };
+        let session = old.get(place).and_then(|(number, _)| self.sessions.get_mut(number));
+        session
+            .map(|session| session.end("the client did not prove its key, and others wanted its place"))
+            .is_some()
+    }
+
+    fn start(&mut self, silent: &Silent) -> std::io::Result<()> {
+        self.count += 1;
+        let number = self.count;
+        let (mine, control) = sys::packet_pair()?;
+        let folder = self.folder.session(number)?;
+        let limits = self.keyring.widest();
+        let start = Start { folder: &folder, client: &silent.stream, control: &control, limits: &limits };
+        let started = self.program.start(&start).and_then(|pid| match sys::process(pid) {
+            Ok(process) => Ok((pid, process)),
+            Err(error) => {
+                sys::kill_now(pid);
+                Err(error)
+            }
+        });
+        let (pid, process) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                self.folder.remove(folder);
+                return Err(error);
+            }
+        };
+        let session = Session::new(number, pid, silent.peer, (process, mine), folder, limits);
+        self.sessions.insert(number, session);
+        Ok(())
+    }
+
+    // Sessions.
+
+    fn hear_session(&mut self, number: u64) {
+        for _ in 0..AT_ONCE {
+            let Some(control) = self.sessions.get(&number).and_then(|session| session.control.as_ref()) else {
+                return;
+            };
+            let message = match sys::receive(control.as_fd(), &mut self.buffer, false) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Ok(0) | Err(_) => {
+                    if let Some(session) = self.sessions.get_mut(&number) {
+                        session.close_control();
+                    }
+                    return;
+                }
+                Ok(size) => self.buffer.get(..size).and_then(FromSession::read),
+            };
+            if message.and_then(|message| self.obey(number, message)).is_none()
+                && let Some(session) = self.sessions.get_mut(&number)
+            {
+                session.end("the process said what it must not");
+            }
+        }
+    }
+
+    /// Does what a session asks for; none if it must not ask for that now.
+    fn obey(&mut self, number: u64, message: FromSession) -> Option<()> {
+        let session = self.sessions.get_mut(&number)?;
+        let is_audit = matches!(message, FromSession::Audit(..));
+        if session.ending.is_some() && !is_audit {
+            return Some(());
+        }
+        match (message, session.state) {
+            (FromSession::Hello(key), State::Greeting) => self.greet(number, key),
+            (FromSession::Ready, State::Proving) if !session.refused => {
+                session.enter(State::Waiting);
+                let key = session.key.clone();
+                self.audit.write("proved", Some(number), details([("key", json!(key))]));
+                let sessions_max = usize::try_from(session.limits.sessions).unwrap_or(usize::MAX);
+                match self.queue.enter(number, key, sessions_max) {
+                    Entered::In => (),
+                    Entered::InsteadOf(other) => {
+                        self.refuse(
+                            other,
+                            "clients of other keys need the places in the queue; try again later",
+                        );
+                    }
+                    Entered::Full => self.refuse(number, "too many wait for this server; try again later"),
+                }
+                Some(())
+            }
+            (FromSession::Alive, State::Waiting | State::Active) => {
+                session.heard = Instant::now();
+                Some(())
+            }
+            (FromSession::Audit(event, detail), _) => {
+                if session.may_log() {
+                    let detail = details([("event", json!(event)), ("detail", Value::Object(detail))]);
+                    self.audit.write("session", Some(number), detail);
+                }
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// A client has named its key, or that it has none.
+    fn greet(&mut self, number: u64, key: Option<String>) -> Option<()> {
+        self.refresh_keys_now();
+        let answer = self.keyring.look_up(key.as_deref());
+        let session = self.sessions.get_mut(&number)?;
+        session.state = State::Proving;
+        let peer = json!(session.peer.to_string());
+        let mut line = details([("peer", peer), ("pid", json!(session.pid)), ("key", json!(key))]);
+        let message = match answer {
+            Ok(Answer::Grant(grant)) => {
+                session.key = key;
+                session.secret = grant.secret.clone();
+                session.limits = grant.limits;
+                // A process that is gone already has no limits.
+                let _ = spawn::tighten(session.pid, &session.limits);
+                ToSession::Policy(grant.policy.to_json(), grant.secret)
+            }
+            Ok(Answer::Unknown(secret)) => {
+                line.insert("unknown".into(), true.into());
+                session.refused = true;
+                ToSession::Policy(crate::policy::Policy::closed().to_json(), Some(secret))
+            }
+            Ok(Answer::Refuse(why)) => {
+                line.insert("refused".into(), why.to_string().into());
+                session.refused = true;
+                ToSession::Refuse(why)
+            }
+            Err(error) => {
+                line.insert("failed".into(), error.message().into());
+                session.refused = true;
+                ToSession::Refuse(Refusal::Because("this server cannot take anybody now".into()))
+            }
+        };
+        self.audit.write("hello", Some(number), line);
+        session.tell(&message).then_some(())
+    }
+
+    /// Sends a client away that has proved its key.
+    fn refuse(&mut self, number: u64, why: &str) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.refused = true;
+            session.tell(&ToSession::Refuse(Refusal::Because(why.into())));
+            self.audit.write("refused", Some(number), details([("why", json!(why))]));
+        }
+    }
+
+    /// Lets those go whose turn it is, and tells the others where they stand.
+    fn admit(&mut self) {
+        while let Some(number) = self.queue.admit() {
+            let Some(session) = self.sessions.get_mut(&number) else {
+                self.queue.leave(number);
+                continue;
+            };
+            session.enter(State::Active);
+            // First: what the session does is in the log behind it.
+            self.audit.write("begin", Some(number), Map::new());
+            if !session.tell(&ToSession::Go) {
+                session.end("the process does not listen");
+            }
+        }
+        for (place, number) in self.queue.waiting().enumerate() {
+            let Some(session) = self.sessions.get_mut(&number) else { continue };
+            if session.told != Some(place) && session.tell(&ToSession::Queued(place + 1)) {
+                session.told = Some(place);
+            }
+        }
+    }
+
+    /// A process has ended: nothing of it is left behind.
+    fn finish(&mut self, number: u64) {
+        let Some(session) = self.sessions.get(&number) else { return };
+        match sys::has_ended(session.pid) {
+            Ok(false) => return,
+            // What it has started goes too. Its number is still its own, since nobody has waited for it.
+            Ok(true) => sys::kill_group(session.pid, libc::SIGKILL),
+            // Somebody else has waited for it; the number may be another's by now.
+            Err(_) => (),
+        }
+        self.hear_session(number);
+        let Some(session) = self.sessions.remove(&number) else { return };
+        let ended = sys::take_end(session.pid);
+        self.queue.leave(number);
+        let mut line = details([
+            ("reason", json!(session.reason(&ended))),
+            ("seconds", json!(round(session.started.elapsed()))),
+            ("cpu_seconds", json!(round(ended.cpu))),
+            ("memory_bytes", json!(ended.memory_bytes)),
+        ]);
+        if session.key.is_none() {
+            line.insert("peer".into(), session.peer.to_string().into());
+        }
+        if let Some(status) = ended.status {
+            line.insert("status".into(), status.into());
+        }
+        if session.lines_left_out > 0 {
+            line.insert("lines_left_out".into(), session.lines_left_out.into());
+        }
+        self.audit.write("end", Some(number), line);
+        self.folder.remove(session.folder);
+    }
+
+    // Time.
+
+    fn keep_time(&mut self, now: Instant) {
+        if self.rests_until.is_some_and(|until| until <= now) {
+            self.rests_until = None;
+        }
+        let handshake = self.config.handshake;
+        while self.silent.front().is_some_and(|silent| silent.since + handshake <= now) {
+            self.silent.pop_front();
+        }
+        for session in self.sessions.values_mut() {
+            if let Some((at, why)) = session.deadline(handshake, self.config.hung)
+                && at <= now
+            {
+                session.end(why);
+            }
+        }
+    }
+
+    fn refresh_keys(&mut self, now: Instant) {
+        if now.duration_since(self.refreshed) >= REFRESH {
+            self.refresh_keys_now();
+        }
+    }
+
+    /// Reads the keys again if their file has changed, and ends the sessions of those that are no more.
+    fn refresh_keys_now(&mut self) {
+        self.refreshed = Instant::now();
+        match self.keyring.refresh() {
+            Ok(false) => return,
+            Ok(true) => self.audit.write("keys", None, Map::new()),
+            Err(error) => {
+                let why = details([("what", json!("keys")), ("why", json!(error.message()))]);
+                return self.audit.write("failed", None, why);
+            }
+        }
+        for session in self.sessions.values_mut() {
+            if session.key.is_some()
+                && !self.keyring.still_grants(session.key.as_deref(), session.secret.as_ref())
+            {
+                session.end("its key has been withdrawn");
+            }
+        }
+    }
+}
+
+/// The place of the first address of those that come most often.
+fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for address in addresses.clone() {
+        *counts.entry(address).or_default() += 1;
+    }
+    let most = counts.values().max().copied()?;
+    addresses.into_iter().position(|address| counts.get(&address) == Some(&most))
+}
+
+fn details<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
+    entries.into_iter().map(|(name, value)| (name.into(), value)).collect()
+}
+
+fn round(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,121 @@
+//! A server out of options by name: for the command line, and for all languages.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyfn::{Result, bail};
+use serde_json::{Map, Value};
+
+use super::{Access, Log, ServerConfig};
+use crate::keys::{Key, Keys, Limits, set_grant};
+use crate::policy::Policy;
+
+impl ServerConfig {
+    /// Reads a configuration out of a JSON object. `worker` is the program of its sessions and its arguments.
+    ///
+    /// | entry | what it is |
+    /// |---|---|
+    /// | `host`, `port` | where to listen; `127.0.0.1` and any free port |
+    /// | `keys` | path of a file of keys, each with what it grants |
+    /// | `key_file`, `key` | path of a file with one key, or the key as text |
+    /// | `grant` | what the one key grants, or everybody without a key; with `keys`, what a key leaves out: entries of [`Policy`] and [`Limits`] |
+    /// | `sessions`, `queue` | sessions served at one time, and sessions that wait |
+    /// | `handshake_seconds`, `half_open`, `hung_seconds` | limits on clients without a proven key, and on processes that do not answer |
+    /// | `environment` | more variables for session processes |
+    /// | `show_output` | whether their error output is shown |
+    /// | `folder` | where their folders are made |
+    /// | `log` | path of the log, or `-` for the error output |
+    ///
+    /// # Errors
+    /// `ValueError` that names the entry that is wrong; those of reading a key.
+    pub fn from_json(worker: Vec<String>, options: &Value) -> Result<ServerConfig> {
+        let Value::Object(options) = options else {
+            bail!("ValueError", "expected an object with the options of a server but got `{options}`");
+        };
+        let mut config = ServerConfig::new(worker);
+        let (mut policy, mut limits) = (Policy::closed(), Limits::DEFAULT);
+        let mut key: Option<Key> = None;
+        let mut file: Option<PathBuf> = None;
+        for (name, value) in options {
+            match name.as_str() {
+                "host" => config.host = text(name, value)?.into(),
+                "port" => config.port = number(name, value, u64::from(u16::MAX))? as u16,
+                "keys" => file = Some(text(name, value)?.into()),
+                "key_file" => key = Some(Key::read(text(name, value)?.as_ref())?),
+                // A wrong key is not repeated in the message.
+                "key" => match value.as_str() {
+                    Some(text) => key = Some(text.parse()?),
+                    None => bail!("ValueError", "option `key` is a text"),
+                },
+                "grant" => {
+                    for (entry, value) in object(name, value)? {
+                        set_grant(&mut policy, &mut limits, entry, value)?;
+                    }
+                }
+                "sessions" => config.sessions = number(name, value, 100_000)? as usize,
+                "queue" => config.queue = number(name, value, 100_000)? as usize,
+                "half_open" => config.half_open = number(name, value, 100_000)? as usize,
+                "handshake_seconds" => config.handshake = seconds(name, value)?,
+                "hung_seconds" => config.hung = seconds(name, value)?,
+                "environment" => {
+                    for (variable, value) in object(name, value)? {
+                        config.environment.push((variable.clone(), text(name, value)?.into()));
+                    }
+                }
+                "show_output" => match value {
+                    Value::Bool(show) => config.show_output = *show,
+                    other => bail!("ValueError", "option `show_output` is true or false but got `{other}`"),
+                },
+                "folder" => config.folder = text(name, value)?.into(),
+                "log" => {
+                    config.log = match text(name, value)? {
+                        "-" => Log::Stderr,
+                        path => Log::File(path.into()),
+                    }
+                }
+                other => bail!("ValueError", "a server has no option `{other}`"),
+            }
+        }
+        config.access = match (file, key) {
+            (Some(_), Some(_)) => {
+                bail!(
+                    "ValueError",
+                    "a server has a file of keys (`keys`) or one key (`key_file`, `key`), not both"
+                )
+            }
+            (Some(file), None) => Access::File(file, policy, limits),
+            (None, Some(key)) => Access::Keys(Keys::one(&key, policy, limits)),
+            (None, None) => Access::Open(policy, limits),
+        };
+        Ok(config)
+    }
+}
+
+fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => bail!("ValueError", "option `{name}` is a text but got `{other}`"),
+    }
+}
+
+fn object<'a>(name: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
+    match value {
+        Value::Object(entries) => Ok(entries),
+        other => bail!("ValueError", "option `{name}` is an object but got `{other}`"),
+    }
+}
+
+fn number(name: &str, value: &Value, most: u64) -> Result<u64> {
+    match value.as_u64() {
+        Some(number) if number <= most => Ok(number),
+        _ => bail!("ValueError", "option `{name}` is a number from 0 to {most} but got `{value}`"),
+    }
+}
+
+fn seconds(name: &str, value: &Value) -> Result<Duration> {
+    match value.as_f64().map(Duration::try_from_secs_f64) {
+        // Far beyond what anybody waits for, and no time that is added up overflows.
+        Some(Ok(time)) if !time.is_zero() && time <= Duration::from_secs(1 << 30) => Ok(time),
+        _ => bail!("ValueError", "option `{name}` is a number of seconds above 0 but got `{value}`"),
+    }
+}

@@ -1,0 +1,82 @@
+//! What a session process does from its start to its end.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyfn::{Result, error};
+use serde_json::{Map, Value};
+
+use super::child::{Admission, Control, Turn};
+use super::control::Refusal;
+use super::{CLIENT_FD, CONTROL_FD};
+use crate::establish::Arrival;
+use crate::given;
+use crate::handshake::Refused;
+use crate::keys::Key;
+
+/// How long a client may take to prove its key. The listener, which knows how long it allows, ends the process before.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+
+/// Serves the client that a listener has given this process: what the program of a session process has to call, once and first.
+/// Returns when the session is over.
+///
+/// # Errors
+/// `RuntimeError` if no listener has started this process, or it serves already; those of a client that cannot prove its key, or is gone.
+pub fn session_main() -> Result<()> {
+    let [client, control] = given::take([CLIENT_FD, CONTROL_FD], "a server (`anyfn rpc server`)")?;
+    let control = Arc::new(Control::new(control));
+    let arrival = Arrival::new(client, HANDSHAKE)?;
+    let name = arrival.key_name().map(String::from);
+    let (policy, secret) = match control.hello(name.as_deref())? {
+        Admission::Granted(policy, secret) => (policy, secret),
+        Admission::Refused(why) => {
+            arrival.refuse(&why.into());
+            return Ok(());
+        }
+    };
+    let key = match (name, secret) {
+        (Some(name), Some(secret)) => Some(Key::new(&name, secret)?),
+        _ => None,
+    };
+    let guest = arrival.accept(key.as_ref()).inspect_err(|_| control.audit("denied", about("key")))?;
+    let guest = RefCell::new(guest);
+    let turn = control.wait(|| guest.borrow().is_gone(), |place| guest.borrow_mut().queued(place))?;
+    let guest = guest.into_inner();
+    match turn {
+        Turn::Go => (),
+        Turn::Refused(why) => {
+            guest.refuse(&why.to_string());
+            return Ok(());
+        }
+        Turn::Gone => return Ok(()),
+    }
+    let folder =
+        std::env::current_dir().map_err(|why| error!("OSError", "the folder of the session is gone: {why}"))?;
+    let log = control.clone();
+    let connection = guest.welcome(policy, folder, move |event, what| log.audit(event, about(what)))?;
+    let served = connection.clone();
+    control.tick(move || served.is_over())?;
+    let why = connection.serve();
+    control.audit("over", about(why.message()));
+    Ok(())
+}
+
+/// Longest text of a client in the log.
+const ABOUT_MAX: usize = 512;
+
+/// What a client says may be far longer than a message to the listener.
+fn about(what: &str) -> Map<String, Value> {
+    let what = &what[..what.floor_char_boundary(ABOUT_MAX)];
+    Map::from_iter([("what".into(), what.into())])
+}
+
+impl From<Refusal> for Refused {
+    fn from(why: Refusal) -> Refused {
+        match why {
+            Refusal::NoKey => Refused::NoKey,
+            Refusal::KeyNotTaken => Refused::KeyNotTaken,
+            Refusal::Because(why) => Refused::Because(why),
+        }
+    }
+}

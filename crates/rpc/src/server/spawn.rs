@@ -1,0 +1,245 @@
+//! Starting the process of a session.
+//!
+//! Between `fork` and `exec` of a program that may have threads nothing may be called but what is safe in a signal handler: no
+//! memory is allocated, no lock taken. So everything is prepared before.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use libc::{c_char, c_int, pid_t};
+
+use super::sys::{self, Resource};
+use crate::given::PARENT;
+use crate::keys::Limits;
+
+/// Descriptor of the client's connection in a session process.
+pub const CLIENT_FD: c_int = 3;
+
+/// Descriptor of the channel to the listener in a session process.
+pub const CONTROL_FD: c_int = 4;
+
+/// Variables that a session process gets from the listener's environment; beside them those of the configuration.
+const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"];
+
+/// Status of a session process whose program cannot be started.
+pub(crate) const CANNOT_START: c_int = 126;
+
+/// Signals that there are; the highest is a real-time signal.
+const SIGNALS: c_int = 64;
+
+/// What session processes have in common.
+pub(crate) struct Program {
+    words: Vec<CString>,
+    variables: Vec<OsString>,
+    nothing: File,
+    show_output: bool,
+}
+
+/// What one of them is given.
+pub(crate) struct Start<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) client: &'a TcpStream,
+    pub(crate) control: &'a OwnedFd,
+    pub(crate) limits: &'a Limits,
+}
+
+impl Program {
+    /// Prepares the program with these words; `variables` are added to its environment.
+    pub(crate) fn new(
+        words: &[String],
+        variables: &[(String, String)],
+        show_output: bool,
+    ) -> io::Result<Program> {
+        let words = words.iter().map(|word| CString::new(word.as_str())).collect::<Result<Vec<_>, _>>()?;
+        let mut all: Vec<OsString> = KEPT
+            .iter()
+            .filter(|name| variables.iter().all(|(given, _)| given != *name))
+            .filter_map(|name| Some(joined(OsStr::new(name), &std::env::var_os(name)?)))
+            .collect();
+        all.extend(variables.iter().map(|(name, value)| joined(OsStr::new(name), OsStr::new(value))));
+        Ok(Program {
+            words,
+            variables: all,
+            nothing: File::options().read(true).write(true).open("/dev/null")?,
+            show_output,
+        })
+    }
+
+    /// Starts it; its number. It leads a session and a group of processes of its own and dies with the calling thread.
+    ///
+    /// A program that cannot be started shows as a process that ends with [`CANNOT_START`].
+    pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<pid_t> {
+        let folder = CString::new(start.folder.as_os_str().as_bytes())?;
+        // SAFETY: no pointers.
+        let parent = unsafe { libc::getpid() };
+        let mut variables = Vec::with_capacity(self.variables.len() + 3);
+        variables.push(CString::new(format!("{PARENT}={parent}"))?);
+        for name in ["HOME", "TMPDIR"] {
+            variables.push(CString::new(joined(OsStr::new(name), start.folder.as_os_str()).as_bytes())?);
+        }
+        for variable in &self.variables {
+            variables.push(CString::new(variable.as_bytes())?);
+        }
+        let words = pointers(&self.words);
+        let variables = pointers(&variables);
+        let limits = [
+            (libc::RLIMIT_AS, start.limits.process_bytes),
+            (libc::RLIMIT_FSIZE, start.limits.file_bytes),
+            (libc::RLIMIT_NOFILE, start.limits.files.max(64)),
+            (libc::RLIMIT_CORE, 0),
+        ];
+        let child = Child {
+            parent,
+            folder: &folder,
+            words: &words,
+            variables: &variables,
+            limits: &limits,
+            client: start.client.as_raw_fd(),
+            control: start.control.as_raw_fd(),
+            nothing: self.nothing.as_raw_fd(),
+            show_output: self.show_output,
+        };
+        // SAFETY: the child only calls what may be called there; see `Child`.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                child.run();
+                // SAFETY: ends the process at once, without anything of the parent's being flushed or dropped.
+                unsafe { libc::_exit(CANNOT_START) }
+            }
+            pid => Ok(pid),
+        }
+    }
+}
+
+/// What the child does before it becomes the program: system calls alone, with what was prepared.
+struct Child<'a> {
+    parent: pid_t,
+    folder: &'a CString,
+    words: &'a [*const c_char],
+    variables: &'a [*const c_char],
+    limits: &'a [(Resource, u64)],
+    client: c_int,
+    control: c_int,
+    nothing: c_int,
+    show_output: bool,
+}
+
+impl Child<'_> {
+    /// Returns only if something is not possible.
+    fn run(&self) -> Option<()> {
+        let done = |result: c_int| (result >= 0).then_some(result);
+        // SAFETY: no pointers. So for the calls below without any.
+        done(unsafe { libc::setsid() })?;
+        // SAFETY: as above.
+        done(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        // SAFETY: as above. The parent may have died before it was asked to take this process along.
+        if unsafe { libc::getppid() } != self.parent {
+            return None;
+        }
+        self.reset_signals()?;
+        self.place_descriptors()?;
+        for (resource, most) in self.limits {
+            let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the struct is ours.
+            done(unsafe { libc::getrlimit(*resource, &raw mut now) })?;
+            let new = sys::capped(now, *most);
+            // SAFETY: as above.
+            done(unsafe { libc::setrlimit(*resource, &raw const new) })?;
+        }
+        // SAFETY: a text that ends with NUL, which the parent's memory keeps.
+        done(unsafe { libc::chdir(self.folder.as_ptr()) })?;
+        // SAFETY: no pointers.
+        unsafe { libc::umask(0o077) };
+        let program = *self.words.first()?;
+        // SAFETY: both lists end with NULL and hold texts that end with NUL; `pointers` made them.
+        unsafe { libc::execve(program, self.words.as_ptr(), self.variables.as_ptr()) };
+        None
+    }
+
+    /// The mask and what is ignored survive `exec`; a session begins with neither.
+    fn reset_signals(&self) -> Option<()> {
+        for signal in 1..=SIGNALS {
+            // SAFETY: the default is a valid action. Signals whose action cannot be set are left alone.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        // SAFETY: all zero is a value of this type.
+        let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is ours.
+        unsafe { libc::sigemptyset(&raw mut none) };
+        // SAFETY: as above; the old set is not asked for.
+        (unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) } == 0)
+            .then_some(())
+    }
+
+    /// Puts the two connections where the program expects them and keeps nothing else of the parent's open.
+    fn place_descriptors(&self) -> Option<()> {
+        // All are moved out of the way first: any of them may have the number of another's place.
+        let mut moved = [self.client, self.control, self.nothing];
+        for fd in &mut moved {
+            // SAFETY: no pointers. So for the calls below.
+            *fd = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, 16) };
+            if *fd < 0 {
+                return None;
+            }
+        }
+        let [client, control, nothing] = moved;
+        let outputs: &[c_int] = if self.show_output { &[1] } else { &[1, 2] };
+        let places = [(client, CLIENT_FD), (control, CONTROL_FD), (nothing, 0)];
+        for (fd, place) in places.into_iter().chain(outputs.iter().map(|output| (nothing, *output))) {
+            // SAFETY: as above.
+            if unsafe { libc::dup2(fd, place) } < 0 {
+                return None;
+            }
+        }
+        let first = CONTROL_FD + 1;
+        // SAFETY: as above.
+        let closed =
+            unsafe { libc::syscall(libc::SYS_close_range, first, c_int::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        if closed == 0 {
+            return Some(());
+        }
+        // A kernel before 5.11: one by one.
+        let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the struct is ours.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) };
+        let end = c_int::try_from(now.rlim_cur).unwrap_or(c_int::MAX).min(1 << 20);
+        for fd in first..end {
+            // SAFETY: as above. Most are not open.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+        Some(())
+    }
+}
+
+fn joined(name: &OsStr, value: &OsStr) -> OsString {
+    let mut text = name.to_owned();
+    text.push("=");
+    text.push(value);
+    text
+}
+
+/// A list as `exec` takes it: addresses of texts, then NULL. It is valid as long as the texts are.
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Applies what a key grants to a process that started with the limits of the server.
+pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
+    sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
+    sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;
+    sys::limit(pid, libc::RLIMIT_NOFILE, limits.files.max(64))?;
+    sys::limit_with_grace(pid, libc::RLIMIT_CPU, limits.cpu_seconds.max(1), 1)
+}
+
+/// Checks that a program can be executed, so that a mistake shows when a server starts and not at its first client.
+pub(crate) fn check_program(program: &str) -> io::Result<()> {
+    let path = CString::new(program)?;
+    // SAFETY: a text that ends with NUL.
+    sys::check(unsafe { libc::access(path.as_ptr(), libc::X_OK) }).map(drop)
+}

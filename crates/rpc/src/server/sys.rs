@@ -1,0 +1,270 @@
+//! What the server asks of the kernel, as safe functions.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use libc::{c_int, pid_t};
+
+/// `-1` as the error that it announces.
+pub(crate) fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Takes what a call returned as a descriptor of our own.
+fn owned(result: c_int) -> io::Result<OwnedFd> {
+    let fd = check(result)?;
+    // SAFETY: the kernel just made this descriptor for us, and nothing else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Two ends of a channel that keeps messages apart; both are closed by `exec`.
+pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    check(unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
+    })?;
+    Ok((owned(fds[0])?, owned(fds[1])?))
+}
+
+/// A counter that makes `poll` return.
+pub(crate) fn event() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Makes the event readable for ever.
+pub(crate) fn signal_event(event: BorrowedFd<'_>) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight bytes, as an event needs. The only failure is a counter that is full, which is readable too.
+    unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// A descriptor that becomes readable when the process ends.
+pub(crate) fn process(pid: pid_t) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    owned(fd as c_int)
+}
+
+/// Sends a signal to a process that has not been waited for.
+pub(crate) fn kill(pid: pid_t, signal: c_int) {
+    // SAFETY: no pointers. A process that is gone already is no failure.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Sends a signal to a process and all of its group; it must not have been waited for.
+pub(crate) fn kill_group(pid: pid_t, signal: c_int) {
+    // A process that has not come to `setsid` yet leads no group.
+    kill(pid, signal);
+    // SAFETY: no pointers.
+    unsafe { libc::killpg(pid, signal) };
+}
+
+/// Kills a process of ours that nobody has been told of, and takes its end.
+pub(crate) fn kill_now(pid: pid_t) {
+    kill(pid, libc::SIGKILL);
+    // SAFETY: the status is not asked for.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+}
+
+/// How a process ended, and what it used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ended {
+    /// As `wait` tells it; none if somebody else has taken it.
+    pub(crate) status: Option<c_int>,
+    /// Processor time, of it and of what it waited for.
+    pub(crate) cpu: Duration,
+    /// Most memory at one time.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Whether a process of ours has ended and can be waited for; an error if it is none of ours (any more).
+pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
+    // SAFETY: all zero is a value of this struct.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the struct is ours.
+    check(unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags) })?;
+    // SAFETY: the call filled it in, or left the zeroes.
+    Ok(unsafe { info.si_pid() } == pid)
+}
+
+/// Takes the end of a process that is over. Never blocks.
+pub(crate) fn take_end(pid: pid_t) -> Ended {
+    let mut status = 0;
+    // SAFETY: all zero is a value of this struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are ours.
+    let taken = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
+    let time = |time: libc::timeval| {
+        Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
+            + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
+    };
+    Ended {
+        status: (taken == pid).then_some(status),
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        memory_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
+    }
+}
+
+/// What a descriptor is asked for, and what it has, in a call of [`poll`].
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Polled(libc::pollfd);
+
+impl Polled {
+    /// Asks whether something can be read.
+    pub(crate) fn read(fd: BorrowedFd<'_>) -> Polled {
+        Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLRDHUP, revents: 0 })
+    }
+
+    /// Asks whether the other end is gone.
+    pub(crate) fn closed(fd: BorrowedFd<'_>) -> Polled {
+        Polled(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 })
+    }
+
+    /// Whether there is something to read, an end included.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.0.revents != 0
+    }
+
+    /// Whether the other end is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0
+    }
+}
+
+/// Waits until one of them has what it is asked for, or the time is over; without a time for as long as it takes.
+pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<()> {
+    // Rounded up: a deadline must be over when the call returns, or the caller would go round and round.
+    let milliseconds = match timeout {
+        None => -1,
+        Some(timeout) => c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX),
+    };
+    // SAFETY: `Polled` is a `pollfd`, and there are as many as said.
+    let result = unsafe { libc::poll(all.as_mut_ptr().cast(), all.len() as libc::nfds_t, milliseconds) };
+    match check(result) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+            for one in all {
+                one.0.revents = 0;
+            }
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends a message without waiting.
+pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: pointer and length are those of the slice.
+    let sent = unsafe { libc::send(fd.as_raw_fd(), message.as_ptr().cast(), message.len(), flags) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives a message; its size, which is 0 at the end, and is larger than the buffer if it did not fit.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
+    let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
+    loop {
+        // SAFETY: pointer and length are those of the slice.
+        let got = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
+        match usize::try_from(got) {
+            Ok(got) => return Ok(got),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// The type of the names of limits, which differs between C libraries.
+#[cfg(target_env = "gnu")]
+pub(crate) type Resource = libc::__rlimit_resource_t;
+/// The type of the names of limits, which differs between C libraries.
+#[cfg(not(target_env = "gnu"))]
+pub(crate) type Resource = c_int;
+
+/// Sets a limit of a process of ours, never above what its hard limit is now.
+pub(crate) fn limit(pid: pid_t, resource: Resource, most: u64) -> io::Result<()> {
+    limit_with_grace(pid, resource, most, 0)
+}
+
+/// The same, with a hard limit that lies higher: at the lower one the process gets the signal that tells why it ends.
+pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: only the old limits are asked for, into a struct of ours.
+    check(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut now) })?;
+    let mut new = capped(now, most.saturating_add(grace));
+    new.rlim_cur = capped(now, most).rlim_cur;
+    // SAFETY: only new limits are given, in a struct of ours.
+    check(unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) }).map(drop)
+}
+
+/// A limit that is no higher than the present one.
+pub(crate) fn capped(now: libc::rlimit, most: u64) -> libc::rlimit {
+    let most = libc::rlim_t::try_from(most).unwrap_or(libc::RLIM_INFINITY).min(now.rlim_max);
+    libc::rlimit { rlim_cur: most, rlim_max: most }
+}
+
+/// Makes the kernel notice peers that are gone: within half a minute while data is under way, a minute otherwise.
+pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
+    let set = |level: c_int, name: c_int, value: c_int| {
+        let size = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the value is an int, as these options take.
+        check(unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), size) })
+    };
+    set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 20)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 10)?;
+    set(libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3)?;
+    set(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000)?;
+    stream.set_nodelay(true)
+}
+
+/// Blocks all signals on this thread, so that those of the program are taken by threads of the program.
+pub(crate) fn block_signals() {
+    // SAFETY: all zero is a value of this type.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // SAFETY: as above; the old set is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
+}
+
+/// Waits for one of the signals that ask a program to end, and returns it. They must be blocked on all threads.
+pub(crate) fn wait_for_end() -> c_int {
+    let set = end_signals();
+    loop {
+        let mut signal = 0;
+        // SAFETY: both are ours.
+        if unsafe { libc::sigwait(&raw const set, &raw mut signal) } == 0 {
+            return signal;
+        }
+    }
+}
+
+/// Blocks the signals that ask a program to end on this thread and those that it starts, for [`wait_for_end`].
+pub(crate) fn block_end_signals() {
+    let set = end_signals();
+    // SAFETY: the set is ours; the old one is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+fn end_signals() -> libc::sigset_t {
+    // SAFETY: all zero is a value of this type.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is ours.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: as above, and a signal that there is.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    set
+}

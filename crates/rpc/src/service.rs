@@ -1,0 +1,417 @@
+//! What a session offers besides the functions that it has given: looking them up, loading libraries, memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyfn::abi::{kDLCPU, kDLOpaqueHandle};
+use anyfn::{
+    Any, AnyView, Array, DType, Device, Map, Module, PackedFunc, Result, Shape, Tensor, TensorView, WeakRef,
+    bail, registry,
+};
+
+use crate::connection::{Connection, Service, Sink};
+use crate::policy::Policy;
+use crate::processor;
+use crate::store::Store;
+use crate::value::TensorInfo;
+
+/// What is asked for, as calls name it. The numbers are part of the protocol.
+pub(crate) mod code {
+    /// Name of a global function: function and signature, or two Nones.
+    pub(crate) const GLOBAL: u16 = 1;
+    /// Handle of a module, name: as `GLOBAL`.
+    pub(crate) const MODULE_FUNCTION: u16 = 2;
+    /// Handle of a module: the names of its functions.
+    pub(crate) const MODULE_NAMES: u16 = 3;
+    /// Shape, type, device: a tensor of zeros.
+    pub(crate) const EMPTY: u16 = 4;
+    /// Handle of a tensor, first byte, bytes; the bytes follow.
+    pub(crate) const WRITE: u16 = 5;
+    /// Handle of a tensor, first byte, bytes; the bytes come before the result.
+    pub(crate) const READ: u16 = 6;
+    /// Digests: for each whether the file is there.
+    pub(crate) const HAS: u16 = 7;
+    /// Digest, bytes; the file follows.
+    pub(crate) const PUT: u16 = 8;
+    /// The files that are there: digest and bytes.
+    pub(crate) const FILES: u16 = 9;
+    /// Digest: removes the file; whether it was there.
+    pub(crate) const REMOVE: u16 = 10;
+    /// Digest: loads the file; the module.
+    pub(crate) const LOAD: u16 = 11;
+    /// Handle of a function, then the options of `anyfn.time_evaluator`: the evaluator.
+    pub(crate) const TIME: u16 = 12;
+    /// What the other side is.
+    pub(crate) const INFO: u16 = 13;
+    /// Handle: its text.
+    pub(crate) const TEXT: u16 = 14;
+    /// Handle, name: the value of a field.
+    pub(crate) const FIELD: u16 = 15;
+    /// Handle of a tensor, handle of another one: copies the first into the second.
+    pub(crate) const COPY: u16 = 16;
+    /// Device: waits until its work is done.
+    pub(crate) const SYNC: u16 = 17;
+    /// Device, number of an attribute: see `runtime.GetDeviceAttr`.
+    pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
+    /// Names of the global functions that the policy allows.
+    pub(crate) const NAMES: u16 = 19;
+    /// Name, function, whether it may take the place of another one: makes it a global function.
+    pub(crate) const REGISTER: u16 = 20;
+}
+
+/// Longest name of a function that is looked up.
+const NAME_MAX: usize = 1024;
+
+/// What a tensor counts besides its elements.
+const TENSOR: u64 = 512;
+
+/// Hears of what a session does: event, and what it is about.
+pub(crate) type Audit = Box<dyn Fn(&str, &str) + Send + Sync>;
+
+/// The services of one session.
+pub(crate) struct Services {
+    policy: Policy,
+    store: Mutex<Store>,
+    /// What the client has allocated, and how much it is.
+    memory: Mutex<Vec<(WeakRef, u64)>>,
+    audit: Audit,
+}
+
+impl Services {
+    /// Files go into `folder`, which is the session's own.
+    pub(crate) fn new(policy: Policy, folder: PathBuf, audit: Audit) -> Services {
+        let store = Store::new(folder, policy.store_bytes);
+        Services { policy, store: Mutex::new(store), memory: Mutex::default(), audit }
+    }
+
+    fn store(&self) -> Result<std::sync::MutexGuard<'_, Store>> {
+        if !self.policy.upload {
+            (self.audit)("denied", "upload");
+            bail!(
+                "PermissionError",
+                "this session may not upload libraries: the server's operator can allow it"
+            );
+        }
+        Ok(self.store.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn check_device(&self, device: Device) -> Result<()> {
+        let name = device.to_string();
+        if !self.policy.allows_device(&name) {
+            (self.audit)("denied", &name);
+            bail!("PermissionError", "this session may not use the device {name}");
+        }
+        Ok(())
+    }
+
+    fn global(&self, name: &str) -> Result<Any> {
+        if name.len() > NAME_MAX {
+            bail!("ValueError", "the name of a function has at most {NAME_MAX} bytes but got {}", name.len());
+        }
+        // Whether it exists is told only to those who may call it.
+        if !self.policy.allows_function(name) {
+            (self.audit)("denied", name);
+            bail!(
+                "PermissionError",
+                "this session may not call the function {name:?}: it has to be granted where the server is started"
+            );
+        }
+        (self.audit)("get_function", name);
+        described(registry::find(name))
+    }
+
+    fn empty(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        let [shape, dtype, device] = args else { return wrong_args() };
+        let (shape, dtype, device) = (shape.get::<Shape>()?, dtype.get::<DType>()?, device.get::<Device>()?);
+        self.check_device(device)?;
+        if dtype.0.code == kDLOpaqueHandle || dtype.0.bits == 0 || dtype.0.lanes == 0 {
+            bail!("ValueError", "a tensor of {dtype} means nothing in another process");
+        }
+        let info = TensorInfo { shape: shape.to_vec(), dtype, device };
+        let bytes = (info.bytes()? as u64).saturating_add(TENSOR);
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.retain(|(tensor, _)| tensor.upgrade().is_some());
+        let used: u64 = memory.iter().map(|(_, bytes)| bytes).sum();
+        if used.saturating_add(bytes) > self.policy.memory_bytes {
+            bail!(
+                "MemoryError",
+                "a tensor of {bytes} bytes: the session uses {used} of the {} that it may",
+                self.policy.memory_bytes
+            );
+        }
+        let tensor = registry::get("anyfn.tensor_zeros")?.call((shape, dtype, device))?;
+        if let Some(object) = tensor.as_object() {
+            memory.push((object.downgrade(), bytes));
+        }
+        Ok(tensor)
+    }
+
+    /// Code that was uploaded calls functions by their global names. Others that the server runs may, too, so this is for those who
+    /// may run code anyway.
+    fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
+        let [name, function, replace] = args else { return wrong_args() };
+        let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
+        if name.is_empty() || name.len() > NAME_MAX {
+            bail!("ValueError", "the name of a function has 1 to {NAME_MAX} bytes but got {}", name.len());
+        }
+        if !self.policy.upload {
+            (self.audit)("denied", name);
+            bail!(
+                "PermissionError",
+                "this session may not register functions: it is for those who may upload libraries, which the server's operator \
+                 can allow"
+            );
+        }
+        (self.audit)("register", name);
+        let registration = registry::register(name);
+        let registration = if replace { registration.overriding() } else { registration };
+        registration.set(&function.get::<PackedFunc>()?)?;
+        Ok(Any::NONE)
+    }
+
+    fn load(&self, digest: &str) -> Result<Any> {
+        let path = self.store()?.path(digest)?;
+        (self.audit)("load", digest);
+        Any::new(Module::load(&path)?)
+    }
+}
+
+fn wrong_args<T>() -> Result<T> {
+    bail!("TypeError", "a request of the session has other arguments than the protocol says")
+}
+
+/// A function and its signature.
+fn described(function: Option<PackedFunc>) -> Result<Any> {
+    let signature = function.as_ref().and_then(PackedFunc::signature);
+    Any::new((function, signature))
+}
+
+/// The tensor that a handle names, and whether it is lent.
+fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
+    let named = connection.named(handle)?;
+    match named.object.get::<Tensor>() {
+        Ok(tensor) => Ok(tensor),
+        Err(_) => bail!("TypeError", "handle {handle:#x} is a {}, not a tensor", named.class.name()),
+    }
+}
+
+/// Checks that a part lies within a tensor.
+fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize)> {
+    let info = TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
+    let size = info.bytes()? as u64;
+    match first.checked_add(count) {
+        Some(end) if end <= size => Ok((first as usize, count as usize)),
+        _ => bail!("ValueError", "{count} bytes from byte {first} on do not lie within a tensor of {size}"),
+    }
+}
+
+/// Whether the bytes of a tensor lie in main memory in the order in which they are sent.
+fn is_plain(tensor: &TensorView<'_>) -> bool {
+    tensor.device().0.device_type == kDLCPU && tensor.is_contiguous()
+}
+
+fn object(connection: &Connection, handle: u64) -> Result<Any> {
+    let named = connection.named(handle)?;
+    if named.lent {
+        bail!("ValueError", "a tensor that was lent for one call can be read and written, nothing else");
+    }
+    Ok(named.object)
+}
+
+impl Service for Services {
+    fn call(&self, connection: &Arc<Connection>, id: u64, code: u16, args: &[AnyView<'_>]) -> Result<Any> {
+        let handle = || args.first().map_or_else(wrong_args, |first| first.get::<u64>());
+        let text = |at: usize| args.get(at).map_or_else(wrong_args, |text| text.get::<std::string::String>());
+        match code {
+            code::GLOBAL => self.global(&text(0)?),
+            code::NAMES => {
+                let names = registry::list()?.into_iter().filter(|name| self.policy.allows_function(name));
+                Any::new(names.collect::<Vec<_>>())
+            }
+            code::MODULE_FUNCTION => {
+                let module = object(connection, handle()?)?.get::<Module>()?;
+                described(module.find_function(&text(1)?, true)?)
+            }
+            code::MODULE_NAMES => {
+                Any::new(object(connection, handle()?)?.get::<Module>()?.function_names(true)?)
+            }
+            code::EMPTY => self.empty(args),
+            code::READ => {
+                let [_, first, count] = args else { return wrong_args() };
+                let tensor = tensor(connection, handle()?)?;
+                let view = tensor.view();
+                let (first, count) = part(&view, first.get::<u64>()?, count.get::<u64>()?)?;
+                if is_plain(&view) {
+                    if count > 0 {
+                        // SAFETY: the part lies within the tensor's memory.
+                        let data = unsafe { view.data().cast::<u8>().add(first) };
+                        // SAFETY: as above; the handle keeps the memory. Others may write it meanwhile, as any memory that
+                        // calls in progress share.
+                        let bytes = unsafe { std::slice::from_raw_parts(data, count) };
+                        connection.send_result_data(id, bytes)?;
+                    }
+                } else {
+                    let all = registry::get("anyfn.tensor_to_bytes")?.call((&tensor,))?;
+                    let Some(bytes) = all.get::<&[u8]>()?.get(first..first + count) else {
+                        return wrong_args();
+                    };
+                    connection.send_result_data(id, bytes)?;
+                }
+                Ok(Any::NONE)
+            }
+            code::HAS => {
+                let store = self.store()?;
+                let Some(digests) = args.first() else { return wrong_args() };
+                let digests = digests.get::<Vec<std::string::String>>()?;
+                Any::new(digests.iter().map(|digest| store.has(digest)).collect::<Vec<bool>>())
+            }
+            code::FILES => {
+                let files = self.store()?.files();
+                let files = files.into_iter().map(|(digest, bytes)| (digest, bytes as i64));
+                Any::new(Map::<anyfn::String, i64>::try_from_iter(files)?)
+            }
+            code::REMOVE => {
+                let digest = text(0)?;
+                (self.audit)("remove", &digest);
+                Any::new(self.store()?.remove(&digest)?)
+            }
+            code::LOAD => self.load(&text(0)?),
+            code::REGISTER => self.register(args),
+            code::TIME => {
+                let function = object(connection, handle()?)?;
+                let mut all = vec![function.as_view()];
+                all.extend_from_slice(&args[1..]);
+                if let Ok(device) = args.get(1).map_or_else(wrong_args, |device| device.get::<Device>()) {
+                    self.check_device(device)?;
+                }
+                registry::get("anyfn.time_evaluator")?.call_views(&all)
+            }
+            code::INFO => info(&self.policy),
+            code::TEXT => registry::get("ffi.ReprPrint")?.call((object(connection, handle()?)?,)),
+            code::FIELD => {
+                let object = object(connection, handle()?)?;
+                let Some(object) = object.as_object() else { return wrong_args() };
+                object.get_field(&text(1)?)
+            }
+            code::COPY => {
+                let [_, to] = args else { return wrong_args() };
+                let (from, to) = (tensor(connection, handle()?)?, tensor(connection, to.get::<u64>()?)?);
+                registry::get("runtime.TVMTensorCopyFromTo")?.call((&from, &to))
+            }
+            code::SYNC | code::DEVICE_ATTRIBUTE => {
+                let Some(device) = args.first() else { return wrong_args() };
+                let device = device.get::<Device>()?;
+                self.check_device(device)?;
+                if code == code::SYNC {
+                    return registry::get("anyfn.device_synchronize")?.call((device,));
+                }
+                let Some(kind) = args.get(1) else { return wrong_args() };
+                let kind = kind.get::<i32>()?;
+                registry::get("runtime.GetDeviceAttr")?.call((device.0.device_type, device.0.device_id, kind))
+            }
+            other => bail!("ValueError", "there is no service {other} in this version of the protocol"),
+        }
+    }
+
+    fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>> {
+        match (code, args) {
+            (code::WRITE, [handle, first, count]) => {
+                let tensor = tensor(connection, handle.get::<u64>()?)?;
+                let (first, count) = part(&tensor.view(), first.get::<u64>()?, count.get::<u64>()?)?;
+                if tensor.is_read_only() {
+                    bail!("ValueError", "the tensor must not be written");
+                }
+                let sink = TensorSink { at: first, tensor, staged: Vec::new() };
+                if !is_plain(&sink.tensor.view()) && !sink.is_whole(count)? {
+                    bail!(
+                        "ValueError",
+                        "a part of a tensor is written only where it lies without gaps in main memory"
+                    );
+                }
+                Ok(Some((Box::new(sink), count as u64)))
+            }
+            (code::PUT, [digest, count]) => {
+                let (digest, count) = (digest.get::<std::string::String>()?, count.get::<u64>()?);
+                let sink = self.store()?.put(&digest, count)?;
+                (self.audit)("upload", &format!("{digest} {count}"));
+                Ok(Some((Box::new(sink), count)))
+            }
+            (code::WRITE | code::PUT, _) => wrong_args(),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Bytes go into a tensor.
+struct TensorSink {
+    tensor: Tensor,
+    at: usize,
+    /// All of them, for memory that bytes cannot be copied into as they come.
+    staged: Vec<u8>,
+}
+
+impl TensorSink {
+    fn is_whole(&self, count: usize) -> Result<bool> {
+        let view = self.tensor.view();
+        let info = TensorInfo { shape: view.shape().to_vec(), dtype: view.dtype(), device: view.device() };
+        Ok(info.bytes()? == count)
+    }
+}
+
+impl Sink for TensorSink {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let view = self.tensor.view();
+        if !is_plain(&view) {
+            self.staged.extend_from_slice(bytes);
+            return Ok(());
+        }
+        // SAFETY: the connection passes no more bytes than were announced, which lie within the tensor.
+        let to = unsafe { view.data().cast::<u8>().add(self.at) };
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.at += bytes.len();
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Any> {
+        if !is_plain(&self.tensor.view()) {
+            return registry::get("anyfn.tensor_set_bytes")?.call((&self.tensor, &self.staged[..]));
+        }
+        Ok(Any::NONE)
+    }
+}
+
+/// What this side is.
+fn info(policy: &Policy) -> Result<Any> {
+    let devices = match registry::find("anyfn.devices") {
+        Some(devices) => devices.call(())?,
+        None => Any::new(Array::<Device>::new())?,
+    };
+    let pairs = [
+        ("version", Any::new(env!("CARGO_PKG_VERSION"))?),
+        ("os", Any::new(std::env::consts::OS)?),
+        ("arch", Any::new(std::env::consts::ARCH)?),
+        ("triple", Any::new(triple())?),
+        ("pointer_bits", Any::new(usize::BITS)?),
+        ("features", Any::new(processor::features())?),
+        ("cores", Any::new(std::thread::available_parallelism().map_or(1, usize::from))?),
+        ("devices", devices),
+        ("upload", Any::new(policy.upload)?),
+        ("functions", Any::new(policy.functions.clone())?),
+    ];
+    Any::new(Map::<anyfn::String, Any>::try_from_iter(
+        pairs.into_iter().map(|(k, v)| (anyfn::String::from(k), v)),
+    )?)
+}
+
+/// The name that compilers know this kind of machine by.
+fn triple() -> std::string::String {
+    let vendor = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    format!("{}-{}-{vendor}", std::env::consts::ARCH, std::env::consts::OS)
+}
+
+/// Whether `path` is a folder that only the session uses; made if it is not there.
+pub(crate) fn own_folder(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}

@@ -1,0 +1,348 @@
+//! What a client sees of the other side: [`Session`].
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyfn::{
+    Any, Args, DType, Device, Error, Module, Object, PackedFunc, Ref, Result, Shape, bail, check_signals,
+    methods, register,
+};
+
+use crate::connection::{Connection, Target, Transfer, with_timeout};
+use crate::establish::{self, Arrival};
+use crate::given::{self, PARENT};
+use crate::keys::Key;
+use crate::policy::Policy;
+use crate::remote::{described, stands_for};
+use crate::service::{code, own_folder};
+use crate::socket::Socket;
+use crate::store::digest_of;
+
+/// A session with another process: its functions, modules and tensors.
+#[derive(Object)]
+#[object(key = "rpc.Session", init = false, final)]
+pub struct Session {
+    /// What the other side is called in messages.
+    pub peer: anyfn::String,
+    #[field(skip)]
+    connection: Arc<Connection>,
+    #[field(skip)]
+    child: Option<Child>,
+}
+
+/// A process of this session; ended with it. Then its folder goes, however it has ended.
+struct Child {
+    process: std::sync::Mutex<std::process::Child>,
+    _folder: Folder,
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let child = self.process.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < deadline {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // What still stands for things of the other side keeps the connection; nobody can reach the session any more, but they
+        // can be called: so only the last of them ends it.
+        if Arc::strong_count(&self.connection) == 1 || self.child.is_some() {
+            self.connection.close();
+        }
+    }
+}
+
+impl Session {
+    fn ask(&self, code: u16, args: impl anyfn::IntoArgs) -> Result<Any> {
+        args.with_views(|views| self.connection.call(&Target::Service(code), views))
+    }
+}
+
+#[methods]
+impl Session {
+    /// A global function of the other side. It is called as if it were here, from any thread.
+    #[blocking]
+    pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
+        match described(&self.connection, &self.ask(code::GLOBAL, (name,))?)? {
+            Some(function) => Ok(function),
+            None => bail!("ValueError", "{}: there is no function {name:?}", self.peer),
+        }
+    }
+
+    /// Names of the global functions that this session may call.
+    #[blocking]
+    pub fn function_names(&self) -> Result<Any> {
+        self.ask(code::NAMES, ())
+    }
+
+    /// What the other side is: version, os, arch, triple, features of its processor, cores, devices, what it allows.
+    #[blocking]
+    pub fn info(&self) -> Result<Any> {
+        self.ask(code::INFO, ())
+    }
+
+    /// A tensor of zeros there.
+    #[blocking]
+    pub fn allocate(&self, shape: Shape, dtype: DType, #[default(None)] device: Option<Device>) -> Result<Any> {
+        self.ask(code::EMPTY, (shape, dtype, device.unwrap_or(Device::CPU)))
+    }
+
+    /// Sends a file; its digest, which names it. Nothing is sent if the other side has it already. `progress` is called with
+    /// the bytes sent and the bytes in all.
+    #[blocking]
+    pub fn send_file(
+        &self,
+        bytes: anyfn::Bytes,
+        #[default(None)] progress: Option<PackedFunc>,
+    ) -> Result<std::string::String> {
+        let bytes = bytes.as_bytes();
+        let digest = digest_of(bytes);
+        let there = self.ask(code::HAS, (vec![digest.clone()],))?.get::<Vec<bool>>()?;
+        if there != [true] {
+            let args = (digest.clone(), bytes.len());
+            anyfn::IntoArgs::with_views(args, |views| {
+                let transfer = Transfer { bytes, into: None, progress: progress.as_ref() };
+                self.connection.transfer(&Target::Service(code::PUT), views, transfer)
+            })?;
+        }
+        Ok(digest)
+    }
+
+    /// The files that were uploaded: digest and size.
+    #[blocking]
+    pub fn files(&self) -> Result<Any> {
+        self.ask(code::FILES, ())
+    }
+
+    /// Removes an uploaded file; whether it was there. What was loaded of it stays loaded.
+    #[blocking]
+    pub fn remove(&self, digest: &str) -> Result<bool> {
+        self.ask(code::REMOVE, (digest,))?.get::<bool>()
+    }
+
+    /// Loads an uploaded library there.
+    #[blocking]
+    pub fn load_file(&self, digest: &str) -> Result<Module> {
+        self.ask(code::LOAD, (digest,))?.get::<Module>()
+    }
+
+    /// Makes a function a global one there, by which name code that is loaded there calls it: it stays until that process ends. With
+    /// `replace` it takes the place of another one.
+    #[blocking]
+    pub fn set_function(
+        &self,
+        name: &str,
+        function: PackedFunc,
+        #[default(false)] replace: bool,
+    ) -> Result<()> {
+        self.ask(code::REGISTER, (name, function, replace)).map(drop)
+    }
+
+    /// Waits until the work of a device there is done.
+    #[blocking]
+    pub fn synchronize(&self, #[default(None)] device: Option<Device>) -> Result<()> {
+        self.ask(code::SYNC, (device.unwrap_or(Device::CPU),)).map(drop)
+    }
+
+    /// Ends the session. What stands for things of the other side gives `ConnectionError` from now on.
+    #[blocking]
+    pub fn close(&self) {
+        self.connection.close();
+    }
+
+    /// Why the session is over; None while it is not.
+    fn ended(&self) -> Option<Error> {
+        self.connection.ended()
+    }
+}
+
+/// A function that calls `function` and gives up after so many seconds: `TimeoutError`; the other side is told to stop.
+#[register("rpc.timed")]
+fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
+    let limit = match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) if !limit.is_zero() => limit,
+        _ => bail!("ValueError", "a time limit is a positive number of seconds but got {seconds}"),
+    };
+    let signature = function.signature();
+    let body = move |args: Args<'_>| with_timeout(Some(limit), || function.call_views(args.as_slice()));
+    Ok(PackedFunc::described_blocking(body, move || {
+        signature.as_ref().map_or_else(std::string::String::new, ToString::to_string)
+    }))
+}
+
+/// The evaluator of a function of another side, which measures there; None if the function is of this process. Arguments are
+/// those of `anyfn.time_evaluator`, which asks here first.
+#[register("rpc.time_evaluator", blocking)]
+fn time_evaluator(args: Args<'_>) -> Result<Any> {
+    let function = args.get::<PackedFunc>(0)?;
+    let Some((connection, number)) = stands_for(function.as_object()) else { return Ok(Any::NONE) };
+    let number = Any::new(number)?;
+    let mut all = vec![number.as_view()];
+    all.extend_from_slice(&args.as_slice()[1..]);
+    connection.call(&Target::Service(code::TIME), &all)
+}
+
+/// How long connecting may take if nothing is said.
+const CONNECT: f64 = 10.0;
+
+/// Connects with a server. `key` is the text that `anyfn rpc key` prints; `timeout` in seconds is for all of it, waiting in a
+/// queue included.
+#[register("rpc.connect", blocking)]
+fn connect(
+    host: &str,
+    port: u16,
+    #[default(None)] key: Option<&str>,
+    #[default(None)] timeout: Option<f64>,
+) -> Result<Ref<Session>> {
+    let seconds = timeout.unwrap_or(CONNECT);
+    let Ok(wait) = Duration::try_from_secs_f64(seconds) else {
+        bail!("ValueError", "`timeout` is a number of seconds but got {seconds}");
+    };
+    let key = key.map(str::parse::<Key>).transpose()?;
+    let peer = format!("{host}:{port}");
+    let deadline = Instant::now() + wait;
+    let addresses = match (host, port).to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => bail!("ConnectionError", "{peer}: {error}"),
+    };
+    let mut why = None;
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let connection = establish::connect(OwnedFd::from(stream), key, &peer, left)?;
+                return Ok(Ref::new(Session { peer: (&*peer).into(), connection, child: None }));
+            }
+            Err(error) => why = Some(error),
+        }
+        check_signals()?;
+    }
+    match why {
+        Some(error) => bail!("ConnectionError", "{peer}: {error}"),
+        None => bail!("ConnectionError", "{peer}: the name stands for no address"),
+    }
+}
+
+/// A session with this very process: the same objects, values and errors as with another machine, without one.
+#[register("rpc.local", blocking)]
+fn local() -> Result<Ref<Session>> {
+    let (here, there) = match Socket::pair() {
+        Ok(pair) => pair,
+        Err(error) => bail!("OSError", "no socket: {error}"),
+    };
+    let folder = Folder::new()?;
+    let served = std::thread::Builder::new().name("anyfn-rpc-local".into()).spawn(move || {
+        let wait = Duration::from_secs(10);
+        let guest = Arrival::new(there, wait).and_then(|arrival| arrival.accept(None));
+        let connection = guest.and_then(|guest| guest.welcome(Policy::trusted(), folder.0.clone(), |_, _| {}));
+        if let Ok(connection) = connection {
+            connection.serve();
+        }
+        drop(folder);
+    });
+    if let Err(error) = served {
+        bail!("RuntimeError", "no thread: {error}");
+    }
+    let connection = establish::connect(here, None, "local", Duration::from_secs(10))?;
+    Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
+}
+
+/// A folder that is removed with what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("anyfn-rpc-{}-{number}", std::process::id()));
+            match own_folder(&path) {
+                Ok(()) => return Ok(Folder(path)),
+                // A process that had this number was killed and has left it.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
+                Err(error) => {
+                    bail!("OSError", "no folder for the session's files in {}: {error}", path.display())
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Environment variable of a child: the folder of the session, which is its parent's.
+const FOLDER: &str = "ANYFN_RPC_FOLDER";
+
+/// A session with a child process that runs `command`, whose file descriptor 3 is the connection: a crash there is an error here.
+#[register("rpc.spawn", blocking)]
+fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt;
+    let [program, args @ ..] = &command[..] else {
+        bail!("ValueError", "expected a program and its arguments but got nothing");
+    };
+    let (here, there) = match Socket::pair() {
+        Ok(pair) => pair,
+        Err(error) => bail!("OSError", "no socket: {error}"),
+    };
+    let number = there.as_raw_fd();
+    let folder = Folder::new()?;
+    let mut child = std::process::Command::new(program);
+    child.args(args).stdin(std::process::Stdio::null());
+    child.env(PARENT, std::process::id().to_string()).env(FOLDER, &folder.0);
+    let prepare = move || take_place(number);
+    // SAFETY: between fork and exec, `take_place` makes system calls and nothing else.
+    unsafe { child.pre_exec(prepare) };
+    let child = match child.spawn() {
+        Ok(child) => Child { process: std::sync::Mutex::new(child), _folder: folder },
+        Err(error) => bail!("OSError", "cannot start {program}: {error}"),
+    };
+    drop(there);
+    let peer = "child";
+    let connection = establish::connect(here, None, peer, Duration::from_secs(20))?;
+    Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
+}
+
+/// In the new process: makes `socket` file descriptor 3, and lets the process end with its parent.
+fn take_place(socket: i32) -> std::io::Result<()> {
+    // SAFETY: a system call on this process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let code = if socket == 3 {
+        // SAFETY: a system call on a descriptor of this process.
+        unsafe { libc::fcntl(3, libc::F_SETFD, 0) }
+    } else {
+        // SAFETY: as above.
+        unsafe { libc::dup2(socket, 3) }
+    };
+    if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. For the child's program.
+#[register("rpc.serve_spawned", blocking)]
+fn serve_spawned() -> Result<()> {
+    let [fd] = given::take([3], "`rpc.spawn`")?;
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        bail!("RuntimeError", "this is for processes that `rpc.spawn` starts");
+    };
+    let guest = Arrival::new(fd, Duration::from_secs(20))?.accept(None)?;
+    guest.welcome(Policy::trusted(), PathBuf::from(folder), |_, _| {})?.serve();
+    Ok(())
+}

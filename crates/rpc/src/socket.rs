@@ -1,0 +1,153 @@
+//! The few system calls on a connected stream socket: TCP, or a Unix socket pair.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    /// How often it was read from and found something, and how often written to.
+    #[cfg(test)]
+    pub(crate) calls: [std::sync::atomic::AtomicU64; 2],
+}
+
+/// How long a read waits before whoever waits looks around.
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether a number is that of an open socket.
+pub(crate) fn is_socket(fd: RawFd) -> bool {
+    let mut kind: libc::c_int = 0;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: both places are writable; a number that is no descriptor is an error.
+    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) == 0 }
+}
+
+fn check(code: isize) -> io::Result<usize> {
+    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
+}
+
+impl Socket {
+    /// Takes a connected socket over and sets it up: reads give up after [`LOOK`]; small messages go at once, and the system finds
+    /// out by itself when the other machine is gone (as far as the kind of socket has that).
+    ///
+    /// # Errors
+    /// If it is no socket.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
+        let socket = Socket {
+            fd,
+            #[cfg(test)]
+            calls: Default::default(),
+        };
+        let wait = libc::timeval { tv_sec: 0, tv_usec: LOOK.subsec_micros().into() };
+        socket.option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
+        // A pair of Unix sockets has none of these, and needs none.
+        let tcp: [(i32, i32, i32); 6] = [
+            (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 4),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000),
+        ];
+        for (level, name, value) in tcp {
+            let _ = socket.option(level, name, &value);
+        }
+        Ok(socket)
+    }
+
+    /// Two that are connected with each other.
+    ///
+    /// # Errors
+    /// If the process has no file descriptors left.
+    pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+        let mut fds: [RawFd; 2] = [-1; 2];
+        // SAFETY: room for the two descriptors.
+        let code = unsafe {
+            libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
+        };
+        check(code as isize)?;
+        // SAFETY: the call has just made it, and nobody else knows it.
+        let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
+        // SAFETY: as above.
+        let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
+        Ok((first, second))
+    }
+
+    fn option<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
+        let size = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the value is a live struct of this size.
+        let code = unsafe {
+            libc::setsockopt(self.fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
+        };
+        check(code as isize).map(drop)
+    }
+
+    /// Reads what has arrived; `WouldBlock` after [`LOOK`], or at once if not `wait`. None read: the other side has closed.
+    pub(crate) fn read(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+        // SAFETY: the buffer is writable for its length.
+        let count =
+            check(unsafe { libc::recv(self.fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), flags) });
+        #[cfg(test)]
+        self.calls[0].fetch_add(u64::from(count.is_ok()), std::sync::atomic::Ordering::Relaxed);
+        count
+    }
+
+    /// Writes as much as there is room for of one piece, then of another; `WouldBlock` if there is none.
+    pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        #[cfg(test)]
+        self.calls[1].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if second.is_empty() {
+            // Cheaper than a list of one piece.
+            // SAFETY: the piece is only read.
+            return check(unsafe {
+                libc::send(self.fd.as_raw_fd(), first.as_ptr().cast(), first.len(), FLAGS)
+            });
+        }
+        let parts = [IoSlice::new(first), IoSlice::new(second)];
+        // SAFETY: plain data, for which zeros are valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_iovlen = parts.len() as _;
+        // SAFETY: `IoSlice` has the layout of `iovec`; the parts are only read.
+        check(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, FLAGS) })
+    }
+
+    /// Waits until bytes can be read or (if `write`) written; whether there are any to read.
+    pub(crate) fn poll(&self, read: bool, write: bool, wait: Duration) -> io::Result<bool> {
+        let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
+        let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
+        let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX).max(1);
+        // SAFETY: one entry, writable.
+        match check(unsafe { libc::poll(&mut one, 1, wait) } as isize) {
+            Ok(_) => Ok(one.revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a short message can be written at once.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one entry, writable.
+        unsafe { libc::poll(&mut one, 1, 0) == 1 && one.revents & libc::POLLOUT != 0 }
+    }
+
+    /// Whether the other side has gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut byte = [0_u8; 1];
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        // SAFETY: the buffer is writable for its length.
+        let code = unsafe { libc::recv(self.fd.as_raw_fd(), byte.as_mut_ptr().cast(), 1, flags) };
+        code == 0 || (code < 0 && io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock)
+    }
+
+    /// Ends both directions, so that whoever reads or writes hears of it.
+    pub(crate) fn shut_down(&self) {
+        // SAFETY: a socket of ours.
+        unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+}

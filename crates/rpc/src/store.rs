@@ -1,0 +1,158 @@
+//! Files that a session has uploaded, by the digest of their content. The client never names a path.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyfn::{Any, Result, bail};
+use blake2::{Blake2s256, Digest};
+
+use crate::connection::Sink;
+
+/// Characters of a digest: 32 bytes in hexadecimal.
+const DIGITS: usize = 64;
+
+/// The digest of a file's content.
+pub(crate) fn digest_of(bytes: &[u8]) -> String {
+    hex(&Blake2s256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn check(digest: &str) -> Result<()> {
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if digest.len() != DIGITS || !digest.bytes().all(digit) {
+        bail!("ValueError", "a file is named by the {DIGITS} hexadecimal digits of its digest");
+    }
+    Ok(())
+}
+
+/// The files of a session.
+pub(crate) struct Store {
+    folder: PathBuf,
+    limit: u64,
+    /// Bytes of the files that are coming in.
+    coming: Arc<AtomicU64>,
+    /// Numbers of the files that have come in, so that two of the same content do not get in each other's way.
+    next: AtomicU64,
+}
+
+/// What a file counts at least: many small ones fill a disk too.
+const FILE_MIN: u64 = 4096;
+
+impl Store {
+    pub(crate) fn new(folder: PathBuf, limit: u64) -> Store {
+        Store { folder, limit, coming: Arc::default(), next: AtomicU64::new(0) }
+    }
+
+    fn place(&self, digest: &str) -> PathBuf {
+        self.folder.join(format!("{digest}.so"))
+    }
+
+    pub(crate) fn has(&self, digest: &str) -> bool {
+        check(digest).is_ok() && self.place(digest).is_file()
+    }
+
+    /// The files, and their sizes.
+    pub(crate) fn files(&self) -> HashMap<anyfn::String, u64> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let files = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let digest = name.strip_suffix(".so").filter(|digest| check(digest).is_ok())?;
+            Some((anyfn::String::from(digest), entry.metadata().ok()?.len()))
+        });
+        files.collect()
+    }
+
+    pub(crate) fn remove(&self, digest: &str) -> Result<bool> {
+        check(digest)?;
+        Ok(fs::remove_file(self.place(digest)).is_ok())
+    }
+
+    pub(crate) fn path(&self, digest: &str) -> Result<String> {
+        check(digest)?;
+        if !self.has(digest) {
+            bail!("ValueError", "there is no file with this digest: upload it first");
+        }
+        Ok(self.place(digest).to_string_lossy().into_owned())
+    }
+
+    /// Takes a file in: it appears when all of it has come and its digest is right.
+    pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
+        check(digest)?;
+        let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();
+        let used = there.saturating_add(self.coming.load(Ordering::Relaxed));
+        let counted = count.max(FILE_MIN);
+        if used.saturating_add(counted) > self.limit {
+            bail!(
+                "PermissionError",
+                "{count} bytes: the session's files take {used} of the {} that they may",
+                self.limit
+            );
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let part = self.folder.join(format!("{digest}.{number}.part"));
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
+        match opened {
+            Ok(file) => {
+                self.coming.fetch_add(counted, Ordering::Relaxed);
+                Ok(FileSink {
+                    file,
+                    part: Part { path: part, counted, coming: self.coming.clone() },
+                    place: self.place(digest),
+                    hash: Blake2s256::new(),
+                    digest: digest.to_owned(),
+                })
+            }
+            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+        }
+    }
+}
+
+/// A file that is not whole; gone unless it becomes so.
+struct Part {
+    path: PathBuf,
+    counted: u64,
+    coming: Arc<AtomicU64>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.coming.fetch_sub(self.counted, Ordering::Relaxed);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+pub(crate) struct FileSink {
+    file: File,
+    part: Part,
+    place: PathBuf,
+    hash: Blake2s256,
+    digest: String,
+}
+
+impl Sink for FileSink {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hash.update(bytes);
+        match self.file.write_all(bytes) {
+            Ok(()) => Ok(()),
+            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Any> {
+        if hex(&self.hash.clone().finalize()) != self.digest {
+            bail!("ValueError", "the content of the file is not what its digest says");
+        }
+        match fs::rename(&self.part.path, &self.place) {
+            Ok(()) => Ok(Any::NONE),
+            Err(error) => bail!("OSError", "the file cannot be kept on the other side: {error}"),
+        }
+    }
+}

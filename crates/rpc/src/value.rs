@@ -1,0 +1,558 @@
+//! Values as bytes. Pure but for the table of handles, which the caller passes as [`Names`].
+//!
+//! A value is a tag and what follows; numbers are little-endian, lengths `u32`. Containers and objects whose fields are
+//! values go by value; functions, modules, tensors and what else cannot be written go as handles of the side that has them.
+
+use std::borrow::Cow;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType,
+    kTVMFFIDevice, kTVMFFIDict, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFIList,
+    kTVMFFIMap, kTVMFFIModule, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject,
+    kTVMFFIRawStr, kTVMFFIShape, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr, kTVMFFITensor,
+};
+use anyfn::{
+    Any, AnyView, Array, Bytes, DType, Device, Dict, Error, List, Map, ObjectRef, Result, Shape, TensorView,
+    bail, registry,
+};
+
+/// Elements for which room is made before they are read; what is only claimed takes no memory.
+const ROOM: usize = 256;
+
+/// Most dimensions of a tensor.
+const DIMENSIONS_MAX: usize = 64;
+
+/// Deepest nesting of values.
+pub const DEPTH_MAX: usize = 64;
+
+/// What a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Class {
+    /// Can be called.
+    Function = 1,
+    /// Functions by name.
+    Module = 2,
+    /// Memory.
+    Tensor = 3,
+    /// Anything else.
+    Object = 4,
+}
+
+impl Class {
+    fn of(byte: u8) -> Option<Class> {
+        [Class::Function, Class::Module, Class::Tensor, Class::Object]
+            .into_iter()
+            .find(|class| *class as u8 == byte)
+    }
+
+    /// What messages call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Function => "function",
+            Class::Module => "module",
+            Class::Tensor => "tensor",
+            Class::Object => "object",
+        }
+    }
+}
+
+/// What a tensor is, without its memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorInfo {
+    /// Extents; none is negative.
+    pub shape: Vec<i64>,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Where its memory is, on the side that has it.
+    pub device: Device,
+}
+
+/// A handle that the other side has given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Given {
+    /// Its number.
+    pub handle: u64,
+    /// What it stands for.
+    pub class: Class,
+    /// Key of the type.
+    pub type_key: String,
+    /// Of a tensor.
+    pub tensor: Option<TensorInfo>,
+}
+
+/// The handles of a session.
+pub trait Names {
+    /// A number for an object of this side; each time that it is sent counts.
+    fn give(&self, class: Class, object: Any) -> Result<u64>;
+    /// The handle that the other side has given, if `object` stands for one.
+    fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
+    /// What stands for a handle that the other side gives.
+    fn proxy(&self, given: Given) -> Result<Any>;
+    /// The object of this side that a handle names.
+    fn own(&self, handle: u64) -> Result<Any>;
+    /// The other side sends the memory of a tensor of this side as an argument; `None` if that is not done.
+    fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
+}
+
+mod tag {
+    pub(super) const NONE: u8 = 0;
+    pub(super) const FALSE: u8 = 1;
+    pub(super) const TRUE: u8 = 2;
+    pub(super) const INT: u8 = 3;
+    pub(super) const FLOAT: u8 = 4;
+    pub(super) const STR: u8 = 5;
+    pub(super) const BYTES: u8 = 6;
+    pub(super) const DTYPE: u8 = 7;
+    pub(super) const DEVICE: u8 = 8;
+    pub(super) const SHAPE: u8 = 9;
+    pub(super) const ARRAY: u8 = 10;
+    pub(super) const LIST: u8 = 11;
+    pub(super) const MAP: u8 = 12;
+    pub(super) const DICT: u8 = 13;
+    pub(super) const ERROR: u8 = 14;
+    pub(super) const GRAPH: u8 = 15;
+    pub(super) const MINE: u8 = 16;
+    pub(super) const YOURS: u8 = 17;
+}
+
+/// Writes values.
+pub struct Writer<'a> {
+    names: &'a dyn Names,
+    /// What has been written.
+    pub out: Vec<u8>,
+    depth: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes behind what is in `out`.
+    pub fn new(names: &'a dyn Names, out: Vec<u8>) -> Writer<'a> {
+        Writer { names, out, depth: 0 }
+    }
+
+    fn length(&mut self, length: usize) -> Result<()> {
+        let Ok(length) = u32::try_from(length) else {
+            bail!("ValueError", "{length} bytes or elements are too many for one value");
+        };
+        self.out.extend_from_slice(&length.to_le_bytes());
+        Ok(())
+    }
+
+    fn sized(&mut self, tag: u8, bytes: &[u8]) -> Result<()> {
+        self.out.push(tag);
+        self.length(bytes.len())?;
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// A list of values, as arguments are.
+    pub fn values(&mut self, values: &[AnyView<'_>]) -> Result<()> {
+        self.length(values.len())?;
+        values.iter().try_for_each(|value| self.value(value))
+    }
+
+    /// One value.
+    ///
+    /// # Errors
+    /// `ValueError` if it is nested too deeply (or holds itself) or too long; `TypeError` for a pointer.
+    pub fn value(&mut self, value: &AnyView<'_>) -> Result<()> {
+        if self.depth == DEPTH_MAX {
+            bail!(
+                "ValueError",
+                "a value that is nested deeper than {DEPTH_MAX}, or holds itself, cannot be sent"
+            );
+        }
+        self.depth += 1;
+        let done = self.content(value);
+        self.depth -= 1;
+        done
+    }
+
+    fn content(&mut self, value: &AnyView<'_>) -> Result<()> {
+        match value.type_index() {
+            kTVMFFINone => self.out.push(tag::NONE),
+            kTVMFFIBool => self.out.push(if value.get::<bool>()? { tag::TRUE } else { tag::FALSE }),
+            kTVMFFIInt => {
+                self.out.push(tag::INT);
+                self.out.extend_from_slice(&value.get::<i64>()?.to_le_bytes());
+            }
+            kTVMFFIFloat => {
+                self.out.push(tag::FLOAT);
+                self.out.extend_from_slice(&value.get::<f64>()?.to_bits().to_le_bytes());
+            }
+            kTVMFFIRawStr | kTVMFFISmallStr | kTVMFFIStr => {
+                self.sized(tag::STR, value.get::<&str>()?.as_bytes())?
+            }
+            kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => {
+                self.sized(tag::BYTES, value.get::<&[u8]>()?)?
+            }
+            kTVMFFIDataType => {
+                self.out.push(tag::DTYPE);
+                self.dtype(value.get::<DType>()?);
+            }
+            kTVMFFIDevice => {
+                self.out.push(tag::DEVICE);
+                self.device(value.get::<Device>()?);
+            }
+            kTVMFFIShape => {
+                self.out.push(tag::SHAPE);
+                self.shape(&value.get::<Shape>()?)?;
+            }
+            kTVMFFIArray => {
+                self.out.push(tag::ARRAY);
+                let array = value.get::<Array>()?;
+                self.length(array.len())?;
+                array.as_slice().iter().try_for_each(|item| self.value(&item.as_view()))?;
+            }
+            kTVMFFIList => {
+                self.out.push(tag::LIST);
+                let items = value.get::<List>()?.try_snapshot()?;
+                self.length(items.len())?;
+                items.iter().try_for_each(|item| self.value(&item.as_view()))?;
+            }
+            kTVMFFIMap => {
+                self.out.push(tag::MAP);
+                let map = value.get::<Map>()?;
+                self.length(map.len())?;
+                for (key, item) in map.iter_any() {
+                    self.value(&key.as_view())?;
+                    self.value(&item.as_view())?;
+                }
+            }
+            kTVMFFIDict => {
+                self.out.push(tag::DICT);
+                let pairs = value.get::<Dict>()?.try_snapshot()?;
+                self.length(pairs.len())?;
+                for (key, item) in &pairs {
+                    self.value(&key.as_view())?;
+                    self.value(&item.as_view())?;
+                }
+            }
+            kTVMFFIError => {
+                self.out.push(tag::ERROR);
+                self.error(&value.get::<Error>()?)?;
+            }
+            kTVMFFIDLTensorPtr => {
+                let view = value.get::<TensorView<'_>>()?;
+                let handle = self.names.lend(&view)?;
+                self.mine(handle, Class::Tensor, "ffi.Tensor", Some(&view))?;
+            }
+            kTVMFFIOpaquePtr => bail!("TypeError", "a pointer means nothing in another process"),
+            kTVMFFIObjectRValueRef => self.content(&value.to_owned().as_view())?,
+            _ => self.object(value)?,
+        }
+        Ok(())
+    }
+
+    fn object(&mut self, value: &AnyView<'_>) -> Result<()> {
+        let Some(object) = value.as_object() else {
+            bail!("TypeError", "a value of type `{}` cannot be sent", value.type_key());
+        };
+        if let Some(handle) = self.names.theirs(object)? {
+            self.out.push(tag::YOURS);
+            self.out.extend_from_slice(&handle.to_le_bytes());
+            return Ok(());
+        }
+        let class = match value.type_index() {
+            kTVMFFIFunction => Class::Function,
+            kTVMFFIModule => Class::Module,
+            kTVMFFITensor => Class::Tensor,
+            _ => Class::Object,
+        };
+        if class == Class::Object
+            && value.type_index() != kTVMFFIOpaquePyObject
+            && let Some(text) = graph(value)
+        {
+            return self.sized(tag::GRAPH, text.as_bytes());
+        }
+        let handle = self.names.give(class, value.to_owned())?;
+        let view = if class == Class::Tensor { Some(value.get::<TensorView<'_>>()?) } else { None };
+        self.mine(handle, class, value.type_key(), view.as_ref())
+    }
+
+    fn mine(&mut self, handle: u64, class: Class, key: &str, tensor: Option<&TensorView<'_>>) -> Result<()> {
+        self.out.push(tag::MINE);
+        self.out.extend_from_slice(&handle.to_le_bytes());
+        self.out.push(class as u8);
+        self.text(key)?;
+        if let Some(tensor) = tensor {
+            self.shape(tensor.shape())?;
+            self.dtype(tensor.dtype());
+            self.device(tensor.device());
+        }
+        Ok(())
+    }
+
+    /// A text with its length.
+    pub fn text(&mut self, text: &str) -> Result<()> {
+        self.length(text.len())?;
+        self.out.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    fn shape(&mut self, shape: &[i64]) -> Result<()> {
+        self.length(shape.len())?;
+        shape.iter().for_each(|extent| self.out.extend_from_slice(&extent.to_le_bytes()));
+        Ok(())
+    }
+
+    fn dtype(&mut self, dtype: DType) {
+        self.out.extend_from_slice(&[dtype.0.code, dtype.0.bits]);
+        self.out.extend_from_slice(&dtype.0.lanes.to_le_bytes());
+    }
+
+    fn device(&mut self, device: Device) {
+        self.out.extend_from_slice(&device.0.device_type.to_le_bytes());
+        self.out.extend_from_slice(&device.0.device_id.to_le_bytes());
+    }
+
+    /// An error: kind, message, trace.
+    pub fn error(&mut self, error: &Error) -> Result<()> {
+        self.text(error.kind())?;
+        self.text(error.message())?;
+        self.text(&error.backtrace())
+    }
+}
+
+/// An object as the text of its graph, if all of it can be written.
+fn graph(value: &AnyView<'_>) -> Option<anyfn::String> {
+    let write = registry::find("ffi.ToJSONGraphString")?;
+    write.call_views(&[*value, AnyView::NONE]).ok()?.get::<anyfn::String>().ok()
+}
+
+/// Reads values.
+pub struct Reader<'a> {
+    names: &'a dyn Names,
+    bytes: &'a [u8],
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes` from their beginning.
+    pub fn new(names: &'a dyn Names, bytes: &'a [u8]) -> Reader<'a> {
+        Reader { names, bytes, depth: 0 }
+    }
+
+    /// Bytes that have not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Checks that nothing is left.
+    pub fn end(&self) -> Result<()> {
+        match self.bytes.len() {
+            0 => Ok(()),
+            left => bail!("ValueError", "{left} bytes are left behind the end of a message"),
+        }
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+        match self.bytes.split_at_checked(count) {
+            Some((taken, rest)) => {
+                self.bytes = rest;
+                Ok(taken)
+            }
+            None => bail!(
+                "ValueError",
+                "a message ends within a value: {count} bytes expected, {} left",
+                self.bytes.len()
+            ),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut out = [0; N];
+        out.copy_from_slice(self.take(N)?);
+        Ok(out)
+    }
+
+    /// A byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// A number of elements of at least so many bytes each: more than can follow is an error at once.
+    fn count(&mut self, each: usize) -> Result<usize> {
+        let count = self.u32()? as usize;
+        if count > self.bytes.len() / each {
+            bail!(
+                "ValueError",
+                "a message claims {count} elements, but only {} bytes follow",
+                self.bytes.len()
+            );
+        }
+        Ok(count)
+    }
+
+    fn sized(&mut self) -> Result<&'a [u8]> {
+        let count = self.count(1)?;
+        self.take(count)
+    }
+
+    /// A text with its length.
+    pub fn text(&mut self) -> Result<&'a str> {
+        match std::str::from_utf8(self.sized()?) {
+            Ok(text) => Ok(text),
+            Err(_) => bail!("ValueError", "a text in a message is not UTF-8"),
+        }
+    }
+
+    /// A list of values.
+    pub fn values(&mut self) -> Result<Vec<Any>> {
+        let count = self.count(1)?;
+        let mut values = Vec::with_capacity(count.min(ROOM));
+        for _ in 0..count {
+            values.push(self.value()?);
+        }
+        Ok(values)
+    }
+
+    /// One value.
+    ///
+    /// # Errors
+    /// `ValueError` for bytes that are no value, and for handles that name nothing.
+    pub fn value(&mut self) -> Result<Any> {
+        if self.depth == DEPTH_MAX {
+            bail!("ValueError", "a message holds a value that is nested deeper than {DEPTH_MAX}");
+        }
+        self.depth += 1;
+        let value = self.content();
+        self.depth -= 1;
+        value
+    }
+
+    fn content(&mut self) -> Result<Any> {
+        match self.u8()? {
+            tag::NONE => Ok(Any::NONE),
+            tag::FALSE => Any::new(false),
+            tag::TRUE => Any::new(true),
+            tag::INT => Any::new(i64::from_le_bytes(self.array()?)),
+            tag::FLOAT => Any::new(f64::from_bits(self.u64()?)),
+            tag::STR => Any::new(self.text()?),
+            tag::BYTES => Any::new(Bytes::from(self.sized()?)),
+            tag::DTYPE => Any::new(self.dtype()?),
+            tag::DEVICE => Any::new(self.device()?),
+            tag::SHAPE => Any::new(Shape::from(&self.shape()?[..])),
+            tag::ARRAY => Any::new(Array::<Any>::try_from_iter(self.values()?)?),
+            tag::LIST => Any::new(List::<Any>::from_vec(self.values()?)?),
+            tag::MAP => Any::new(Map::<Any, Any>::from_vec(self.pairs()?)?),
+            tag::DICT => Any::new(Dict::<Any, Any>::from_vec(self.pairs()?)?),
+            tag::ERROR => Ok(Any::from(self.error()?.into_object())),
+            tag::GRAPH => {
+                let text = self.text()?;
+                registry::get("ffi.FromJSONGraphString")?.call((text,))
+            }
+            tag::MINE => {
+                let given = self.given()?;
+                self.names.proxy(given)
+            }
+            tag::YOURS => {
+                let handle = self.u64()?;
+                self.names.own(handle)
+            }
+            other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
+        }
+    }
+
+    fn pairs(&mut self) -> Result<Vec<(Any, Any)>> {
+        let count = self.count(2)?;
+        let mut pairs = Vec::with_capacity(count.min(ROOM));
+        for _ in 0..count {
+            pairs.push((self.value()?, self.value()?));
+        }
+        Ok(pairs)
+    }
+
+    fn given(&mut self) -> Result<Given> {
+        let handle = self.u64()?;
+        let class = self.u8()?;
+        let Some(class) = Class::of(class) else {
+            bail!("ValueError", "a message holds a handle of class {class}, which there is not");
+        };
+        let type_key = self.text()?.to_owned();
+        let tensor = match class {
+            Class::Tensor => {
+                Some(TensorInfo { shape: self.shape()?, dtype: self.dtype()?, device: self.device()? })
+            }
+            _ => None,
+        };
+        if let Some(tensor) = &tensor {
+            tensor.bytes()?;
+        }
+        Ok(Given { handle, class, type_key, tensor })
+    }
+
+    fn shape(&mut self) -> Result<Vec<i64>> {
+        let count = self.count(8)?;
+        (0..count).map(|_| self.array().map(i64::from_le_bytes)).collect()
+    }
+
+    fn dtype(&mut self) -> Result<DType> {
+        let [code, bits, low, high] = self.array()?;
+        Ok(DType(anyfn::abi::DLDataType { code, bits, lanes: u16::from_le_bytes([low, high]) }))
+    }
+
+    fn device(&mut self) -> Result<Device> {
+        Ok(Device::new(i32::from_le_bytes(self.array()?), i32::from_le_bytes(self.array()?)))
+    }
+
+    /// An error: kind, message, trace.
+    pub fn error(&mut self) -> Result<Error> {
+        let (kind, message, trace) = (self.text()?, self.text()?, self.text()?);
+        let error = Error::untraced(&printable(kind), &printable(message));
+        error.append_backtrace(&printable(trace));
+        Ok(error)
+    }
+}
+
+impl TensorInfo {
+    /// Bytes of its elements, compact.
+    ///
+    /// # Errors
+    /// `ValueError` for a negative extent, or more than the address space holds.
+    pub fn bytes(&self) -> Result<usize> {
+        if self.shape.len() > DIMENSIONS_MAX {
+            bail!("ValueError", "a tensor has {} dimensions: {DIMENSIONS_MAX} at most", self.shape.len());
+        }
+        let bits = u64::from(self.dtype.0.bits) * u64::from(self.dtype.0.lanes);
+        // Without extents of 0, so that no product of some of the extents is too large either.
+        let mut total = Some(bits.max(1));
+        let mut empty = bits == 0;
+        for extent in &self.shape {
+            let Ok(extent) = u64::try_from(*extent) else {
+                bail!("ValueError", "a tensor has the extent {extent}");
+            };
+            empty |= extent == 0;
+            total = total.and_then(|total| total.checked_mul(extent.max(1)));
+        }
+        match total.and_then(|bits| usize::try_from(bits.div_ceil(8)).ok()) {
+            Some(bytes) if bytes <= isize::MAX as usize => Ok(if empty { 0 } else { bytes }),
+            _ => bail!("ValueError", "a tensor of shape {:?} is larger than memory can be", self.shape),
+        }
+    }
+}
+
+/// A text of the other side without what a terminal would take for orders.
+fn printable(text: &str) -> Cow<'_, str> {
+    let order = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(order) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().map(|c| if order(c) { c.escape_default().to_string() } else { c.to_string() });
+    Cow::Owned(shown.collect())
+}

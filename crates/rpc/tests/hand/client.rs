@@ -1,0 +1,374 @@
+//! A client that writes its bytes by hand, as `docs/rpc.md` says: it shares no code with the crate. Other crates test with it, too.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use snow::{Builder, HandshakeState, StatelessTransportState};
+
+pub(crate) const HELLO: u8 = 1;
+pub(crate) const WELCOME: u8 = 2;
+pub(crate) const CALL: u8 = 3;
+pub(crate) const RETURN: u8 = 4;
+pub(crate) const ERROR: u8 = 5;
+pub(crate) const CANCEL: u8 = 6;
+pub(crate) const RELEASE: u8 = 7;
+pub(crate) const DATA: u8 = 8;
+pub(crate) const PING: u8 = 9;
+pub(crate) const PONG: u8 = 10;
+pub(crate) const BYE: u8 = 11;
+pub(crate) const QUEUED: u8 = 12;
+
+pub(crate) const GLOBAL: u16 = 1;
+pub(crate) const MODULE_FUNCTION: u16 = 2;
+pub(crate) const MODULE_NAMES: u16 = 3;
+pub(crate) const EMPTY: u16 = 4;
+pub(crate) const WRITE: u16 = 5;
+pub(crate) const READ: u16 = 6;
+pub(crate) const HAS: u16 = 7;
+pub(crate) const PUT: u16 = 8;
+pub(crate) const FILES: u16 = 9;
+pub(crate) const REMOVE: u16 = 10;
+pub(crate) const LOAD: u16 = 11;
+pub(crate) const TIME: u16 = 12;
+pub(crate) const INFO: u16 = 13;
+pub(crate) const TEXT: u16 = 14;
+pub(crate) const FIELD: u16 = 15;
+pub(crate) const COPY: u16 = 16;
+pub(crate) const SYNC: u16 = 17;
+pub(crate) const ATTRIBUTE: u16 = 18;
+pub(crate) const NAMES: u16 = 19;
+pub(crate) const REGISTER: u16 = 20;
+
+/// `alice` with 32 times the byte 7.
+pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
+
+/// The first bytes of a client without a key, and of the answer.
+pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
+pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
+
+pub(crate) fn frame(kind: u8, flags: u8, id: u64, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_le_bytes();
+    [&length[..], &[kind, flags, 0, 0], &id.to_le_bytes(), payload].concat()
+}
+
+pub(crate) fn none() -> Vec<u8> {
+    vec![0]
+}
+
+pub(crate) fn int(value: i64) -> Vec<u8> {
+    [&[3][..], &value.to_le_bytes()].concat()
+}
+
+fn sized(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
+}
+
+pub(crate) fn text(value: &str) -> Vec<u8> {
+    [&[5][..], &sized(value.as_bytes())].concat()
+}
+
+pub(crate) fn bytes(value: &[u8]) -> Vec<u8> {
+    [&[6][..], &sized(value)].concat()
+}
+
+pub(crate) fn dtype(code: u8, bits: u8, lanes: u16) -> Vec<u8> {
+    [&[7, code, bits][..], &lanes.to_le_bytes()].concat()
+}
+
+pub(crate) fn device(kind: i32, number: i32) -> Vec<u8> {
+    [&[8][..], &kind.to_le_bytes(), &number.to_le_bytes()].concat()
+}
+
+pub(crate) fn shape(extents: &[i64]) -> Vec<u8> {
+    let mut out = [&[9][..], &(extents.len() as u32).to_le_bytes()].concat();
+    extents.iter().for_each(|extent| out.extend_from_slice(&extent.to_le_bytes()));
+    out
+}
+
+pub(crate) fn array(items: &[Vec<u8>]) -> Vec<u8> {
+    [&[10][..], &(items.len() as u32).to_le_bytes(), &items.concat()].concat()
+}
+
+pub(crate) fn graph(json: &str) -> Vec<u8> {
+    [&[15][..], &sized(json.as_bytes())].concat()
+}
+
+/// A handle of the sender that is no tensor.
+pub(crate) fn mine(handle: u64, class: u8, key: &str) -> Vec<u8> {
+    [&[16][..], &handle.to_le_bytes(), &[class], &sized(key.as_bytes())].concat()
+}
+
+pub(crate) fn yours(handle: u64) -> Vec<u8> {
+    [&[17][..], &handle.to_le_bytes()].concat()
+}
+
+pub(crate) fn error(kind: &str, message: &str) -> Vec<u8> {
+    [sized(kind.as_bytes()), sized(message.as_bytes()), sized(b"")].concat()
+}
+
+fn call_payload(parent: u64, depth: u16, target: &[u8], args: &[Vec<u8>]) -> Vec<u8> {
+    let count = (args.len() as u32).to_le_bytes();
+    [&parent.to_le_bytes()[..], &depth.to_le_bytes(), target, &count, &args.concat()].concat()
+}
+
+/// Asks for one of the services.
+pub(crate) fn ask(id: u64, code: u16, args: &[Vec<u8>]) -> Vec<u8> {
+    let target = [&[1][..], &code.to_le_bytes()].concat();
+    frame(CALL, 0, id, &call_payload(0, 0, &target, args))
+}
+
+/// Calls a handle of the other side.
+pub(crate) fn call(id: u64, parent: u64, depth: u16, handle: u64, args: &[Vec<u8>]) -> Vec<u8> {
+    let target = [&[0][..], &handle.to_le_bytes()].concat();
+    frame(CALL, 0, id, &call_payload(parent, depth, &target, args))
+}
+
+pub(crate) fn data(id: u64, at: u64, bytes: &[u8]) -> Vec<u8> {
+    frame(DATA, 0, id, &[&at.to_le_bytes()[..], bytes].concat())
+}
+
+pub(crate) fn release(handle: u64, count: u64) -> Vec<u8> {
+    frame(RELEASE, 0, 0, &[handle.to_le_bytes(), count.to_le_bytes()].concat())
+}
+
+/// The initiator of the key exchange; `prologue` is what was sent before.
+pub(crate) fn initiator(secret: [u8; 32], prologue: &[u8]) -> HandshakeState {
+    Builder::new("Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s".parse().unwrap())
+        .prologue(prologue)
+        .unwrap()
+        .psk(0, &secret)
+        .unwrap()
+        .build_initiator()
+        .unwrap()
+}
+
+/// What a client with a key sends first.
+pub(crate) fn preface_of(name: &str) -> Vec<u8> {
+    [&b"anyfnRPC\x01\x01"[..], &[name.len() as u8], name.as_bytes()].concat()
+}
+
+/// `u16 length | bytes`.
+pub(crate) fn short(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u16).to_le_bytes()[..], bytes].concat()
+}
+
+/// What a client with a key sends after its preface was accepted.
+pub(crate) fn exchange(noise: &mut HandshakeState) -> Vec<u8> {
+    let mut message = [0; 256];
+    let size = noise.write_message(&[], &mut message).unwrap();
+    assert_eq!(size, 32 + 16);
+    short(&message[..size])
+}
+
+/// The client's end after the handshake. The stream may be any connected socket.
+pub(crate) struct Line {
+    pub(crate) stream: UnixStream,
+    noise: Option<(StatelessTransportState, u64, u64)>,
+    plain: Vec<u8>,
+    /// Results that have come.
+    pub(crate) returns: usize,
+    /// Places in the queue that the server told before it welcomed.
+    pub(crate) places: Vec<u32>,
+}
+
+/// One frame: kind, flags, id, payload.
+pub(crate) type Frame = (u8, u8, u64, Vec<u8>);
+
+impl Line {
+    /// Greets without a key.
+    pub(crate) fn greet(stream: UnixStream) -> Line {
+        let mut line = Line::open(stream);
+        line.hello();
+        line
+    }
+
+    /// Greets with the key [`ALICE`].
+    pub(crate) fn greet_with_key(stream: UnixStream) -> Line {
+        let mut line = Line::open_with_key(stream);
+        line.hello();
+        line
+    }
+
+    /// The handshake without a key, up to the greeting.
+    pub(crate) fn open(mut stream: UnixStream) -> Line {
+        stream.write_all(PREFACE).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, ACCEPTED);
+        Line::plain(stream)
+    }
+
+    /// What follows a handshake without a key.
+    pub(crate) fn plain(stream: UnixStream) -> Line {
+        Line { stream, noise: None, plain: Vec::new(), returns: 0, places: Vec::new() }
+    }
+
+    /// The handshake with the key [`ALICE`], up to the greeting.
+    pub(crate) fn open_with_key(mut stream: UnixStream) -> Line {
+        let first = preface_of("alice");
+        stream.write_all(&first).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, ACCEPTED);
+        let mut noise = initiator([7; 32], &[&first[..], &answer].concat());
+        stream.write_all(&exchange(&mut noise)).unwrap();
+        Line::sealed(stream, noise)
+    }
+
+    /// What follows the client's message of the key exchange: reads the server's.
+    pub(crate) fn sealed(mut stream: UnixStream, mut noise: HandshakeState) -> Line {
+        let mut size = [0; 2];
+        stream.read_exact(&mut size).unwrap();
+        let mut reply = vec![0; u16::from_le_bytes(size).into()];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply.len(), 32 + 16);
+        noise.read_message(&reply, &mut [0; 256]).unwrap();
+        let state = noise.into_stateless_transport_mode().unwrap();
+        Line { stream, noise: Some((state, 0, 0)), plain: Vec::new(), returns: 0, places: Vec::new() }
+    }
+
+    /// Greets; before the welcome, the server may say which place in its queue this client has.
+    pub(crate) fn hello(&mut self) {
+        self.send(&frame(HELLO, 0, 0, b"by hand"));
+        loop {
+            match self.receive().expect("a welcome, but the other side has closed") {
+                (QUEUED, 0, 0, place) => {
+                    self.places.push(u32::from_le_bytes(place.try_into().unwrap()));
+                }
+                welcome => return assert_eq!(welcome, (WELCOME, 0, 0, Vec::new())),
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.try_send(bytes).unwrap();
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some((noise, next, _)) = &mut self.noise else { return self.stream.write_all(bytes) };
+        for part in bytes.chunks(60_000) {
+            let mut out = vec![0; part.len() + 16];
+            noise.write_message(*next, part, &mut out).unwrap();
+            *next += 1;
+            self.stream.write_all(&short(&out))?;
+        }
+        Ok(())
+    }
+
+    /// The next frame; None when the other side has closed.
+    pub(crate) fn receive(&mut self) -> Option<Frame> {
+        let head = self.take(16)?;
+        let length = u32::from_le_bytes(head[..4].try_into().unwrap());
+        assert_eq!(head[6..8], [0, 0]);
+        let id = u64::from_le_bytes(head[8..].try_into().unwrap());
+        self.returns += usize::from(head[4] == RETURN);
+        Some((head[4], head[5], id, self.take(length as usize)?))
+    }
+
+    fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        while self.plain.len() < count {
+            match &mut self.noise {
+                None => {
+                    let mut bytes = [0; 65536];
+                    let read = read(&mut self.stream, &mut bytes)?;
+                    self.plain.extend_from_slice(&bytes[..read]);
+                }
+                Some((noise, _, next)) => {
+                    let mut size = [0; 2];
+                    self.stream.read_exact(&mut size).ok()?;
+                    let mut record = vec![0; u16::from_le_bytes(size).into()];
+                    self.stream.read_exact(&mut record).ok()?;
+                    let mut plain = vec![0; record.len()];
+                    let size = noise.read_message(*next, &record, &mut plain).unwrap();
+                    *next += 1;
+                    self.plain.extend_from_slice(&plain[..size]);
+                }
+            }
+        }
+        Some(self.plain.drain(..count).collect())
+    }
+
+    /// The answer to a call: the value, or kind and message of the error. Releases and pings may come before it.
+    pub(crate) fn answer(&mut self, id: u64) -> Result<Vec<u8>, (String, String)> {
+        loop {
+            let (kind, flags, of, payload) = self.receive().expect("an answer, but the other side has closed");
+            assert_eq!(flags, 0);
+            match kind {
+                RETURN if of == id => return Ok(payload),
+                ERROR if of == id => return Err(error_of(&payload)),
+                RELEASE | PING | PONG => {}
+                other => panic!("a message of kind {other} for {of} instead of the answer to {id}"),
+            }
+        }
+    }
+
+    /// Looks a function up; its handle.
+    pub(crate) fn global(&mut self, id: u64, name: &str) -> u64 {
+        self.send(&ask(id, GLOBAL, &[text(name)]));
+        let answer = self.answer(id).unwrap();
+        assert_eq!(answer[..6], [10, 2, 0, 0, 0, 16]);
+        u64::from_le_bytes(answer[6..14].try_into().unwrap())
+    }
+
+    /// A tensor of zeros of so many bytes; its handle.
+    pub(crate) fn empty(&mut self, id: u64, count: i64) -> u64 {
+        self.send(&ask(id, EMPTY, &[shape(&[count]), dtype(1, 8, 1), device(1, 0)]));
+        let answer = self.answer(id).unwrap();
+        assert_eq!((answer[0], answer[9]), (16, 3));
+        u64::from_le_bytes(answer[1..9].try_into().unwrap())
+    }
+
+    /// Whether the session still answers.
+    pub(crate) fn serves(&mut self, id: u64) -> bool {
+        if self.try_send(&frame(PING, 0, id, b"")).is_err() {
+            return false;
+        }
+        while let Some((kind, _, of, _)) = self.receive() {
+            if (kind, of) == (PONG, id) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads until the other side closes.
+    pub(crate) fn drain(&mut self) {
+        while self.receive().is_some() {}
+    }
+}
+
+/// Reads; None when the other side has closed.
+pub(crate) fn read(stream: &mut UnixStream, into: &mut [u8]) -> Option<usize> {
+    match stream.read(into) {
+        Ok(0) => None,
+        Ok(count) => Some(count),
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Kind and message of an error, whose texts are checked: no control characters, no addresses.
+pub(crate) fn error_of(payload: &[u8]) -> (String, String) {
+    let mut rest = payload;
+    let mut next = || {
+        let (length, after) = rest.split_first_chunk::<4>().unwrap();
+        let (text, after) = after.split_at(u32::from_le_bytes(*length) as usize);
+        rest = after;
+        String::from_utf8(text.to_vec()).unwrap()
+    };
+    let (kind, message, trace) = (next(), next(), next());
+    [&kind, &message, &trace].into_iter().for_each(|text| check_text(text));
+    (kind, message)
+}
+
+/// A text for another process holds nothing that a terminal obeys, and no addresses of this one.
+pub(crate) fn check_text(text: &str) {
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "{text:?}");
+    for (at, _) in text.match_indices("0x") {
+        let digits = text[at + 2..].chars().take_while(char::is_ascii_hexdigit).count();
+        let begins = text[at + 2..].starts_with(['5', '7']);
+        assert!(!(begins && digits == 12), "an address: {text}");
+    }
+}

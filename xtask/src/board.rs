@@ -1,0 +1,94 @@
+//! The command for AArch64: what serves sessions on a board. Boards that are not there are emulated.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::{Cmd, which};
+use crate::runner::Run;
+use crate::{Result, paths};
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64-static";
+/// Where the C library for it is, for the emulator.
+const SYSROOT: &str = "/usr/aarch64-linux-gnu";
+
+/// A compiler of the system which comes with the sources of the standard library, from which that for AArch64 is built.
+const SYSTEM_CARGO: &str = "/usr/bin/cargo";
+const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
+
+/// The oldest minor version of it that will do.
+const MINOR: u32 = 95;
+
+/// Where the standard library comes from.
+enum Library {
+    /// It is installed, such as by rustup.
+    Installed,
+    /// From its sources.
+    Built,
+}
+
+fn library() -> Option<Library> {
+    if has_library() {
+        return Some(Library::Installed);
+    }
+    let version = Cmd::new(SYSTEM_RUSTC).arg("--version").output().ok()?;
+    let minor = version.strip_prefix("rustc 1.")?.split('.').next()?.parse::<u32>().ok()?;
+    let sources = Path::new("/usr/lib/rustlib/src/rust/library/std/Cargo.toml");
+    let is_there = minor >= MINOR && sources.exists() && Path::new(SYSTEM_CARGO).exists();
+    is_there.then_some(Library::Built)
+}
+
+/// Whether the compiler has the standard library for AArch64.
+fn has_library() -> bool {
+    let folder = Cmd::new("rustc").words("--print target-libdir --target").arg(TARGET).output();
+    let folder = folder.unwrap_or_default();
+    let files = std::fs::read_dir(folder.trim()).into_iter().flatten().flatten();
+    files.map(|file| file.file_name()).any(|name| name.to_string_lossy().starts_with("libstd-"))
+}
+
+/// Why the command cannot be built for AArch64.
+pub(crate) fn not_built() -> Option<String> {
+    if which(LINKER).is_none() {
+        return Some(format!("no {LINKER} (`apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross`)"));
+    }
+    library().is_none().then(|| {
+        format!(
+            "no standard library of Rust for AArch64: `rustup target add {TARGET}`, or, where rustup cannot be reached, `apt-get \
+             install rustc-web cargo-web rust-web-src`"
+        )
+    })
+}
+
+/// Why no board can be emulated.
+pub(crate) fn not_emulated() -> Option<String> {
+    which(EMULATOR).is_none().then(|| format!("no {EMULATOR} (`apt-get install qemu-user-static`)"))
+}
+
+/// Builds the command with a profile.
+pub(crate) fn build(run: &Run, profile: &str) -> Result<()> {
+    let words = format!("build --profile {profile} -p anyfn-cli --target {TARGET}");
+    let cargo = match library() {
+        Some(Library::Installed) => Cmd::new("cargo").words(&words),
+        _ => Cmd::new(SYSTEM_CARGO)
+            .words(&words)
+            .arg("-Zbuild-std=std,panic_unwind")
+            .env("RUSTC", SYSTEM_RUSTC)
+            .env("RUSTC_BOOTSTRAP", "1"),
+    };
+    run.cmd(
+        cargo
+            .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER)
+            .env("CARGO_TARGET_DIR", paths::target_dir().join("aarch64")),
+    )
+}
+
+/// What [`build`] makes.
+pub(crate) fn program(profile: &str) -> PathBuf {
+    paths::target_dir().join("aarch64").join(TARGET).join(profile).join("anyfn")
+}
+
+/// The words that run it here.
+pub(crate) fn command() -> Vec<String> {
+    let program = program("board").to_string_lossy().into_owned();
+    [EMULATOR, "-L", SYSROOT].map(String::from).into_iter().chain([program]).collect()
+}
