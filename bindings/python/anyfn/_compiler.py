@@ -26,7 +26,11 @@ class functions:
         self._prefix = prefix
 
     def __getattr__(self, name):
-        function = _registry.get_global_func(f"{self._prefix}.{name}")
+        full = f"{self._prefix}.{name}"
+        function = _registry.get_global_func(full, allow_missing=True)
+        if function is None:
+            # What tools that look for attributes expect.
+            raise AttributeError(f"the compiler has no function {full}")
         self.__dict__[name] = function
         return function
 
