@@ -108,6 +108,24 @@ impl Any {
     pub fn as_view(&self) -> AnyView<'_> {
         AnyView(self.0, PhantomData)
     }
+
+    /// Values as views, as calls take them.
+    ///
+    /// ```
+    /// # use anyfn_core as _;
+    /// use anyfn::{Any, PackedFunc};
+    ///
+    /// let args = vec![Any::new(40)?, Any::new(2)?];
+    /// let add = PackedFunc::new(|args| Any::new(args.get::<i64>(0)? + args.get::<i64>(1)?));
+    /// assert_eq!(add.call_views(Any::as_views(&args))?.get::<i64>()?, 42);
+    /// # Ok::<(), anyfn::Error>(())
+    /// ```
+    #[inline]
+    pub fn as_views(values: &[Any]) -> &[AnyView<'_>] {
+        // SAFETY: both are one `TVMFFIAny` and nothing else, and each bit pattern of an owned value is one of a view; the views
+        // live as long as the values are borrowed.
+        unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), values.len()) }
+    }
 }
 
 impl<'a> AnyView<'a> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyfn::{Any, AnyView, Array, Map, Module, PackedFunc, Result, String as Text, registry};
+use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
 use serde_json::Value;
 
 /// Runs the command with the words behind its name.
@@ -31,8 +31,7 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
         None => module.get_function(name)?,
     };
     let args = args.iter().map(|word| argument(word)).collect::<Result<Vec<Any>>>()?;
-    let views: Vec<AnyView<'_>> = args.iter().map(AnyView::from).collect();
-    shown(&function.call_views(&views)?)
+    shown(&function.call_views(Any::as_views(&args))?)
 }
 
 /// A word as a value: JSON if it is that, else the text as it stands.

@@ -69,7 +69,7 @@ impl Names for Scope<'_> {
 
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
-        for handle in self.loans.take() {
+        for handle in std::mem::take(self.loans.get_mut()) {
             let lent = self.connection.handles_locked().end_loan(handle);
             // A transfer out of it may be in progress on another thread, or one into it, which is given up; nothing else can hold it.
             while lent.as_ref().and_then(Any::as_object).is_some_and(|object| object.use_count() > 1) {

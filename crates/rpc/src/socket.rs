@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A connected stream socket.
 #[derive(Debug)]
@@ -15,6 +15,42 @@ pub(crate) struct Socket {
 
 /// How long a read waits before whoever waits looks around.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
+
+/// Whether the next read looks for bytes again and again before its thread sleeps: on two processors being woken takes longer
+/// than most calls.
+///
+/// It is in vain where both sides share a processor, which for short calls is as quick. Each time that it is, twice as many
+/// reads as before sleep at once, so that it costs next to nothing. Where it pays, a read sleeps now and then nevertheless: the
+/// system chooses a place for a thread when it wakes it.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// Reads that sleep at once.
+    rest: u32,
+    /// How many were to do so after the last one in vain.
+    last: u32,
+    /// Reads in a row that it has paid for.
+    paid: u32,
+}
+
+impl Patience {
+    /// How long a read looks.
+    const SPIN: Duration = Duration::from_micros(20);
+    const REST_MAX: u32 = 1024;
+
+    fn has_paid(&mut self) {
+        self.last /= 2;
+        self.paid += 1;
+        if self.paid == Patience::REST_MAX {
+            (self.paid, self.rest) = (0, 1);
+        }
+    }
+
+    fn was_in_vain(&mut self) {
+        self.paid = 0;
+        self.last = (2 * self.last).clamp(1, Patience::REST_MAX);
+        self.rest = self.last;
+    }
+}
 
 /// Whether a number is that of an open socket.
 pub(crate) fn is_socket(fd: RawFd) -> bool {
@@ -82,6 +118,28 @@ impl Socket {
             libc::setsockopt(self.fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
         };
         check(code as isize).map(drop)
+    }
+
+    /// As [`Socket::read`] with `wait`; may look for a while before it sleeps.
+    pub(crate) fn read_patiently(&self, into: &mut [u8], patience: &mut Patience) -> io::Result<usize> {
+        if patience.rest > 0 {
+            patience.rest -= 1;
+            return self.read(into, true);
+        }
+        let begin = Instant::now();
+        loop {
+            match self.read(into, false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => {
+                    patience.has_paid();
+                    return read;
+                }
+            }
+            if begin.elapsed() > Patience::SPIN {
+                patience.was_in_vain();
+                return self.read(into, true);
+            }
+        }
     }
 
     /// Reads what has arrived; `WouldBlock` after [`LOOK`], or at once if not `wait`. None read: the other side has closed.

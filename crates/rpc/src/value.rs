@@ -13,7 +13,7 @@ use anyfn::abi::{
 };
 use anyfn::{
     Any, AnyView, Array, Bytes, DType, Device, Dict, Error, List, Map, ObjectRef, Result, Shape, TensorView,
-    bail, registry,
+    bail, error, registry,
 };
 
 /// Elements for which room is made before they are read; what is only claimed takes no memory.
@@ -138,6 +138,12 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    fn number(&mut self, tag: u8, bytes: [u8; 8]) {
+        let mut all = [tag; 9];
+        all[1..].copy_from_slice(&bytes);
+        self.out.extend_from_slice(&all);
+    }
+
     fn sized(&mut self, tag: u8, bytes: &[u8]) -> Result<()> {
         self.out.push(tag);
         self.length(bytes.len())?;
@@ -173,12 +179,10 @@ impl<'a> Writer<'a> {
             kTVMFFINone => self.out.push(tag::NONE),
             kTVMFFIBool => self.out.push(if value.get::<bool>()? { tag::TRUE } else { tag::FALSE }),
             kTVMFFIInt => {
-                self.out.push(tag::INT);
-                self.out.extend_from_slice(&value.get::<i64>()?.to_le_bytes());
+                self.number(tag::INT, value.get::<i64>()?.to_le_bytes());
             }
             kTVMFFIFloat => {
-                self.out.push(tag::FLOAT);
-                self.out.extend_from_slice(&value.get::<f64>()?.to_bits().to_le_bytes());
+                self.number(tag::FLOAT, value.get::<f64>()?.to_bits().to_le_bytes());
             }
             kTVMFFIRawStr | kTVMFFISmallStr | kTVMFFIStr => {
                 self.sized(tag::STR, value.get::<&str>()?.as_bytes())?
@@ -346,42 +350,46 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
-        match self.bytes.split_at_checked(count) {
-            Some((taken, rest)) => {
-                self.bytes = rest;
-                Ok(taken)
-            }
-            None => bail!(
-                "ValueError",
-                "a message ends within a value: {count} bytes expected, {} left",
-                self.bytes.len()
-            ),
-        }
+        let Some((taken, rest)) = self.bytes.split_at_checked(count) else { return Err(self.ends(count)) };
+        self.bytes = rest;
+        Ok(taken)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut out = [0; N];
-        out.copy_from_slice(self.take(N)?);
-        Ok(out)
+        let Some((taken, rest)) = self.bytes.split_first_chunk::<N>() else { return Err(self.ends(N)) };
+        self.bytes = rest;
+        Ok(*taken)
+    }
+
+    #[cold]
+    fn ends(&self, count: usize) -> Error {
+        let left = self.bytes.len();
+        error!("ValueError", "a message ends within a value: {count} bytes expected, {left} left")
     }
 
     /// A byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
     /// Two bytes.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
     /// Four bytes.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// Eight bytes.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_le_bytes)
     }

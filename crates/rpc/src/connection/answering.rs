@@ -42,22 +42,20 @@ impl Connection {
         let nested = CURRENT.with_borrow(|calls| calls.iter().filter(|call| call.connection == me).count());
         let serving = Serving { connection: me, id, depth, state: state.clone() };
         CURRENT.with_borrow_mut(|calls| calls.push(serving));
-        let views: Vec<AnyView<'_>> = args.iter().map(Any::as_view).collect();
         let result = if state.cancelled.load(Ordering::Relaxed) {
             Err(error!("InterruptedError", "cancelled before it began"))
         } else if nested >= usize::from(CALLS_MAX) {
             Err(error!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}"))
         } else {
             with_timeout(None, || match &target {
-                Callee::Function(function) => function.call_views(&views),
+                Callee::Function(function) => function.call_views(Any::as_views(&args)),
                 Callee::Service(code) => match &self.service {
-                    Some(service) => service.call(self, id, *code, &views),
+                    Some(service) => service.call(self, id, *code, Any::as_views(&args)),
                     None => Err(error!("PermissionError", "this side offers no services")),
                 },
             })
         };
         CURRENT.with_borrow_mut(Vec::pop);
-        drop(views);
         drop((args, target));
         {
             let mut state = lock(&self.state);
@@ -66,14 +64,18 @@ impl Connection {
         }
         // An error here means that the connection is over, which whoever waits hears.
         let _ = match result.and_then(|value| self.written(&value)) {
-            Ok(payload) => self.send(Kind::Return, id, &payload),
+            Ok(payload) => {
+                let sent = self.send(Kind::Return, id, &payload);
+                give_back(payload);
+                sent
+            }
             Err(error) => self.send(Kind::Error, id, &self.written_error(&error)),
         };
     }
 
     pub(super) fn written(self: &Arc<Self>, value: &Any) -> Result<Vec<u8>> {
         let scope = Scope::new(self);
-        let mut writer = Writer::new(&scope, Vec::with_capacity(32));
+        let mut writer = Writer::new(&scope, spare());
         writer.value(&value.as_view())?;
         Ok(writer.out)
     }
@@ -89,14 +91,14 @@ impl Connection {
     /// An answer that a reader gives, which must not wait.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
-            Ok(payload) => lock(&self.state).replies.push_back((Kind::Return, id, payload)),
+            Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),
             Err(error) => self.reply_error(id, &error),
         }
     }
 
     pub(super) fn reply_error(self: &Arc<Self>, id: u64, error: &Error) {
         let payload = self.written_error(error);
-        lock(&self.state).replies.push_back((Kind::Error, id, payload));
+        self.push_reply(&mut lock(&self.state), (Kind::Error, id, payload));
     }
 
     /// Answers a call that nobody runs.

@@ -25,7 +25,11 @@ impl Connection {
         let limit = self.policy.call_seconds;
         let late = {
             let state = lock(&self.state);
-            limit > 0 && state.running.values().any(|call| call.since.elapsed().as_secs() >= limit)
+            limit > 0
+                && state
+                    .running
+                    .values()
+                    .any(|call| call.seen.get_or_init(Instant::now).elapsed().as_secs() >= limit)
         };
         if late {
             let why = format!("a call took longer than the {limit} seconds that are allowed");
@@ -37,6 +41,8 @@ impl Connection {
 
     /// The second thread of a session that serves: reads while a call takes long, and looks at the time.
     pub(super) fn tick(self: Arc<Self>) {
+        // The call of the serving thread that was there at the last look.
+        let mut seen = 0;
         let mut state = lock(&self.state);
         loop {
             if state.ended.is_some() {
@@ -45,20 +51,22 @@ impl Connection {
             if std::mem::take(&mut state.has_worked) {
                 state.worked = Instant::now();
             }
-            let waits = state.waiters.iter().any(|(id, waiter)| *id != ROOT && waiter.busy.is_none());
+            let waits = state.waiters.iter().any(|(id, waiter)| *id != ROOT && waiter.busy == 0);
+            let heard = self.heard(&mut state);
             if self.policy.idle_seconds > 0
                 && (waits || state.running.is_empty())
-                && state.heard.max(state.worked).elapsed().as_secs() >= self.policy.idle_seconds
+                && heard.max(state.worked).elapsed().as_secs() >= self.policy.idle_seconds
             {
                 drop(state);
                 self.say_bye(b"the session was idle for too long");
                 return self.end(error!("ConnectionError", "{}: idle for too long", self.peer));
             }
-            let busy = state.waiters.get(&ROOT).and_then(|root| root.busy).map(|since| since.elapsed());
+            let busy = state.waiters.get(&ROOT).map_or(0, |root| root.busy);
+            let is_long = busy == std::mem::replace(&mut seen, busy);
             let pause = match busy {
-                None => Duration::from_millis(500),
-                Some(long) if long < Duration::from_millis(1) => Duration::from_millis(1),
-                Some(_) => {
+                0 => Duration::from_millis(500),
+                _ if !is_long => Duration::from_millis(1),
+                _ => {
                     // Calls that wait behind the long one get threads of their own.
                     while state.workers < self.policy.calls as usize
                         && let Some(call) =
@@ -136,6 +144,7 @@ impl Connection {
             return;
         }
         state.releases.push((handle, count));
+        self.has_more.store(true, Ordering::Relaxed);
         let many = state.releases.len() >= RELEASES;
         drop(state);
         if (many || at_once)

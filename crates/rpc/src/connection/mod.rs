@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyfn::{Any, AnyView, Error, PackedFunc, Result, bail, check_signals, error};
@@ -27,14 +27,17 @@ use crate::frame::{self, Frames, HEADER, Kind};
 use crate::handles::{Handles, Named};
 use crate::policy::Policy;
 use crate::scope::Scope;
-use crate::socket::{LOOK, Socket};
+use crate::socket::{LOOK, Patience, Socket};
 use crate::value::{Class, Reader, Writer};
 
 /// Deepest nesting of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// After so long without a byte, whoever waits asks whether the other side is there; after the second, it gives up.
+/// After so long without a byte, whoever waits asks whether the other side is there.
 const ASK: Duration = Duration::from_secs(5);
+/// After so long without an answer to that it gives up.
+const ANSWER: Duration = Duration::from_secs(15);
+/// A side that takes no bytes for so long is given up.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 /// The waiter that is no call: the thread that serves.
@@ -68,7 +71,8 @@ enum Callee {
 /// A call in progress on this side.
 pub(crate) struct Running {
     cancelled: AtomicBool,
-    since: Instant,
+    /// When somebody who looks at the time has seen it first: asking the clock for each call costs more than it tells.
+    seen: OnceLock<Instant>,
 }
 
 /// The bytes of a call that has some beside its arguments and its result.
@@ -121,8 +125,10 @@ struct Waiter {
     outcome: Option<Result<Any>>,
     incoming: VecDeque<Incoming>,
     into: Option<Destination>,
-    /// The thread runs a call that has come in.
-    busy: Option<Instant>,
+    /// The thread runs a call that has come in: which one, counted from 1; 0 if it does not.
+    busy: u64,
+    /// The last one that it has begun.
+    begun: u64,
     /// What wakes the thread, while it sleeps since another one reads.
     woken: Option<Arc<Condvar>>,
 }
@@ -152,9 +158,10 @@ struct State {
     ended: Option<Error>,
     /// Threads beside the one that serves.
     workers: usize,
-    /// When bytes have come.
+    /// When bytes were last seen to have come.
     heard: Instant,
-    asked: bool,
+    /// Since when it was asked whether the other side is there.
+    asked: Option<Instant>,
     /// When a call of the other side was last seen to have ended.
     worked: Instant,
     /// Whether one has ended since: whoever looks at the time next sees it.
@@ -172,6 +179,7 @@ struct Out {
 struct Input {
     opener: Opener,
     frames: Frames,
+    patience: Patience,
 }
 
 /// One side of a connection.
@@ -181,6 +189,10 @@ pub struct Connection {
     input: Mutex<Input>,
     state: Mutex<State>,
     handles: Mutex<Handles>,
+    /// Whether bytes have come since `State::heard`.
+    has_heard: AtomicBool,
+    /// Whether there may be replies or releases.
+    has_more: AtomicBool,
     ids: AtomicU64,
     policy: Policy,
     service: Option<Box<dyn Service>>,
@@ -205,6 +217,23 @@ thread_local! {
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
     /// The time limit of calls that this thread makes.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
+    /// Memory for a message that this thread writes.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Memory for a message; see [`give_back`].
+fn spare() -> Vec<u8> {
+    // A thread that ends may still call.
+    SPARE.try_with(Cell::take).unwrap_or_default()
+}
+
+/// Memory that the next message of this thread may use.
+fn give_back(mut message: Vec<u8>) {
+    const KEPT_MAX: usize = 4096;
+    if message.capacity() <= KEPT_MAX {
+        message.clear();
+        let _ = SPARE.try_with(|spare| spare.set(message));
+    }
 }
 
 /// Runs `body` with a time limit for each remote call that this thread makes in it.
@@ -238,7 +267,7 @@ impl Connection {
         Arc::new(Connection {
             socket,
             out: Mutex::new(Out { sealer, held: Vec::new(), sealed: Vec::new() }),
-            input: Mutex::new(Input { opener, frames }),
+            input: Mutex::new(Input { opener, frames, patience: Patience::default() }),
             state: Mutex::new(State {
                 reading: false,
                 waiters: ById::default(),
@@ -249,11 +278,13 @@ impl Connection {
                 ended: None,
                 workers: 0,
                 heard: Instant::now(),
-                asked: false,
+                asked: None,
                 worked: Instant::now(),
                 has_worked: false,
             }),
             handles: Mutex::new(Handles::new(policy.handles)),
+            has_heard: AtomicBool::new(false),
+            has_more: AtomicBool::new(false),
             ids: AtomicU64::new(1),
             policy,
             service,
@@ -297,7 +328,7 @@ impl Connection {
             bail!("RecursionError", "{}: calls and callbacks nest deeper than {CALLS_MAX}", self.peer);
         }
         let scope = Scope::new(self);
-        let mut writer = Writer::new(&scope, Vec::with_capacity(64));
+        let mut writer = Writer::new(&scope, spare());
         writer.out.extend_from_slice(&parent.to_le_bytes());
         writer.out.extend_from_slice(&depth.to_le_bytes());
         match target {
@@ -327,6 +358,7 @@ impl Connection {
                 self.send_before(Kind::Call, id, &payload).and_then(|()| self.send_data(id, bytes, progress))
             }
         };
+        give_back(payload);
         if let Err(error) = sent {
             self.leave(lock(&self.state), id);
             // What `progress` has raised leaves the connection as it is, and the other side waiting for the rest.
@@ -391,7 +423,8 @@ impl Connection {
                 return Err(error);
             }
             if let Some(call) = waiter.incoming.pop_front() {
-                waiter.busy = Some(Instant::now());
+                waiter.begun += 1;
+                waiter.busy = waiter.begun;
                 Self::wake_reader(&state, id);
                 drop(state);
                 if id == ROOT && self.dozing.load(Ordering::Relaxed) {
@@ -400,7 +433,7 @@ impl Connection {
                 self.execute(call);
                 state = lock(&self.state);
                 if let Some(waiter) = state.waiters.get_mut(&id) {
-                    waiter.busy = None;
+                    waiter.busy = 0;
                 }
                 continue;
             }
@@ -440,11 +473,11 @@ impl Connection {
 
     /// Ends waiting: somebody else must read now.
     fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
-        let waiter = state.waiters.remove(&id);
+        let left = state.waiters.remove(&id).map(|waiter| waiter.incoming).unwrap_or_default();
         Self::wake_reader(&state, id);
         drop(state);
         // Calls that have come in for it will get no answer from here.
-        for call in waiter.into_iter().flat_map(|waiter| waiter.incoming) {
+        for call in left {
             self.fail(call.id, &error!("RuntimeError", "the call that this one belongs to is over"));
         }
     }

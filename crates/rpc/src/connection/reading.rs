@@ -15,10 +15,10 @@ impl Connection {
         // What a writer has read while it waited.
         if input.frames.waiting() > 0 && self.hand_out(&mut input)? {
             drop(input);
-            return self.flush_replies().map(|()| true);
+            return self.send_own_replies().map(|()| true);
         }
         match self.receive(&mut input, true) {
-            Ok(()) => self.has_heard(),
+            Ok(()) => self.has_heard.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 drop(input);
                 return self.look_around().map(|()| false);
@@ -29,12 +29,14 @@ impl Connection {
         }
         self.hand_out(&mut input)?;
         drop(input);
-        self.flush_replies().map(|()| true)
+        self.send_own_replies().map(|()| true)
     }
 
     pub(super) fn receive(&self, input: &mut Input, wait: bool) -> io::Result<()> {
-        let Input { opener, frames } = input;
-        let count = self.socket.read(opener.room(frames), wait)?;
+        let Input { opener, frames, patience } = input;
+        let room = opener.room(frames);
+        let count =
+            if wait { self.socket.read_patiently(room, patience) } else { self.socket.read(room, false) }?;
         if count == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
@@ -46,11 +48,12 @@ impl Connection {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
     }
 
-    /// Bytes have come: only they are a sign of life, not what waits for the rest of its frame.
-    pub(super) fn has_heard(&self) {
-        let mut state = lock(&self.state);
-        state.heard = Instant::now();
-        state.asked = false;
+    /// When bytes have come, as far as anybody has looked: only they are a sign of life, not what waits for the rest of its frame.
+    pub(super) fn heard(&self, state: &mut State) -> Instant {
+        if self.has_heard.swap(false, Ordering::Relaxed) {
+            (state.heard, state.asked) = (Instant::now(), None);
+        }
+        state.heard
     }
 
     /// Hands out the messages that have arrived; whether there were any.
@@ -76,13 +79,17 @@ impl Connection {
             return self.flush_replies();
         }
         let mut state = lock(&self.state);
-        let silent = state.heard.elapsed();
-        if silent > GIVE_UP && state.asked {
-            bail!("ConnectionError", "{}: no answer for {} seconds", self.peer, silent.as_secs());
-        }
-        if silent > ASK && !state.asked {
-            state.asked = true;
-            state.replies.push_back((Kind::Ping, 0, Vec::new()));
+        let silent = self.heard(&mut state).elapsed();
+        match state.asked {
+            // It may have been silent for long since nobody wanted anything of it.
+            Some(asked) if asked.elapsed() > ANSWER => {
+                bail!("ConnectionError", "{}: no answer for {} seconds", self.peer, silent.as_secs());
+            }
+            None if silent > ASK => {
+                state.asked = Some(Instant::now());
+                self.push_reply(&mut state, (Kind::Ping, 0, Vec::new()));
+            }
+            _ => {}
         }
         drop(state);
         self.flush_replies()
@@ -94,7 +101,11 @@ impl Connection {
         let mut reader = Reader::new(&scope, payload);
         match kind {
             Kind::Call => match self.incoming(id, &mut reader) {
-                Ok((parent, Some(call))) => return self.take_in(parent, call),
+                Ok((parent, Some(call))) => {
+                    if self.take_in(parent, call)? {
+                        return Ok(());
+                    }
+                }
                 Ok((_, None)) => {}
                 Err(error) => self.reply_error(id, &error),
             },
@@ -139,7 +150,7 @@ impl Connection {
                 }
             }
             Kind::Data => self.data(id, payload)?,
-            Kind::Ping => lock(&self.state).replies.push_back((Kind::Pong, id, Vec::new())),
+            Kind::Ping => self.push_reply(&mut lock(&self.state), (Kind::Pong, id, Vec::new())),
             Kind::Pong => {}
             Kind::Bye => {
                 let why: String =
@@ -218,15 +229,10 @@ impl Connection {
         };
         let args = reader.values()?;
         reader.end()?;
-        let since = {
-            let state = lock(&self.state);
-            if state.running.len() + state.uploads.len() >= self.policy.calls as usize {
-                let limit = self.policy.calls;
-                bail!("PermissionError", "{limit} calls are in progress, as many as there may be");
-            }
-            state.heard
-        };
         if let Callee::Service(code) = target {
+            if self.has_enough(&lock(&self.state)) {
+                return Err(self.enough());
+            }
             let Some(service) = &self.service else {
                 bail!("PermissionError", "this side offers no services");
             };
@@ -244,13 +250,29 @@ impl Connection {
                 return Ok((parent, None));
             }
         }
-        let state = Arc::new(Running { cancelled: AtomicBool::new(false), since });
+        let state = Arc::new(Running { cancelled: AtomicBool::new(false), seen: OnceLock::new() });
         Ok((parent, Some(Incoming { id, depth, target, args, state })))
     }
 
-    /// Finds the thread that runs a call.
-    pub(super) fn take_in(self: &Arc<Self>, parent: u64, call: Incoming) -> Result<()> {
+    /// Whether as many calls are in progress as there may be.
+    fn has_enough(&self, state: &State) -> bool {
+        state.running.len() + state.uploads.len() >= self.policy.calls as usize
+    }
+
+    #[cold]
+    fn enough(&self) -> Error {
+        let limit = self.policy.calls;
+        error!("PermissionError", "{limit} calls are in progress, as many as there may be")
+    }
+
+    /// Finds the thread that runs a call; false if it is refused, since there are too many.
+    pub(super) fn take_in(self: &Arc<Self>, parent: u64, call: Incoming) -> Result<bool> {
         let mut state = lock(&self.state);
+        if self.has_enough(&state) {
+            drop(state);
+            self.reply_error(call.id, &self.enough());
+            return Ok(false);
+        }
         if state.running.insert(call.id, call.state.clone()).is_some() {
             bail!("ConnectionError", "{}: two calls with one number", self.peer);
         }
@@ -259,10 +281,10 @@ impl Connection {
         {
             waiter.incoming.push_back(call);
             waiter.wake();
-            return Ok(());
+            return Ok(true);
         }
         match state.waiters.get_mut(&ROOT) {
-            Some(root) if root.busy.is_none() => {
+            Some(root) if root.busy == 0 => {
                 root.incoming.push_back(call);
                 root.wake();
             }
@@ -272,7 +294,7 @@ impl Connection {
                 self.on_worker(call);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Gives transfers into a handle up that names nothing any more.

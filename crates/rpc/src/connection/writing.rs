@@ -59,6 +59,11 @@ impl Connection {
         self.flush_replies()
     }
 
+    /// Sends the replies of this thread. Those of others are theirs to send, or that of who writes meanwhile.
+    pub(super) fn send_own_replies(&self) -> Result<()> {
+        if self.has_more.load(Ordering::Relaxed) { self.flush_replies() } else { Ok(()) }
+    }
+
     /// Sends what readers could not; whoever holds `out` when they came does it.
     pub(super) fn flush_replies(&self) -> Result<()> {
         loop {
@@ -70,9 +75,20 @@ impl Connection {
         }
     }
 
+    /// An answer for whoever writes next.
+    pub(super) fn push_reply(&self, state: &mut State, reply: (Kind, u64, Vec<u8>)) {
+        state.replies.push_back(reply);
+        self.has_more.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends what waits to be sent. What comes meanwhile is seen by [`Connection::flush_replies`] or goes with the next message.
     pub(super) fn put_replies(&self, out: &mut Out) -> Result<()> {
+        if !self.has_more.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let (replies, releases) = {
             let mut state = lock(&self.state);
+            self.has_more.store(false, Ordering::Relaxed);
             (std::mem::take(&mut state.replies), std::mem::take(&mut state.releases))
         };
         if replies.is_empty() && releases.is_empty() {
@@ -171,7 +187,7 @@ impl Connection {
                 let readable = self.socket.poll(room, true, LOOK).unwrap_or(false) && room;
                 if readable {
                     match self.receive(&mut input, false) {
-                        Ok(()) => self.has_heard(),
+                        Ok(()) => self.has_heard.store(true, Ordering::Relaxed),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                         Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
                     }
@@ -184,7 +200,7 @@ impl Connection {
             0 => GIVE_UP,
             idle => GIVE_UP.min(Duration::from_secs(idle)),
         };
-        if !readable && full.elapsed() > limit && lock(&self.state).heard.elapsed() > limit {
+        if !readable && full.elapsed() > limit && self.heard(&mut lock(&self.state)).elapsed() > limit {
             bail!("ConnectionError", "{}: takes no bytes for {} seconds", self.peer, limit.as_secs());
         }
         Ok(())
