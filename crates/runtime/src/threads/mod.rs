@@ -1,17 +1,18 @@
 //! Worker threads for the parallel loops of compiled code.
 //!
 //! [`parallel`] runs tasks on the calling thread and on the workers of the process. Nothing is started before the first
-//! launch, no thread is bound to a processor, and workers sleep when there is nothing to do. There are as many threads as
-//! `ANYFN_NUM_THREADS` or [`set_num_threads`] say, else as the process may use: its affinity mask and the share of
-//! processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
+//! launch, no thread is bound to a processor while it runs tasks, and workers sleep when there is nothing to do. There are as
+//! many threads as `ANYFN_NUM_THREADS` or [`set_num_threads`] say, else as the process may use: its affinity mask and the
+//! share of processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
 //!
-//! In reading order: `job` (one launch), `pool` (the workers), `host` (the threads of the host), `size`,
-//! `cgroup`, `fork`, `worker`, `waiting`, `sync`.
+//! In reading order: `job` (one launch), `pool` (the workers), `place` (where they wake), `host` (the threads of the host),
+//! `size`, `cgroup`, `fork`, `worker`, `waiting`, `sync`.
 
 pub(crate) mod cgroup;
 mod fork;
 mod host;
 mod job;
+mod place;
 mod pool;
 mod size;
 mod sync;

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicPtr;
 use anyfn::Result;
 
 use super::job::{Job, Shared};
+use super::place::{self, Sleeper};
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, lock, spin_until};
 use super::{fork, size, worker};
 
@@ -29,8 +30,8 @@ struct State {
     /// Launches that have not ended, the oldest first.
     jobs: Vec<Shared>,
     workers: usize,
-    /// Workers that wait to be woken.
-    asleep: usize,
+    /// Workers that wait to be woken, who has waited longest first.
+    asleep: Vec<Sleeper>,
     /// Workers that look for a job without sleeping.
     looking: usize,
 }
@@ -124,7 +125,12 @@ impl Pool {
         }
         state.jobs.push(Shared(job));
         self.open.store(state.jobs.len(), Ordering::Relaxed);
-        let wake = wanted.saturating_sub(state.looking).min(state.asleep);
+        let wake = wanted.saturating_sub(state.looking).min(state.asleep.len());
+        if wake > 0 {
+            let here = place::here();
+            // These are woken, as a rule.
+            state.asleep[..wake].iter_mut().for_each(|sleeper| sleeper.keep_off(here));
+        }
         drop(state);
         for _ in 0..wake {
             self.work.notify_one();
@@ -140,6 +146,7 @@ impl Pool {
 
     /// What a worker does.
     fn work(&'static self) {
+        let me = place::this_thread();
         // Counted as looking by who made it.
         let mut state = lock(&self.state);
         state.looking -= 1;
@@ -168,9 +175,11 @@ impl Pool {
                 state = lock(&self.state);
                 state.looking -= 1;
             } else {
-                state.asleep += 1;
+                state.asleep.push(Sleeper::new(me));
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-                state.asleep -= 1;
+                if let Some(at) = state.asleep.iter().position(|sleeper| sleeper.is(me)) {
+                    state.asleep.remove(at).run_anywhere();
+                }
             }
         }
     }

@@ -35,6 +35,24 @@ fn each_task_runs_once_and_is_waited_for() {
     assert!(pool::workers() <= 3);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn tasks_may_run_on_all_processors() {
+    let _turn = turn(3);
+    let here = place::mask().unwrap();
+    for _ in 0..50 {
+        // Long enough for the workers to fall asleep.
+        thread::sleep(std::time::Duration::from_millis(1));
+        parallel(3, |_, _| {
+            // SAFETY: compares bits.
+            assert!(unsafe { libc::CPU_EQUAL(&place::mask().unwrap(), &here) });
+            thread::sleep(std::time::Duration::from_micros(100));
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
 #[test]
 fn no_number_means_one_task_for_each_thread() {
     let _turn = turn(3);
