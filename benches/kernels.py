@@ -136,9 +136,9 @@ def clock(threads):
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
-# So long each function is called before the next one, where there are several threads: those of NumPy's library look for work for some
-# 30 ms after a product, on the processors that others need.
-TURN_NANOSECONDS = 80_000_000
+# So long each function is called before the next one, where there are several threads: those of NumPy's library look for work for up
+# to 110 ms after a product, on the processors that others need.
+TURN_NANOSECONDS = 250_000_000
 
 
 def least(functions, threads):

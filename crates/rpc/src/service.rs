@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyfn::abi::{kDLCPU, kDLOpaqueHandle};
 use anyfn::{
-    Any, AnyView, Array, DType, Device, Map, Module, PackedFunc, Result, Shape, Tensor, TensorView, WeakRef,
-    bail, registry,
+    Any, AnyView, Array, DType, Device, Error, Map, Module, PackedFunc, Result, Shape, Tensor, TensorView,
+    WeakRef, bail, registry,
 };
 
 use crate::connection::{Connection, Service, Sink};
@@ -172,7 +172,14 @@ impl Services {
     fn load(&self, digest: &str) -> Result<Any> {
         let path = self.store()?.path(digest)?;
         (self.audit)("load", digest);
-        Any::new(Module::load(&path)?)
+        match Module::load(&path) {
+            Ok(module) => Any::new(module),
+            Err(error) => {
+                // Where the session's folder lies is the server's business.
+                let folder = path.strip_suffix(&format!("{digest}.so")).unwrap_or(&path);
+                Err(Error::untraced(error.kind(), &error.message().replace(folder, "")))
+            }
+        }
     }
 }
 

@@ -64,6 +64,47 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
+/// The system calls of a short message. Those of the C library are places where a thread may be cancelled, for which each makes two
+/// atomic changes to the thread; nobody cancels threads here.
+#[cfg(target_os = "linux")]
+mod direct {
+    use std::ffi::{c_int, c_long};
+    use std::os::fd::RawFd;
+    use std::ptr::null;
+
+    pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> isize {
+        let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
+        // SAFETY: the buffer is writable for its length; the address of the sender is not asked for.
+        unsafe {
+            libc::syscall(libc::SYS_recvfrom, fd, into.as_mut_ptr(), into.len(), flags, nobody, nobody) as isize
+        }
+    }
+
+    pub(super) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> isize {
+        let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
+        // SAFETY: the bytes are only read; it goes to the other side of the connection.
+        unsafe {
+            libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nobody, 0_usize) as isize
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod direct {
+    use std::ffi::c_int;
+    use std::os::fd::RawFd;
+
+    pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> isize {
+        // SAFETY: the buffer is writable for its length.
+        unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), flags) }
+    }
+
+    pub(super) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> isize {
+        // SAFETY: the bytes are only read.
+        unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }
+    }
+}
+
 impl Socket {
     /// Takes a connected socket over and sets it up: reads give up after [`LOOK`]; small messages go at once, and the system finds
     /// out by itself when the other machine is gone (as far as the kind of socket has that).
@@ -145,9 +186,7 @@ impl Socket {
     /// Reads what has arrived; `WouldBlock` after [`LOOK`], or at once if not `wait`. None read: the other side has closed.
     pub(crate) fn read(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
-        // SAFETY: the buffer is writable for its length.
-        let count =
-            check(unsafe { libc::recv(self.fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), flags) });
+        let count = check(direct::receive(self.fd.as_raw_fd(), into, flags));
         #[cfg(test)]
         self.calls[0].fetch_add(u64::from(count.is_ok()), std::sync::atomic::Ordering::Relaxed);
         count
@@ -160,10 +199,7 @@ impl Socket {
         self.calls[1].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if second.is_empty() {
             // Cheaper than a list of one piece.
-            // SAFETY: the piece is only read.
-            return check(unsafe {
-                libc::send(self.fd.as_raw_fd(), first.as_ptr().cast(), first.len(), FLAGS)
-            });
+            return check(direct::send(self.fd.as_raw_fd(), first, FLAGS));
         }
         let parts = [IoSlice::new(first), IoSlice::new(second)];
         // SAFETY: plain data, for which zeros are valid.

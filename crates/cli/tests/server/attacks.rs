@@ -512,7 +512,8 @@ fn only_the_file(server: &Server) {
     assert!(metadata.is_file() && metadata.mode() & 0o177 == 0 && metadata.nlink() == 1, "{metadata:?}");
     // What is no library is not loaded, and the error does not say where it lies.
     line.send(&ask(5, LOAD, &[text(&digest)]));
-    line.answer(5).unwrap_err();
+    let (_, why) = line.answer(5).unwrap_err();
+    assert!(why.contains(&digest) && !why.contains(folder.to_str().unwrap()), "{why}");
 }
 
 // R9

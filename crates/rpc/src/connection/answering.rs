@@ -36,7 +36,7 @@ pub(super) fn watch_cancelled() {
 
 impl Connection {
     pub(super) fn execute(self: &Arc<Self>, call: Incoming) {
-        let Incoming { id, depth, target, args, state } = call;
+        let Incoming { asked: Asked { id, depth, target, args }, state } = call;
         let me = Arc::as_ptr(self).addr();
         // The depth in a call is what the other side says; this thread's stack is counted here.
         let nested = CURRENT.with_borrow(|calls| calls.iter().filter(|call| call.connection == me).count());
@@ -55,12 +55,16 @@ impl Connection {
                 },
             })
         };
-        CURRENT.with_borrow_mut(Vec::pop);
+        drop(CURRENT.with_borrow_mut(Vec::pop));
         drop((args, target));
         {
-            let mut state = lock(&self.state);
-            state.running.remove(&id);
-            state.has_worked = true;
+            let mut all = lock(&self.state);
+            drop(state);
+            all.unused = all.running.remove(&id).and_then(|mut ended| {
+                *Arc::get_mut(&mut ended)? = Running::default();
+                Some(ended)
+            });
+            all.has_worked = true;
         }
         // An error here means that the connection is over, which whoever waits hears.
         let _ = match result.and_then(|value| self.written(&value)) {

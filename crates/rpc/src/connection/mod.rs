@@ -54,12 +54,17 @@ pub(crate) enum Target {
     Service(u16),
 }
 
-/// A call that has come in.
-pub(crate) struct Incoming {
-    pub(crate) id: u64,
+/// A call as it was read.
+struct Asked {
+    id: u64,
     depth: u16,
     target: Callee,
-    pub(crate) args: Vec<Any>,
+    args: Vec<Any>,
+}
+
+/// A call that has come in and will run.
+struct Incoming {
+    asked: Asked,
     state: Arc<Running>,
 }
 
@@ -69,6 +74,7 @@ enum Callee {
 }
 
 /// A call in progress on this side.
+#[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
     /// When somebody who looks at the time has seen it first: asking the clock for each call costs more than it tells.
@@ -149,6 +155,8 @@ struct State {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
+    /// One that has ended and that nobody else knows: for the next call.
+    unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
     /// Handles to be given back, with how often they were received.
     releases: Vec<(u64, u64)>,
@@ -272,6 +280,7 @@ impl Connection {
                 reading: false,
                 waiters: ById::default(),
                 running: ById::default(),
+                unused: None,
                 uploads: ById::default(),
                 releases: Vec::new(),
                 replies: VecDeque::new(),
@@ -478,7 +487,7 @@ impl Connection {
         drop(state);
         // Calls that have come in for it will get no answer from here.
         for call in left {
-            self.fail(call.id, &error!("RuntimeError", "the call that this one belongs to is over"));
+            self.fail(call.asked.id, &error!("RuntimeError", "the call that this one belongs to is over"));
         }
     }
 

@@ -101,8 +101,8 @@ impl Connection {
         let mut reader = Reader::new(&scope, payload);
         match kind {
             Kind::Call => match self.incoming(id, &mut reader) {
-                Ok((parent, Some(call))) => {
-                    if self.take_in(parent, call)? {
+                Ok((parent, Some(asked))) => {
+                    if self.take_in(parent, asked)? {
                         return Ok(());
                     }
                 }
@@ -206,11 +206,7 @@ impl Connection {
     }
 
     /// Reads a call; nothing if it was dealt with.
-    pub(super) fn incoming(
-        self: &Arc<Self>,
-        id: u64,
-        reader: &mut Reader<'_>,
-    ) -> Result<(u64, Option<Incoming>)> {
+    pub(super) fn incoming(self: &Arc<Self>, id: u64, reader: &mut Reader<'_>) -> Result<(u64, Option<Asked>)> {
         let (parent, depth) = (reader.u64()?, reader.u16()?);
         if depth >= CALLS_MAX {
             bail!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}");
@@ -250,8 +246,7 @@ impl Connection {
                 return Ok((parent, None));
             }
         }
-        let state = Arc::new(Running { cancelled: AtomicBool::new(false), seen: OnceLock::new() });
-        Ok((parent, Some(Incoming { id, depth, target, args, state })))
+        Ok((parent, Some(Asked { id, depth, target, args })))
     }
 
     /// Whether as many calls are in progress as there may be.
@@ -266,14 +261,15 @@ impl Connection {
     }
 
     /// Finds the thread that runs a call; false if it is refused, since there are too many.
-    pub(super) fn take_in(self: &Arc<Self>, parent: u64, call: Incoming) -> Result<bool> {
+    pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {
             drop(state);
-            self.reply_error(call.id, &self.enough());
+            self.reply_error(asked.id, &self.enough());
             return Ok(false);
         }
-        if state.running.insert(call.id, call.state.clone()).is_some() {
+        let call = Incoming { asked, state: state.unused.take().unwrap_or_default() };
+        if state.running.insert(call.asked.id, call.state.clone()).is_some() {
             bail!("ConnectionError", "{}: two calls with one number", self.peer);
         }
         if parent != ROOT
@@ -313,7 +309,7 @@ impl Connection {
 
     /// Runs a call on a thread of its own; `workers` counts it already.
     pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
-        let (this, id) = (self.clone(), call.id);
+        let (this, id) = (self.clone(), call.asked.id);
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {
             this.execute(call);
             lock(&this.state).workers -= 1;
