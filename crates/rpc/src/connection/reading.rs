@@ -270,6 +270,8 @@ impl Connection {
         }
         let call = Incoming { asked, state: state.unused.take().unwrap_or_default() };
         if state.running.insert(call.asked.id, call.state.clone()).is_some() {
+            // Before what the call holds is given back, for which it is locked again.
+            drop(state);
             bail!("ConnectionError", "{}: two calls with one number", self.peer);
         }
         if parent != ROOT
