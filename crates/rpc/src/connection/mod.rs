@@ -482,11 +482,12 @@ impl Connection {
 
     /// Ends waiting: somebody else must read now.
     fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
-        let left = state.waiters.remove(&id).map(|waiter| waiter.incoming).unwrap_or_default();
+        // Whole: a result that nobody takes may hold handles, for which the state is locked again.
+        let waiter = state.waiters.remove(&id).unwrap_or_default();
         Self::wake_reader(&state, id);
         drop(state);
         // Calls that have come in for it will get no answer from here.
-        for call in left {
+        for call in waiter.incoming {
             self.fail(call.asked.id, &error!("RuntimeError", "the call that this one belongs to is over"));
         }
     }

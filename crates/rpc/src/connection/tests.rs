@@ -53,6 +53,32 @@ fn check(key: Option<&Key>) {
 }
 
 #[test]
+fn a_result_that_nobody_takes_is_given_back() {
+    registry::register("test.left.nop").overriding().set(&PackedFunc::new(|_| Ok(Any::NONE))).unwrap();
+    let (client, server) = session(None);
+    let served = std::thread::spawn({
+        let server = server.clone();
+        move || server.serve()
+    });
+    let found = ("test.left.nop",)
+        .with_views(|views| client.call(&Target::Service(crate::service::code::GLOBAL), views))
+        .unwrap();
+    // As if it had come for a call that was given up meanwhile.
+    let id = 1 << 40;
+    lock(&client.state).waiters.insert(id, Waiter { outcome: Some(Ok(found)), ..Waiter::default() });
+    let (done, left) = std::sync::mpsc::channel();
+    let leaving = client.clone();
+    std::thread::spawn(move || {
+        leaving.leave(lock(&leaving.state), id);
+        done.send(()).unwrap();
+    });
+    left.recv_timeout(Duration::from_secs(30)).expect("it waits for the lock that it holds");
+    assert_eq!(lock(&client.state).releases.len(), 1);
+    client.close();
+    served.join().unwrap();
+}
+
+#[test]
 fn a_call_is_one_write_and_one_read_on_each_side() {
     check(None);
 }
