@@ -6,14 +6,42 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops;
 use anyfn_ir::stmt::{ForKind, Stmt};
-use anyfn_ir::visit::Mutator;
+use anyfn_ir::visit::{Mutator, Visitor};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
 /// Repetitions that are written out with a condition each, at most.
 const MOST_CONDITIONS: i64 = 64;
 
+/// Conditions, and statements, that a nest of loops is written out to, at most: more of them take a C compiler minutes.
+const MOST_NESTED: i64 = 256;
+const MOST_STATEMENTS: i64 = 4096;
+
+/// What there is to be written out.
+#[derive(Default)]
+struct Size {
+    statements: i64,
+    conditions: i64,
+}
+
+impl Visitor for Size {
+    fn expr(&mut self, _: &Expr) {}
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.statements += i64::from(!matches!(StmtKind::of(stmt), StmtKind::SeqStmt(_)));
+        self.conditions += i64::from(matches!(StmtKind::of(stmt), StmtKind::IfThenElse(_)));
+        self.below_stmt(stmt);
+    }
+}
+
+impl Size {
+    fn allows(&self, repetitions: i64) -> bool {
+        repetitions.saturating_mul(self.conditions) <= MOST_NESTED
+            && repetitions.saturating_mul(self.statements) <= MOST_STATEMENTS
+    }
+}
+
 /// The function with unrolled loops written out; those whose number of repetitions is not known, but no more than some
-/// number, with conditions.
+/// number, with conditions. A nest of loops that would become too long keeps its outer ones.
 ///
 /// # Errors
 /// `MemoryError` when memory is short.
@@ -26,6 +54,12 @@ pub fn unroll(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
             let (ForKind::Unrolled, Some((most, extent))) = (node.kind, extent_of(&node.extent)) else {
                 return Ok(stmt);
             };
+            let mut size = Size::default();
+            size.stmt(&node.body);
+            if !size.allows(most) {
+                let annotations = node.annotations.clone();
+                return Ok(make::for_like(node, ForKind::Serial, node.body.clone(), annotations));
+            }
             let mut bodies = Vec::new();
             for number in 0..most {
                 let number = ops::int(number, node.min.dtype)?;

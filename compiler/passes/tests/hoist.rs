@@ -178,6 +178,27 @@ fn a_loop_that_may_end_early_is_written_out_with_conditions() {
 }
 
 #[test]
+fn a_nest_of_loops_is_not_written_out_to_any_length() {
+    let (a, n) = (buffer("A", &[64, 64]), ops::var("n", DType::INT32));
+    let unrolled = |extent: &dyn Fn(i32) -> Expr, most: i32| {
+        let [i, j] = ["i", "j"].map(|name| ops::var(name, DType::INT32));
+        let one = ops::number(1, DType::FLOAT32).unwrap();
+        let body = store(&a, &[&i.clone().into_parent(), &j.clone().into_parent()], one);
+        let inner = make::for_of_kind(j, ops::i32(0), extent(most), ForKind::Unrolled, body);
+        let outer = make::for_of_kind(i, ops::i32(0), extent(most), ForKind::Unrolled, inner);
+        text(&unroll(&func(&[&n], &[&a], outer)).unwrap())
+    };
+    let known = |most: i32| ops::i32(most);
+    let unknown = |most: i32| ops::binary(BinaryOp::Min, ops::i32(most), n.clone().into_parent()).unwrap();
+    let copies = |text: String| (text.matches("= 1.0").count(), text.matches("for ").count());
+    assert_eq!(copies(unrolled(&known, 16)), (256, 0));
+    assert_eq!(copies(unrolled(&unknown, 10)), (100, 0));
+    // The outer loop stays.
+    assert_eq!(copies(unrolled(&unknown, 32)), (32, 1));
+    assert_eq!(copies(unrolled(&known, 128)), (128, 1));
+}
+
+#[test]
 fn numbers_of_16_bits_are_computed_with_in_32() {
     const HALF: DType = DType::new(anyfn::abi::kDLFloat, 16, 1);
     let extents = [ops::i32(8)].into_iter().collect();
