@@ -4,8 +4,8 @@ Each seed is a program of tensor expressions with a schedule. It is interpreted 
 and run compiled; all must agree: integers and exact floats to the bit, others within what reordered sums differ by. So
 what is wrong shows where it became wrong. Values of inputs are small integers, so that most sums are exact.
 
-``python compiler_fuzz.py --seconds 3600`` runs until then; ``--seed N`` runs one, and leaves out steps of the schedule
-for as long as it fails.
+``python compiler_fuzz.py --seconds 3600`` runs until then, from a seed that it chooses and prints (``--first N`` names it);
+``--seed N`` runs one, and leaves out steps of the schedule for as long as it fails.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from anyfn import te, tir
 
 EXTENTS = [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32, 33]
 DTYPES = ["float32"] * 6 + ["float64", "int32", "int32", "int64", "int8", "uint8", "int16", "uint32", "bool"]
+BATCH = 40  # seeds that are compiled together
 STEPS = ["split", "split", "split3", "fuse", "reorder", "parallel", "vectorize", "vectorize", "unroll", "decompose",
          "inline", "reverse_inline", "cache_read", "cache_write", "compute_at", "reverse_compute_at", "layout", "rfactor"]
 
@@ -500,15 +501,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=40)
+    parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--most", type=int, default=10, help="end after so many failures")
     parser.add_argument("--lowered", action="store_true", help="compile nothing: look for errors of schedules and passes")
     options = parser.parse_args()
     if options.seed is not None:
-        text = shrunk(options.seed, targets()[options.seed // 40 % 3])
+        text = shrunk(options.seed, targets()[options.seed // BATCH % 3])
         print(text or "nothing is wrong")
         return int(text is not None)
+    if options.first is None:
+        options.first = random.randrange(1_000_000) * BATCH
+    print(f"from seed {options.first}", flush=True)
     begin, first, failures = time.monotonic(), options.first, 0
     while time.monotonic() - begin < options.seconds and failures < options.most:
         target = targets()[first // options.batch % 3]
