@@ -245,3 +245,58 @@ impl Socket {
         unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads that sleep at once between one that looked in vain and the next that looks.
+    fn rests(patience: &mut Patience) -> u32 {
+        patience.was_in_vain();
+        std::mem::take(&mut patience.rest)
+    }
+
+    #[test]
+    fn looking_in_vain_becomes_rare() {
+        let mut patience = Patience::default();
+        let seen: Vec<u32> = (0..12).map(|_| rests(&mut patience)).collect();
+        assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
+        // Where it pays, it is soon back.
+        for _ in 0..11 {
+            patience.has_paid();
+        }
+        assert_eq!(patience.rest, 0);
+        assert_eq!(rests(&mut patience), 1);
+    }
+
+    #[test]
+    fn where_looking_always_pays_it_sleeps_now_and_then() {
+        // The system chooses a place for a thread only when it wakes it.
+        let mut patience = Patience::default();
+        let slept = (0..3 * Patience::REST_MAX)
+            .filter(|_| {
+                patience.has_paid();
+                std::mem::take(&mut patience.rest) > 0
+            })
+            .count();
+        assert_eq!(slept, 3);
+    }
+
+    #[test]
+    fn a_read_that_rests_does_not_look() {
+        let (a, b) = Socket::pair().unwrap();
+        let (a, b) = (Socket::new(a).unwrap(), Socket::new(b).unwrap());
+        let mut patience = Patience::default();
+        let mut byte = [0_u8; 1];
+        b.write(b"x", b"").unwrap();
+        assert_eq!(a.read_patiently(&mut byte, &mut patience).unwrap(), 1);
+        assert_eq!(patience.paid, 1);
+        // Nothing comes: it has looked, and slept until the time was over.
+        let error = a.read_patiently(&mut byte, &mut patience).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!((patience.rest, patience.paid), (1, 0));
+        b.write(b"y", b"").unwrap();
+        assert_eq!(a.read_patiently(&mut byte, &mut patience).unwrap(), 1);
+        assert_eq!((patience.rest, patience.paid), (0, 0), "it slept at once");
+    }
+}

@@ -79,6 +79,32 @@ fn a_result_that_nobody_takes_is_given_back() {
 }
 
 #[test]
+fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
+    let (client, server) = session(None);
+    let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+    // A client that wanted nothing for minutes: it asks, and waits for the answer from then on.
+    client.has_heard.store(false, Ordering::Relaxed);
+    lock(&client.state).heard = ago(200);
+    client.look_around().unwrap();
+    assert!(server.socket.poll(true, false, LOOK).unwrap(), "it has not asked");
+    let asked = lock(&client.state).asked.expect("it does not know that it asked");
+    client.look_around().unwrap();
+    assert_eq!(lock(&client.state).asked, Some(asked), "it asks once");
+    lock(&client.state).asked = Some(ago(ANSWER.as_secs() - 5));
+    client.look_around().unwrap();
+    // Any byte is an answer.
+    client.has_heard.store(true, Ordering::Relaxed);
+    client.look_around().unwrap();
+    assert_eq!(lock(&client.state).asked, None);
+    // No answer is none.
+    lock(&client.state).heard = ago(60);
+    lock(&client.state).asked = Some(ago(ANSWER.as_secs() + 1));
+    let error = client.look_around().unwrap_err();
+    assert_eq!(error.kind(), "ConnectionError");
+    assert!(error.message().ends_with("no answer for 60 seconds"), "{}", error.message());
+}
+
+#[test]
 fn a_call_is_one_write_and_one_read_on_each_side() {
     check(None);
 }
