@@ -1,23 +1,17 @@
-//! Makes C source code of functions: C11 that any compiler takes, without headers but those of the C library.
+//! Makes C source code of functions, for languages of the family of C.
 //!
-//! Each function gets an entry by the library convention, `__tvm_ffi_<name>`, that checks what the code relies on. What it
-//! needs of the runtime comes through pointers that the loader fills.
+//! `family` writes what these have in common: statements, expressions of scalars, names, types. Each language is a
+//! [`Dialect`](family::Dialect) that writes the rest. There is one, `host`: C11 that any compiler takes, without headers but
+//! those of the C library, and with vectors for GCC and Clang. Each of its functions gets an entry by the library convention,
+//! `__tvm_ffi_<name>`, that checks what the code relies on. What it needs of the runtime comes through pointers that the loader
+//! fills.
 
 #[cfg(test)]
 extern crate anyfn_core as _;
 
-mod body;
-mod entry;
-mod expr;
-mod half;
-mod math;
-mod names;
+mod family;
+mod host;
 mod options;
-mod packed;
-mod registers;
-mod signature;
-mod types;
-mod vector;
 
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::func::IRModule;
@@ -31,11 +25,11 @@ pub fn generate(module: &Ref<IRModule>, options: CodegenOptions) -> Result<Strin
     let mut names: Vec<String> =
         module.functions.iter_any().map(|(name, _)| name.get::<String>()).collect::<Result<_>>()?;
     names.sort();
-    let mut out = concat!(include_str!("prelude.c"), include_str!("machine.c")).to_owned();
+    let mut out = host::prelude();
     for name in names {
         let Some(func) = module.functions.get(name.as_str())? else { continue };
         out.push('\n');
-        if let Err(error) = entry::function(&name, &func, options, &mut out) {
+        if let Err(error) = host::function(&name, &func, options, &mut out) {
             bail!(error.kind(), "function `{name}`: {}", error.message());
         }
     }

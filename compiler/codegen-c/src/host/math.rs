@@ -2,17 +2,18 @@
 
 use anyfn::{DType, Result};
 
-use crate::body::Body;
-use crate::types::{c_type, int_of};
+use crate::family::{Body, MATH, MATH_OF_TWO, c_type, int_of};
+use crate::host::Host;
 
-/// Functions of one floating-point number that C has, with `f` behind the name for `float`.
-pub(crate) const MATH: &[&str] = &[
-    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "asin", "acos",
-    "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "erf",
-    "fabs",
-];
-/// Functions of two.
-pub(crate) const MATH_OF_TWO: &[&str] = &["pow", "atan2", "fmod", "hypot", "copysign"];
+/// A call of one function of the C library, or of what the prelude has.
+pub(super) fn call(name: &str, dtype: DType, args: &[String]) -> String {
+    let (suffix, one) = if dtype == DType::FLOAT32 { ("f", "1.0f") } else { ("", "1.0") };
+    match name {
+        "rsqrt" => format!("({one} / sqrt{suffix}({}))", args[0]),
+        "sigmoid" => format!("anyfn_sigmoid{suffix}({})", args[0]),
+        _ => format!("{name}{suffix}({})", args.join(", ")),
+    }
+}
 
 /// What a function of vectors is made of.
 struct Template {
@@ -32,7 +33,7 @@ fn templates() -> impl Iterator<Item = Template> {
     })
 }
 
-impl Body<'_> {
+impl Body<'_, Host> {
     /// The function of vectors that does what one of numbers does: one written for it, or a loop over the lanes, which the
     /// compiler makes an instruction of where there is one.
     pub(crate) fn vector_math(&mut self, name: &str, element: DType, lanes: u16) -> Result<Option<String>> {

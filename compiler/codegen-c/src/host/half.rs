@@ -7,8 +7,8 @@ use anyfn::abi::kDLBfloat;
 use anyfn::{DType, Result, bail};
 use anyfn_ir::ops::DTypeExt;
 
-use crate::body::Body;
-use crate::types::{int_of, uint_of};
+use crate::family::{Body, int_of, uint_of};
+use crate::host::Host;
 
 /// How the compiler of the code converts `float16` by instructions.
 const INSTRUCTIONS: &str = "\
@@ -35,21 +35,9 @@ fn template(name: &str) -> &'static str {
     parts.find(|(head, _)| *head == name).map_or("", |(_, text)| text)
 }
 
-/// Refuses to compute with numbers of 16 bits themselves.
-pub(crate) fn check_wide(what: &str, dtype: DType) -> Result<()> {
-    if dtype.is_half() {
-        bail!(
-            "ValueError",
-            "`{what}` of {} has no C code; the pass `widen_floats` lets it be computed as float32",
-            dtype.element()
-        );
-    }
-    Ok(())
-}
-
-impl Body<'_> {
+impl Body<'_, Host> {
     /// The conversion of a single value from or to a number of 16 bits.
-    pub(crate) fn convert_half(&mut self, value: &str, from: DType, to: DType) -> Result<String> {
+    pub(super) fn host_half(&mut self, value: &str, from: DType, to: DType) -> Result<String> {
         let half = if from.is_half() { from } else { to };
         self.declare("anyfn_half", INSTRUCTIONS.to_owned());
         self.declare(name_of(half), template(name_of(half)).to_owned());

@@ -4,6 +4,7 @@
 //! What has no instruction on vectors is computed lane by lane. A truth value in vectors is a mask: an integer of as many bits
 //! as what it is used with, whose bits are all set or all clear.
 
+use anyfn::abi::{kDLBfloat, kDLFloat, kDLInt};
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -13,15 +14,13 @@ use anyfn_ir::stmt::BufferStore;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, make};
 
-use crate::body::Body;
-use crate::half::check_wide;
-use crate::math::MATH_OF_TWO;
+use crate::family::{Body, MATH_OF_TWO, c_type, check_wide, int_of, uint_of};
+use crate::host::Host;
+use crate::host::registers::{Registers, known_place};
 use crate::options::CodegenOptions;
-use crate::registers::{Registers, known_place};
-use crate::types::{c_type, int_of, uint_of, vector_type};
 
 /// Masks that are used with nothing else.
-const INT8: DType = DType::new(anyfn::abi::kDLInt, 8, 1);
+const INT8: DType = DType::new(kDLInt, 8, 1);
 
 /// Neighbouring lanes of a vector, two at least.
 #[derive(Clone, Copy)]
@@ -49,11 +48,11 @@ pub(crate) fn statement_width(value: &Expr, options: CodegenOptions) -> u16 {
     (options.vector_bytes * 8 / longest.0.max(1)).max(1)
 }
 
-impl Body<'_> {
+impl Body<'_, Host> {
     /// A store of many lanes.
-    pub(crate) fn store_vector(&mut self, node: &BufferStore) -> Result<()> {
+    pub(super) fn store_lanes(&mut self, node: &BufferStore) -> Result<()> {
         let is_late = reads_elsewhere(node);
-        if !self.options.has_vectors() {
+        if !self.dialect.options.has_vectors() {
             return self.store_in_loop(node, is_late);
         }
         let pieces = self.pieces(&node.value, Some((&node.buffer, &node.indices)));
@@ -75,7 +74,7 @@ impl Body<'_> {
             }
         }
         let is_streamed =
-            self.streams && is_contiguous(&node.indices) && self.registers(&node.buffer).is_none();
+            self.dialect.streams && is_contiguous(&node.indices) && self.registers(&node.buffer).is_none();
         for (piece, value) in pieces.iter().zip(&values) {
             let bytes = piece.count * u16::from(node.buffer.dtype.0.bits.div_ceil(8));
             if is_streamed && bytes >= 16 {
@@ -133,7 +132,7 @@ impl Body<'_> {
     /// The pieces in which a value of many lanes is computed, and stored if it is told where.
     fn pieces(&self, value: &Expr, stored: Option<(&Ref<Buffer>, &Array<Expr>)>) -> Vec<Lanes> {
         let is_contiguous = stored.is_none_or(|(_, indices)| is_contiguous(indices));
-        let mut width = if is_contiguous { statement_width(value, self.options) } else { 1 };
+        let mut width = if is_contiguous { statement_width(value, self.dialect.options) } else { 1 };
         // Variables are used as a whole.
         let registers = self.registers_of(value, stored.map(|(buffer, _)| buffer));
         if let Some(least) = registers.iter().map(|registers| registers.width).min() {
@@ -155,7 +154,7 @@ impl Body<'_> {
 
     /// The variables that a statement uses.
     fn registers_of(&self, value: &Expr, stored: Option<&Ref<Buffer>>) -> Vec<&Registers> {
-        struct Find<'a, 'b>(&'a Body<'b>, Vec<&'a Registers>);
+        struct Find<'a, 'b>(&'a Body<'b, Host>, Vec<&'a Registers>);
         impl Visitor for Find<'_, '_> {
             fn expr(&mut self, expr: &Expr) {
                 if expr.dtype.lanes() != 1 {
@@ -175,11 +174,11 @@ impl Body<'_> {
     }
 
     /// A variable of many lanes: an array.
-    pub(crate) fn bind_vector(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
+    pub(super) fn bind_lanes(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
         let (element, lanes) = (var.dtype.element(), var.dtype.lanes());
         let (c_type, name) = (c_type(element)?, self.names.var(var));
         self.line(&format!("{c_type} {name}[{lanes}];"));
-        if self.options.has_vectors() {
+        if self.dialect.options.has_vectors() {
             for piece in self.pieces(value, None) {
                 let value = self.piece(value, piece)?;
                 let place = self.part(&format!("{name}[{}]", piece.first), element, piece, "")?;
@@ -476,4 +475,29 @@ fn reads_elsewhere(node: &BufferStore) -> bool {
 
 fn largest_power_of_two(number: u16) -> u16 {
     1 << number.checked_ilog2().unwrap_or(0)
+}
+
+/// The C type of a vector of so many elements of a type, and what declares it. `<name>_in_memory` is the same at any address
+/// that an element can have.
+///
+/// # Errors
+/// As [`c_type`].
+fn vector_type(element: DType, lanes: u16) -> Result<(String, String)> {
+    let c_type = c_type(element)?;
+    let letter = match element.0.code {
+        kDLInt => 'i',
+        kDLFloat => 'f',
+        kDLBfloat => 'b',
+        _ => 'u',
+    };
+    let name = format!("anyfn_{letter}{}x{lanes}", element.0.bits);
+    let bytes = u32::from(element.0.bits).div_ceil(8);
+    let size = u32::from(lanes) * bytes;
+    let each = vec!["x"; lanes.into()].join(", ");
+    let declared = format!(
+        "typedef {c_type} {name} __attribute__((vector_size({size})));\n\
+         typedef {c_type} {name}_in_memory __attribute__((vector_size({size}), aligned({bytes}), may_alias));\n\
+         static inline {name} {name}_splat({c_type} x) {{ return ({name}){{{each}}}; }}\n"
+    );
+    Ok((name, declared))
 }

@@ -13,13 +13,12 @@ use anyfn_ir::kind::is_int;
 use anyfn_ir::packed::{Arg, name_of};
 use anyfn_ir::{ExprKind, ops};
 
-use crate::body::Body;
-use crate::expr::quoted;
-use crate::types::c_type;
+use crate::family::{Body, c_type, quoted};
+use crate::host::Host;
 
-impl Body<'_> {
+impl Body<'_, Host> {
     /// A call of a packed function as a statement; the result goes into a variable of a data type, if it is wanted.
-    pub(crate) fn call_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
+    pub(super) fn host_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
         let name = name_of(call);
         let slot = self.slot(&name);
         let mut args = Vec::new();
@@ -181,7 +180,7 @@ impl Body<'_> {
     }
 
     /// A call of a function of C, as an expression.
-    pub(crate) fn call_extern(&mut self, call: &Call) -> Result<String> {
+    pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
         let (mut types, mut args) = (Vec::new(), Vec::new());
         for arg in call.args.iter().skip(1) {

@@ -4,21 +4,16 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
-use anyfn::{DType, Object, Ref, Result, bail};
+use anyfn::{DType, Ref, Result, bail};
+use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
-use anyfn_ir::ops::{DTypeExt, HANDLE};
-use anyfn_ir::stmt::Stmt;
-use anyfn_ir::visit::Visitor;
-use anyfn_ir::{ExprKind, StmtKind, packed};
+use anyfn_ir::ops::DTypeExt;
 
-use crate::body::Body;
-use crate::expr::quoted;
-use crate::names::Names;
+use crate::family::{Body, Interface, Names, Param, address, c_type, check_types, quoted};
+use crate::host::{Host, signature};
 use crate::options::CodegenOptions;
-use crate::signature;
-use crate::types::{c_type, check_types};
 
 /// Bytes that a tensor of symbolic shape may span, so that their count does not overflow.
 const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
@@ -32,51 +27,42 @@ pub(crate) fn function(
 ) -> Result<()> {
     check_symbol(symbol)?;
     check_types(func)?;
+    let interface = Interface::of(func)?;
     let mut names = Names::new();
-    let params = params_of(func)?;
-    let written = written(&func.body);
-    // Extents and other numbers that shapes bring along, in the order in which they are found.
-    let mut bound: Vec<Ref<Var>> = Vec::new();
-    for param in &params {
-        if let Param::Number(var) = param {
-            bound.push(var.clone());
-        }
-    }
-    let numbers = bound.len();
-    for param in &params {
-        let Param::Tensor(buffer) = param else { continue };
-        for extent in buffer.shape.iter() {
-            if let ExprKind::Var(var) = ExprKind::of(&extent)
-                && !bound.iter().any(|known| known.ptr_eq(var))
-            {
-                bound.push(var.clone());
-            }
-        }
-    }
+    let passed = computation(symbol, func, &interface, options, &mut names, out)?;
+    entry(symbol, &interface, &passed, &mut names, out)?;
+    signature::getter(symbol, func, &interface, out);
+    Ok(())
+}
 
-    // The computation.
-    let mut declared: Vec<String> = Vec::new();
-    let mut passed: Vec<String> = Vec::new();
-    for var in &bound {
+/// Writes what computes; the names of what it is given.
+fn computation(
+    symbol: &str,
+    func: &PrimFunc,
+    interface: &Interface,
+    options: CodegenOptions,
+    names: &mut Names,
+    out: &mut String,
+) -> Result<Vec<String>> {
+    let numbers = || interface.numbers.iter().chain(&interface.extents);
+    // Declarations and names.
+    let mut scope: Vec<(String, String)> = Vec::new();
+    for var in numbers() {
         let name = names.var(var);
-        declared.push(format!("{} {name}", c_type(var.dtype)?));
-        passed.push(name);
+        scope.push((format!("{} {name}", c_type(var.dtype)?), name));
     }
-    for param in &params {
-        let Param::Tensor(buffer) = param else { continue };
+    for buffer in interface.params.iter().filter_map(Param::buffer) {
         let name = names.buffer(buffer);
-        let is_written = written.contains(&address(&buffer.data));
-        let constness = if is_written { "" } else { "const " };
-        declared.push(format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?));
-        passed.push(name);
+        let constness = if interface.writes(buffer) { "" } else { "const " };
+        scope.push((format!("{constness}{}* restrict {name}", c_type(buffer.dtype)?), name));
     }
-    let scope: Vec<(String, String)> = declared.iter().cloned().zip(passed.iter().cloned()).collect();
+    let (declared, passed): (Vec<String>, Vec<String>) = scope.iter().cloned().unzip();
     let declared = if declared.is_empty() { "void".to_owned() } else { declared.join(", ") };
-    let mut body = Body::new(symbol, &mut names, 1, options);
+    let mut body = Body::new(symbol, names, 1, Host::new(options));
     body.scope = scope;
     body.stmt(&func.body)?;
-    for var in bound.iter().filter(|var| var.dtype.is_half()) {
-        body.convert_half("", DType::FLOAT64, var.dtype)?;
+    for var in numbers().filter(|var| var.dtype.is_half()) {
+        body.host_half("", DType::FLOAT64, var.dtype)?;
     }
     // Functions of one module may share types.
     for (_, declared) in &body.declared {
@@ -84,17 +70,27 @@ pub(crate) fn function(
             out.push_str(declared);
         }
     }
-    out.push_str(&body.tasks);
+    out.push_str(&body.dialect.tasks);
     let _ = writeln!(out, "static int32_t {symbol}_compute({declared}) {{");
     out.push_str(&body.out);
     out.push_str("  return 0;\n}\n\n");
+    Ok(passed)
+}
 
-    // The entry.
+/// Writes what others call: it checks the arguments, and has the rest computed.
+fn entry(
+    symbol: &str,
+    interface: &Interface,
+    passed: &[String],
+    names: &mut Names,
+    out: &mut String,
+) -> Result<()> {
     let _ = writeln!(
         out,
         "ANYFN_EXPORT int32_t __tvm_ffi_{symbol}(void* self, const anyfn_value* args, int32_t num_args, anyfn_value* result) {{"
     );
-    let mut entry = Entry { symbol, out, names: &mut names, known: HashSet::new() };
+    let params = &interface.params;
+    let mut entry = Entry { symbol, out, names, known: HashSet::new() };
     entry.line("(void)self;");
     entry.line("if (ANYFN_UNLIKELY(anyfn_missing)) return anyfn_fail_missing();");
     let count = params.len();
@@ -107,7 +103,7 @@ pub(crate) fn function(
             entry.number(place, var)?;
         }
     }
-    for var in &bound[numbers..] {
+    for var in &interface.extents {
         let (c_type, name) = (c_type(var.dtype)?, entry.names.var(var));
         entry.line(&format!("{c_type} {name};"));
     }
@@ -116,37 +112,12 @@ pub(crate) fn function(
             entry.tensor(place, buffer)?;
         }
     }
-    entry.overlaps(&params, &written)?;
+    entry.overlaps(interface);
     entry.line(&format!("if ({symbol}_compute({}) != 0) return -1;", passed.join(", ")));
     entry.line("result->type_index = 0;");
     entry.line("return 0;");
     out.push_str("}\n");
-    signature::getter(symbol, func, &params, &written, out);
     Ok(())
-}
-
-/// What an argument is.
-pub(crate) enum Param {
-    Number(Ref<Var>),
-    Tensor(Ref<Buffer>),
-}
-
-fn params_of(func: &PrimFunc) -> Result<Vec<Param>> {
-    let mut params = Vec::new();
-    for var in func.params.iter() {
-        params.push(match func.buffer_map.get(&var)? {
-            Some(buffer) => Param::Tensor(buffer),
-            None if var.dtype == HANDLE => {
-                bail!("ValueError", "parameter `{}` is a handle without a buffer", var.name)
-            }
-            None => Param::Number(var),
-        });
-    }
-    Ok(params)
-}
-
-pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
-    object.as_object().as_handle().addr()
 }
 
 /// A name that C and the library convention can have.
@@ -156,29 +127,6 @@ fn check_symbol(symbol: &str) -> Result<()> {
         bail!("ValueError", "function name `{symbol}` must consist of letters, digits and underscores");
     }
     Ok(())
-}
-
-/// The memory that a statement writes.
-fn written(body: &Stmt) -> HashSet<usize> {
-    struct Written(HashSet<usize>);
-    impl Visitor for Written {
-        fn expr(&mut self, expr: &Expr) {
-            if let ExprKind::Call(call) = ExprKind::of(expr) {
-                let buffers = packed::buffers(call, true).into_iter();
-                self.0.extend(buffers.map(|(buffer, _)| address(&buffer.data)));
-            }
-            self.below_expr(expr);
-        }
-        fn stmt(&mut self, stmt: &Stmt) {
-            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
-                self.0.insert(address(&node.buffer.data));
-            }
-            self.below_stmt(stmt);
-        }
-    }
-    let mut written = Written(HashSet::new());
-    written.stmt(body);
-    written.0
 }
 
 struct Entry<'a> {
@@ -274,7 +222,7 @@ impl Entry<'_> {
                 self.line(&format!("{var_name} = ({c_type})t{place}->shape[{dim}];"));
                 continue;
             }
-            let mut body = Body::new(self.symbol, self.names, 0, CodegenOptions::PORTABLE);
+            let mut body = Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE));
             let expected = body.place(&extent)?;
             self.line(&format!(
                 "if (ANYFN_UNLIKELY(t{place}->shape[{dim}] != (int64_t)({expected}))) return anyfn_fail_extent({where_text}, \
@@ -287,14 +235,12 @@ impl Entry<'_> {
     }
 
     /// What is written must not be what is read or written elsewhere: the code relies on it.
-    fn overlaps(&mut self, params: &[Param], written: &HashSet<usize>) -> Result<()> {
-        let tensors: Vec<(usize, &Ref<Buffer>)> = params
+    fn overlaps(&mut self, interface: &Interface) {
+        let tensors: Vec<(usize, &Ref<Buffer>)> = interface
+            .params
             .iter()
             .enumerate()
-            .filter_map(|(place, param)| match param {
-                Param::Tensor(buffer) => Some((place, buffer)),
-                Param::Number(_) => None,
-            })
+            .filter_map(|(place, param)| Some((place, param.buffer()?)))
             .collect();
         for (place, buffer) in &tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));
@@ -305,7 +251,7 @@ impl Entry<'_> {
         }
         for (i, (a, first)) in tensors.iter().enumerate() {
             for (b, second) in &tensors[i + 1..] {
-                if written.contains(&address(&first.data)) || written.contains(&address(&second.data)) {
+                if interface.writes(first) || interface.writes(second) {
                     let (x, y) = (self.names.buffer(first), self.names.buffer(second));
                     let text = quoted(&format!(
                         "{}: arguments {a} `{}` and {b} `{}` share memory, and one of them is written",
@@ -320,6 +266,5 @@ impl Entry<'_> {
         for (place, _) in &tensors {
             self.line(&format!("(void)size{place};"));
         }
-        Ok(())
     }
 }

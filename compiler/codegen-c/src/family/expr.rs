@@ -10,13 +10,11 @@ use anyfn_ir::ops::{DTypeExt, rounded};
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, packed, printer};
 
-use crate::body::Body;
-use crate::half::check_wide;
-use crate::math::{MATH, MATH_OF_TWO};
-use crate::registers::known_place;
-use crate::types::{c_type, uint_of};
+use crate::family::math::arity;
+use crate::family::types::check_wide;
+use crate::family::{Body, Dialect, c_type, uint_of};
 
-impl Body<'_> {
+impl<D: Dialect> Body<'_, D> {
     /// A number that is a place, an extent, or decides where something is done.
     pub(crate) fn place(&mut self, expr: &Expr) -> Result<String> {
         let outer = std::mem::replace(&mut self.in_place, true);
@@ -32,8 +30,8 @@ impl Body<'_> {
         indices: &Array<Expr>,
         lane: &str,
     ) -> Result<String> {
-        if self.registers(buffer).is_some() {
-            return self.register(buffer, indices, lane);
+        if let Some(element) = D::element(self, buffer, indices, lane)? {
+            return Ok(element);
         }
         let outer = std::mem::replace(&mut self.in_place, true);
         let place = self.place_of(buffer, indices, lane);
@@ -63,22 +61,6 @@ impl Body<'_> {
         Ok(place)
     }
 
-    /// An element of a buffer that became variables.
-    fn register(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, lane: &str) -> Result<String> {
-        let is_vector = indices.last().is_ok_and(|index| index.dtype.lanes() != 1);
-        let place = known_place(buffer, indices).and_then(|place| {
-            let lane = if is_vector { lane.parse().ok()? } else { 0 };
-            usize::try_from(place + lane).ok()
-        });
-        if let (Some(place), Some(registers)) = (place, self.registers(buffer))
-            && let Some(name) = registers.names.get(place / usize::from(registers.width))
-        {
-            let lane = place % usize::from(registers.width);
-            return Ok(if registers.width == 1 { name.clone() } else { format!("{name}[{lane}]") });
-        }
-        bail!("InternalError", "a place in `{}` is not known", buffer.name)
-    }
-
     pub(crate) fn expr(&mut self, expr: &Expr) -> Result<String> {
         self.lane(expr, "")
     }
@@ -95,7 +77,7 @@ impl Body<'_> {
             ExprKind::IntImm(node) => int(node.value, node.dtype)?,
             ExprKind::FloatImm(node) if node.dtype.is_half() => {
                 let value = float(rounded(node.value, node.dtype), DType::FLOAT32)?;
-                self.convert_half(&value, DType::FLOAT32, node.dtype)?
+                D::convert_half(self, &value, DType::FLOAT32, node.dtype)?
             }
             ExprKind::FloatImm(node) => float(node.value, node.dtype)?,
             ExprKind::StringImm(node) => quoted(&node.value),
@@ -111,7 +93,7 @@ impl Body<'_> {
             ExprKind::Cast(node) => {
                 let value = self.lane(&node.value, lane)?;
                 if expr.dtype.is_half() || node.value.dtype.is_half() {
-                    self.convert_half(&value, node.value.dtype, expr.dtype)?
+                    D::convert_half(self, &value, node.value.dtype, expr.dtype)?
                 } else if expr.dtype.is_bool() {
                     format!("({value} != 0)")
                 } else {
@@ -157,7 +139,7 @@ impl Body<'_> {
 
     fn call(&mut self, expr: &PrimExpr, node: &Call, lane: &str) -> Result<String> {
         match &*node.op {
-            packed::CALL_EXTERN => return self.call_extern(node),
+            packed::CALL_EXTERN => return D::call_extern(self, node),
             packed::CALL_PACKED => bail!(
                 "ValueError",
                 "a call of `{}` is a part of an expression; the pass `lower_packed_calls` takes it out",
@@ -165,18 +147,12 @@ impl Body<'_> {
             ),
             _ => {}
         }
-        let suffix = match expr.dtype.element() {
-            DType::FLOAT32 => "f",
-            DType::FLOAT64 => "",
-            other => bail!("TypeError", "`{}` of {other} has no C code", node.op),
-        };
+        let dtype = expr.dtype.element();
+        if !matches!(dtype, DType::FLOAT32 | DType::FLOAT64) {
+            bail!("TypeError", "`{}` of {dtype} has no C code", node.op);
+        }
         let name = &*node.op;
-        let expected = match name {
-            _ if MATH.contains(&name) => 1,
-            _ if MATH_OF_TWO.contains(&name) => 2,
-            "rsqrt" | "sigmoid" => 1,
-            _ => bail!("ValueError", "function `{name}` has no C code"),
-        };
+        let Some(expected) = arity(name) else { bail!("ValueError", "function `{name}` has no C code") };
         if node.args.len() != expected {
             bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
         }
@@ -185,12 +161,7 @@ impl Body<'_> {
             let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
             args.push(self.lane(&arg, lane)?);
         }
-        let one = if suffix.is_empty() { "1.0" } else { "1.0f" };
-        Ok(match name {
-            "rsqrt" => format!("({one} / sqrt{suffix}({}))", args[0]),
-            "sigmoid" => format!("anyfn_sigmoid{suffix}({})", args[0]),
-            _ => format!("{name}{suffix}({})", args.join(", ")),
-        })
+        Ok(D::math(name, dtype, &args))
     }
 }
 

@@ -1,26 +1,16 @@
 //! What a function tells of itself: names and types of its arguments, and which of them it writes.
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use anyfn::Ref;
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat};
-use anyfn_ir::buffer::Buffer;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::printer;
 
-use crate::entry::{Param, address};
-use crate::expr::quoted;
+use crate::family::{Interface, Param, quoted};
 
 /// Writes the getter of a function's signature, by the form that all frontends know.
-pub(crate) fn getter(
-    symbol: &str,
-    func: &PrimFunc,
-    params: &[Param],
-    written: &HashSet<usize>,
-    out: &mut String,
-) {
-    let text = quoted(&signature(symbol, func, params, written));
+pub(super) fn getter(symbol: &str, func: &PrimFunc, interface: &Interface, out: &mut String) {
+    let text = quoted(&signature(symbol, func, interface));
     let _ = writeln!(
         out,
         "\nANYFN_EXPORT int32_t __tvm_ffi__metadata_{symbol}(void* self, const anyfn_value* args, int32_t num_args, \
@@ -29,8 +19,7 @@ pub(crate) fn getter(
     );
 }
 
-fn signature(symbol: &str, func: &PrimFunc, params: &[Param], written: &HashSet<usize>) -> String {
-    let is_written = |buffer: &Ref<Buffer>| written.contains(&address(&buffer.data));
+fn signature(symbol: &str, func: &PrimFunc, interface: &Interface) -> String {
     let mut names: Vec<String> = Vec::new();
     let (mut types, mut doc, mut only_read) = (Vec::new(), String::new(), Vec::new());
     if let Ok(Some(own)) = func.attrs.get_any("doc")
@@ -38,12 +27,12 @@ fn signature(symbol: &str, func: &PrimFunc, params: &[Param], written: &HashSet<
     {
         let _ = write!(doc, "{}\n\n", own.trim_end());
     }
-    for param in params {
+    for param in &interface.params {
         let (own, kind, about) = match param {
             Param::Tensor(buffer) => {
                 let extents: Vec<String> =
                     buffer.shape.iter().map(|extent| printer::text(extent.as_object())).collect();
-                let written = if is_written(buffer) { ", written" } else { "" };
+                let written = if interface.writes(buffer) { ", written" } else { "" };
                 let about = format!("{}[{}]{written}", buffer.dtype, extents.join(", "));
                 (&*buffer.name, "DLTensor*", about)
             }
@@ -58,7 +47,7 @@ fn signature(symbol: &str, func: &PrimFunc, params: &[Param], written: &HashSet<
         };
         let name = unique(own, &names);
         if let Param::Tensor(buffer) = param
-            && !is_written(buffer)
+            && !interface.writes(buffer)
         {
             only_read.push(name.clone());
         }

@@ -1,6 +1,6 @@
 //! Memory that becomes variables: small buffers of a function's own, all of whose places are known.
 
-use anyfn::{Array, Ref};
+use anyfn::{Array, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Expr;
 use anyfn_ir::kind::as_int;
@@ -9,8 +9,10 @@ use anyfn_ir::stmt::{ForKind, Stmt};
 use anyfn_ir::visit::Visitor;
 use anyfn_ir::{ExprKind, StmtKind};
 
+use crate::family::{Body, c_type};
+use crate::host::Host;
+use crate::host::vector::statement_width;
 use crate::options::CodegenOptions;
-use crate::vector::statement_width;
 
 /// Variables are made of at most so many bytes, and so many of them.
 const MOST_BYTES: i64 = 8192;
@@ -41,6 +43,53 @@ pub(crate) fn known_place(buffer: &Buffer, indices: &Array<Expr>) -> Option<i64>
         place = place.checked_mul(extent)?.checked_add(index)?;
     }
     Some(place)
+}
+
+impl Body<'_, Host> {
+    /// The variables that a buffer became.
+    pub(super) fn registers(&self, buffer: &Ref<Buffer>) -> Option<&Registers> {
+        self.dialect.registers.get(&buffer.data.as_object().as_handle().addr())
+    }
+
+    /// An element of a buffer that became variables.
+    pub(super) fn register(
+        &mut self,
+        buffer: &Ref<Buffer>,
+        indices: &Array<Expr>,
+        lane: &str,
+    ) -> Result<String> {
+        let is_vector = indices.last().is_ok_and(|index| index.dtype.lanes() != 1);
+        let place = known_place(buffer, indices).and_then(|place| {
+            let lane = if is_vector { lane.parse().ok()? } else { 0 };
+            usize::try_from(place + lane).ok()
+        });
+        if let (Some(place), Some(registers)) = (place, self.registers(buffer))
+            && let Some(name) = registers.names.get(place / usize::from(registers.width))
+        {
+            let lane = place % usize::from(registers.width);
+            return Ok(if registers.width == 1 { name.clone() } else { format!("{name}[{lane}]") });
+        }
+        bail!("InternalError", "a place in `{}` is not known", buffer.name)
+    }
+
+    /// Variables instead of memory, as long as the vectors of the machine.
+    pub(super) fn allocate_registers(&mut self, buffer: &Ref<Buffer>, width: u16, body: &Stmt) -> Result<()> {
+        let c_type =
+            if width == 1 { c_type(buffer.dtype)?.to_owned() } else { self.vector(buffer.dtype, width)? };
+        let count = known_size(buffer).unwrap_or(0) / i64::from(width);
+        let names: Vec<String> =
+            (0..count).map(|number| self.names.fresh(&format!("{}_{number}", buffer.name))).collect();
+        self.open("{");
+        for names in names.chunks(8) {
+            self.line(&format!("{c_type} {};", names.join(", ")));
+        }
+        let key = buffer.data.as_object().as_handle().addr();
+        self.dialect.registers.insert(key, Registers { width, names });
+        self.stmt(body)?;
+        self.dialect.registers.remove(&key);
+        self.close("}");
+        Ok(())
+    }
 }
 
 /// How many lanes the variables have that a buffer can become; `None` if it has to be memory.

@@ -95,27 +95,14 @@ pub(crate) fn uint_of(dtype: DType) -> DType {
     DType::new(kDLUInt, dtype.0.bits, 1)
 }
 
-/// The C type of a vector of so many elements of a type, and what declares it. `<name>_in_memory` is the same at any address
-/// that an element can have.
-///
-/// # Errors
-/// As [`c_type`].
-pub(crate) fn vector_type(element: DType, lanes: u16) -> Result<(String, String)> {
-    let c_type = c_type(element)?;
-    let letter = match element.0.code {
-        kDLInt => 'i',
-        kDLFloat => 'f',
-        kDLBfloat => 'b',
-        _ => 'u',
-    };
-    let name = format!("anyfn_{letter}{}x{lanes}", element.0.bits);
-    let bytes = u32::from(element.0.bits).div_ceil(8);
-    let size = u32::from(lanes) * bytes;
-    let each = vec!["x"; lanes.into()].join(", ");
-    let declared = format!(
-        "typedef {c_type} {name} __attribute__((vector_size({size})));\n\
-         typedef {c_type} {name}_in_memory __attribute__((vector_size({size}), aligned({bytes}), may_alias));\n\
-         static inline {name} {name}_splat({c_type} x) {{ return ({name}){{{each}}}; }}\n"
-    );
-    Ok((name, declared))
+/// Refuses to compute with numbers of 16 bits themselves.
+pub(crate) fn check_wide(what: &str, dtype: DType) -> Result<()> {
+    if dtype.is_half() {
+        bail!(
+            "ValueError",
+            "`{what}` of {} has no C code; the pass `widen_floats` lets it be computed as float32",
+            dtype.element()
+        );
+    }
+    Ok(())
 }

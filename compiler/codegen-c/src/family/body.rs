@@ -1,0 +1,197 @@
+//! Statements.
+
+use std::fmt::Write as _;
+
+use anyfn::{Ref, Result, bail};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
+use anyfn_ir::kind::is_int;
+use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::packed::as_packed;
+use anyfn_ir::stmt::{For, Stmt};
+use anyfn_ir::visit::on_enough_stack;
+use anyfn_ir::{ExprKind, StmtKind};
+
+use crate::family::{Dialect, Names, c_type};
+
+/// Writes the body of a function.
+pub(crate) struct Body<'a, D> {
+    pub(crate) out: String,
+    pub(crate) names: &'a mut Names,
+    pub(crate) depth: usize,
+    /// Variables and buffers that what is written may use: declarations and names.
+    pub(crate) scope: Vec<(String, String)>,
+    /// Name of the function.
+    pub(crate) symbol: &'a str,
+    /// Types and functions that are used, with what declares them, each after those that it uses itself.
+    pub(crate) declared: Vec<(String, String)>,
+    /// Whether numbers are places: those do not overflow, and code is faster for knowing it.
+    pub(crate) in_place: bool,
+    /// The language, with its own state.
+    pub(crate) dialect: D,
+}
+
+impl<'a, D: Dialect> Body<'a, D> {
+    pub(crate) fn new(symbol: &'a str, names: &'a mut Names, depth: usize, dialect: D) -> Body<'a, D> {
+        Body {
+            out: String::new(),
+            names,
+            depth,
+            scope: Vec::new(),
+            symbol,
+            declared: Vec::new(),
+            in_place: false,
+            dialect,
+        }
+    }
+
+    pub(crate) fn line(&mut self, text: &str) {
+        for _ in 0..self.depth {
+            self.out.push_str("  ");
+        }
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// A line that begins what is further in.
+    pub(crate) fn open(&mut self, text: &str) {
+        self.line(text);
+        self.depth += 1;
+    }
+
+    /// The line that ends it.
+    pub(crate) fn close(&mut self, text: &str) {
+        self.depth -= 1;
+        self.line(text);
+    }
+
+    /// Notes a type or function that is used.
+    pub(crate) fn declare(&mut self, name: &str, text: String) {
+        if !self.declared.iter().any(|(known, _)| known == name) {
+            self.declared.push((name.to_owned(), text));
+        }
+    }
+
+    pub(crate) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+        on_enough_stack(|| self.stmt_here(stmt))
+    }
+
+    pub(crate) fn inner(&mut self, stmt: &Stmt) -> Result<()> {
+        self.depth += 1;
+        let result = self.stmt(stmt);
+        self.depth -= 1;
+        result
+    }
+
+    fn stmt_here(&mut self, stmt: &Stmt) -> Result<()> {
+        match StmtKind::of(stmt) {
+            StmtKind::BufferStore(node) if node.value.dtype.lanes() != 1 => D::store_vector(self, node)?,
+            StmtKind::BufferStore(node) => {
+                let place = self.element(&node.buffer, &node.indices, "")?;
+                let value = self.expr(&node.value)?;
+                // A sum in a loop, whose order the C compiler is to keep.
+                let is_in_loop = self.scope.last().is_some_and(|(_, name)| !uses(&place, name));
+                let is_sum =
+                    matches!(ExprKind::of(&node.value), ExprKind::Binary(BinaryOp::Add | BinaryOp::Sub, _));
+                if is_sum && node.buffer.dtype.is_float() && is_in_loop && value.contains(&place) {
+                    self.line("ANYFN_IN_ORDER;");
+                }
+                self.line(&format!("{place} = {value};"));
+            }
+            StmtKind::For(node) => D::for_loop(self, node)?,
+            StmtKind::SeqStmt(node) => {
+                for stmt in node.seq.iter() {
+                    self.stmt(&stmt)?;
+                }
+            }
+            StmtKind::IfThenElse(node) => {
+                let condition = self.place(&node.condition)?;
+                self.line(&format!("if ({condition}) {{"));
+                self.inner(&node.then_case)?;
+                if let Some(stmt) = &node.else_case {
+                    self.line("} else {");
+                    self.inner(stmt)?;
+                }
+                self.line("}");
+            }
+            StmtKind::LetStmt(node) => {
+                self.open("{");
+                self.bind(&node.var, &node.value)?;
+                self.stmt(&node.body)?;
+                self.scope.pop();
+                self.close("}");
+            }
+            StmtKind::Allocate(node) => D::allocate(self, &node.buffer, &node.body)?,
+            StmtKind::Evaluate(node) => match as_packed(&node.value) {
+                Some(call) => D::call_packed(self, call, None)?,
+                None => {
+                    let value = self.expr(&node.value)?;
+                    self.line(&format!("(void)({value});"));
+                }
+            },
+            StmtKind::AssertStmt(node) => {
+                let condition = self.expr(&node.condition)?;
+                let mut format = String::new();
+                let mut args = String::new();
+                for part in node.message.iter() {
+                    match ExprKind::of(&part) {
+                        ExprKind::StringImm(text) => format.push_str(&text.value.replace('%', "%%")),
+                        _ => {
+                            format.push_str("%lld");
+                            let _ = write!(args, ", (long long)({})", self.expr(&part)?);
+                        }
+                    }
+                }
+                D::assert(self, &condition, &node.kind, &format, &args);
+            }
+            StmtKind::Block(_) | StmtKind::BlockRealize(_) => {
+                bail!("ValueError", "blocks must be lowered before code is generated");
+            }
+            StmtKind::Other => {
+                bail!(
+                    "TypeError",
+                    "`{}` has no C code; a pass must lower it first",
+                    stmt.as_object().type_key()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// A variable with its value.
+    fn bind(&mut self, var: &Ref<Var>, value: &Expr) -> Result<()> {
+        if var.dtype.lanes() != 1 {
+            return D::bind_vector(self, var, value);
+        }
+        let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
+        if let Some(call) = as_packed(value) {
+            self.line(&format!("{c_type} {name};"));
+            D::call_packed(self, call, Some((&name, var.dtype)))?;
+            self.scope.push((format!("{c_type} {name}"), name));
+            return Ok(());
+        }
+        let value = self.expr(value)?;
+        self.line(&format!("const {c_type} {name} = {value};"));
+        self.scope.push((format!("{c_type} {name}"), name));
+        Ok(())
+    }
+
+    /// A loop whose repetitions come one after the other.
+    pub(crate) fn plain_loop(&mut self, node: &For) -> Result<()> {
+        let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
+        let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
+        let end = if is_int(&node.min, 0) { extent } else { format!("{min} + {extent}") };
+        self.line(&format!("for ({c_type} {name} = {min}; {name} < {end}; ++{name}) {{"));
+        self.scope.push((format!("{c_type} {name}"), name));
+        self.inner(&node.body)?;
+        self.scope.pop();
+        self.line("}");
+        Ok(())
+    }
+}
+
+/// Whether a name stands in a text as a word.
+pub(crate) fn uses(text: &str, name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word))
+}

@@ -1,0 +1,108 @@
+//! What a function takes.
+
+use std::collections::HashSet;
+
+use anyfn::{Object, Ref, Result, bail};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::func::PrimFunc;
+use anyfn_ir::ops::HANDLE;
+use anyfn_ir::stmt::Stmt;
+use anyfn_ir::visit::Visitor;
+use anyfn_ir::{ExprKind, StmtKind, packed};
+
+/// The parameters of a function, and what else its code is given.
+pub(crate) struct Interface {
+    pub(crate) params: Vec<Param>,
+    /// Parameters that are numbers.
+    pub(crate) numbers: Vec<Ref<Var>>,
+    /// Variables that get their values from shapes, in the order in which they are found.
+    pub(crate) extents: Vec<Ref<Var>>,
+    /// Addresses of the nodes of the memory that is written.
+    written: HashSet<usize>,
+}
+
+/// What an argument is.
+pub(crate) enum Param {
+    Number(Ref<Var>),
+    Tensor(Ref<Buffer>),
+}
+
+impl Interface {
+    /// # Errors
+    /// `ValueError` for a parameter that cannot be passed.
+    pub(crate) fn of(func: &PrimFunc) -> Result<Interface> {
+        let params = params_of(func)?;
+        let (mut numbers, mut extents) = (Vec::new(), Vec::<Ref<Var>>::new());
+        for param in &params {
+            if let Param::Number(var) = param {
+                numbers.push(var.clone());
+            }
+        }
+        for buffer in params.iter().filter_map(Param::buffer) {
+            for extent in buffer.shape.iter() {
+                if let ExprKind::Var(var) = ExprKind::of(&extent)
+                    && !numbers.iter().chain(&extents).any(|known| known.ptr_eq(var))
+                {
+                    extents.push(var.clone());
+                }
+            }
+        }
+        Ok(Interface { params, numbers, extents, written: written(&func.body) })
+    }
+
+    /// Whether the function writes what a buffer lies in.
+    pub(crate) fn writes(&self, buffer: &Buffer) -> bool {
+        self.written.contains(&address(&buffer.data))
+    }
+}
+
+impl Param {
+    pub(crate) fn buffer(&self) -> Option<&Ref<Buffer>> {
+        match self {
+            Param::Tensor(buffer) => Some(buffer),
+            Param::Number(_) => None,
+        }
+    }
+}
+
+fn params_of(func: &PrimFunc) -> Result<Vec<Param>> {
+    let mut params = Vec::new();
+    for var in func.params.iter() {
+        params.push(match func.buffer_map.get(&var)? {
+            Some(buffer) => Param::Tensor(buffer),
+            None if var.dtype == HANDLE => {
+                bail!("ValueError", "parameter `{}` is a handle without a buffer", var.name)
+            }
+            None => Param::Number(var),
+        });
+    }
+    Ok(params)
+}
+
+pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
+    object.as_object().as_handle().addr()
+}
+
+/// The memory that a statement writes.
+fn written(body: &Stmt) -> HashSet<usize> {
+    struct Written(HashSet<usize>);
+    impl Visitor for Written {
+        fn expr(&mut self, expr: &Expr) {
+            if let ExprKind::Call(call) = ExprKind::of(expr) {
+                let buffers = packed::buffers(call, true).into_iter();
+                self.0.extend(buffers.map(|(buffer, _)| address(&buffer.data)));
+            }
+            self.below_expr(expr);
+        }
+        fn stmt(&mut self, stmt: &Stmt) {
+            if let StmtKind::BufferStore(node) = StmtKind::of(stmt) {
+                self.0.insert(address(&node.buffer.data));
+            }
+            self.below_stmt(stmt);
+        }
+    }
+    let mut written = Written(HashSet::new());
+    written.stmt(body);
+    written.0
+}

@@ -1,0 +1,20 @@
+//! What the languages of the family have in common, and what each of them writes itself.
+
+mod body;
+mod dialect;
+mod expr;
+mod interface;
+mod math;
+mod names;
+mod types;
+
+pub(crate) use body::{Body, uses};
+pub(crate) use dialect::Dialect;
+pub(crate) use expr::quoted;
+pub(crate) use interface::{Interface, Param, address};
+pub(crate) use math::{MATH, MATH_OF_TWO};
+pub(crate) use names::Names;
+pub(crate) use types::{c_type, check_types, check_wide, int_of, uint_of};
+
+/// Functions of scalars that expressions use.
+pub(crate) const SCALAR: &str = include_str!("scalar.c");

@@ -1,0 +1,107 @@
+//! Loops: what their kind tells the compiler, and those whose repetitions are shared by threads.
+
+use std::fmt::Write as _;
+
+use anyfn::Result;
+use anyfn_ir::stmt::{For, ForKind};
+
+use crate::family::{Body, c_type, uses};
+use crate::host::Host;
+
+impl Body<'_, Host> {
+    /// A loop; what it stores goes around the caches if a remark says so.
+    pub(super) fn loop_of_any_kind(&mut self, node: &For) -> Result<()> {
+        let is_remark =
+            node.annotations.get_any("nontemporal")?.is_some_and(|value| value.get::<bool>().unwrap_or(true));
+        if !is_remark || self.dialect.streams || !self.dialect.options.has_vectors() {
+            return self.loop_in_caches(node);
+        }
+        self.declare("anyfn_stream", include_str!("stream.c").to_owned());
+        self.dialect.streams = true;
+        let result = self.loop_in_caches(node);
+        self.dialect.streams = false;
+        if node.kind != ForKind::Parallel {
+            // Until then other threads may not see what was stored.
+            self.line("anyfn_end_streams();");
+        }
+        result
+    }
+
+    fn loop_in_caches(&mut self, node: &For) -> Result<()> {
+        if node.kind == ForKind::Parallel {
+            return self.parallel(node);
+        }
+        if self.dialect.options.has_vectors() {
+            match node.kind {
+                ForKind::Unrolled => self.line("#pragma GCC unroll 64"),
+                ForKind::Vectorized => self.line("#pragma GCC ivdep"),
+                ForKind::Serial | ForKind::Parallel => {}
+            }
+        }
+        self.plain_loop(node)
+    }
+
+    /// A loop whose repetitions are shared by threads: a function of its own, to which all that it uses is passed.
+    fn parallel(&mut self, node: &For) -> Result<()> {
+        let (min, extent) = (self.place(&node.min)?, self.place(&node.extent)?);
+        let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
+        let symbol = format!("{}_task{}", self.symbol, self.dialect.task_count);
+        self.dialect.task_count += 1;
+        let bounds = [
+            (format!("{c_type} {name}_begin"), format!("{name}_begin")),
+            (format!("{c_type} {name}_count"), format!("{name}_count")),
+        ];
+        // The body, as a function of its own would have it.
+        let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.dialect.allocated));
+        self.depth = 2;
+        self.scope.push((format!("{c_type} {name}"), name.clone()));
+        let result = self.stmt(&node.body);
+        self.scope.pop();
+        let body = std::mem::replace(&mut self.out, outer.0);
+        (self.depth, self.dialect.allocated) = (outer.1, outer.2);
+        result?;
+        let used: Vec<(String, String)> =
+            self.scope.iter().filter(|(_, name)| uses(&body, name)).cloned().chain(bounds).collect();
+        let mut task = format!("struct {symbol} {{\n");
+        for (declared, _) in &used {
+            let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
+        }
+        // What is shared are parameters: of pointers that are parameters, compilers believe that nothing else points there, and
+        // keep what lies there in registers.
+        let params: Vec<&str> = used.iter().map(|(declared, _)| &**declared).collect();
+        let passed: Vec<String> = used.iter().map(|(_, name)| format!("shared->{name}")).collect();
+        let _ = writeln!(
+            task,
+            "}};\n\nstatic ANYFN_APART int {symbol}_part(int task, anyfn_group* group, {}) {{\n  const {c_type} end = \
+             ({c_type})((int64_t){name}_count * (task + 1) / group->num_task);\n  for ({c_type} at = \
+             ({c_type})((int64_t){name}_count * task / group->num_task); at < end; ++at) {{\n    const {c_type} {name} = \
+             {name}_begin + at;",
+            params.join(", ")
+        );
+        let end = if self.dialect.streams { "  anyfn_end_streams();\n" } else { "" };
+        let _ = writeln!(task, "{body}  }}\n{end}  return 0;\n}}\n");
+        let _ = writeln!(
+            task,
+            "static int {symbol}(int task, anyfn_group* group, void* data) {{\n  const struct {symbol}* shared = (const struct \
+             {symbol}*)data;\n  return {symbol}_part(task, group, {});\n}}\n",
+            passed.join(", ")
+        );
+        self.dialect.tasks.push_str(&task);
+        self.line("{");
+        self.depth += 1;
+        let values: Vec<String> = used
+            .iter()
+            .map(|(_, used)| match used {
+                used if *used == format!("{name}_begin") => min.clone(),
+                used if *used == format!("{name}_count") => extent.clone(),
+                used => used.clone(),
+            })
+            .collect();
+        self.line(&format!("struct {symbol} shared = {{{}}};", values.join(", ")));
+        let fail = self.fail("-1");
+        self.line(&format!("if (anyfn_parallel({symbol}, &shared) != 0) {fail}"));
+        self.depth -= 1;
+        self.line("}");
+        Ok(())
+    }
+}

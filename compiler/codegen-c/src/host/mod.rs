@@ -1,0 +1,107 @@
+//! C11 for the processor, with vectors where GCC or Clang compiles it.
+
+mod entry;
+mod half;
+mod loops;
+mod math;
+mod memory;
+mod packed;
+mod registers;
+mod signature;
+mod vector;
+
+use std::collections::HashMap;
+
+use anyfn::{Array, DType, Ref, Result};
+use anyfn_ir::buffer::Buffer;
+use anyfn_ir::expr::{Call, Expr, Var};
+use anyfn_ir::stmt::{BufferStore, For, Stmt};
+
+pub(crate) use self::entry::function;
+use self::registers::Registers;
+use crate::family::{Body, Dialect, SCALAR, quoted};
+use crate::options::CodegenOptions;
+
+/// What stands before the functions of a module.
+pub(crate) fn prelude() -> String {
+    [include_str!("prelude.c"), SCALAR, include_str!("machine.c")].concat()
+}
+
+/// The language, and where in a function it is.
+pub(crate) struct Host {
+    options: CodegenOptions,
+    /// Memory that is given back before an early return.
+    allocated: Vec<String>,
+    /// Functions of parallel loops, which come before the one that is written.
+    tasks: String,
+    task_count: usize,
+    /// Buffers that became variables, by the addresses of their memory's nodes.
+    registers: HashMap<usize, Registers>,
+    /// Whether what is stored should not stay in caches (the remark `nontemporal` of a loop around).
+    streams: bool,
+}
+
+impl Host {
+    fn new(options: CodegenOptions) -> Host {
+        Host {
+            options,
+            allocated: Vec::new(),
+            tasks: String::new(),
+            task_count: 0,
+            registers: HashMap::new(),
+            streams: false,
+        }
+    }
+}
+
+impl Dialect for Host {
+    fn for_loop(body: &mut Body<'_, Host>, node: &For) -> Result<()> {
+        body.loop_of_any_kind(node)
+    }
+
+    fn allocate(body: &mut Body<'_, Host>, buffer: &Ref<Buffer>, inner: &Stmt) -> Result<()> {
+        match registers::width(buffer, inner, body.dialect.options) {
+            Some(width) => body.allocate_registers(buffer, width, inner),
+            None => body.allocate_memory(buffer, inner),
+        }
+    }
+
+    fn element(
+        body: &mut Body<'_, Host>,
+        buffer: &Ref<Buffer>,
+        indices: &Array<Expr>,
+        lane: &str,
+    ) -> Result<Option<String>> {
+        body.registers(buffer).is_some().then(|| body.register(buffer, indices, lane)).transpose()
+    }
+
+    fn store_vector(body: &mut Body<'_, Host>, node: &BufferStore) -> Result<()> {
+        body.store_lanes(node)
+    }
+
+    fn bind_vector(body: &mut Body<'_, Host>, var: &Ref<Var>, value: &Expr) -> Result<()> {
+        body.bind_lanes(var, value)
+    }
+
+    fn math(name: &str, dtype: DType, args: &[String]) -> String {
+        math::call(name, dtype, args)
+    }
+
+    fn convert_half(body: &mut Body<'_, Host>, value: &str, from: DType, to: DType) -> Result<String> {
+        body.host_half(value, from, to)
+    }
+
+    fn call_packed(body: &mut Body<'_, Host>, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
+        body.host_packed(call, result)
+    }
+
+    fn call_extern(body: &mut Body<'_, Host>, call: &Call) -> Result<String> {
+        body.host_extern(call)
+    }
+
+    fn assert(body: &mut Body<'_, Host>, condition: &str, kind: &str, format: &str, shown: &str) {
+        let (kind, format) = (quoted(kind), quoted(format));
+        let fail = body.fail(&format!("anyfn_fail({kind}, {format}{shown})"));
+        body.line(&format!("if (!({condition})) {fail}"));
+    }
+}
