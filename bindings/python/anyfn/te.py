@@ -88,19 +88,19 @@ def _axes(axis):
     return [axis] if isinstance(axis, tir.IterVar) else list(axis)
 
 
-def sum(expr, axis):
-    """The sum over axes."""
-    return _call.sum(expr, _axes(axis))
+def sum(expr, axis, where=None):
+    """The sum over axes; of those for which the condition ``where`` holds, if there is one."""
+    return _call.sum(expr, _axes(axis), where)
 
 
-def min(expr, axis):
-    """The smallest value over axes."""
-    return _call.min(expr, _axes(axis))
+def min(expr, axis, where=None):
+    """The smallest value over axes; of those for which the condition ``where`` holds, if there is one."""
+    return _call.min(expr, _axes(axis), where)
 
 
-def max(expr, axis):
-    """The largest value over axes."""
-    return _call.max(expr, _axes(axis))
+def max(expr, axis, where=None):
+    """The largest value over axes; of those for which the condition ``where`` holds, if there is one."""
+    return _call.max(expr, _axes(axis), where)
 
 
 def comm_reducer(fcombine, fidentity, name="reduce"):

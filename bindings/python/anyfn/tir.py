@@ -59,16 +59,43 @@ class _Operators:
         return _call["not"](self)
 
     def __and__(self, other):
-        return _call.binary("and", self, other)
+        return _call.binary("&", self, other)
 
     def __rand__(self, other):
-        return _call.binary("and", other, self)
+        return _call.binary("&", other, self)
 
     def __or__(self, other):
-        return _call.binary("or", self, other)
+        return _call.binary("|", self, other)
 
     def __ror__(self, other):
-        return _call.binary("or", other, self)
+        return _call.binary("|", other, self)
+
+    def __xor__(self, other):
+        return _call.binary("^", self, other)
+
+    def __rxor__(self, other):
+        return _call.binary("^", other, self)
+
+    def __lshift__(self, other):
+        return _call.binary("<<", self, other)
+
+    def __rlshift__(self, other):
+        return _call.binary("<<", other, self)
+
+    def __rshift__(self, other):
+        return _call.binary(">>", self, other)
+
+    def __rrshift__(self, other):
+        return _call.binary(">>", other, self)
+
+    def __pow__(self, other):
+        return _call.power(self, other)
+
+    def __rpow__(self, other):
+        return _call.power(other, self)
+
+    def __abs__(self):
+        return _call.abs(self)
 
     def __lt__(self, other):
         return _call.binary("<", self, other)
@@ -142,6 +169,11 @@ GT = _node("tir.GT", BinaryExpr)
 GE = _node("tir.GE", BinaryExpr)
 And = _node("tir.And", BinaryExpr)
 Or = _node("tir.Or", BinaryExpr)
+BitAnd = _node("tir.BitAnd", BinaryExpr)
+BitOr = _node("tir.BitOr", BinaryExpr)
+BitXor = _node("tir.BitXor", BinaryExpr)
+ShiftLeft = _node("tir.ShiftLeft", BinaryExpr)
+ShiftRight = _node("tir.ShiftRight", BinaryExpr)
 Not = _node("tir.Not")
 Select = _node("tir.Select")
 BufferLoad = _node("tir.BufferLoad")
@@ -340,15 +372,34 @@ def _of_one(name):
     return function
 
 
-exp, exp2, log, log2, log10, sqrt, rsqrt, sin, cos, tan, tanh, erf, floor, ceil, sigmoid = map(
-    _of_one,
-    "exp exp2 log log2 log10 sqrt rsqrt sin cos tan tanh erf floor ceil sigmoid".split(),
+exp, exp2, expm1, log, log2, log10, log1p, sqrt, rsqrt, erf, sigmoid = map(
+    _of_one, "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt erf sigmoid".split()
 )
+sin, cos, tan, asin, acos, atan = map(_of_one, "sin cos tan asin acos atan".split())
+sinh, cosh, tanh, asinh, acosh, atanh = map(_of_one, "sinh cosh tanh asinh acosh atanh".split())
+floor, ceil, trunc, round = map(_of_one, "floor ceil trunc round".split())
 
 
-def pow(x, y):
-    """``x`` to the power ``y``, of floating-point values."""
-    return _call.call("pow", [x, y], None)
+def _of_two(name):
+    def function(x, y):
+        return _call.call(name, [x, y], None)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``{name}(x, y)`` of floating-point values."
+    return function
+
+
+pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign".split())
+
+
+def power(x, y):
+    """``x ** y``: products if ``y`` is a small whole number, else ``pow`` of floating-point values."""
+    return _call.power(x, y)
+
+
+def abs(x):
+    """The value without its sign."""
+    return _call.abs(x)
 
 
 def call_packed(name, *args, dtype="int32"):

@@ -19,7 +19,8 @@ import numpy as np
 from anyfn import te, tir
 
 EXTENTS = [1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32, 33]
-DTYPES = ["float32"] * 6 + ["float64", "int32", "int32", "int64", "int8", "uint8", "int16", "uint32", "bool"]
+DTYPES = ["float32"] * 6 + ["float64", "int32", "int32", "int64", "int8", "uint8", "int16", "uint16", "uint32",
+                           "uint64", "bool"]
 BATCH = 40  # seeds that are compiled together
 STEPS = ["split", "split", "split3", "fuse", "reorder", "parallel", "vectorize", "vectorize", "unroll", "decompose",
          "inline", "reverse_inline", "cache_read", "cache_write", "compute_at", "reverse_compute_at", "layout", "rfactor"]
@@ -93,7 +94,7 @@ class Program:
         given = []
         for value in self.values[: len(self.inputs)]:
             shape = [self.sizes[d] for d in value.dims]
-            low = 0 if value.dtype in ("uint8", "uint32", "bool") else -4
+            low = 0 if value.dtype.startswith("u") or value.dtype == "bool" else -4
             high = 2 if value.dtype == "bool" else 5
             given.append(self.numbers.integers(low, high, shape).astype(value.dtype))
         outs = []
@@ -128,7 +129,7 @@ class Program:
             return value
         if dtype == "bool":
             return self.cast(value, "int32") if value.dtype == "bool" else Value(value.tensor != self.zero(value), "bool", value.exact, 1)
-        narrow = {"int8": 2**7, "uint8": 2**7, "int16": 2**15}.get(dtype, 2**31)
+        narrow = {"int8": 2**7, "uint8": 2**7, "int16": 2**15, "uint16": 2**15}.get(dtype, 2**31)
         is_float = value.dtype.startswith("float")
         if is_float and not dtype.startswith("float"):
             if not value.exact or value.size >= narrow or dtype.startswith("u"):
@@ -138,7 +139,7 @@ class Program:
         exact = value.exact and (not dtype.startswith("float") or value.size < 2**24)
         size = value.size if dtype.startswith("float") or value.size < narrow else narrow
         if dtype.startswith("u"):
-            size = max(size, 2**32 if dtype == "uint32" else 2**8)
+            size = max(size, 2 ** (8 * np.dtype(dtype).itemsize))
         return Value(value.tensor.astype(dtype), dtype, exact, size)
 
     def zero(self, value):
@@ -167,7 +168,7 @@ class Program:
                 b = self.expr(axes, dtype, below)
                 expr = a.tensor & b.tensor if choose.random() < 0.5 else a.tensor | b.tensor
                 return Value(expr, dtype, a.exact and b.exact, 1)
-            of = choose.choice(["int32", "float32", "int64", "uint8"])
+            of = choose.choice(["int32", "float32", "int64", "uint8", "uint64"])
             return self.compare(axes, of, below)
         is_float = dtype.startswith("float")
         way = choose.randrange(12)
@@ -202,10 +203,12 @@ class Program:
                 inner = inner * inner + 1
             return Value(getattr(tir, name)(inner), dtype, name == "floor" and a.exact, max(a.size, 60))
         if way == 5:
-            sign = choose.choice(["//", "%", "truncmod", "/"])
+            sign = choose.choice(["//", "%", "truncmod", "/", "&", "|", "^", "<<", ">>"])
+            size = 2**64 if sign == "<<" else 2 * (a.size + b.size) if sign in "&|^" else max(a.size, b.size)
             try:
-                return Value(tir._call.binary(sign, a.tensor, b.tensor), dtype, True, max(a.size, b.size))
-            except ZeroDivisionError:
+                return Value(tir._call.binary(sign, a.tensor, b.tensor), dtype, True, size)
+            except (ZeroDivisionError, ValueError):
+                # By a constant.
                 return a
         if way <= 8:
             expr = a.tensor + b.tensor if way <= 7 else a.tensor - b.tensor
@@ -439,7 +442,12 @@ class Case:
 
 
 def targets():
-    return [{"kind": "c", "vector_bytes": size} for size in (16, 32, 64)]
+    """The last one is C that any compiler takes."""
+    return [{"kind": "c", "vector_bytes": size} for size in (16, 32, 64, 0)]
+
+
+def target_of(seed):
+    return targets()[seed // BATCH % len(targets())]
 
 
 def fails(seed, skipped=(), target=None):
@@ -502,12 +510,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--first", type=int, help="the first seed; otherwise a new one each time")
-    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--most", type=int, default=10, help="end after so many failures")
     parser.add_argument("--lowered", action="store_true", help="compile nothing: look for errors of schedules and passes")
     options = parser.parse_args()
     if options.seed is not None:
-        text = shrunk(options.seed, targets()[options.seed // BATCH % 3])
+        text = shrunk(options.seed, target_of(options.seed))
         print(text or "nothing is wrong")
         return int(text is not None)
     if options.first is None:
@@ -515,11 +522,11 @@ def main():
     print(f"from seed {options.first}", flush=True)
     begin, first, failures = time.monotonic(), options.first, 0
     while time.monotonic() - begin < options.seconds and failures < options.most:
-        target = targets()[first // options.batch % 3]
-        for seed, text in batch(range(first, first + options.batch), target, not options.lowered):
+        target = target_of(first)
+        for seed, text in batch(range(first, first + BATCH), target, not options.lowered):
             failures += 1
             print(f"=== seed {seed}, target {target}\n{text}\n", flush=True)
-        first += options.batch
+        first += BATCH
     print(f"{first - options.first} programs in {time.monotonic() - begin:.0f} s, {failures} failures")
     return int(failures > 0)
 

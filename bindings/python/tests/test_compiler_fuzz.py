@@ -30,6 +30,7 @@ def test_programs_are_of_many_kinds():
         texts += [str(program.func), str(program.schedule(seed).trace())]
     text = "\n".join(texts)
     words = ["select(", "axis.reduce", "int64(", "uint8", "truncmod(", " // ", " and ", "not ", "tanh(", "n0", "float64"]
+    words += [" & ", " | ", " ^ ", " << ", " >> ", "uint64(", "uint16("]
     words += ["call_packed(", "call_extern(", "range(0)"]
     words += [f"sch.{step}(" for step in ("split", "fuse", "reorder", "parallel", "vectorize", "unroll", "compute_inline")]
     words += [f"sch.{step}(" for step in ("decompose_reduction", "cache_read", "cache_write", "transform_layout")]

@@ -181,7 +181,7 @@ impl Analyzer {
             }
             Key::Binary(op, a, b) => {
                 let (a, b) = (self.bound_of(&a), self.bound_of(&b));
-                let bound = bound_of_binary(op, a, b);
+                let bound = bound_of_binary(op, a, b, dtype);
                 // The least number divided by -1 is not what it should be.
                 if matches!(op, BinaryOp::Div | BinaryOp::FloorDiv) && !bound.is_within(of_type) {
                     return of_type;
@@ -323,7 +323,7 @@ impl Analyzer {
 }
 
 /// The bound of the result of an operation that is an atom of its own.
-fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound) -> Bound {
+fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound, dtype: DType) -> Bound {
     match op {
         BinaryOp::Min => a.min(b),
         BinaryOp::Max => a.max(b),
@@ -358,6 +358,20 @@ fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound) -> Bound {
             let below = if b.max == Bound::POS_INF { Bound::POS_INF } else { b.max - 1 };
             if a.min >= 0 { Bound { min: 0, max: below.min(a.max) } } else { Bound { min: 0, max: below } }
         }
+        // Not negative, and no more bits than the one that is not negative.
+        BinaryOp::BitAnd if a.min >= 0 || b.min >= 0 => {
+            let most = |bound: Bound| if bound.min >= 0 { bound.max } else { Bound::POS_INF };
+            Bound { min: 0, max: most(a).min(most(b)) }
+        }
+        BinaryOp::BitOr | BinaryOp::BitXor if a.min >= 0 && b.min >= 0 && a.is_finite() && b.is_finite() => {
+            let bits = 64 - (a.max | b.max).leading_zeros();
+            let min = if op == BinaryOp::BitOr { a.min.max(b.min) } else { 0 };
+            Bound { min, max: if bits > 62 { Bound::POS_INF } else { (1 << bits) - 1 } }
+        }
+        BinaryOp::ShiftRight => match b.value() {
+            Some(by) if by <= 62 && (0..i64::from(dtype.0.bits)).contains(&by) => a.floor_div(1 << by),
+            _ => Bound { min: a.min.min(0), max: a.max.max(0) },
+        },
         BinaryOp::Mod => {
             let size = if b.is_finite() { b.max.max(b.min.saturating_neg()) - 1 } else { Bound::POS_INF };
             let min = if a.min >= 0 {

@@ -34,6 +34,9 @@ impl Random {
     }
 }
 
+const BITWISE: [BinaryOp; 5] =
+    [BinaryOp::BitAnd, BinaryOp::BitOr, BinaryOp::BitXor, BinaryOp::ShiftLeft, BinaryOp::ShiftRight];
+
 type Values = HashMap<usize, i64>;
 
 fn address(var: &Ref<Var>) -> usize {
@@ -41,7 +44,7 @@ fn address(var: &Ref<Var>) -> usize {
 }
 
 /// The result of an operation; `None` for a division by 0.
-fn result(op: BinaryOp, x: i128, y: i128) -> Option<i128> {
+fn result(op: BinaryOp, x: i128, y: i128, dtype: DType) -> Option<i128> {
     let floor = |x: i128, y: i128| if (x % y != 0) && ((x < 0) != (y < 0)) { x / y - 1 } else { x / y };
     let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
     if is_division && y == 0 {
@@ -63,6 +66,11 @@ fn result(op: BinaryOp, x: i128, y: i128) -> Option<i128> {
         BinaryOp::Le => (x <= y).into(),
         BinaryOp::Gt => (x > y).into(),
         BinaryOp::Ge => (x >= y).into(),
+        BinaryOp::BitAnd => x & y,
+        BinaryOp::BitOr => x | y,
+        BinaryOp::BitXor => x ^ y,
+        BinaryOp::ShiftLeft => x << y.rem_euclid(dtype.0.bits.into()),
+        BinaryOp::ShiftRight => x >> y.rem_euclid(dtype.0.bits.into()),
         BinaryOp::And => (x != 0 && y != 0).into(),
         BinaryOp::Or => (x != 0 || y != 0).into(),
     })
@@ -80,7 +88,7 @@ fn value(expr: &Expr, values: &Values) -> Option<i64> {
             let (condition, a, b) = (of(&node.condition)?, of(&node.true_value)?, of(&node.false_value)?);
             if condition != 0 { a } else { b }
         }
-        ExprKind::Binary(op, node) => result(op, of(&node.a)?.into(), of(&node.b)?.into())
+        ExprKind::Binary(op, node) => result(op, of(&node.a)?.into(), of(&node.b)?.into(), expr.dtype)
             .and_then(|result| i64::try_from(result).ok())?,
         _ => panic!("not generated: {}", printer::text(expr.as_object())),
     };
@@ -114,8 +122,12 @@ fn integer(random: &mut Random, vars: &[Ref<Var>], depth: u32) -> Expr {
                 let op = random.pick(&[BinaryOp::Div, BinaryOp::Mod, BinaryOp::FloorDiv, BinaryOp::FloorMod]);
                 ops::binary(op, integer(random, vars, depth - 1), integer(random, vars, depth - 1))
             }
-            17..=18 => {
-                let op = random.pick(&[BinaryOp::Min, BinaryOp::Max]);
+            17 => {
+                let op = random.pick(&BITWISE);
+                ops::binary(op, integer(random, vars, depth - 1), small(random))
+            }
+            18 => {
+                let op = random.pick(&[BinaryOp::Min, BinaryOp::Max, BinaryOp::BitAnd, BinaryOp::BitOr]);
                 ops::binary(op, integer(random, vars, depth - 1), integer(random, vars, depth - 1))
             }
             _ => ops::select(
@@ -377,7 +389,7 @@ fn machine(expr: &Expr, values: &Values) -> Option<i64> {
             let (condition, a, b) = (of(&node.condition)?, of(&node.true_value)?, of(&node.false_value)?);
             if condition != 0 { a } else { b }.into()
         }
-        ExprKind::Binary(op, node) => result(op, of(&node.a)?.into(), of(&node.b)?.into())?,
+        ExprKind::Binary(op, node) => result(op, of(&node.a)?.into(), of(&node.b)?.into(), expr.dtype)?,
         _ => panic!("not generated: {}", printer::text(expr.as_object())),
     };
     Some(match expr.dtype {
@@ -449,7 +461,8 @@ fn typed(random: &mut Random, vars: &[Ref<Var>], dtype: DType, depth: u32) -> Ex
                     BinaryOp::Min,
                     BinaryOp::Max,
                 ];
-                ops::binary(some[next as usize], a, typed(random, vars, dtype, depth - 1))
+                let op = if random.next(6) == 0 { random.pick(&BITWISE) } else { some[next as usize] };
+                ops::binary(op, a, typed(random, vars, dtype, depth - 1))
             }
         };
         if let Ok(made) = made {

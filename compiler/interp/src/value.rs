@@ -144,16 +144,21 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
     }
     let floor = |x: i128, y: i128| x / y - i128::from(x % y != 0 && (x < 0) != (y < 0));
     let result = match op {
-        // Numbers of 64 bits: nothing is lost in 128 ones.
+        // Numbers of 64 bits: nothing is lost in 128 ones, but the sign of products without one, which is not looked at.
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
-        BinaryOp::Mul => x * y,
+        BinaryOp::Mul => x.wrapping_mul(y),
         BinaryOp::Div => x / y,
         BinaryOp::Mod => x % y,
         BinaryOp::FloorDiv => floor(x, y),
         BinaryOp::FloorMod => x - floor(x, y) * y,
         BinaryOp::Min => x.min(y),
         BinaryOp::Max => x.max(y),
+        BinaryOp::BitAnd => x & y,
+        BinaryOp::BitOr => x | y,
+        BinaryOp::BitXor => x ^ y,
+        BinaryOp::ShiftLeft => x << y.rem_euclid(dtype.0.bits.into()),
+        BinaryOp::ShiftRight => x >> y.rem_euclid(dtype.0.bits.into()),
         BinaryOp::And => return truth(x != 0 && y != 0),
         BinaryOp::Or => return truth(x != 0 || y != 0),
         BinaryOp::Eq => return truth(x == y),
@@ -164,7 +169,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
         BinaryOp::Ge => return truth(x >= y),
     };
     let kept = wrapped(result, dtype);
-    if in_place && kept != result && dtype.0.code == kDLInt {
+    if in_place && kept != result && !op.is_bitwise() && dtype.0.code == kDLInt {
         bail!("OverflowError", "{x} {} {y} does not fit into {dtype}", op.text());
     }
     Ok(Scalar::Int(kept))

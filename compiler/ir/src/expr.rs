@@ -131,19 +131,19 @@ macro_rules! binary {
 
 binary! {
     /// Sum.
-    Add "tir.Add" "+" 5,
+    Add "tir.Add" "+" 8,
     /// Difference.
-    Sub "tir.Sub" "-" 5,
+    Sub "tir.Sub" "-" 8,
     /// Product.
-    Mul "tir.Mul" "*" 6,
+    Mul "tir.Mul" "*" 9,
     /// Quotient; of integers rounded towards zero.
-    Div "tir.Div" "/" 6,
+    Div "tir.Div" "/" 9,
     /// Remainder of [`Div`], with the sign of the left operand.
     Mod "tir.Mod" "truncmod" 0,
     /// Quotient rounded down.
-    FloorDiv "tir.FloorDiv" "//" 6,
+    FloorDiv "tir.FloorDiv" "//" 9,
     /// Remainder of [`FloorDiv`], with the sign of the right operand.
-    FloorMod "tir.FloorMod" "%" 6,
+    FloorMod "tir.FloorMod" "%" 9,
     /// The smaller one.
     Min "tir.Min" "min" 0,
     /// The larger one.
@@ -160,6 +160,16 @@ binary! {
     Gt "tir.GT" ">" 3,
     /// Greater or equal.
     Ge "tir.GE" ">=" 3,
+    /// The bits that both of two integers have.
+    BitAnd "tir.BitAnd" "&" 6,
+    /// The bits that one of two integers has.
+    BitOr "tir.BitOr" "|" 4,
+    /// The bits that exactly one of two integers has.
+    BitXor "tir.BitXor" "^" 5,
+    /// The bits of an integer, moved up; by how many counts modulo the number of bits.
+    ShiftLeft "tir.ShiftLeft" "<<" 7,
+    /// The bits of an integer, moved down, with its sign; by how many counts modulo the number of bits.
+    ShiftRight "tir.ShiftRight" ">>" 7,
     /// Both of two truth values.
     And "tir.And" "and" 2,
     /// One of two truth values.
@@ -171,6 +181,19 @@ impl BinaryOp {
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         self.precedence() == 3
+    }
+
+    /// Whether it takes integers as their bits.
+    #[must_use]
+    pub const fn is_bitwise(self) -> bool {
+        use BinaryOp::{BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight};
+        matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight)
+    }
+
+    /// Whether it moves bits.
+    #[must_use]
+    pub const fn is_shift(self) -> bool {
+        matches!(self, BinaryOp::ShiftLeft | BinaryOp::ShiftRight)
     }
 
     /// Whether it takes truth values.

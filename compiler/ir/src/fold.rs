@@ -140,6 +140,13 @@ fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
         BinaryOp::FloorMod => x.checked_sub(floor_div(x, y)?.checked_mul(y)?)?,
         BinaryOp::Min => x.min(y),
         BinaryOp::Max => x.max(y),
+        BinaryOp::BitAnd => x & y,
+        BinaryOp::BitOr => x | y,
+        BinaryOp::BitXor => x ^ y,
+        // Bits that are lost would have to be seen.
+        BinaryOp::ShiftLeft if is_shift_of(y, dtype) && y < 63 => x.checked_mul(1 << y)?,
+        BinaryOp::ShiftRight if is_shift_of(y, dtype) => x >> y,
+        BinaryOp::ShiftLeft | BinaryOp::ShiftRight => return None,
         BinaryOp::And => i64::from(x != 0 && y != 0),
         BinaryOp::Or => i64::from(x != 0 || y != 0),
         BinaryOp::Eq => return truth(x == y, dtype.lanes()),
@@ -150,6 +157,11 @@ fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
         BinaryOp::Ge => return truth(x >= y, dtype.lanes()),
     };
     int(value, dtype)
+}
+
+/// Whether bits of a type can be moved by a number.
+pub(crate) fn is_shift_of(by: i64, dtype: DType) -> bool {
+    (0..i64::from(dtype.0.bits)).contains(&by)
 }
 
 /// The quotient rounded down.
@@ -191,6 +203,12 @@ fn identities(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
         (BinaryOp::Mod | BinaryOp::FloorMod, _, Some(1)) => int(0, a.dtype),
         (BinaryOp::Sub, ..) if a.ptr_eq(b) => int(0, a.dtype),
         (BinaryOp::Min | BinaryOp::Max, ..) if a.ptr_eq(b) => Some(a.clone()),
+        (BinaryOp::BitOr | BinaryOp::BitXor, Some(0), _) => Some(b.clone()),
+        (BinaryOp::BitAnd, Some(0), _) => Some(a.clone()),
+        (BinaryOp::BitAnd, _, Some(0)) => Some(b.clone()),
+        (BinaryOp::BitOr | BinaryOp::BitXor | BinaryOp::ShiftLeft | BinaryOp::ShiftRight, _, Some(0)) => {
+            Some(a.clone())
+        }
         (BinaryOp::And, Some(1), _) | (BinaryOp::Or, Some(0), _) => Some(b.clone()),
         (BinaryOp::And, _, Some(1)) | (BinaryOp::Or, _, Some(0)) => Some(a.clone()),
         (BinaryOp::And, Some(0), _) | (BinaryOp::Or, Some(1), _) => Some(a.clone()),

@@ -4,9 +4,9 @@ use anyfn::{DType, ObjectRef, Ref, Result, String, bail, methods};
 
 use crate::buffer::Buffer;
 use crate::expr::{
-    Add, And, Binary, BinaryOp, Broadcast, BufferLoad, Call, Cast, DataProducer, Div, Eq, Expr, FloatImm,
-    FloorDiv, FloorMod, Ge, Gt, IntImm, Le, Let, Lt, Max, Min, Mod, Mul, Ne, Not, Or, PrimExpr, ProducerLoad,
-    Ramp, Select, StringImm, Sub, Var,
+    Add, And, Binary, BinaryOp, BitAnd, BitOr, BitXor, Broadcast, BufferLoad, Call, Cast, DataProducer, Div,
+    Eq, Expr, FloatImm, FloorDiv, FloorMod, Ge, Gt, IntImm, Le, Let, Lt, Max, Min, Mod, Mul, Ne, Not, Or,
+    PrimExpr, ProducerLoad, Ramp, Select, ShiftLeft, ShiftRight, StringImm, Sub, Var,
 };
 use crate::operand::{Operand, exprs};
 use crate::ops::{self, DTypeExt, HANDLE};
@@ -91,6 +91,7 @@ macro_rules! binary {
 }
 
 binary!(Add Sub Mul Div Mod FloorDiv FloorMod Min Max Eq Ne Lt Le Gt Ge And Or);
+binary!(BitAnd BitOr BitXor ShiftLeft ShiftRight);
 
 #[methods]
 impl Not {

@@ -294,35 +294,57 @@ pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
         BinaryOp::And | BinaryOp::Or => dtype.is_bool(),
         BinaryOp::Eq | BinaryOp::Ne => dtype.is_integer() || dtype.is_float() || dtype.is_bool(),
         BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Mod => dtype.is_integer(),
+        _ if op.is_bitwise() => dtype.is_integer(),
         _ => dtype.is_integer() || dtype.is_float(),
     };
     if !fits {
-        let hint = if op == BinaryOp::FloorDiv && dtype.is_float() { "; use `/`" } else { "" };
+        let hint = match op {
+            BinaryOp::FloorDiv if dtype.is_float() => "; use `/`",
+            BinaryOp::And | BinaryOp::Or if dtype.is_integer() => "; compare it with 0, or use `&` and `|`",
+            _ => "",
+        };
         bail!("TypeError", "`{}` does not take {dtype}{hint}", op.text());
     }
     let result = if op.is_comparison() { DType::BOOL.with_lanes(dtype.lanes()) } else { dtype };
     Ok((result, a, b))
 }
 
-/// An operation on two values.
+/// An operation on two values; of truth values, `&`, `|` and `^` are `and`, `or` and `!=`.
 ///
 /// # Errors
-/// `TypeError` if the data types do not fit; `ZeroDivisionError` for an integer division by a constant 0.
+/// `TypeError` if the data types do not fit; `ZeroDivisionError` for an integer division by a constant 0; `ValueError` for a
+/// shift by a constant that is negative or at least the number of bits.
 pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
+    let op = match op {
+        BinaryOp::BitAnd if a.dtype.is_bool() => BinaryOp::And,
+        BinaryOp::BitOr if a.dtype.is_bool() => BinaryOp::Or,
+        BinaryOp::BitXor if a.dtype.is_bool() => BinaryOp::Ne,
+        op => op,
+    };
     let (dtype, a, b) = checked(op, a, b)?;
     if is_division(op, b.dtype) && fold::constant(&b) == Some(0) {
         bail!("ZeroDivisionError", "`{}` by zero", op.text());
+    }
+    if op.is_shift()
+        && let Some(by) = fold::constant(&b)
+        && !fold::is_shift_of(by, dtype)
+    {
+        bail!("ValueError", "`{}` by {by}: {} has {} bits", op.text(), dtype.element(), dtype.0.bits);
     }
     Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
 }
 
 /// As [`binary`], of operands that were changed: a division that has become one by 0 stays as it is, for it may never be
-/// computed.
+/// computed, and so does a shift by a number of bits that there are not.
 ///
 /// # Errors
 /// `TypeError` if the data types do not fit.
 pub fn rebuilt(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
-    if fold::constant(&b) == Some(0) && a.dtype == b.dtype && is_division(op, a.dtype) {
+    let is_refused = |by| match op {
+        _ if op.is_shift() => !fold::is_shift_of(by, a.dtype),
+        _ => by == 0 && is_division(op, a.dtype),
+    };
+    if a.dtype == b.dtype && fold::constant(&b).is_some_and(is_refused) {
         return Ok(op.node(a.dtype, a, b));
     }
     binary(op, a, b)
@@ -365,18 +387,32 @@ binary_functions! {
     less Lt
     /// Whether they are equal.
     equal Eq
+    /// The bits that both have.
+    bit_and BitAnd
+    /// The bits that one of them has.
+    bit_or BitOr
+    /// The bits that exactly one of them has.
+    bit_xor BitXor
+    /// The bits of the first, moved up.
+    shift_left ShiftLeft
+    /// The bits of the first, moved down, with its sign.
+    shift_right ShiftRight
     /// Whether both hold.
     and And
     /// Whether one of them holds.
     or Or
 }
 
-/// The opposite of a truth value.
+/// The opposite of a truth value; of an integer, all bits changed.
 ///
 /// # Errors
 /// `TypeError` if it is none.
 pub fn not(a: Expr) -> Result<Expr> {
     let dtype = a.dtype;
+    if dtype.is_integer() {
+        let ones = if dtype.0.code == kDLInt { int(-1, dtype)? } else { limit(dtype, true)? };
+        return bit_xor(a, ones);
+    }
     if !dtype.is_bool() {
         bail!("TypeError", "`not` does not take {dtype}");
     }
@@ -385,6 +421,56 @@ pub fn not(a: Expr) -> Result<Expr> {
         ExprKind::Not(node) => Ok(node.a.clone()),
         _ => Ok(Ref::new(Not { base: PrimExpr { dtype }, a }).into_parent()),
     }
+}
+
+/// A value without its sign; the least integer of a type stays as it is.
+///
+/// # Errors
+/// `TypeError` if it is no number.
+pub fn abs(a: Expr) -> Result<Expr> {
+    let dtype = a.dtype;
+    match dtype.0.code {
+        _ if dtype.is_float() => Ok(call(dtype, "fabs", [a.into_object()])),
+        kDLInt => max(a.clone(), sub(int(0, dtype)?, a)?),
+        kDLUInt => Ok(a),
+        _ => bail!("TypeError", "`abs` does not take {dtype}"),
+    }
+}
+
+/// A value to the power of another one: products if that is a small whole number, else `pow` of floating-point numbers.
+///
+/// # Errors
+/// `TypeError` for integers to a power that is not a constant of 0 to 64.
+pub fn power(a: Expr, b: Expr) -> Result<Expr> {
+    /// Beyond, `pow` is as quick and more exact.
+    const MOST: i64 = 4;
+    let most = if a.dtype.is_integer() { 64 } else { MOST };
+    let whole = match ExprKind::of(&b) {
+        ExprKind::IntImm(node) => Some(node.value),
+        ExprKind::FloatImm(node) if a.dtype.is_float() && node.value.fract() == 0.0 => Some(node.value as i64),
+        _ => None,
+    };
+    if let Some(mut left) = whole.filter(|n| (0..=most).contains(n)) {
+        let (mut square, mut product) = (a.clone(), None);
+        while left > 0 {
+            if left % 2 == 1 {
+                product = Some(match product {
+                    None => square.clone(),
+                    Some(product) => mul(product, square.clone())?,
+                });
+            }
+            left /= 2;
+            if left > 0 {
+                square = mul(square.clone(), square)?;
+            }
+        }
+        return product.map_or_else(|| number(1, a.dtype), Ok);
+    }
+    let (a, b) = unify(a, b)?;
+    if !a.dtype.is_float() {
+        bail!("TypeError", "`**` of {} needs a constant of 0 to 64 as power; convert both to floats", a.dtype);
+    }
+    Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
 
 /// One of two values; both are computed.

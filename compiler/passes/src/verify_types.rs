@@ -84,6 +84,7 @@ pub(crate) fn check(expr: &Expr) -> Result<(), Reason> {
                 BinaryOp::And | BinaryOp::Or => a.is_bool(),
                 BinaryOp::Eq | BinaryOp::Ne => is_number(a),
                 BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Mod => a.is_integer(),
+                _ if op.is_bitwise() => a.is_integer(),
                 _ => a.is_integer() || a.is_float(),
             };
             if !fits {

@@ -92,6 +92,19 @@ impl Term {
         binary(BinaryOp::FloorDiv, self, other)
     }
 
+    /// The value without its sign.
+    #[must_use]
+    pub fn abs(&self) -> Term {
+        self.map(ops::abs)
+    }
+
+    /// The value to a power.
+    #[must_use]
+    pub fn power(&self, other: impl Into<Term>) -> Term {
+        let Term(other) = other.into();
+        self.map(|value| ops::power(value, other?))
+    }
+
     fn map(&self, change: impl FnOnce(Expr) -> Result<Expr>) -> Term {
         Term(self.0.clone().and_then(change))
     }
@@ -172,7 +185,20 @@ macro_rules! operators {
 }
 
 // `%` has the sign of the right operand, as in expressions of all languages.
-operators! { Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem FloorMod, }
+// `&`, `|` and `^` are those of truth values, too.
+operators! {
+    Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem FloorMod,
+    BitAnd bitand BitAnd, BitOr bitor BitOr, BitXor bitxor BitXor, Shl shl ShiftLeft, Shr shr ShiftRight,
+}
+
+impl std::ops::Not for Term {
+    type Output = Term;
+
+    /// The opposite of a truth value; of an integer, all bits changed.
+    fn not(self) -> Term {
+        self.map(ops::not)
+    }
+}
 
 impl std::ops::Neg for Term {
     type Output = Term;

@@ -4,6 +4,7 @@ use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::expr::{BinaryOp, CommReducer, Expr, IterKind, IterVar, Reduce};
 use anyfn_ir::kind::ExprKind;
 use anyfn_ir::ops::{self, DTypeExt};
+use anyfn_ir::printer;
 
 /// The sum over axes.
 ///
@@ -104,4 +105,15 @@ pub fn reduce(
         })
         .collect::<Result<Vec<_>>>()
         .map(|results| results.into_iter().collect())
+}
+
+/// A reduction of one value to which only what meets a condition adds; the condition may use the axes.
+///
+/// # Errors
+/// `TypeError` if it is no reduction, or the condition no truth value.
+pub fn only_where(reduction: &Expr, condition: Expr) -> Result<Expr> {
+    let ExprKind::Reduce(node) = ExprKind::of(reduction) else {
+        bail!("TypeError", "`{}` is no reduction", printer::text(reduction.as_object()));
+    };
+    reduce(&node.combiner, node.source.clone(), node.axis.clone(), condition)?.get(node.value_index as usize)
 }

@@ -107,7 +107,10 @@ impl<D: Dialect> Body<'_, D> {
             }
             ExprKind::Binary(op, node) => {
                 check_wide(op.text(), node.a.dtype)?;
-                let (a, b) = (self.lane(&node.a, lane)?, self.lane(&node.b, lane)?);
+                let (a, mut b) = (self.lane(&node.a, lane)?, self.lane(&node.b, lane)?);
+                if op.is_shift() && !is_shift_of(&node.b) {
+                    b = format!("({b} & {})", node.a.dtype.0.bits - 1);
+                }
                 let is_safe = self.in_place || as_int(&node.b).is_some_and(|b| b != 0 && b != -1);
                 binary(op, node.a.dtype.element(), &a, &b, self.in_place, is_safe)?
             }
@@ -162,6 +165,16 @@ impl<D: Dialect> Body<'_, D> {
             args.push(self.lane(&arg, lane)?);
         }
         Ok(D::math(name, dtype, &args))
+    }
+}
+
+/// Whether a number is known, and no more than the number of bits that are moved.
+pub(crate) fn is_shift_of(by: &Expr) -> bool {
+    let bits = i64::from(by.dtype.0.bits);
+    match ExprKind::of(by) {
+        ExprKind::IntImm(node) => (0..bits).contains(&node.value),
+        ExprKind::Broadcast(node) => is_shift_of(&node.value),
+        _ => false,
     }
 }
 
@@ -228,6 +241,11 @@ pub(crate) fn binary(
         BinaryOp::FloorDiv => format!("({a} / {b})"),
         BinaryOp::FloorMod | BinaryOp::Mod => format!("({a} % {b})"),
         BinaryOp::Min | BinaryOp::Max => format!("anyfn_{}_{c_type}({a}, {b})", op.text()),
+        BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor => format!("(({c_type})({a} {} {b}))", op.text()),
+        // Unsigned, since bits may leave.
+        BinaryOp::ShiftLeft if dtype.0.bits == 64 => format!("(({c_type})((uint64_t){a} << {b}))"),
+        BinaryOp::ShiftLeft => format!("(({c_type})((uint32_t){a} << {b}))"),
+        BinaryOp::ShiftRight => format!("(({c_type})({a} >> {b}))"),
         BinaryOp::And => format!("({a} && {b})"),
         BinaryOp::Or => format!("({a} || {b})"),
         // Operands shorter than int are computed as int, so results are brought back to their type.

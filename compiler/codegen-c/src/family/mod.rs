@@ -10,7 +10,7 @@ mod types;
 
 pub(crate) use body::{Body, uses};
 pub(crate) use dialect::Dialect;
-pub(crate) use expr::quoted;
+pub(crate) use expr::{is_shift_of, quoted};
 pub(crate) use interface::{Interface, Param, address};
 pub(crate) use math::{MATH, MATH_OF_TWO};
 pub(crate) use names::Names;

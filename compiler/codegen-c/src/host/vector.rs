@@ -14,7 +14,7 @@ use anyfn_ir::stmt::BufferStore;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, make};
 
-use crate::family::{Body, MATH_OF_TWO, c_type, check_wide, int_of, uint_of};
+use crate::family::{Body, MATH_OF_TWO, c_type, check_wide, int_of, is_shift_of, uint_of};
 use crate::host::Host;
 use crate::host::registers::{Registers, known_place};
 use crate::options::CodegenOptions;
@@ -325,6 +325,23 @@ impl Body<'_, Host> {
                     format!("(({name})(({unsigned}){a} {sign} ({unsigned}){b}))")
                 } else {
                     format!("({a} {sign} {b})")
+                }
+            }
+            ExprKind::Binary(op @ (BinaryOp::BitAnd | BinaryOp::BitOr | BinaryOp::BitXor), node) => {
+                format!("({} {} {})", self.lanes(&node.a, lanes)?, op.text(), self.lanes(&node.b, lanes)?)
+            }
+            ExprKind::Binary(op @ (BinaryOp::ShiftLeft | BinaryOp::ShiftRight), node) => {
+                let (a, mut b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
+                if !is_shift_of(&node.b) {
+                    b = format!("({b} & {})", element.0.bits - 1);
+                }
+                if op == BinaryOp::ShiftRight {
+                    format!("({a} >> {b})")
+                } else {
+                    // Without sign, since bits may leave.
+                    let name = self.vector(element, lanes.count)?;
+                    let unsigned = self.vector(uint_of(element), lanes.count)?;
+                    format!("(({name})(({unsigned}){a} << ({unsigned}){b}))")
                 }
             }
             ExprKind::Binary(BinaryOp::Div, node) if element.is_float() => {

@@ -46,22 +46,29 @@ fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
     anyfn_te::element(&tensor, exprs(indices))
 }
 
-/// The sum over axes.
+/// The sum over axes, of what meets a condition.
 #[register("te.sum")]
-fn sum(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
-    anyfn_te::sum(value.0, axis)
+fn sum(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+    limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
-/// The smallest value over axes.
+/// The smallest value over axes, of those that meet a condition.
 #[register("te.min")]
-fn min(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
-    anyfn_te::min(value.0, axis)
+fn min(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+    limited(anyfn_te::min(value.0, axis)?, r#where)
 }
 
-/// The largest value over axes.
+/// The largest value over axes, of those that meet a condition.
 #[register("te.max")]
-fn max(value: Operand, axis: Array<Ref<IterVar>>) -> Result<Expr> {
-    anyfn_te::max(value.0, axis)
+fn max(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+    limited(anyfn_te::max(value.0, axis)?, r#where)
+}
+
+fn limited(reduction: Expr, condition: Option<Operand>) -> Result<Expr> {
+    match condition {
+        Some(condition) => anyfn_te::only_where(&reduction, condition.0),
+        None => Ok(reduction),
+    }
 }
 
 /// A way to combine values: a function of what has been combined and of what comes next, and what to begin with.

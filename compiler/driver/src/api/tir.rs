@@ -42,7 +42,19 @@ fn binary(op: &str, a: Operand, b: Operand) -> Result<Expr> {
     }
 }
 
-/// The opposite of a truth value.
+/// A value without its sign.
+#[register("tir.abs")]
+fn abs(a: Operand) -> Result<Expr> {
+    ops::abs(a.0)
+}
+
+/// A value to the power of another one.
+#[register("tir.power")]
+fn power(a: Operand, b: Operand) -> Result<Expr> {
+    ops::power(a.0, b.0)
+}
+
+/// The opposite of a truth value; of an integer, all bits changed.
 #[register("tir.not")]
 fn not(a: Operand) -> Result<Expr> {
     ops::not(a.0)
@@ -67,9 +79,13 @@ fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Resu
     ops::select(condition.0, true_value.0, false_value.0)
 }
 
-/// A call of a function that code generators know, such as `exp`. Without a data type it is that of the first argument.
+/// A call of a function that code generators know, such as `exp`. Without a data type it is that of the first argument; two
+/// arguments are made to have the same one.
 #[register("tir.call")]
-fn call(op: &str, args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
+fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> {
+    if let ([a, b], None) = (&mut *args, dtype) {
+        (a.0, b.0) = ops::unify(a.0.clone(), b.0.clone())?;
+    }
     let first = args.first().map(|arg| arg.0.dtype);
     let Some(dtype) = dtype.or(first) else { bail!("TypeError", "the data type of `{op}()` is not known") };
     Ok(ops::call(dtype, op, args.into_iter().map(|arg| arg.0.into_object())))

@@ -188,8 +188,11 @@ impl Programs {
                 self.binary(&[Add, Sub, Mul, Div, Min, Max], dtype, below)
             }
             _ => {
-                use BinaryOp::{Add, Div, FloorDiv, FloorMod, Max, Min, Mod, Mul, Sub};
-                self.binary(&[Add, Sub, Mul, Div, Min, Max, FloorDiv, FloorMod, Mod], dtype, below)
+                use BinaryOp::{Add, BitAnd, BitOr, BitXor, Div, FloorDiv, FloorMod, Max, Min, Mod, Mul};
+                use BinaryOp::{ShiftLeft, ShiftRight, Sub};
+                let arithmetic = [Add, Sub, Mul, Div, Min, Max, FloorDiv, FloorMod, Mod];
+                let bitwise = [BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight];
+                self.binary(&[&arithmetic[..], &bitwise].concat(), dtype, below)
             }
         }
     }
