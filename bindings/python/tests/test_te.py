@@ -149,7 +149,7 @@ class TestExpressions:
             (lambda i, x: tir.IntImm("int8", 500), ValueError, "500 does not fit into int8"),
             (lambda i, x: i + "a", TypeError, "Expected `tir.PrimExpr` but got `str`"),
             (lambda i, x: 1 if i < 2 else 0, TypeError, "the value of `i < 2` is not known"),
-            (lambda i, x: ~i, TypeError, "`not` does not take int32"),
+            (lambda i, x: ~x, TypeError, "`not` does not take float32"),
             (lambda i, x: te.placeholder((2, -1), name="p"), ValueError, "extent 1 of `p` must not be negative but is -1"),
             (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 indices"),
             (lambda i, x: te.placeholder((2,), name="p")[x], TypeError, "index 0 of `p` must be an integer but is float32"),

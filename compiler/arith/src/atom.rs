@@ -1,5 +1,6 @@
 //! Atoms: what sums are made of.
 
+use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Ref, Result};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
@@ -193,9 +194,9 @@ impl Analyzer {
                 return ids.iter().fold(Bound::one(1), |bound, id| bound.mul(self.bound_of_atom(*id)));
             }
             Key::Select(_, a, b) => self.bound_of(&a).union(self.bound_of(&b)),
-            Key::Cast(x, _) => {
+            Key::Cast(x, from) => {
                 let bound = self.bound_of(&x);
-                if bound.is_within(of_type) { bound } else { of_type }
+                if stays(bound, from, dtype) { bound } else { of_type }
             }
             Key::Sum(x) => self.bound_of(&x),
             Key::Opaque(_) => match self.atom(id).and_then(|atom| atom.held.as_ref()).map(ExprKind::of) {
@@ -320,6 +321,12 @@ impl Analyzer {
     pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
         self.atom(id)?.held.as_ref()
     }
+}
+
+/// Whether values of a type within a bound are the same in another type. Of those of `uint64` without a bound, not all are.
+pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
+    let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
+    bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)
 }
 
 /// The bound of the result of an operation that is an atom of its own.

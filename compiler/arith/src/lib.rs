@@ -13,7 +13,8 @@
 //! # What is assumed
 //! - An expression of variables and constants of a signed type of at least 32 bits does not overflow where it is computed,
 //!   if one of the variables has no numbers for limits: it is about places in memory, which exist. In all else, as in what
-//!   contains elements of buffers, a rule is used only if bounds show that nothing overflows.
+//!   contains elements of buffers or variables of which it is said ([`Analyzer::set_any`]), a rule is used only if bounds show
+//!   that nothing overflows.
 //! - Loops whose variables are bound run at least once: what is said holds inside of them.
 //!
 //! The analysis itself computes without overflow: what would leave 64 bits counts as unbounded, or stays as it was written.
@@ -103,6 +104,15 @@ impl Analyzer {
     #[must_use]
     pub fn new() -> Analyzer {
         Analyzer::default()
+    }
+
+    /// Says that a variable can have any value of its type, and that sums with it wrap around. To be said before anything else
+    /// of it.
+    pub fn set_any(&mut self, var: &Ref<Var>) {
+        let id = self.var(var);
+        if let Some(atom) = self.atom_mut(id) {
+            atom.is_data = true;
+        }
     }
 
     /// Says that a variable runs from `min` on through `extent` values, of which there is at least one.

@@ -4,7 +4,7 @@ use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::visit::on_enough_stack;
 
 use crate::Analyzer;
-use crate::atom::{Id, Key};
+use crate::atom::{Id, Key, stays};
 use crate::linear::{Linear, gcd};
 
 /// Steps of one proof.
@@ -99,10 +99,10 @@ impl Analyzer {
                     found.extend(sum.replace(*id, &a));
                     found.extend(sum.replace(*id, &b));
                 }
-                Some(Key::Cast(x, _)) => {
+                Some(Key::Cast(x, from)) => {
                     // A cast that keeps the value.
                     if let Some(dtype) = self.atom(*id).map(|atom| atom.dtype)
-                        && self.bound_of(&x).is_within(crate::Bound::of_type(dtype))
+                        && stays(self.bound_of(&x), from, dtype)
                     {
                         found.extend(sum.replace(*id, &x));
                     }

@@ -8,7 +8,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, Range, Var};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::visit::{Visitor, on_enough_stack};
 
-use crate::atom::{Id, Key};
+use crate::atom::{Id, Key, stays};
 use crate::linear::Linear;
 use crate::{Analyzer, Bound};
 
@@ -230,7 +230,7 @@ impl Analyzer {
                 let limit = self.limit_of(&Linear::atom(inner), over, upper, own)?;
                 self.times(&limit, &outer, own)
             }
-            Key::Cast(x, from) if self.bound_of(&x).is_within(Bound::of_type(own)) => {
+            Key::Cast(x, from) if stays(self.bound_of(&x), from, own) => {
                 let limit = self.limit_of(&x, over, upper, from)?;
                 if limit.is_constant() {
                     return Some(limit);

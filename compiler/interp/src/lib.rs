@@ -72,6 +72,17 @@ pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
             None => machine.define(&param, number(&name, place, &param, arg)?),
         }
     }
+    // An extent may be made of a variable that is the extent of a later argument.
+    for (place, buffer, tensor) in &tensors {
+        check_type(&name, *place, buffer, tensor)?;
+        for (extent, got) in buffer.shape.iter().zip(tensor.view().shape()) {
+            if let ExprKind::Var(var) = ExprKind::of(&extent)
+                && !machine.knows(var)
+            {
+                machine.define(var, Value::int(i128::from(*got)));
+            }
+        }
+    }
     for (place, buffer, tensor) in &tensors {
         bind(&mut machine, &name, *place, buffer, tensor)?;
     }
@@ -113,25 +124,25 @@ fn number(name: &str, place: usize, param: &Ref<Var>, arg: &Any) -> Result<Value
     }
 }
 
-/// Makes a tensor the memory of a buffer; extents that are variables get their values.
-fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, tensor: &Tensor) -> Result<()> {
+fn check_type(name: &str, place: usize, buffer: &Buffer, tensor: &Tensor) -> Result<()> {
     let view = tensor.view();
-    let (own, shape) = (&buffer.name, view.shape());
-    if shape.len() != buffer.shape.len() {
-        let (expected, got) = (buffer.shape.len(), shape.len());
+    let own = &buffer.name;
+    if view.shape().len() != buffer.shape.len() {
+        let (expected, got) = (buffer.shape.len(), view.shape().len());
         bail!("ValueError", "{name}: argument {place} `{own}`: expected {expected} dimensions but got {got}");
     }
     if view.dtype() != buffer.dtype {
         let (expected, got) = (buffer.dtype, view.dtype());
         bail!("TypeError", "{name}: argument {place} `{own}`: expected {expected} but got {got}");
     }
-    for (dim, (extent, got)) in buffer.shape.iter().zip(shape).enumerate() {
-        if let ExprKind::Var(var) = ExprKind::of(&extent)
-            && !machine.knows(var)
-        {
-            machine.define(var, Value::int(i128::from(*got)));
-            continue;
-        }
+    Ok(())
+}
+
+/// Makes a tensor the memory of a buffer, if its extents are what they should be.
+fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, tensor: &Tensor) -> Result<()> {
+    let view = tensor.view();
+    let own = &buffer.name;
+    for (dim, (extent, got)) in buffer.shape.iter().zip(view.shape()).enumerate() {
         let expected = machine.place(&extent)?;
         if expected != i128::from(*got) {
             bail!(

@@ -109,20 +109,10 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
             BinaryOp::Sub => x - y,
             BinaryOp::Mul => x * y,
             BinaryOp::Div => x / y,
-            BinaryOp::Min => {
-                if x < y {
-                    x
-                } else {
-                    y
-                }
-            }
-            BinaryOp::Max => {
-                if x > y {
-                    x
-                } else {
-                    y
-                }
-            }
+            // What is no number stays so.
+            BinaryOp::Min if y < x || y.is_nan() => y,
+            BinaryOp::Max if y > x || y.is_nan() => y,
+            BinaryOp::Min | BinaryOp::Max => x,
             BinaryOp::Eq => return truth(x == y),
             BinaryOp::Ne => return truth(x != y),
             BinaryOp::Lt => return truth(x < y),

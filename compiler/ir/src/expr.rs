@@ -144,9 +144,9 @@ binary! {
     FloorDiv "tir.FloorDiv" "//" 9,
     /// Remainder of [`FloorDiv`], with the sign of the right operand.
     FloorMod "tir.FloorMod" "%" 9,
-    /// The smaller one.
+    /// The smaller one; of floating-point numbers, NaN if one of them is.
     Min "tir.Min" "min" 0,
-    /// The larger one.
+    /// The larger one; of floating-point numbers, NaN if one of them is.
     Max "tir.Max" "max" 0,
     /// Equal.
     Eq "tir.EQ" "==" 3,

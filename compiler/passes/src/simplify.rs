@@ -1,14 +1,17 @@
 //! Less to compute: conditions that always hold, loops that run once, branches that are never taken, shorter indices.
 
+use std::collections::HashSet;
+
 use anyfn::{Ref, Result};
 use anyfn_arith::Analyzer;
+use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::{For, IfThenElse, LetStmt, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
-use anyfn_ir::{StmtKind, make};
+use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
 
@@ -22,8 +25,60 @@ use crate::loops::changed;
 /// `MemoryError` when memory is short.
 pub fn simplify(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
     let mut analyzer = Analyzer::new();
+    assume_values(&mut analyzer, func)?;
     assume_shapes(&mut analyzer, func)?;
     changed(func, Simplify { analyzer }.stmt(&func.body)?)
+}
+
+/// Says of parameters that are numbers, and neither places nor extents, that they can be anything.
+fn assume_values(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<()> {
+    /// Variables in places and extents.
+    #[derive(Default)]
+    struct Places {
+        vars: HashSet<usize>,
+        in_place: bool,
+    }
+    impl Places {
+        fn place(&mut self, expr: &Expr) {
+            let outer = std::mem::replace(&mut self.in_place, true);
+            self.expr(expr);
+            self.in_place = outer;
+        }
+    }
+    impl Visitor for Places {
+        fn expr(&mut self, expr: &Expr) {
+            match ExprKind::of(expr) {
+                ExprKind::Var(var) if self.in_place => drop(self.vars.insert(address(var))),
+                ExprKind::BufferLoad(node) => node.indices.iter().for_each(|index| self.place(&index)),
+                _ => self.below_expr(expr),
+            }
+        }
+        fn stmt(&mut self, stmt: &Stmt) {
+            match StmtKind::of(stmt) {
+                StmtKind::BufferStore(node) => node.indices.iter().for_each(|index| self.place(&index)),
+                StmtKind::For(node) => [&node.min, &node.extent].into_iter().for_each(|expr| self.place(expr)),
+                _ => {}
+            }
+            self.below_stmt(stmt);
+        }
+        fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
+            buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.place(&extent));
+        }
+    }
+    let mut places = Places::default();
+    for (_, buffer) in func.buffer_map.iter() {
+        places.define_buffer(&buffer);
+    }
+    places.stmt(&func.body);
+    for param in func.params.iter() {
+        if func.buffer_map.get(&param)?.is_none()
+            && param.dtype.is_integer()
+            && !places.vars.contains(&address(&param))
+        {
+            analyzer.set_any(&param);
+        }
+    }
+    Ok(())
 }
 
 /// Says that no extent of a buffer of the function is negative: arguments are checked before it runs.
@@ -37,6 +92,10 @@ pub(crate) fn assume_shapes(analyzer: &mut Analyzer, func: &PrimFunc) -> Result<
         }
     }
     Ok(())
+}
+
+fn address(var: &Ref<Var>) -> usize {
+    var.as_object().as_handle().addr()
 }
 
 /// Whether a statement does nothing.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use anyfn::{Ref, Result, bail};
+use anyfn::{DType, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{BinaryOp, Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
@@ -55,6 +55,15 @@ pub(crate) fn split(func: &Func, var: &Ref<Var>, factors: &[Option<i64>]) -> Res
         bail!(
             "ValueError",
             "split of loop `{}` by {text} makes {product} repetitions, but it may have more: leave one factor out (None)",
+            var.name
+        );
+    }
+    if known.is_some()
+        && as_int(&rest).and_then(|rest| ops::int(rest.checked_mul(product)?, dtype).ok()).is_none()
+    {
+        bail!(
+            "ValueError",
+            "split of loop `{}` by {text}: {dtype} cannot count all repetitions, rounded up",
             var.name
         );
     }
@@ -115,7 +124,8 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
         }
     }
     check_init_stays(&nodes)?;
-    let mut extent = ops::int(1, first.loop_var.dtype)?;
+    let dtype = fused_type(&nodes)?;
+    let mut extent = ops::int(1, dtype)?;
     for node in &nodes {
         check_serial(node)?;
         if !is_int(&node.min, 0) {
@@ -124,23 +134,43 @@ pub(crate) fn fuse(func: &Func, vars: &[Ref<Var>]) -> Result<(Func, Ref<Var>)> {
         if is_int(&node.extent, 0) {
             bail!("ValueError", "loop `{}` cannot be fused: it repeats nothing", node.loop_var.name);
         }
-        extent = ops::mul(extent, node.extent.clone())?;
+        extent = ops::mul(extent, ops::cast(node.extent.clone(), dtype)?)?;
     }
     let name: Vec<&str> = nodes.iter().map(|node| &*node.loop_var.name).collect();
-    let fused = ops::var(&format!("{}_fused", name.join("_")), first.loop_var.dtype);
+    let fused = ops::var(&format!("{}_fused", name.join("_")), dtype);
     // The last one changes fastest.
     let mut rest: Expr = fused.clone().into_parent();
     let mut values = Vec::new();
     for node in nodes.iter().skip(1).rev() {
-        values.push((node.loop_var.clone(), ops::floor_mod(rest.clone(), node.extent.clone())?));
-        rest = ops::floor_div(rest, node.extent.clone())?;
+        let repeats = ops::cast(node.extent.clone(), dtype)?;
+        let value = ops::floor_mod(rest.clone(), repeats.clone())?;
+        values.push((node.loop_var.clone(), ops::cast(value, node.loop_var.dtype)?));
+        rest = ops::floor_div(rest, repeats)?;
     }
-    values.push((first.loop_var.clone(), rest));
+    values.push((first.loop_var.clone(), ops::cast(rest, first.loop_var.dtype)?));
     let pairs: Vec<(&Ref<Var>, Expr)> = values.iter().map(|(var, value)| (var, value.clone())).collect();
     let body = substitute(&nodes[nodes.len() - 1].body, &pairs)?;
     let zero = ops::int(0, fused.dtype)?;
     let new = make::for_loop(fused.clone(), zero, extent, body);
     Ok((tree::replace(func, &first.clone().into_parent(), new)?, fused))
+}
+
+/// The data type that counts the repetitions of loops together: the longest of theirs, or `int64` where that is known not to
+/// be enough.
+fn fused_type(nodes: &[Ref<For>]) -> Result<DType> {
+    let longest = nodes.iter().map(|node| node.loop_var.dtype).max_by_key(|dtype| dtype.0.bits);
+    let known: Option<Vec<i64>> = nodes.iter().map(|node| as_int(&node.extent)).collect();
+    let dtype = longest.unwrap_or(DType::INT32);
+    let Some(known) = known else { return Ok(dtype) };
+    let names = || nodes.iter().map(|node| &*node.loop_var.name).collect::<Vec<_>>().join("`, `");
+    let Some(product) = known.iter().try_fold(1i64, |product, extent| product.checked_mul(*extent)) else {
+        bail!(
+            "ValueError",
+            "loops `{}` cannot be fused: together they repeat more than int64 can count",
+            names()
+        );
+    };
+    Ok(if i32::try_from(product).is_ok() { dtype } else { DType::INT64 })
 }
 
 /// Checks that reductions in loops that are to become one get their first value even if there is nothing to reduce.

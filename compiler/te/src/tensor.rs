@@ -128,10 +128,13 @@ pub fn compute_several(
     elements: impl FnOnce(Array<Expr>) -> Result<Array<Expr>>,
 ) -> Result<Array<Ref<Tensor>>> {
     check_shape(name, &shape)?;
+    // Loops are fused and tiled together: all count in one type.
+    let counts = shape.iter().map(|extent| extent.dtype).reduce(|a, b| if a == b { a } else { DType::INT64 });
+    let counts = counts.unwrap_or(DType::INT32);
     let axis: Array<Ref<IterVar>> = shape
         .iter()
         .enumerate()
-        .map(|(place, extent)| axis_of(&format!("i{place}"), extent, IterKind::Spatial))
+        .map(|(place, extent)| axis_of(&format!("i{place}"), ops::cast(extent, counts)?, IterKind::Spatial))
         .collect::<Result<Vec<_>>>()?
         .into_iter()
         .collect();

@@ -26,6 +26,12 @@ pub(crate) struct Body<'a, D> {
     pub(crate) declared: Vec<(String, String)>,
     /// Whether numbers are places: those do not overflow, and code is faster for knowing it.
     pub(crate) in_place: bool,
+    /// How often the loops around repeat.
+    pub(crate) extents: Vec<Expr>,
+    /// In how many values it is that may not be computed.
+    pub(crate) maybe: usize,
+    /// What places of the next line are divided by, and must not be 0: the checks for it.
+    pub(crate) checks: Vec<String>,
     /// The language, with its own state.
     pub(crate) dialect: D,
 }
@@ -40,11 +46,26 @@ impl<'a, D: Dialect> Body<'a, D> {
             symbol,
             declared: Vec::new(),
             in_place: false,
+            extents: Vec::new(),
+            maybe: 0,
+            checks: Vec::new(),
             dialect,
         }
     }
 
     pub(crate) fn line(&mut self, text: &str) {
+        self.flush_checks();
+        self.raw_line(text);
+    }
+
+    /// Writes the checks of what has been prepared, which are to come before it.
+    pub(crate) fn flush_checks(&mut self) {
+        for check in std::mem::take(&mut self.checks) {
+            self.raw_line(&check);
+        }
+    }
+
+    fn raw_line(&mut self, text: &str) {
         for _ in 0..self.depth {
             self.out.push_str("  ");
         }
@@ -141,7 +162,8 @@ impl<'a, D: Dialect> Body<'a, D> {
                         }
                     }
                 }
-                D::assert(self, &condition, &node.kind, &format, &args);
+                let check = D::check(self, &condition, &node.kind, &format, &args);
+                self.line(&check);
             }
             StmtKind::Block(_) | StmtKind::BlockRealize(_) => {
                 bail!("ValueError", "blocks must be lowered before code is generated");
@@ -182,7 +204,9 @@ impl<'a, D: Dialect> Body<'a, D> {
         let end = if is_int(&node.min, 0) { extent } else { format!("{min} + {extent}") };
         self.line(&format!("for ({c_type} {name} = {min}; {name} < {end}; ++{name}) {{"));
         self.scope.push((format!("{c_type} {name}"), name));
+        self.extents.push(node.extent.clone());
         self.inner(&node.body)?;
+        self.extents.pop();
         self.scope.pop();
         self.line("}");
         Ok(())

@@ -45,7 +45,7 @@ pub(crate) trait Dialect: Sized {
     /// A call of a function of the language, as an expression.
     fn call_extern(body: &mut Body<'_, Self>, call: &Call) -> Result<String>;
 
-    /// Ends the function with an error of a kind if a condition does not hold. The message is a format for `printf`, what it
-    /// shows begins with a comma.
-    fn assert(body: &mut Body<'_, Self>, condition: &str, kind: &str, format: &str, shown: &str);
+    /// The line that ends the function with an error of a kind if a condition does not hold. The message is a format for
+    /// `printf`, what it shows begins with a comma.
+    fn check(body: &Body<'_, Self>, condition: &str, kind: &str, format: &str, shown: &str) -> String;
 }

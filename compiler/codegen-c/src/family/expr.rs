@@ -8,7 +8,7 @@ use anyfn_ir::expr::{BinaryOp, Call, Expr, PrimExpr};
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{DTypeExt, rounded};
 use anyfn_ir::visit::{Visitor, on_enough_stack};
-use anyfn_ir::{ExprKind, packed, printer};
+use anyfn_ir::{ExprKind, make, packed, printer};
 
 use crate::family::math::arity;
 use crate::family::types::check_wide;
@@ -21,6 +21,25 @@ impl<D: Dialect> Body<'_, D> {
         let result = self.expr(expr);
         self.in_place = outer;
         result
+    }
+
+    /// A number that is an extent, as `int64_t`: of sums and products that do not fit, the largest or smallest one.
+    pub(crate) fn size(&mut self, expr: &Expr) -> Result<String> {
+        let ExprKind::Binary(op, node) = ExprKind::of(expr) else {
+            return Ok(format!("(int64_t)({})", self.place(expr)?));
+        };
+        let is_by_positive = as_int(&node.b).is_some_and(|by| by > 0);
+        let name = match op {
+            BinaryOp::Add => "sized_add",
+            BinaryOp::Sub => "sized_sub",
+            BinaryOp::Mul => "sized_mul",
+            BinaryOp::FloorDiv if is_by_positive => "floordiv",
+            BinaryOp::FloorMod if is_by_positive => "floormod",
+            BinaryOp::Min => "min_int64_t",
+            BinaryOp::Max => "max_int64_t",
+            _ => return Ok(format!("(int64_t)({})", self.place(expr)?)),
+        };
+        Ok(format!("anyfn_{name}({}, {})", self.size(&node.a)?, self.size(&node.b)?))
     }
 
     /// An element, or that of one lane.
@@ -105,22 +124,30 @@ impl<D: Dialect> Body<'_, D> {
                 let sign = if op == BinaryOp::And { '&' } else { '|' };
                 format!("({} {sign} {})", self.lane(&node.a, lane)?, self.lane(&node.b, lane)?)
             }
+            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), node) => {
+                let a = self.lane(&node.a, lane)?;
+                self.maybe += 1;
+                let b = self.lane(&node.b, lane);
+                self.maybe -= 1;
+                binary(op, node.a.dtype.element(), &a, &b?, self.in_place, true)?
+            }
             ExprKind::Binary(op, node) => {
                 check_wide(op.text(), node.a.dtype)?;
                 let (a, mut b) = (self.lane(&node.a, lane)?, self.lane(&node.b, lane)?);
                 if op.is_shift() && !is_shift_of(&node.b) {
                     b = format!("({b} & {})", node.a.dtype.0.bits - 1);
                 }
-                let is_safe = self.in_place || as_int(&node.b).is_some_and(|b| b != 0 && b != -1);
+                let is_safe = self.is_divisor(op, &node.b, &b);
                 binary(op, node.a.dtype.element(), &a, &b, self.in_place, is_safe)?
             }
             ExprKind::Not(node) => format!("(!{})", self.lane(&node.a, lane)?),
-            ExprKind::Select(node) => format!(
-                "({} ? {} : {})",
-                self.lane(&node.condition, lane)?,
-                self.lane(&node.true_value, lane)?,
-                self.lane(&node.false_value, lane)?
-            ),
+            ExprKind::Select(node) => {
+                let condition = self.lane(&node.condition, lane)?;
+                self.maybe += 1;
+                let values = (self.lane(&node.true_value, lane), self.lane(&node.false_value, lane));
+                self.maybe -= 1;
+                format!("({condition} ? {} : {})", values.0?, values.1?)
+            }
             ExprKind::BufferLoad(node) => self.element(&node.buffer, &node.indices, lane)?,
             ExprKind::Call(node) => self.call(expr, node, lane)?,
             ExprKind::Let(_) | ExprKind::ProducerLoad(_) | ExprKind::Reduce(_) => {
@@ -138,6 +165,40 @@ impl<D: Dialect> Body<'_, D> {
                 );
             }
         })
+    }
+
+    /// Whether numbers can be divided by one as they are. Elements that cannot have results of their own; a place is none, which
+    /// is checked before the line if it is computed in any case.
+    fn is_divisor(&mut self, op: BinaryOp, by: &Expr, text: &str) -> bool {
+        let is_division = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
+        if !is_division || by.dtype.is_float() {
+            return true;
+        }
+        if let Some(by) = as_int(by) {
+            return by != 0 && (by != -1 || self.in_place);
+        }
+        if !self.in_place {
+            return false;
+        }
+        // Where a loop around repeats a multiple of it, it is not 0.
+        let factors = factors_of(by);
+        let is_in = |extent: &Expr| {
+            let all = factors_of(extent);
+            factors.iter().all(|factor| all.iter().any(|one| make::is_equal(one, factor)))
+        };
+        if self.extents.iter().any(is_in) {
+            return true;
+        }
+        if self.maybe == 0 {
+            let what =
+                format!("{}: `{}` in an index is 0, and divides", self.symbol, printer::text(by.as_object()));
+            let check =
+                D::check(self, &format!("{text} != 0"), "ZeroDivisionError", &what.replace('%', "%%"), "");
+            if !self.checks.contains(&check) {
+                self.checks.push(check);
+            }
+        }
+        false
     }
 
     fn call(&mut self, expr: &PrimExpr, node: &Call, lane: &str) -> Result<String> {
@@ -165,6 +226,16 @@ impl<D: Dialect> Body<'_, D> {
             args.push(self.lane(&arg, lane)?);
         }
         Ok(D::math(name, dtype, &args))
+    }
+}
+
+/// What a product is made of.
+fn factors_of(expr: &Expr) -> Vec<Expr> {
+    match ExprKind::of(expr) {
+        ExprKind::Binary(BinaryOp::Mul, node) => [factors_of(&node.a), factors_of(&node.b)].concat(),
+        ExprKind::Cast(node) => factors_of(&node.value),
+        ExprKind::Broadcast(node) => factors_of(&node.value),
+        _ => vec![expr.clone()],
     }
 }
 
@@ -275,6 +346,7 @@ fn int(value: i64, dtype: DType) -> Result<String> {
 fn float(value: f64, dtype: DType) -> Result<String> {
     let is_single = c_type(dtype)? == "float";
     let suffix = if is_single { "f" } else { "" };
+    let value = if is_single { f64::from(value as f32) } else { value };
     let text = match value {
         _ if value.is_nan() => {
             return Ok(if is_single { "((float)NAN)".into() } else { "((double)NAN)".into() });

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use anyfn::{Object, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, Var};
+use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::HANDLE;
-use anyfn_ir::stmt::Stmt;
+use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::Visitor;
-use anyfn_ir::{ExprKind, StmtKind, packed};
+use anyfn_ir::{ExprKind, StmtKind, make, packed};
 
 /// The parameters of a function, and what else its code is given.
 pub(crate) struct Interface {
@@ -18,6 +18,8 @@ pub(crate) struct Interface {
     pub(crate) numbers: Vec<Ref<Var>>,
     /// Variables that get their values from shapes, in the order in which they are found.
     pub(crate) extents: Vec<Ref<Var>>,
+    /// Loops that repeat a product of these, each product once.
+    pub(crate) counted: Vec<Ref<For>>,
     /// Addresses of the nodes of the memory that is written.
     written: HashSet<usize>,
 }
@@ -48,7 +50,8 @@ impl Interface {
                 }
             }
         }
-        Ok(Interface { params, numbers, extents, written: written(&func.body) })
+        let counted = counted(&func.body, &numbers.iter().chain(&extents).map(address).collect());
+        Ok(Interface { params, numbers, extents, counted, written: written(&func.body) })
     }
 
     /// Whether the function writes what a buffer lies in.
@@ -82,6 +85,44 @@ fn params_of(func: &PrimFunc) -> Result<Vec<Param>> {
 
 pub(crate) fn address<T: Object>(object: &Ref<T>) -> usize {
     object.as_object().as_handle().addr()
+}
+
+/// The loops whose extents are products of known variables, and that may be more than their own variables can count.
+fn counted(body: &Stmt, known: &HashSet<usize>) -> Vec<Ref<For>> {
+    struct Extent<'a> {
+        known: &'a HashSet<usize>,
+        is_known: bool,
+        multiplies: bool,
+    }
+    impl Visitor for Extent<'_> {
+        fn expr(&mut self, expr: &Expr) {
+            match ExprKind::of(expr) {
+                ExprKind::Var(var) => self.is_known &= self.known.contains(&address(var)),
+                ExprKind::BufferLoad(_) | ExprKind::Call(_) => self.is_known = false,
+                ExprKind::Binary(BinaryOp::Mul, _) => self.multiplies = true,
+                _ => {}
+            }
+            self.below_expr(expr);
+        }
+    }
+    struct Loops<'a>(&'a HashSet<usize>, Vec<Ref<For>>);
+    impl Visitor for Loops<'_> {
+        fn expr(&mut self, _: &Expr) {}
+        fn stmt(&mut self, stmt: &Stmt) {
+            if let StmtKind::For(node) = StmtKind::of(stmt) {
+                let mut extent = Extent { known: self.0, is_known: true, multiplies: false };
+                extent.expr(&node.extent);
+                let is_new = |old: &Ref<For>| !make::is_equal(&old.extent, &node.extent);
+                if extent.is_known && extent.multiplies && self.1.iter().all(is_new) {
+                    self.1.push(node.clone());
+                }
+            }
+            self.below_stmt(stmt);
+        }
+    }
+    let mut loops = Loops(known, Vec::new());
+    loops.stmt(body);
+    loops.1
 }
 
 /// The memory that a statement writes.

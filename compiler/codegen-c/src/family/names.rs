@@ -11,7 +11,7 @@ const RESERVED: &str = "auto break case char const continue default do double el
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
                         volatile while bool true false main args num_args result self asm typeof linux unix \
                         int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t size_t \
-                        INFINITY NAN INT32_MIN INT64_MIN INT64_C UINT64_C task group data shared end at \
+                        task group data shared end at stdin stdout stderr errno math_errhandling signgam M_E L_tmpnam L_ctermid \
                         exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh \
                         atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign expf exp2f logf log2f log10f \
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
@@ -50,10 +50,13 @@ impl Names {
     pub(crate) fn fresh(&mut self, own: &str) -> String {
         let mut own: String =
             own.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-        // Names that begin with two underscores, or with one and a capital letter, belong to the compiler.
+        // Names that begin with two underscores, or with one and a capital letter, belong to the compiler; headers define many
+        // without small letters.
         if own.is_empty()
             || own.starts_with(|c: char| c.is_ascii_digit() || c == '_')
             || own.starts_with("anyfn_")
+            || (own.matches(|c: char| c.is_ascii_uppercase()).count() > 2
+                && !own.contains(|c: char| c.is_ascii_lowercase()))
         {
             own.insert(0, 'v');
         }

@@ -29,9 +29,10 @@ static inline uint64_t anyfn_safe_umod(uint64_t a, uint64_t b) { return b == 0 ?
 #define anyfn_safe_ufloordiv anyfn_safe_udiv
 #define anyfn_safe_ufloormod anyfn_safe_umod
 
-#define ANYFN_MIN_MAX(type)                                                              \
-  static inline type anyfn_min_##type(type a, type b) { return a < b ? a : b; }          \
-  static inline type anyfn_max_##type(type a, type b) { return a > b ? a : b; }
+/* If one of two is no number, it is that one; of equal ones the first. */
+#define ANYFN_MIN_MAX(type)                                                                        \
+  static inline type anyfn_min_##type(type a, type b) { return b < a || b != b ? b : a; }          \
+  static inline type anyfn_max_##type(type a, type b) { return b > a || b != b ? b : a; }
 ANYFN_MIN_MAX(int8_t)
 ANYFN_MIN_MAX(int16_t)
 ANYFN_MIN_MAX(int32_t)
@@ -51,5 +52,32 @@ static inline float anyfn_sigmoidf(float x) {
 static inline double anyfn_sigmoid(double x) {
   const double e = exp(-fabs(x));
   return (x < 0 ? e : 1) / (1 + e);
+}
+
+/* Sums and products of sizes: where they do not fit, the largest or smallest number. */
+static inline int64_t anyfn_sized_add(int64_t a, int64_t b) {
+  if (b > 0 && a > INT64_MAX - b) return INT64_MAX;
+  if (b < 0 && a < INT64_MIN - b) return INT64_MIN;
+  return a + b;
+}
+
+static inline int64_t anyfn_sized_sub(int64_t a, int64_t b) {
+  if (b < 0 && a > INT64_MAX + b) return INT64_MAX;
+  if (b > 0 && a < INT64_MIN + b) return INT64_MIN;
+  return a - b;
+}
+
+static inline int64_t anyfn_sized_mul(int64_t a, int64_t b) {
+  if (a == 0 || b == 0) return 0;
+  if ((a < 0) == (b < 0)) {
+    const int fits = a > 0 ? a <= INT64_MAX / b : a >= INT64_MAX / b;
+    return fits ? a * b : INT64_MAX;
+  }
+  return (a < 0 ? a >= INT64_MIN / b : b >= INT64_MIN / a) ? a * b : INT64_MIN;
+}
+
+/* A negative extent is as little as there is, so that no other one makes up for it. */
+static inline int64_t anyfn_sized_times(int64_t size, int64_t extent) {
+  return anyfn_sized_mul(size, extent < 0 ? INT64_MIN : extent);
 }
 

@@ -7,9 +7,10 @@ use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Ref, Result, bail};
 use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::Var;
+use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
+use anyfn_ir::stmt::For;
 
 use crate::family::{Body, Interface, Names, Param, address, c_type, check_types, quoted};
 use crate::host::{Host, signature};
@@ -107,12 +108,34 @@ fn entry(
         let (c_type, name) = (c_type(var.dtype)?, entry.names.var(var));
         entry.line(&format!("{c_type} {name};"));
     }
-    for (place, param) in params.iter().enumerate() {
-        if let Param::Tensor(buffer) = param {
-            entry.tensor(place, buffer)?;
+    let tensors: Vec<(usize, &Ref<Buffer>)> =
+        params.iter().enumerate().filter_map(|(place, param)| Some((place, param.buffer()?))).collect();
+    for (place, buffer) in &tensors {
+        entry.tensor(*place, buffer);
+    }
+    // Where each variable is found first; the other extents may be made of it.
+    let mut found = HashSet::new();
+    for (place, buffer) in &tensors {
+        for (dim, extent) in buffer.shape.iter().enumerate() {
+            if entry.extent_found(*place, dim, buffer, &extent)? {
+                found.insert((*place, dim));
+            }
         }
     }
-    entry.overlaps(interface);
+    for (place, buffer) in &tensors {
+        for (dim, extent) in buffer.shape.iter().enumerate() {
+            if !found.contains(&(*place, dim)) {
+                entry.extent_checked(*place, dim, buffer, &extent)?;
+            }
+        }
+        let (c_type, name) = (c_type(buffer.dtype)?, entry.names.buffer(buffer));
+        let data = format!("(char*)anyfn_t{place}->data + anyfn_t{place}->byte_offset");
+        entry.line(&format!("{c_type}* {name} = ({c_type}*)({data});"));
+    }
+    entry.overlaps(interface, &tensors);
+    for node in &interface.counted {
+        entry.loop_counted(node)?;
+    }
     entry.line(&format!("if ({symbol}_compute({}) != 0) return -1;", passed.join(", ")));
     entry.line("result->type_index = 0;");
     entry.line("return 0;");
@@ -196,58 +219,81 @@ impl Entry<'_> {
         Ok(())
     }
 
-    /// A tensor: its type, and each extent; an extent that is a variable gets its value where it is found first.
-    fn tensor(&mut self, place: usize, buffer: &Ref<Buffer>) -> Result<()> {
-        let name = self.names.buffer(buffer);
-        let where_text = quoted(&format!("{}: argument {place} `{}`", self.symbol, buffer.name));
+    fn where_text(&self, place: usize, buffer: &Buffer) -> String {
+        quoted(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
+    }
+
+    /// A tensor: its type and number of dimensions.
+    fn tensor(&mut self, place: usize, buffer: &Buffer) {
         let DType(dtype) = buffer.dtype;
-        let size = u64::from(dtype.bits.div_ceil(8));
         self.line(&format!(
-            "const anyfn_tensor* t{place} = anyfn_get_tensor({where_text}, &args[{place}], {}, {}, {}, {size});",
+            "const anyfn_tensor* anyfn_t{place} = anyfn_get_tensor({}, &args[{place}], {}, {}, {}, {});",
+            self.where_text(place, buffer),
             buffer.shape.len(),
             dtype.code,
-            dtype.bits
+            dtype.bits,
+            dtype.bits.div_ceil(8)
         ));
-        self.line(&format!("if (ANYFN_UNLIKELY(!t{place})) return -1;"));
-        for (dim, extent) in buffer.shape.iter().enumerate() {
-            if let ExprKind::Var(var) = ExprKind::of(&extent)
-                && self.known.insert(address(var))
-            {
-                let (c_type, var_name) = (c_type(var.dtype)?, self.names.var(var));
-                self.line(&format!(
-                    "if (ANYFN_UNLIKELY((int64_t)({c_type})t{place}->shape[{dim}] != t{place}->shape[{dim}] || \
-                     t{place}->shape[{dim}] > ({MOST_ELEMENTS}))) return anyfn_fail(\"OverflowError\", \"%s: extent %lld in \
-                     dimension {dim} is too large\", {where_text}, (long long)t{place}->shape[{dim}]);"
-                ));
-                self.line(&format!("{var_name} = ({c_type})t{place}->shape[{dim}];"));
-                continue;
-            }
-            let mut body = Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE));
-            let expected = body.place(&extent)?;
+        self.line(&format!("if (ANYFN_UNLIKELY(!anyfn_t{place})) return -1;"));
+    }
+
+    /// The value of a variable that is an extent, where it is found first; whether it is.
+    fn extent_found(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<bool> {
+        let ExprKind::Var(var) = ExprKind::of(extent) else { return Ok(false) };
+        if !self.known.insert(address(var)) {
+            return Ok(false);
+        }
+        let (c_type, name, got) = (c_type(var.dtype)?, self.names.var(var), shape(place, dim));
+        self.line(&format!(
+            "if (ANYFN_UNLIKELY((int64_t)({c_type}){got} != {got} || {got} > ({MOST_ELEMENTS}))) return \
+             anyfn_fail_large({}, {dim}, {got});",
+            self.where_text(place, buffer)
+        ));
+        self.line(&format!("{name} = ({c_type}){got};"));
+        Ok(true)
+    }
+
+    /// An extent that is known before.
+    fn extent_checked(&mut self, place: usize, dim: usize, buffer: &Buffer, extent: &Expr) -> Result<()> {
+        let (where_text, got) = (self.where_text(place, buffer), shape(place, dim));
+        let expected = self.size(extent)?;
+        self.line(&format!(
+            "if (ANYFN_UNLIKELY({got} != {expected})) return anyfn_fail_extent({where_text}, {dim}, {expected}, {got});"
+        ));
+        if extent.dtype.0.bits < 64 && !matches!(ExprKind::of(extent), ExprKind::Var(_) | ExprKind::IntImm(_)) {
+            let c_type = c_type(extent.dtype)?;
             self.line(&format!(
-                "if (ANYFN_UNLIKELY(t{place}->shape[{dim}] != (int64_t)({expected}))) return anyfn_fail_extent({where_text}, \
-                 {dim}, (int64_t)({expected}), t{place}->shape[{dim}]);"
+                "if (ANYFN_UNLIKELY(({c_type}){got} != {got})) return anyfn_fail_large({where_text}, {dim}, {got});"
             ));
         }
-        let c_type = c_type(buffer.dtype)?;
-        self.line(&format!("{c_type}* {name} = ({c_type}*)((char*)t{place}->data + t{place}->byte_offset);"));
         Ok(())
     }
 
+    /// A loop whose extent is a product: its variable must be able to count so far.
+    fn loop_counted(&mut self, node: &For) -> Result<()> {
+        let (repeats, dtype) = (self.size(&node.extent)?, node.loop_var.dtype);
+        let most = if dtype.0.bits == 64 { "INT64_MAX - 1" } else { "INT32_MAX" };
+        let text = format!("{}: loop `{}` would repeat", self.symbol, node.loop_var.name);
+        self.line(&format!(
+            "if (ANYFN_UNLIKELY({repeats} > {most})) return anyfn_fail(\"OverflowError\", \"%s %lld times, more than {dtype} can \
+             count\", {}, (long long){repeats});",
+            quoted(&text)
+        ));
+        Ok(())
+    }
+
+    fn size(&mut self, extent: &Expr) -> Result<String> {
+        Body::new(self.symbol, self.names, 0, Host::new(CodegenOptions::PORTABLE)).size(extent)
+    }
+
     /// What is written must not be what is read or written elsewhere: the code relies on it.
-    fn overlaps(&mut self, interface: &Interface) {
-        let tensors: Vec<(usize, &Ref<Buffer>)> = interface
-            .params
-            .iter()
-            .enumerate()
-            .filter_map(|(place, param)| Some((place, param.buffer()?)))
-            .collect();
-        for (place, buffer) in &tensors {
+    fn overlaps(&mut self, interface: &Interface, tensors: &[(usize, &Ref<Buffer>)]) {
+        for (place, buffer) in tensors {
             let mut bytes = format!("INT64_C({})", buffer.dtype.0.bits.div_ceil(8));
             for dim in 0..buffer.shape.len() {
-                let _ = write!(bytes, " * t{place}->shape[{dim}]");
+                let _ = write!(bytes, " * {}", shape(*place, dim));
             }
-            self.line(&format!("const int64_t size{place} = {bytes};"));
+            self.line(&format!("const int64_t anyfn_size{place} = {bytes};"));
         }
         for (i, (a, first)) in tensors.iter().enumerate() {
             for (b, second) in &tensors[i + 1..] {
@@ -258,13 +304,18 @@ impl Entry<'_> {
                         self.symbol, first.name, second.name
                     ));
                     self.line(&format!(
-                        "if (ANYFN_UNLIKELY(anyfn_overlap({x}, size{a}, {y}, size{b}))) return anyfn_fail(\"ValueError\", {text});"
+                        "if (ANYFN_UNLIKELY(anyfn_overlap({x}, anyfn_size{a}, {y}, anyfn_size{b}))) return anyfn_fail(\"ValueError\", {text});"
                     ));
                 }
             }
         }
-        for (place, _) in &tensors {
-            self.line(&format!("(void)size{place};"));
+        for (place, _) in tensors {
+            self.line(&format!("(void)anyfn_size{place};"));
         }
     }
+}
+
+/// The extent that a tensor has in a dimension.
+fn shape(place: usize, dim: usize) -> String {
+    format!("anyfn_t{place}->shape[{dim}]")
 }

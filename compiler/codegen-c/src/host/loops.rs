@@ -51,11 +51,14 @@ impl Body<'_, Host> {
             (format!("{c_type} {name}_begin"), format!("{name}_begin")),
             (format!("{c_type} {name}_count"), format!("{name}_count")),
         ];
+        self.flush_checks();
         // The body, as a function of its own would have it.
         let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.dialect.allocated));
         self.depth = 2;
         self.scope.push((format!("{c_type} {name}"), name.clone()));
+        self.extents.push(node.extent.clone());
         let result = self.stmt(&node.body);
+        self.extents.pop();
         self.scope.pop();
         let body = std::mem::replace(&mut self.out, outer.0);
         (self.depth, self.dialect.allocated) = (outer.1, outer.2);

@@ -1,7 +1,5 @@
 //! Memory of a function itself.
 
-use std::fmt::Write as _;
-
 use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::stmt::Stmt;
@@ -16,6 +14,20 @@ impl Body<'_, Host> {
         let free: String =
             self.dialect.allocated.iter().rev().map(|name| format!("anyfn_free({name}); ")).collect();
         if free.is_empty() { format!("return {call};") } else { format!("{{ {free}return {call}; }}") }
+    }
+
+    /// The number of bytes of a buffer, as a variable that is not negative; more than there is memory if it does not fit.
+    fn checked_size(&mut self, buffer: &Buffer, c_type: &str) -> Result<String> {
+        let mut size = format!("(int64_t)sizeof({c_type})");
+        for extent in buffer.shape.iter() {
+            size = format!("anyfn_sized_times({size}, {})", self.size(&extent)?);
+        }
+        let name = self.names.fresh(&format!("{}_size", buffer.name));
+        self.line(&format!("const int64_t {name} = {size};"));
+        let what = quoted(&format!("`{}` would have a negative extent", buffer.name));
+        let fail = self.fail(&format!("anyfn_fail(\"ValueError\", {what})"));
+        self.line(&format!("if ({name} < 0) {fail}"));
+        Ok(format!("(uint64_t){name}"))
     }
 
     /// Memory on the stack if it is small and its size known, else from the C library.
@@ -33,10 +45,10 @@ impl Body<'_, Host> {
                 self.stmt(body)?;
             }
             _ => {
-                let mut size = format!("(uint64_t)sizeof({c_type})");
-                for extent in buffer.shape.iter() {
-                    let _ = write!(size, " * (uint64_t)({})", self.place(&extent)?);
-                }
+                let size = match bytes {
+                    Some(bytes) => bytes.to_string(),
+                    None => self.checked_size(buffer, c_type)?,
+                };
                 self.line(&format!("{c_type}* restrict {name} = ({c_type}*)anyfn_alloc({size});"));
                 let what = quoted(&format!("no memory for `{}`", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));

@@ -99,9 +99,9 @@ impl Dialect for Host {
         body.host_extern(call)
     }
 
-    fn assert(body: &mut Body<'_, Host>, condition: &str, kind: &str, format: &str, shown: &str) {
+    fn check(body: &Body<'_, Host>, condition: &str, kind: &str, format: &str, shown: &str) -> String {
         let (kind, format) = (quoted(kind), quoted(format));
         let fail = body.fail(&format!("anyfn_fail({kind}, {format}{shown})"));
-        body.line(&format!("if (!({condition})) {fail}"));
+        format!("if (!({condition})) {fail}")
     }
 }

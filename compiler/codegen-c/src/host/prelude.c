@@ -202,6 +202,10 @@ ANYFN_COLD static int32_t anyfn_fail_extent(const char* where, int32_t dim, int6
                     dim, (long long)got);
 }
 
+ANYFN_COLD static int32_t anyfn_fail_large(const char* where, int32_t dim, int64_t got) {
+  return anyfn_fail("OverflowError", "%s: extent %lld in dimension %d is too large", where, (long long)got, dim);
+}
+
 static int32_t anyfn_overlap(const void* a, int64_t a_size, const void* b, int64_t b_size) {
   return (uintptr_t)a < (uintptr_t)b + (uintptr_t)b_size && (uintptr_t)b < (uintptr_t)a + (uintptr_t)a_size;
 }

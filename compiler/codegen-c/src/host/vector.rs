@@ -300,7 +300,10 @@ impl Body<'_, Host> {
                 format!("__builtin_convertvector({value}, {name})")
             }
             ExprKind::Select(node) => {
-                let (a, b) = (self.lanes(&node.true_value, lanes)?, self.lanes(&node.false_value, lanes)?);
+                self.maybe += 1;
+                let values = (self.lanes(&node.true_value, lanes), self.lanes(&node.false_value, lanes));
+                self.maybe -= 1;
+                let (a, b) = (values.0?, values.1?);
                 if node.condition.dtype.lanes() == 1 {
                     let name = self.vector(element, lanes.count)?;
                     format!("({} ? ({name}){a} : ({name}){b})", self.expr(&node.condition)?)
@@ -446,17 +449,18 @@ impl Body<'_, Host> {
         Ok(function)
     }
 
-    /// The function for the smaller or larger one of two; if one is no number, the second, as the scalar has it.
+    /// The function for the smaller or larger one of two; if one is no number, it is that one, as the scalar has it.
     fn min_max(&mut self, op: BinaryOp, element: DType, lanes: u16) -> Result<String> {
         let select = self.select(element, lanes)?;
         let (name, mask) = (self.vector(element, lanes)?, self.vector(int_of(element), lanes)?);
         let function = format!("{name}_{}", op.text());
         let sign = if op == BinaryOp::Min { '<' } else { '>' };
+        let chosen = format!("{select}(({mask})(b {sign} a), b, a)");
+        let value =
+            if element.is_float() { format!("{select}(({mask})(b != b), b, {chosen})") } else { chosen };
         self.declare(
             &function,
-            format!(
-                "static inline {name} {function}({name} a, {name} b) {{ return {select}(({mask})(a {sign} b), a, b); }}\n"
-            ),
+            format!("static inline {name} {function}({name} a, {name} b) {{ return {value}; }}\n"),
         );
         Ok(function)
     }
