@@ -212,7 +212,9 @@ class Program:
                 return a
         if way <= 8:
             expr = a.tensor + b.tensor if way <= 7 else a.tensor - b.tensor
-            size = a.size + b.size
+            # Below 0 comes the largest number.
+            wraps = way == 8 and dtype.startswith("u")
+            size = 2 ** (8 * np.dtype(dtype).itemsize) if wraps else a.size + b.size
         else:
             expr, size = a.tensor * b.tensor, a.size * b.size
         return Value(expr, dtype, exact and (not is_float or size < 2**24), size)
