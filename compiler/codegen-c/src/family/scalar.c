@@ -30,9 +30,15 @@ static inline uint64_t anyfn_safe_umod(uint64_t a, uint64_t b) { return b == 0 ?
 #define anyfn_safe_ufloormod anyfn_safe_umod
 
 /* If one of two is no number, it is that one; of equal ones the first. */
-#define ANYFN_MIN_MAX(type)                                                                        \
-  static inline type anyfn_min_##type(type a, type b) { return b < a || b != b ? b : a; }          \
-  static inline type anyfn_max_##type(type a, type b) { return b > a || b != b ? b : a; }
+#define ANYFN_MIN_MAX(type)                               \
+  static inline type anyfn_min_##type(type a, type b) {   \
+    const type less = b < a ? b : a;                      \
+    return b != b ? b : less;                             \
+  }                                                       \
+  static inline type anyfn_max_##type(type a, type b) {   \
+    const type more = b > a ? b : a;                      \
+    return b != b ? b : more;                             \
+  }
 ANYFN_MIN_MAX(int8_t)
 ANYFN_MIN_MAX(int16_t)
 ANYFN_MIN_MAX(int32_t)
