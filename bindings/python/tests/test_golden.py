@@ -65,10 +65,23 @@ def packed():
         def packed(A: Buffer((8,), float32), B: Buffer((8,), float32)):
             T = alloc((8,), float32)
             for i in range(8):
-                T[i] = A[i] * 2.0
+                T[i] = A[i] * 2.0 + call_packed("golden.number", i, dtype="float32")
             call_packed("golden.twice", T, B)
         """
     )
+
+
+def chain():
+    """Each of some large stages reads the one before; the last one finds its elements by numbers in memory."""
+    m = tir.var("m")
+    x, at = te.placeholder((8, m), "float16", name="x"), te.placeholder((8 * m,), "int32", name="at")
+    a = te.compute((8, 4096), lambda i, j: x[i, j % m] * 2, name="a")
+    b = te.compute((8, 4096), lambda i, j: a[i, 4095 - j] + a[7 - i, j], name="b")
+    c = te.compute((8, 4096), lambda i, j: b[7 - i, j] * b[i, 4095 - j], name="c")
+    y = te.compute((8 * m,), lambda i: c[i // m, at[i]], name="y")
+    schedule = tir.Schedule(te.create_prim_func([x, at, y], name="chain"))
+    schedule.vectorize(schedule.split(schedule.get_loops("a")[1], [None, 8])[1])
+    return schedule.func()
 
 
 FUNCTIONS = {
@@ -78,6 +91,7 @@ FUNCTIONS = {
     "conv": conv,
     "add": add,
     "packed": packed,
+    "chain": chain,
 }
 
 
@@ -85,7 +99,11 @@ def stages(name):
     """The texts, each under a title: a pass that changes nothing has none."""
     func = FUNCTIONS[name]()
     found = [("the function", str(func))]
+    if "scheduled" not in func.attrs:
+        found.append(("the default schedule", str(tir.default_schedule(func, TARGET))))
     passes = transform.default_pipeline()
+    if name == "chain":
+        passes.put("before", "compact_buffers", transform.get("check_bounds"))
     passes.print_after(to=lambda title, text: found.append((title, text)))
     anyfn.lower(func, TARGET, pipeline=passes)
     changed = [found[0]]
@@ -95,15 +113,19 @@ def stages(name):
         if text != changed[-1][1]:
             changed.append((title, text))
     source = anyfn.source(func, TARGET)
-    # What is computed; what checks the arguments is the same everywhere.
+    # What is computed; what checks the arguments is of the same kind everywhere.
     body = source[re.search(rf"^static.*\b{name if name != 'tiled' else 'matmul'}_", source, re.M).start() :]
-    return [*changed, ("C", body[: body.index("ANYFN_EXPORT")].rstrip())]
+    computed, entry = body.split("ANYFN_EXPORT", 2)[:2]
+    entries = [("the entry", f"ANYFN_EXPORT{entry}".rstrip())] if name in ("add", "chain") else []
+    return [*changed, ("C", computed.rstrip()), *entries]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_texts(name):
     texts = stages(name)
-    for title, text in texts[:-1]:
+    for title, text in texts:
+        if title == "C":
+            break
         # What is printed is read; after lowering, variables that were defined twice are two.
         read = str(tir.parse(text))
         assert str(tir.parse(read)) == read, title

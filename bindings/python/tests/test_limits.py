@@ -213,3 +213,9 @@ def test_names_that_c_has(name):
         got = np.zeros(3, "float32")
         call(np.zeros(3, "float32"), got)
         assert got.tolist() == [1, 1, 1]
+
+
+def test_kinds_of_memory():
+    text = 'def f(A: Buffer((8,), "float32")):\n    T = alloc((8,), "float32", scope="shelf")\n    T[0] = A[0]\n'
+    with pytest.raises(ValueError, match="buffer `T` lies in `shelf`; there are global and local"):
+        tir.verify(tir.parse(text))

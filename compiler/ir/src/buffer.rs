@@ -30,6 +30,9 @@ pub struct Buffer {
     pub alignment: i32,
 }
 
+/// The kinds of memory that a buffer can lie in.
+pub const SCOPES: &[&str] = &["global", "local"];
+
 /// A part of a buffer: a range in each dimension.
 #[derive(Object)]
 #[object(key = "tir.BufferRegion", structural = "tree", final)]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyfn::{Array, DType, Error, ObjectRef, Ref, Result, register};
 use anyfn_arith::Analyzer;
-use anyfn_ir::buffer::{Buffer, BufferRegion};
+use anyfn_ir::buffer::{Buffer, BufferRegion, SCOPES};
 use anyfn_ir::expr::{Expr, Let, Range, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::kind::{as_int, is_int};
@@ -147,6 +147,9 @@ impl Verifier {
     /// A buffer where it is defined.
     fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         let name = &buffer.name;
+        self.expect(SCOPES.contains(&&*buffer.scope), "ValueError", || {
+            format!("buffer `{name}` lies in `{}`; there are {}", buffer.scope, SCOPES.join(" and "))
+        });
         self.expect(buffer.data.dtype == HANDLE, "TypeError", || {
             format!("the address of buffer `{name}` is {}, not a handle", buffer.data.dtype)
         });

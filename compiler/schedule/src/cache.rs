@@ -1,7 +1,7 @@
 //! Copies of buffers: of what a block reads, and of what it writes.
 
 use anyfn::{Any, Array, Ref, Result, bail};
-use anyfn_ir::buffer::Buffer;
+use anyfn_ir::buffer::{Buffer, SCOPES};
 use anyfn_ir::expr::{Expr, IterKind, IterVar, Range};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops;
@@ -56,8 +56,8 @@ pub(crate) fn fill(
 }
 
 fn check_scope(scope: &str) -> Result<()> {
-    if !matches!(scope, "global" | "local") {
-        bail!("ValueError", "there is no memory `{scope}`; there are global and local");
+    if !SCOPES.contains(&scope) {
+        bail!("ValueError", "there is no memory `{scope}`; there are {}", SCOPES.join(" and "));
     }
     Ok(())
 }

@@ -35,8 +35,10 @@ typedef struct {
 
 #if defined(_WIN32)
 #define ANYFN_EXPORT __declspec(dllexport)
-#else
+#elif defined(__GNUC__)
 #define ANYFN_EXPORT __attribute__((visibility("default")))
+#else
+#define ANYFN_EXPORT
 #endif
 
 #if defined(__GNUC__)
