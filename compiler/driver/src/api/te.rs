@@ -48,19 +48,19 @@ fn element(tensor: Ref<Tensor>, indices: Vec<Operand>) -> Result<Expr> {
 
 /// The sum over axes, of what meets a condition.
 #[register("te.sum")]
-fn sum(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+fn sum(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
 /// The smallest value over axes, of those that meet a condition.
 #[register("te.min")]
-fn min(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+fn min(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::min(value.0, axis)?, r#where)
 }
 
 /// The largest value over axes, of those that meet a condition.
 #[register("te.max")]
-fn max(value: Operand, axis: Array<Ref<IterVar>>, r#where: Option<Operand>) -> Result<Expr> {
+fn max(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
     limited(anyfn_te::max(value.0, axis)?, r#where)
 }
 
