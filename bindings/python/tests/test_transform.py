@@ -260,6 +260,25 @@ def test_a_pass_that_breaks_the_program_is_named():
     assert caught.value.__notes__ == ["in pass `break_it`"]
 
 
+def test_a_pipeline_in_itself_is_an_error():
+    alone = transform.Pipeline([], name="alone")
+    alone.append(alone)
+    outer, inner = transform.Pipeline([], name="outer"), transform.Pipeline([], name="inner")
+    outer.append(inner)
+    inner.append(outer)
+    for pipeline in (alone, inner, outer):
+        with pytest.raises(RecursionError, match=f"does `{pipeline.name}` contain itself"):
+            pipeline(square())
+        with pytest.raises(RecursionError, match="contain itself"):
+            anyfn.build(square(), pipeline=pipeline)
+    assert repr(alone) == "<pipeline 'alone': alone>"
+    alone.remove("alone")
+    assert alone(square()) is not None
+    for _ in range(50):
+        alone = transform.Pipeline([alone])
+    assert alone(square()) is not None
+
+
 def test_the_guide():
     """``docs/passes.md``, its samples run one after the other."""
     text = (ROOT / "docs/passes.md").read_text(encoding="utf-8")

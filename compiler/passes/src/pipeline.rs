@@ -1,5 +1,6 @@
 //! Passes one after the other.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -85,8 +86,9 @@ impl Pipeline {
     /// The module after all passes.
     ///
     /// # Errors
-    /// That of a pass or watcher.
+    /// That of a pass or watcher; `RecursionError` if pipelines run in pipelines without end.
     pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
+        let _deeper = Deeper::new(&self.name)?;
         let State { steps, watchers, .. } = self.state().clone();
         let mut times = Vec::with_capacity(steps.len());
         let mut module = module.clone();
@@ -139,6 +141,37 @@ impl Pipeline {
             }
         }
     }
+}
+
+/// One more pipeline that runs on this thread, as a pass of another one or of itself.
+struct Deeper;
+
+impl Deeper {
+    const MOST: usize = 64;
+
+    fn new(name: &str) -> Result<Deeper> {
+        let depth = DEPTH.get();
+        if depth == Deeper::MOST {
+            bail!(
+                "RecursionError",
+                "pipelines nest deeper than {}: does `{name}` contain itself?",
+                Deeper::MOST
+            );
+        }
+        DEPTH.set(depth + 1);
+        Ok(Deeper)
+    }
+}
+
+impl Drop for Deeper {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+thread_local! {
+    /// How many pipelines run, each in a pass of the one before.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 impl State {
