@@ -268,6 +268,47 @@ def test_in_a_parallel_loop_and_an_error_of_one_task_ends_it(register):
     f(out)
 
 
+NESTED = """
+def f(n: int64):
+    for i in parallel(4):
+        for j in {outer}(n):
+            for k in {inner}(4):
+                T = alloc((100000,), 'float32')
+                T[k] = 1.0
+                call_packed('packed.fail', T)
+"""
+
+
+@pytest.mark.parametrize("kinds", [("range", "range"), ("parallel", "range"), ("range", "parallel")])
+def test_an_error_of_one_task_ends_the_others(register, kinds):
+    called = []
+
+    def fail(tensor):
+        called.append(0)
+        if len(called) == 100:
+            raise ZeroDivisionError("enough")
+
+    register("packed.fail", fail)
+    f = anyfn.build(tir.parse(NESTED.format(outer=kinds[0], inner=kinds[1])))
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        f(5000)
+    assert len(called) < 1000
+    # The next launch begins anew.
+    called[:] = [0] * 1000
+    f(2)
+    assert len(called) == 1032
+
+
+def test_tasks_that_recurse_without_end(register):
+    def again(_):
+        f(1)
+
+    register("packed.fail", again)
+    f = anyfn.build(tir.parse(NESTED.format(outer="range", inner="range")))
+    with pytest.raises(RecursionError):
+        f(1)
+
+
 def test_a_function_that_is_not_there(register):
     y = te.compute((1,), lambda i: tir.call_packed("packed.no_such", i), name="Y")
     f = anyfn.build(te.create_prim_func([y], name="f"))["f"]

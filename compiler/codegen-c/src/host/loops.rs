@@ -7,6 +7,7 @@ use anyfn_ir::stmt::{For, ForKind};
 
 use crate::family::{Body, c_type, uses};
 use crate::host::Host;
+use crate::host::packed::FAILED;
 
 impl Body<'_, Host> {
     /// A loop; what it stores goes around the caches if a remark says so.
@@ -57,14 +58,18 @@ impl Body<'_, Host> {
         self.depth = 2;
         self.scope.push((format!("{c_type} {name}"), name.clone()));
         self.extents.push(node.extent.clone());
+        let is_in_task = std::mem::replace(&mut self.dialect.is_task, true);
         let result = self.stmt(&node.body);
+        self.dialect.is_task = is_in_task;
         self.extents.pop();
         self.scope.pop();
         let body = std::mem::replace(&mut self.out, outer.0);
         (self.depth, self.dialect.allocated) = (outer.1, outer.2);
         result?;
-        let used: Vec<(String, String)> =
-            self.scope.iter().filter(|(_, name)| uses(&body, name)).cloned().chain(bounds).collect();
+        let stops = uses(&body, FAILED);
+        let failed = stops.then(|| (format!("int32_t* {FAILED}"), FAILED.to_owned()));
+        let in_scope = self.scope.iter().filter(|(_, name)| uses(&body, name)).cloned();
+        let used: Vec<(String, String)> = in_scope.chain(bounds).chain(failed).collect();
         let mut task = format!("struct {symbol} {{\n");
         for (declared, _) in &used {
             let _ = writeln!(task, "  {};", declared.replace("restrict ", ""));
@@ -83,20 +88,34 @@ impl Body<'_, Host> {
         );
         let end = if self.dialect.streams { "  anyfn_end_streams();\n" } else { "" };
         let _ = writeln!(task, "{body}  }}\n{end}  return 0;\n}}\n");
+        let part = format!("{symbol}_part(task, group, {})", passed.join(", "));
+        let end = match stops {
+            true => format!(
+                "const int result = {part};\n  if (result) ANYFN_STOP(shared->{FAILED});\n  return result;"
+            ),
+            false => format!("return {part};"),
+        };
         let _ = writeln!(
             task,
             "static int {symbol}(int task, anyfn_group* group, void* data) {{\n  const struct {symbol}* shared = (const struct \
-             {symbol}*)data;\n  return {symbol}_part(task, group, {});\n}}\n",
-            passed.join(", ")
+             {symbol}*)data;\n  {end}\n}}\n"
         );
         self.dialect.tasks.push_str(&task);
+        if stops {
+            self.end_with_others();
+        }
         self.line("{");
         self.depth += 1;
+        // A loop in a task stops with the loops around.
+        if stops && !is_in_task {
+            self.line("int32_t anyfn_has_failed = 0;");
+        }
         let values: Vec<String> = used
             .iter()
             .map(|(_, used)| match used {
                 used if *used == format!("{name}_begin") => min.clone(),
                 used if *used == format!("{name}_count") => extent.clone(),
+                used if used == FAILED && !is_in_task => "&anyfn_has_failed".to_owned(),
                 used => used.clone(),
             })
             .collect();

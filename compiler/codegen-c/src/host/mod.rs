@@ -35,6 +35,8 @@ pub(crate) struct Host {
     /// Functions of parallel loops, which come before the one that is written.
     tasks: String,
     task_count: usize,
+    /// Whether what is written is in such a function.
+    is_task: bool,
     /// Buffers that became variables, by the addresses of their memory's nodes.
     registers: HashMap<usize, Registers>,
     /// Whether what is stored should not stay in caches (the remark `nontemporal` of a loop around).
@@ -48,6 +50,7 @@ impl Host {
             allocated: Vec::new(),
             tasks: String::new(),
             task_count: 0,
+            is_task: false,
             registers: HashMap::new(),
             streams: false,
         }

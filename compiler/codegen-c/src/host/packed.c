@@ -28,6 +28,15 @@ ANYFN_COLD static int anyfn_find(const char* name, void** out) {
   return anyfn_fail("RuntimeError", "`%s` cannot be called: there is no runtime that knows functions by name", name);
 }
 
+/* Whether a task of a parallel loop has failed: the others end before their next call. */
+#if defined(__GNUC__)
+#define ANYFN_STOP(failed) __atomic_store_n(failed, 1, __ATOMIC_RELAXED)
+#define ANYFN_STOPS(failed) ANYFN_UNLIKELY(__atomic_load_n(failed, __ATOMIC_RELAXED))
+#else
+#define ANYFN_STOP(failed) atomic_store((_Atomic(int32_t)*)(failed), 1)
+#define ANYFN_STOPS(failed) atomic_load((_Atomic(int32_t)*)(failed))
+#endif
+
 /* Releases a result that nobody wants. */
 ANYFN_COLD static void anyfn_release(const anyfn_value* value) {
   struct header {

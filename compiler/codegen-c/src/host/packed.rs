@@ -16,6 +16,9 @@ use anyfn_ir::{ExprKind, ops};
 use crate::family::{Body, c_type, quoted};
 use crate::host::Host;
 
+/// Where the tasks of a parallel loop that call functions say that one has failed.
+pub(super) const FAILED: &str = "anyfn_failed";
+
 impl Body<'_, Host> {
     /// A call of a packed function as a statement; the result goes into a variable of a data type, if it is wanted.
     pub(super) fn host_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
@@ -25,6 +28,7 @@ impl Body<'_, Host> {
         for arg in call.args.iter().skip(1) {
             args.push(Arg::of(&arg)?);
         }
+        self.end_with_others();
         self.open("{");
         let count = args.len();
         if count > 0 {
@@ -50,6 +54,15 @@ impl Body<'_, Host> {
         }
         self.close("}");
         Ok(())
+    }
+
+    /// Ends a task of a parallel loop if another one has failed. Calls alone are stopped: they take long, do what is seen
+    /// elsewhere, and do not mind one more look at memory.
+    pub(super) fn end_with_others(&mut self) {
+        if self.dialect.is_task {
+            let end = self.fail("0");
+            self.line(&format!("if (ANYFN_STOPS({FAILED})) {end}"));
+        }
     }
 
     /// The place where the function of a name is kept.
