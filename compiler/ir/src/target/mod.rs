@@ -80,7 +80,7 @@ impl Target {
             bail!("ValueError", "a target has at least one core, not {num_cores}");
         }
         let vector_bytes = options.vector_bytes.unwrap_or(cpu.vector_bytes);
-        if !(vector_bytes == 0 || (vector_bytes >= 16 && vector_bytes & (vector_bytes - 1) == 0)) {
+        if options.vector_bytes.is_some() && !matches!(vector_bytes, 0 | 16 | 32 | 64) {
             bail!("ValueError", "vectors have 16, 32 or 64 bytes, or 0 for none, not {vector_bytes}");
         }
         Ok(Target {
