@@ -1,6 +1,9 @@
 """The interpreter: it computes what compiled code computes, and says what is wrong with a step."""
 
 import math
+import os
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -132,6 +135,15 @@ def test_packed_functions():
             run(body)
     finally:
         anyfn.remove_global_func("interp_test.twice")
+
+
+def test_it_is_interrupted():
+    func = tir.parse("def f(A: Buffer((1,), int32)):\n    for i in range(1000000000):\n        A[0] = i\n")
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        tir.interpret(func, np.zeros(1, "int32"))
+    timer.join()
 
 
 def test_arguments_are_checked():

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +74,28 @@ def test_what_is_no_target():
         anyfn.Target(mcpu="zen99")
     with pytest.raises(RuntimeError, match="the C compiler `no-such-gcc` cannot be started.*apt-get install"):
         anyfn.Target(cc="no-such-gcc")
+    with pytest.raises(RuntimeError, match="the C compiler `no-such-gcc` cannot be started.*apt-get install"):
+        anyfn.source(plus_one(), target={"cc": "no-such-gcc", "mcpu": "generic"})
+    with pytest.raises(TypeError, match="option `cc` of a target: .*str"):
+        anyfn.build(plus_one(), target={"cc": 1})
     with pytest.raises(TypeError, match="tir.Target"):
         anyfn.build(plus_one(), target=3)
+
+
+def test_asking_a_compiler_is_interrupted_and_holds_no_lock(tmp_path):
+    script = tmp_path / "cc"
+    script.write_text(f'#!/bin/sh\nwhile [ ! -e "{tmp_path}/flag" ]; do sleep 0.05; done\nexec cc "$@"\n')
+    script.chmod(0o755)
+    options = {"cc": str(script), "mcpu": "native", "options": ["-O1"]}
+    for make in (lambda: anyfn.Target(**options), lambda: anyfn.source(plus_one(), target=options)):
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            make()
+        timer.join()
+    timer = threading.Timer(0.2, (tmp_path / "flag").touch)
+    timer.start()
+    assert anyfn.Target(**options).arch == anyfn.Target().arch
 
 
 @pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="there is no aarch64-linux-gnu-gcc")

@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     /// Variables in the order in which they were defined, for errors.
     known: Vec<Ref<Var>>,
     memory: HashMap<usize, Rc<Memory>>,
+    /// Repetitions of loops until now.
+    pub(crate) repeated: u64,
     /// Whether what is computed says a place or a number of repetitions.
     in_place: bool,
 }
@@ -35,6 +37,7 @@ impl Machine {
             vars: HashMap::new(),
             known: Vec::new(),
             memory: HashMap::new(),
+            repeated: 0,
             in_place: false,
         }
     }

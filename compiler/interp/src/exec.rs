@@ -20,6 +20,10 @@ impl Machine {
             StmtKind::For(node) => {
                 let (first, count) = (self.place(&node.min)?, self.place(&node.extent)?);
                 for number in 0..count.max(0) {
+                    self.repeated += 1;
+                    if self.repeated.is_multiple_of(4096) {
+                        anyfn::check_signals()?;
+                    }
                     self.with(&node.loop_var, Value::int(first + number), |m| m.stmt(&node.body))?;
                 }
                 Ok(())

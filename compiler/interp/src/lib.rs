@@ -43,7 +43,7 @@ fn address<T: Object>(node: &Ref<T>) -> usize {
 /// # Errors
 /// `TypeError` and `ValueError` for arguments that do not fit; `IndexError`, `ValueError`, `OverflowError`,
 /// `ZeroDivisionError` for a step that compiled code could not do rightly, with the values of all loop variables; what an
-/// assertion or a packed function says. What was written until then is in the tensors.
+/// assertion or a packed function says; what interrupts the calling thread. What was written until then is in the tensors.
 pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
     let name = match func.attrs.get("global_symbol")? {
         Some(symbol) => symbol.get::<String>()?,

@@ -17,7 +17,7 @@ macro_rules! passes {
         $(
             const _: () = {
                 $(#[$doc])*
-                #[register($key)]
+                #[register($key, blocking)]
                 fn alone(node: ObjectRef) -> Result<ObjectRef> {
                     pass(stringify!($name))?.run(node)
                 }

@@ -137,6 +137,7 @@ impl Pass {
     }
 
     /// The function or module after the pass; the same object if nothing has changed.
+    #[blocking]
     pub fn run(&self, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<PrimFunc>::try_from_object(node) {
             Ok(func) => self.apply_to(&func).map(Ref::into_object),

@@ -86,13 +86,14 @@ impl Pipeline {
     /// The module after all passes.
     ///
     /// # Errors
-    /// That of a pass or watcher; `RecursionError` if pipelines run in pipelines without end.
+    /// That of a pass or watcher; what interrupts the calling thread; `RecursionError` if pipelines run in pipelines without end.
     pub fn apply(&self, module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
         let _deeper = Deeper::new(&self.name)?;
         let State { steps, watchers, .. } = self.state().clone();
         let mut times = Vec::with_capacity(steps.len());
         let mut module = module.clone();
         for (place, step) in steps.iter().enumerate() {
+            anyfn::check_signals()?;
             let name = step.name.as_str();
             for watcher in &watchers {
                 watcher(&Moment { is_after: false, place, name, module: &module })?;
@@ -239,6 +240,7 @@ impl Pipeline {
     }
 
     /// The function or module after all passes.
+    #[blocking]
     pub fn run(this: Ref<Self>, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<IRModule>::try_from_object(node) {
             Ok(module) => this.apply(&module).map(Ref::into_object),

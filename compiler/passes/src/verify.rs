@@ -46,7 +46,7 @@ pub fn verify_module(module: &IRModule) -> Result<()> {
 }
 
 /// Raises an error that tells what is wrong with a function.
-#[register("tir.verify")]
+#[register("tir.verify", blocking)]
 fn verify_func(func: Ref<PrimFunc>) -> Result<()> {
     verify(&func)
 }

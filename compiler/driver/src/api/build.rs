@@ -10,13 +10,13 @@ use anyfn_passes::Pipeline;
 use crate::BuildOptions;
 
 /// A target of what stands for one: a kind, a map of options, or a target; this machine without any.
-#[register("compiler.target")]
+#[register("compiler.target", blocking)]
 fn target(#[default(None)] target: Option<AsTarget>) -> Result<Ref<Target>> {
-    target.map_or_else(Target::host, |target| Ok(target.0))
+    target.map_or_else(Target::host, |target| target.0)
 }
 
 /// The module as code generators take it, by a pipeline of passes or the default one.
-#[register("compiler.lower")]
+#[register("compiler.lower", blocking)]
 fn lower(
     module: Ref<IRModule>,
     #[default(None)] target: Option<AsTarget>,
@@ -26,7 +26,7 @@ fn lower(
 }
 
 /// The C source of a module.
-#[register("compiler.source")]
+#[register("compiler.source", blocking)]
 fn source(
     module: Ref<IRModule>,
     #[default(None)] target: Option<AsTarget>,
@@ -44,7 +44,7 @@ fn build(
     #[default(true)] use_cache: bool,
     #[default(None)] progress: Option<PackedFunc>,
 ) -> Result<Module> {
-    let target = target.map(|AsTarget(target)| target);
+    let target = target.map(|target| target.0).transpose()?;
     crate::build_with(&module, &BuildOptions { target, pipeline, use_cache, progress })
 }
 
@@ -62,7 +62,7 @@ fn export(module: Module, path: &str) -> Result<()> {
 
 fn with_target(module: Ref<IRModule>, target: Option<AsTarget>) -> Result<Ref<IRModule>> {
     match target {
-        Some(AsTarget(target)) => Target::put(&target, &module),
+        Some(target) => Target::put(&target.0?, &module),
         None => Ok(module),
     }
 }

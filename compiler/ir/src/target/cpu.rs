@@ -1,8 +1,11 @@
 //! What processors have: this one, and those that a C compiler compiles for.
 
 use std::collections::HashMap;
-use std::process::{Command, Stdio};
+use std::io::Read;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyfn::{Error, Result, bail};
 
@@ -151,14 +154,41 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     let mut command = Command::new(words.next().unwrap_or("cc"));
     command.args(words).args(cpu).args(extra).args(["-dM", "-E", "-x", "c", "-"]);
     command.env("LC_ALL", "C").stdin(Stdio::null());
-    match command.output() {
-        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stderr);
-            bail!("RuntimeError", "`{cc}` says:\n{}", text.trim_end())
-        }
+    match output(&mut command)? {
+        Ok((status, output, _)) if status.success() => Ok(output),
+        Ok((_, _, text)) => bail!("RuntimeError", "`{cc}` says:\n{}", text.trim_end()),
         Err(error) => Err(no_compiler(cc, &error.to_string())),
     }
+}
+
+/// Runs a program and gives what it prints. What interrupts the calling thread ends it.
+fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
+    fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {
+        std::thread::Builder::new().spawn(move || {
+            let mut text = Vec::new();
+            let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    }
+    let mut begin = || {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let readers = reader(child.stdout.take()).and_then(|out| Ok((out, reader(child.stderr.take())?)));
+        Ok((child, readers?))
+    };
+    let (mut child, (out, err)) = match begin() {
+        Ok(begun) => begun,
+        Err(error) => return Ok(Err(error)),
+    };
+    while !(out.is_finished() && err.is_finished()) {
+        if let Err(error) = anyfn::check_signals() {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let read = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+    Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
 /// The error that there is no such C compiler.

@@ -146,6 +146,7 @@ impl Target {
     /// A machine that code is generated for, and the command `cc` that compiles it. What is left out follows from this
     /// machine, or from what the compiler compiles for.
     #[init]
+    #[blocking]
     fn new(
         #[default("c")] kind: String,
         #[default(None)] mcpu: Option<String>,
@@ -172,8 +173,9 @@ pub fn no_compiler(cc: &str, reason: &str) -> anyfn::Error {
     cpu::no_compiler(cc, reason)
 }
 
-/// A target, or what stands for one: its kind, or a map of its kind and its options by name.
-pub struct AsTarget(pub Ref<Target>);
+/// A target, or what stands for one: its kind, or a map of its kind and its options by name. The error is why there is no such
+/// target, or what has interrupted finding out.
+pub struct AsTarget(pub Result<Ref<Target>>);
 
 impl FromArg for AsTarget {
     type Arg<'a> = AsTarget;
@@ -183,21 +185,22 @@ impl FromArg for AsTarget {
     }
 
     fn from_arg(view: &AnyView<'_>) -> Result<AsTarget, Mismatch> {
-        let invalid =
-            |error: anyfn::Error| Mismatch::new("ValueError", "a target".into(), error.message().into());
         if let Ok(target) = Ref::<Target>::from_arg(view) {
-            return Ok(AsTarget(target));
+            return Ok(AsTarget(Ok(target)));
         }
         if let Ok(kind) = <&str as FromArg>::from_arg(view) {
-            return Target::make(kind, TargetOptions::default())
-                .map(|t| AsTarget(Ref::new(t)))
-                .map_err(invalid);
+            return Ok(AsTarget(Target::make(kind, TargetOptions::default()).map(Ref::new)));
         }
         let Ok(map) = Map::<String, anyfn::Any>::from_arg(view) else {
             return Err(Mismatch::of_type::<Self>(view));
         };
-        from_map(&map).map(|target| AsTarget(Ref::new(target))).map_err(invalid)
+        Ok(AsTarget(from_map(&map).map(Ref::new)))
     }
+}
+
+fn option<T: for<'a> FromArg<Arg<'a> = T>>(name: &str, value: &anyfn::Any) -> Result<T> {
+    let value = value.get::<T>();
+    value.map_err(|error| anyfn::error!(error.kind(), "option `{name}` of a target: {}", error.message()))
 }
 
 fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
@@ -205,12 +208,12 @@ fn from_map(map: &Map<String, anyfn::Any>) -> Result<Target> {
     let mut options = TargetOptions::default();
     for (name, value) in map.iter() {
         match &*name {
-            "kind" => kind = value.get::<std::string::String>()?,
-            "mcpu" => options.mcpu = value.get::<Option<std::string::String>>()?,
-            "cc" => options.cc = value.get::<Option<std::string::String>>()?,
-            "options" => options.options = value.get::<Vec<std::string::String>>()?,
-            "num_cores" => options.num_cores = value.get::<Option<i64>>()?,
-            "vector_bytes" => options.vector_bytes = value.get::<Option<i64>>()?,
+            "kind" => kind = option(&name, &value)?,
+            "mcpu" => options.mcpu = option(&name, &value)?,
+            "cc" => options.cc = option(&name, &value)?,
+            "options" => options.options = option(&name, &value)?,
+            "num_cores" => options.num_cores = option(&name, &value)?,
+            "vector_bytes" => options.vector_bytes = option(&name, &value)?,
             other => bail!(
                 "ValueError",
                 "a target has no option `{other}`; known are `kind`, `mcpu`, `cc`, `options`, `num_cores`, `vector_bytes`"
