@@ -250,6 +250,40 @@ class TestCompilers:
         assert "__tvm_ffi_plus" in Path(kept).read_text()
         os.unlink(kept)
 
+    def test_a_compiler_that_writes_nothing(self, cache, tmp_path, monkeypatch):
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        script = tmp_path / "cc"
+        script.write_text('#!/bin/sh\ncase "$*" in *-dM*) exec cc "$@";; esac\n')
+        script.chmod(0o755)
+        for options in ({}, {"cache": False}):
+            with pytest.raises(RuntimeError, match="the C compiler has written nothing for `plus`, and says no error"):
+                anyfn.build(plus(1.0), {"cc": str(script), "mcpu": "native"}, **options)
+        assert not entries(cache)
+
+    def test_what_a_compiler_prints_is_cut(self, cache, tmp_path, monkeypatch):
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        script = tmp_path / "cc"
+        script.write_text("#!/bin/sh\nhead -c 1000000 /dev/zero | tr '\\000' x >&2\nexit 1\n")
+        script.chmod(0o755)
+        with pytest.raises(RuntimeError, match="x{16384}\n.. and 983616 bytes more, which are left out\n") as caught:
+            anyfn.build(plus(1.0), {"cc": str(script), "mcpu": "native"})
+        assert len(str(caught.value)) < 20000
+
+    def test_a_name_with_blanks(self, cache, tmp_path):
+        script = tmp_path / "my tools" / "my cc"
+        script.parent.mkdir()
+        script.write_text('#!/bin/sh\nexec cc "$@"\n')
+        script.chmod(0o755)
+        for cc in (str(script), f"'{script}' -O1", f'"{script}" "-DQUOTED=a b"'):
+            check(anyfn.build(plus(1.0), anyfn.Target(cc=cc, mcpu="native"), cache=False), 1)
+
+    def test_a_file_that_cannot_be_run_hides_no_compiler(self, cache, tmp_path, monkeypatch):
+        first = tmp_path / "bin"
+        first.mkdir()
+        (first / "cc").write_text("no program")
+        monkeypatch.setenv("PATH", f"{first}:{os.environ['PATH']}")
+        check(anyfn.build(plus(1.0), cache=False), 1)
+
     def test_progress(self, cache, tmp_path):
         script = tmp_path / "slow"
         script.write_text('#!/bin/sh\nsleep 1.3\nexec cc "$@"\n')

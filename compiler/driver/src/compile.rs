@@ -2,14 +2,16 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyfn::{Error, PackedFunc, Result, bail};
-use anyfn_ir::target::{Target, no_compiler};
+use anyfn_ir::target::{Target, no_compiler, words};
 
 /// Products and sums become one instruction where there is one; `-std` alone forbids it. The vectors are those in the source: GCC
 /// 12 makes wrong code when it looks for more by itself, of sums in order, of conditions and of fused products (random programs
@@ -58,7 +60,7 @@ impl Compiler {
     /// # Errors
     /// `RuntimeError` if there is no such program, with what to install.
     pub(crate) fn of(target: &Target) -> Result<Compiler> {
-        let mut words = target.cc.split_whitespace().map(str::to_owned);
+        let mut words = words(&target.cc).into_iter();
         let name = words.next().unwrap_or_else(|| "cc".to_owned());
         let (program, about) =
             find(&name).ok_or_else(|| no_compiler(&target.cc, "there is no such program"))?;
@@ -78,13 +80,18 @@ impl Compiler {
         Ok(Compiler { cc: target.cc.to_string(), program, arguments, identity })
     }
 
-    fn command(&self, input: &Path, output: &Path, form: Form) -> Command {
+    /// The command that compiles a file, or what it is given without one.
+    fn command(&self, input: Option<&Path>, output: &Path, form: Form) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
-        match form {
-            Form::Library => command.arg("-shared").arg("-o").arg(output).arg(input).arg("-lm"),
-            Form::Object => command.arg("-c").arg("-o").arg(output).arg(input),
+        command.arg(if form == Form::Library { "-shared" } else { "-c" }).arg("-o").arg(output);
+        match input {
+            Some(input) => command.arg(input),
+            None => command.args(["-x", "c", "-"]),
         };
+        if form == Form::Library {
+            command.arg("-lm");
+        }
         command
     }
 
@@ -94,11 +101,14 @@ impl Compiler {
     /// `RuntimeError` with the command and what the compiler prints; `OSError` if it cannot be started; what interrupts the
     /// calling thread, or the callback raises: then the compiler is ended.
     pub(crate) fn run(&self, input: &Path, output: &Path, form: Form, progress: &Progress<'_>) -> Result<()> {
-        let mut command = self.command(input, output, form);
+        let stdin = File::open(input).map_err(|error| io_error(input, &error))?;
+        // GCC tells the assembler names of files in quotes, and takes care of none that are in a name.
+        let has_quotes = input.as_os_str().as_bytes().contains(&b'"');
+        let mut command = self.command(Some(input).filter(|_| !has_quotes), output, form);
         let log = output.with_extension("log");
         let file = File::create(&log).map_err(|error| io_error(&log, &error))?;
         let mut child = command
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(Stdio::null())
             .stderr(file)
             // A group of its own, which is ended as a whole.
@@ -114,24 +124,35 @@ impl Compiler {
             }
             let _ = child.wait();
         }
-        let text = fs::read(&log).unwrap_or_default();
+        let text = printed(&log);
         let _ = fs::remove_file(&log);
         let status = waited?;
-        if status.success() {
+        if status.success() && output.is_file() {
             return Ok(());
         }
         let mut shown = self.program.display().to_string();
         for arg in command.get_args() {
             let _ = write!(shown, " {}", arg.to_string_lossy());
         }
-        let text = String::from_utf8_lossy(&text);
-        bail!(
-            "RuntimeError",
-            "the C compiler failed ({status}) on {}:\n{}\nthe command was: {shown}",
-            progress.what,
-            text.trim_end()
-        )
+        let what = progress.what;
+        if status.success() {
+            bail!(
+                "RuntimeError",
+                "the C compiler has written nothing for {what}, and says no error ({status}):\n{text}\nthe command was: {shown}"
+            );
+        }
+        bail!("RuntimeError", "the C compiler failed ({status}) on {what}:\n{text}\nthe command was: {shown}")
     }
+}
+
+/// What a compiler has printed, for a message: the begin, if it is long.
+fn printed(log: &Path) -> String {
+    const MOST: u64 = 16 << 10;
+    let mut text = Vec::new();
+    let _ = File::open(log).and_then(|file| file.take(MOST).read_to_end(&mut text));
+    let more = fs::metadata(log).map_or(0, |data| data.len()).saturating_sub(MOST);
+    let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+    if more > 0 { format!("{text}\n.. and {more} bytes more, which are left out") } else { text }
 }
 
 /// Waits for a program to end.
@@ -188,7 +209,9 @@ fn find(name: &str) -> Option<(PathBuf, String)> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).find_map(|folder| {
         let path = folder.join(name);
-        about(&path).map(|about| (path, about))
+        let mode = fs::metadata(&path).ok()?.permissions().mode();
+        // As the system looks it up: what cannot be run hides nothing.
+        about(&path).filter(|_| mode & 0o111 != 0).map(|about| (path, about))
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -83,11 +84,14 @@ pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
 
 /// Whether a command is the compiler of this machine, as far as its name tells: those for others have the machine in theirs.
 fn compiles_for_this_machine(cc: &str) -> bool {
-    let mut words = cc.split_whitespace();
-    let name = words.clone().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let words = words(cc);
+    let name = name(&words);
     let is_cross =
         name.contains("-gcc") || name.contains("-clang") || name.contains("-cc") || name.contains("emcc");
-    !is_cross && !words.any(|word| word.trim_start_matches('-').starts_with("target") || word.starts_with("-m"))
+    !is_cross
+        && !words
+            .iter()
+            .any(|word| word.trim_start_matches('-').starts_with("target") || word.starts_with("-m"))
 }
 
 /// Whether compilers for this kind of processor know what `native` is.
@@ -150,9 +154,9 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
 
 /// The macros that a compiler defines, as text.
 fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
-    let mut words = cc.split_whitespace();
-    let mut command = Command::new(words.next().unwrap_or("cc"));
-    command.args(words).args(cpu).args(extra).args(["-dM", "-E", "-x", "c", "-"]);
+    let words = words(cc);
+    let mut command = Command::new(words.first().map_or("cc", String::as_str));
+    command.args(words.iter().skip(1)).args(cpu).args(extra).args(["-dM", "-E", "-x", "c", "-"]);
     command.env("LC_ALL", "C").stdin(Stdio::null());
     match output(&mut command)? {
         Ok((status, output, _)) if status.success() => Ok(output),
@@ -191,6 +195,32 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
     Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
+/// The words of a command, as a shell takes them: blanks in quotes are part of a word. The path of a file is one word.
+pub(super) fn words(command: &str) -> Vec<String> {
+    if command.contains('/') && Path::new(command).is_file() {
+        return vec![command.to_owned()];
+    }
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in command.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            None if c.is_whitespace() => words.extend(word.take()),
+            None if matches!(c, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// The name of a command's program.
+fn name(words: &[String]) -> &str {
+    words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
+}
+
 /// The error that there is no such C compiler.
 #[cold]
 pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
@@ -204,8 +234,7 @@ pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
 
 /// The package of Debian that has a compiler, as far as its name tells.
 fn package(cc: &str) -> String {
-    let name = cc.split_whitespace().next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    match name.split_once("-linux-") {
+    match name(&words(cc)).split_once("-linux-") {
         Some((arch, rest)) if rest.contains("-gcc") => {
             let system = rest.split_once("-gcc").map_or(rest, |(system, _)| system);
             format!("gcc-{}-linux-{system}", arch.replace('_', "-"))
@@ -267,11 +296,20 @@ mod tests {
         for here in ["cc", "gcc-12", "/usr/bin/clang", "ccache gcc", "zig cc"] {
             assert!(compiles_for_this_machine(here), "{here}");
         }
+        assert!(!compiles_for_this_machine("'/opt/my tools/aarch64-linux-gnu-gcc' -O1"));
         for other in
             ["aarch64-linux-gnu-gcc", "/opt/x/riscv64-linux-gnu-gcc-12", "clang --target=aarch64", "gcc -m32"]
         {
             assert!(!compiles_for_this_machine(other), "{other}");
         }
+    }
+
+    #[test]
+    fn quotes_keep_words_together() {
+        assert_eq!(words("  ccache\tgcc -O1 "), ["ccache", "gcc", "-O1"]);
+        assert_eq!(words("'/a b/my cc' -D'X=\"1 2\"' \"\""), ["/a b/my cc", "-DX=\"1 2\"", ""]);
+        assert_eq!(words("\"/a b"), ["/a b"]);
+        assert_eq!(words(" "), [""; 0]);
     }
 
     #[test]

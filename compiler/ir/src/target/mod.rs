@@ -26,7 +26,7 @@ pub struct Target {
     pub vector_bytes: i64,
     /// On how many cores the code will run, as far as is known.
     pub num_cores: i64,
-    /// The command that compiles C, with its first arguments.
+    /// The command that compiles C, with its first arguments; quotes keep a name with blanks together.
     pub cc: String,
     /// Further arguments of it.
     pub options: Array<String>,
@@ -171,6 +171,12 @@ impl Target {
 #[must_use]
 pub fn no_compiler(cc: &str, reason: &str) -> anyfn::Error {
     cpu::no_compiler(cc, reason)
+}
+
+/// The words of a command such as [`Target::cc`]: blanks in quotes are part of a word, and the path of a file is one word.
+#[must_use]
+pub fn words(command: &str) -> Vec<std::string::String> {
+    cpu::words(command)
 }
 
 /// A target, or what stands for one: its kind, or a map of its kind and its options by name. The error is why there is no such
