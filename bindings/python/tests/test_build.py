@@ -175,6 +175,65 @@ class TestCache:
         check(anyfn.build(plus(1.0)), 1)
         assert not list((tmp_path / "elsewhere").iterdir()) and "it is no folder" in capfd.readouterr().err
 
+    def test_a_folder_that_cannot_be_written_is_no_error(self, cache, tmp_path, monkeypatch, capfd):
+        # One that nobody writes into, root included.
+        monkeypatch.setenv("ANYFN_CACHE_DIR", "/proc/self/fd")
+        for _ in range(2):
+            module = anyfn.build(plus(3.0))
+            check(module, 3)
+        assert capfd.readouterr().err.count("warning: compiled code is not kept in /proc/self/fd: ") == 1
+        module.export(tmp_path / "f.so")
+        check(anyfn.load_module(tmp_path / "f.so"), 3)
+
+    @pytest.mark.parametrize("damage", ["file", "link", "nowhere", "about"])
+    def test_what_stands_in_the_place_of_an_entry_is_replaced(self, cache, tmp_path, damage):
+        anyfn.build(plus(1.0))
+        (entry,) = entries(cache)
+        if damage == "about":
+            (entry / "about").unlink()
+            (entry / "about").mkdir()
+        else:
+            moved = entry.rename(tmp_path / "moved")
+            (moved / "module.c").write_text("other")
+            if damage == "file":
+                entry.write_text("x")
+            else:
+                entry.symlink_to(moved if damage == "link" else tmp_path / "no-such")
+        check(anyfn.build(plus(1.0)), 1)
+        assert entries(cache) == [entry] and (entry / "about").is_file() and not entry.is_symlink()
+        if damage == "link":
+            assert (moved / "module.c").read_text() == "other"
+
+    def test_a_relative_folder_is_found_from_elsewhere(self, cache, tmp_path, monkeypatch):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        monkeypatch.setenv("ANYFN_CACHE_DIR", "relative")
+        module = anyfn.build(plus(1.0))
+        monkeypatch.chdir(tmp_path)
+        module.export(tmp_path / "f.so")
+        check(anyfn.load_module(tmp_path / "f.so"), 1)
+
+    @pytest.mark.parametrize("name", [b"a b", b"a'b\"c", b"\xff\xfe"])
+    def test_names_of_folders(self, cache, tmp_path, monkeypatch, name):
+        folder = tmp_path / os.fsdecode(name)
+        folder.mkdir(mode=0o700)
+        total = tir.parse("def total(X: Buffer((2,), float32)):\n    for i in range(63):\n        X[0] = X[0] + X[1]\n")
+        # Because of that, GCC tells the assembler where the sum stands.
+        assert "ANYFN_IN_ORDER;" in anyfn.source(total)
+        monkeypatch.setenv("TMPDIR", str(folder) if b"\xff" not in name else str(tmp_path))
+        for options in ({}, {"cache": False}):
+            monkeypatch.setenv("ANYFN_CACHE_DIR", str(folder))
+            module, out = anyfn.build(total, **options), np.ones(2, "float32")
+            module(out)
+            assert out[0] == 64
+        module.export(tmp_path / "f.o")
+
+    def test_a_limit_beyond_all_bounds_is_none(self, cache, monkeypatch):
+        monkeypatch.setenv("ANYFN_CACHE_MB", str(1 << 44))
+        for number in range(3):
+            check(anyfn.build(plus(float(number))), number)
+        assert len(entries(cache)) == 3
+
     def test_the_oldest_go_when_there_are_too_many(self, cache, monkeypatch):
         old = anyfn.build(plus(1.0))
         (entry,) = entries(cache)

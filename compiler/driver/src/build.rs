@@ -147,25 +147,25 @@ pub fn build_with(what: &(impl Buildable + ?Sized), options: &BuildOptions) -> R
     let progress = Progress { what: &what, callback: options.progress.as_ref() };
     let make = |folder: &Path| make(&compiler, &text, folder, &progress);
     let find = || -> Result<PathBuf> {
-        match &cache {
-            Some(cache) => match cache.get(&compiler.identity, &text) {
-                Some(library) => Ok(library),
-                None => cache.put(&compiler.identity, &text, make),
-            },
-            None => {
-                let folder = cache::scratch()?;
-                fs::write(folder.join(cache::SOURCE), &*text).map_err(|error| io_error(&folder, &error))?;
-                make(&folder).map(|()| folder.join(cache::LIBRARY))
-            }
+        if let Some(library) = cache.as_ref().and_then(|cache| cache.get(&compiler.identity, &text)) {
+            return Ok(library);
         }
+        let folder = cache::temporary()?;
+        make(folder.path())?;
+        let library = folder.path().join(cache::LIBRARY);
+        let kept = cache.as_ref().and_then(|cache| cache.keep(&compiler.identity, &text, &library));
+        kept.map_or_else(|| copied(&library), Ok)
     };
     let found = find()?;
     if !target.is_here() {
         return Module::new(ForeignModule { compiler, library: found, arch: target.arch.to_string() });
     }
     // A library keeps the functions that it has looked up, so each module that looks some up is a library of its own.
-    let own =
-        |found: PathBuf| if cache.is_some() && text.contains(LOOKS_UP) { copied(&found) } else { Ok(found) };
+    // The loader takes names that are text.
+    let own = |found: PathBuf| {
+        let is_shared = cache.is_some() && (text.contains(LOOKS_UP) || found.to_str().is_none());
+        if is_shared { copied(&found) } else { Ok(found) }
+    };
     let mut library = own(found.clone())?;
     let module = match (load(&library), &cache) {
         (Ok(module), _) => module,
@@ -197,12 +197,16 @@ fn copied(library: &Path) -> Result<PathBuf> {
 }
 
 fn load(library: &Path) -> Result<Module> {
-    registry::get("ffi.ModuleLoadFromFile")?.call((&*library.to_string_lossy(),))?.get::<Module>()
+    let Some(name) = library.to_str() else {
+        bail!("OSError", "{}: libraries are loaded from folders whose names are UTF-8", library.display())
+    };
+    registry::get("ffi.ModuleLoadFromFile")?.call((name,))?.get::<Module>()
 }
 
-/// Compiles the source in a folder; what fails is kept for a look.
+/// Compiles a source in a folder; what fails is kept for a look.
 fn make(compiler: &Compiler, text: &str, folder: &Path, progress: &Progress<'_>) -> Result<()> {
     let source = folder.join(cache::SOURCE);
+    fs::write(&source, text).map_err(|error| io_error(folder, &error))?;
     compiler.run(&source, &folder.join(cache::LIBRARY), Form::Library, progress).map_err(|error| {
         if error.kind() != "RuntimeError" {
             return error;

@@ -1,7 +1,7 @@
 //! What has been compiled before: a folder of libraries by their content.
 //!
 //! An entry is a folder named by a hash: `module.so`, the source `module.c` that it was compiled of, and `about`, which tells
-//! the compiler and a check sum of the library. All of it is compared before an entry is used. Entries are made beside their
+//! the compiler and a check sum of the library. All of it is compared before an entry is used. Entries are put beside their
 //! place and renamed, so processes need no lock.
 //!
 //! The folder `sources` has what modules became: files with a check sum, the build of this compiler, the module, and its source.
@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use anyfn::{Result, bail};
+use anyfn::Result;
+use tempfile::TempDir;
 
 use crate::compile::io_error;
 use crate::identity::build_id;
@@ -50,12 +51,14 @@ impl Cache {
         let folder = variable("ANYFN_CACHE_DIR")
             .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("anyfn")))
             .or_else(|| variable("HOME").map(|folder| folder.join(".cache").join("anyfn")))?;
+        // The libraries in it are found when the process is in another folder, too.
+        let folder = std::path::absolute(folder).ok()?;
         if let Err(reason) = private(&folder) {
             warn_once(&folder, &reason);
             return None;
         }
         let megabytes = std::env::var("ANYFN_CACHE_MB").ok().and_then(|text| text.parse::<u64>().ok());
-        Some(Cache { folder, most_bytes: megabytes.map_or(MOST_BYTES, |n| n << 20) })
+        Some(Cache { folder, most_bytes: megabytes.map_or(MOST_BYTES, |n| n.saturating_mul(1 << 20)) })
     }
 
     fn entry(&self, compiler: &str, source: &str) -> PathBuf {
@@ -120,38 +123,33 @@ impl Cache {
         let _ = write();
     }
 
-    /// Makes an entry: `make` writes the library beside the source.
-    ///
-    /// # Errors
-    /// That of `make`; `OSError` if the folder cannot be written.
-    pub(crate) fn put(
-        &self,
-        compiler: &str,
-        source: &str,
-        make: impl FnOnce(&Path) -> Result<()>,
-    ) -> Result<PathBuf> {
-        let failed = |error: std::io::Error| io_error(&self.folder, &error);
-        let partial = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder).map_err(failed)?;
-        fs::write(partial.path().join(SOURCE), source).map_err(failed)?;
-        make(partial.path())?;
-        let library = fs::read(partial.path().join(LIBRARY)).map_err(failed)?;
-        fs::write(partial.path().join(ABOUT), about(compiler, &library)).map_err(failed)?;
+    /// Makes an entry of a library that was compiled elsewhere, and gives its place there. Where that is not possible, as in a
+    /// folder that is full, a warning says so once.
+    pub(crate) fn keep(&self, compiler: &str, source: &str, library: &Path) -> Option<PathBuf> {
+        let kept = self.try_keep(compiler, source, library);
+        kept.map_err(|error| warn_once(&self.folder, &error.to_string())).ok()
+    }
+
+    fn try_keep(&self, compiler: &str, source: &str, library: &Path) -> std::io::Result<PathBuf> {
+        let partial = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder)?;
+        fs::write(partial.path().join(SOURCE), source)?;
+        fs::copy(library, partial.path().join(LIBRARY))?;
+        fs::write(partial.path().join(ABOUT), about(compiler, &fs::read(library)?))?;
         let entry = self.entry(compiler, source);
-        let partial = partial.keep();
-        for _ in 0..3 {
-            if fs::rename(&partial, &entry).is_ok() {
-                self.trim();
-                return Ok(entry.join(LIBRARY));
-            }
+        let mut tries = 0;
+        while let Err(error) = fs::rename(partial.path(), &entry) {
             // Another process has made it meanwhile, or what is there is damaged.
             if let Some(library) = self.get(compiler, source) {
-                let _ = fs::remove_dir_all(&partial);
                 return Ok(library);
             }
-            let _ = fs::remove_dir_all(&entry);
+            let _ = remove(&entry);
+            tries += 1;
+            if tries == 3 {
+                return Err(error);
+            }
         }
-        let _ = fs::remove_dir_all(&partial);
-        bail!("OSError", "{}: the entry cannot be replaced; remove it", entry.display())
+        self.trim();
+        Ok(entry.join(LIBRARY))
     }
 
     /// Forgets an entry.
@@ -289,13 +287,12 @@ pub(crate) fn scratch() -> Result<PathBuf> {
             let _ = fs::remove_dir_all(path);
         }
     }
-    let failed = |error: std::io::Error| io_error(&std::env::temp_dir(), &error);
     let mut folder = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     let path = match &*folder {
         Some((owner, path)) if *owner == process => path.clone(),
         _ => {
-            let path = tempfile::Builder::new().prefix("anyfn-").tempdir().map_err(failed)?.keep();
+            let path = temporary()?.keep();
             // SAFETY: a function without arguments that does not unwind; it goes with this library.
             unsafe { libc::atexit(at_exit) };
             *folder = Some((process, path.clone()));
@@ -303,5 +300,18 @@ pub(crate) fn scratch() -> Result<PathBuf> {
         }
     };
     drop(folder);
-    Ok(tempfile::Builder::new().prefix("").tempdir_in(path).map_err(failed)?.keep())
+    let failed = |error: std::io::Error| io_error(&path, &error);
+    Ok(tempfile::Builder::new().prefix("").tempdir_in(&path).map_err(failed)?.keep())
+}
+
+/// A new folder that goes when it is dropped.
+///
+/// # Errors
+/// `OSError` if it cannot be made.
+pub(crate) fn temporary() -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("anyfn-");
+    // As C compilers do where TMPDIR is no folder.
+    let made = builder.tempdir().or_else(|error| builder.tempdir_in("/tmp").map_err(|_| error));
+    made.map_err(|error| io_error(&std::env::temp_dir(), &error))
 }
