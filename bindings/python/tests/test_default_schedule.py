@@ -1,6 +1,7 @@
 """The schedule that a function gets when none is given: what it makes, and that it changes nothing."""
 
 import random
+import time
 
 import anyfn
 import numpy as np
@@ -620,3 +621,18 @@ def test_tiles_of_products_are_variables(size):
         target = {"kind": "c", "num_cores": 1, "vector_bytes": 64}
         text = anyfn.build(te.create_prim_func([a, b, bias, d], name="f"), target=target).inspect_source()
         assert "C_0, C_1" in text and "float C[" not in text
+
+
+@pytest.mark.parametrize(
+    "step", [lambda x, i: tir.exp(x[i]) + x[(i + 1) % 64], lambda x, i: tir.exp(x[i]) * tir.tanh(x[i])], ids=["far", "near"]
+)
+def test_many_stages_take_no_time(step):
+    """A function of hundreds of stages, none of which is put into the next one."""
+    x = stage = te.placeholder((64,), name="x")
+    for number in range(400):
+        stage = te.compute((64,), lambda i, last=stage: step(last, i), name=f"s{number}")
+    func = te.create_prim_func([x, stage])
+    start = time.thread_time()
+    schedule = tir.default_schedule(func)
+    assert time.thread_time() - start < 10
+    assert len(schedule.get_blocks()) == 401

@@ -1,15 +1,16 @@
 //! Which stages are computed where they are used.
 
-use anyfn::{Ref, Result};
+use std::collections::HashSet;
+
+use anyfn::Result;
 use anyfn_ir::StmtKind;
 use anyfn_ir::analysis::is_var;
-use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, IterKind};
-use anyfn_ir::stmt::{BufferStore, Stmt};
+use anyfn_ir::stmt::BufferStore;
 use anyfn_schedule::Schedule;
 
 use crate::cost;
-use crate::stage::{Stage, loads_of, stages};
+use crate::stage::{Readers, Stage, stages};
 
 /// Operations that may be done again for each use.
 const CHEAP: i64 = 4;
@@ -20,51 +21,42 @@ const LARGEST: i64 = 200;
 
 /// Puts stages into those that use them, one after the other.
 pub(crate) fn inline(schedule: &Schedule) -> Result<()> {
-    let mut kept: Vec<String> = Vec::new();
+    let mut kept: HashSet<String> = HashSet::new();
     loop {
         let all = stages(schedule)?;
-        let Some(next) = all.iter().find(|stage| !kept.contains(&stage.name)) else { return Ok(()) };
-        if pays(schedule, next, &all)? {
-            schedule.compute_inline(&next.name)?;
-        } else {
-            kept.push(next.name.clone());
-        }
+        let readers = Readers::of(&*schedule.func()?, &all);
+        let mut rest = all.iter().filter(|stage| kept.insert(stage.name.clone()));
+        let Some(next) = rest.find(|stage| pays(stage, &all, &readers)) else { return Ok(()) };
+        schedule.compute_inline(&next.name)?;
     }
 }
 
 /// Whether it pays to compute a stage where it is used; and is possible.
-fn pays(schedule: &Schedule, stage: &Stage, all: &[Stage]) -> Result<bool> {
-    let Some(store) = elementwise(stage) else { return Ok(false) };
-    let func = schedule.func()?;
-    if func.buffer_map.iter().any(|(_, buffer)| buffer.data.ptr_eq(&store.buffer.data)) {
-        return Ok(false);
-    }
-    // Others may use it, which are not stages.
-    let uses = count(&func.body, &store.buffer);
+fn pays(stage: &Stage, all: &[Stage], readers: &Readers) -> bool {
+    let Some(store) = elementwise(stage) else { return false };
+    let Some(reads) = readers.reads(&store.buffer) else { return false };
     let mut found = 0;
     let mut again = 1;
     let mut largest = 0;
-    for user in all {
-        let count = count(&user.block().body, &store.buffer);
-        if count == 0 {
-            continue;
-        }
-        found += count;
+    for (user, loads) in &reads.stages {
+        let user = &all[*user];
+        found += loads.len();
         let per_element =
             user.repetitions(0..user.loops.len()) / stage.repetitions(0..stage.loops.len()).max(1);
         again = again.max(per_element);
         largest = largest.max(cost::of_stmt(&user.block().body));
         // A sum of many products reads each factor again and again: as fast as it can.
         if user.is_reduction() && per_element > 1 {
-            return Ok(false);
+            return false;
         }
     }
-    if found == 0 || found != uses {
-        return Ok(false);
+    // Others may use it, which are not stages.
+    if found == 0 || found != reads.count {
+        return false;
     }
     let operations = cost::of_expr(&store.value);
     let is_once = found == 1 && again <= 1;
-    Ok(largest + operations <= LARGEST && (is_once || (operations <= CHEAP && found <= MOST_USES)))
+    largest + operations <= LARGEST && (is_once || (operations <= CHEAP && found <= MOST_USES))
 }
 
 /// What a stage stores if it computes each element by itself, at the place that its axes tell.
@@ -75,7 +67,7 @@ fn elementwise(stage: &Stage) -> Option<&BufferStore> {
     let is_spatial = block.iter_vars.iter().all(|axis| axis.kind == IterKind::Spatial);
     let is_plain =
         store.indices.len() == block.iter_vars.len() && store.indices.iter().all(|index| is_own(&index));
-    let reads_itself = count(&block.body, &store.buffer) > 0;
+    let reads_itself = !stage.loads_of(&store.buffer).is_empty();
     let mut places = Vec::new();
     for index in store.indices.iter() {
         places.push(block.iter_vars.iter().position(|axis| is_var(&index, &axis.var)));
@@ -84,9 +76,4 @@ fn elementwise(stage: &Stage) -> Option<&BufferStore> {
     places.dedup();
     let is_distinct = places.len() == block.iter_vars.len();
     (is_spatial && is_plain && is_distinct && !reads_itself && block.init.is_none()).then_some(&**store)
-}
-
-/// How often elements of a buffer are read.
-fn count(stmt: &Stmt, buffer: &Ref<Buffer>) -> usize {
-    loads_of(stmt, buffer).len()
 }

@@ -16,6 +16,8 @@ mod rows;
 mod stage;
 mod tile;
 
+use std::collections::HashSet;
+
 use anyfn::{Ref, Result};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::target::Target;
@@ -41,7 +43,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
         try_out(&mut schedule, next.name(), |schedule| rows::schedule(schedule, &next, target));
         tried.push(next.name().to_owned());
     }
-    let mut done: Vec<String> = Vec::new();
+    let mut done: HashSet<String> = HashSet::new();
     let mut parted: Vec<String> = Vec::new();
     // A stage may be split into two, which are looked at in turn.
     while let Some(next) = stage::stages(&schedule)?.into_iter().find(|stage| !done.contains(&stage.name)) {
@@ -50,7 +52,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
             if try_out(&mut schedule, &next.name, |schedule| {
                 matmul::schedule(schedule, &next, &product, is_large)
             }) {
-                done.push(next.name.clone());
+                done.insert(next.name.clone());
                 continue;
             }
         }
@@ -59,7 +61,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
             if try_out(&mut schedule, &next.name, |schedule| {
                 tile::schedule(schedule, &next, &products, is_large)
             }) {
-                done.push(next.name.clone());
+                done.insert(next.name.clone());
                 continue;
             }
         }
@@ -71,7 +73,7 @@ pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedul
             parted.push(next.name.clone());
             continue;
         }
-        done.push(next.name.clone());
+        done.insert(next.name.clone());
         try_out(&mut schedule, &next.name, |schedule| stage_schedule(schedule, &next, target));
     }
     Ok(schedule)

@@ -1,15 +1,16 @@
 //! Stages that are computed row by row together with the last one of them, such as those of a softmax: what they leave for
 //! each other stays in the nearest cache, and threads share the rows.
 
+use std::collections::HashMap;
+
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::StmtKind;
-use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{IterKind, Var};
 use anyfn_ir::target::Target;
 use anyfn_schedule::Schedule;
 
 use crate::matmul::own_loop;
-use crate::stage::{Stage, loads_of, stages};
+use crate::stage::{Readers, Reads, Stage, stages};
 use crate::{elementwise, is_large, is_product, reduction};
 
 /// Rows that are enough for threads to share.
@@ -57,21 +58,29 @@ impl Rows {
 /// The stages that can be computed row by row with others, of those that were not tried yet.
 pub(crate) fn rows(schedule: &Schedule, target: &Target, tried: &[String]) -> Result<Option<Rows>> {
     let all = stages(schedule)?;
+    let readers = Readers::of(&*schedule.func()?, &all);
+    let is_fit: Vec<bool> = all.iter().map(|stage| is_fit(stage, target)).collect();
+    let result = |(stage, is_fit)| if is_fit { result(stage, &readers) } else { None };
+    let results: Vec<Option<Output>> = all.iter().zip(is_fit.iter().copied()).map(result).collect();
     for (number, last) in all.iter().enumerate().rev() {
-        if tried.contains(&last.name) || !is_fit(last, target) || elementwise::is_across(last) {
+        if tried.contains(&last.name) || !is_fit[number] || elementwise::is_across(last) {
             continue;
         }
         // As many loops as there are without losing a stage.
         let spatial = last.places(IterKind::Spatial).len();
-        let mut best: Option<Rows> = None;
+        let mut best: Option<(usize, Others)> = None;
         for count in 1..=spatial {
-            let others = others(schedule, &all[..number], last, count, target)?;
-            let known = best.as_ref().map_or(1, |rows| rows.others.len());
+            let others = others(&all, &results[..number], count);
+            let known = best.as_ref().map_or(1, |(_, others)| others.len());
             if others.len() >= known {
-                best = Some(Rows { last: last.clone(), count, others });
+                best = Some((count, others));
             }
         }
-        if let Some(rows) = best.filter(|rows| rows.pays(target)) {
+        let rows = best.map(|(count, others)| {
+            let others = others.into_iter().map(|(number, rows)| (all[number].clone(), rows)).collect();
+            Rows { last: last.clone(), count, others }
+        });
+        if let Some(rows) = rows.filter(|rows| rows.pays(target)) {
             return Ok(Some(rows));
         }
     }
@@ -89,50 +98,64 @@ fn is_fit(stage: &Stage, target: &Target) -> bool {
         && !is_product(stage, target)
 }
 
-/// What a stage sets, and for each dimension the loop over it.
-fn result(stage: &Stage) -> Option<(Ref<Buffer>, Vec<usize>)> {
-    let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
-    let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
-    Some((store.buffer.clone(), places))
+/// What a stage leaves for others.
+struct Output<'a> {
+    /// For each dimension, the loop over it.
+    places: Vec<usize>,
+    reads: &'a Reads,
 }
 
-/// The stages before one of which each row is needed for the same row of it alone.
-fn others(
-    schedule: &Schedule,
-    before: &[Stage],
-    last: &Stage,
-    count: usize,
-    target: &Target,
-) -> Result<Vec<(Stage, Vec<usize>)>> {
-    let func = schedule.func()?;
-    let mut found: Vec<(Stage, Vec<usize>)> = vec![(last.clone(), (0..count).collect())];
-    for stage in before.iter().rev() {
-        let Some((buffer, places)) = result(stage).filter(|_| is_fit(stage, target)) else { continue };
-        if func.buffer_map.iter().any(|(_, known)| known.data.ptr_eq(&buffer.data)) {
-            continue;
-        }
-        let mut rows: Option<Vec<usize>> = None;
-        let mut uses = stage.loads_of(&buffer).len();
-        let mut is_same = true;
-        for (user, user_rows) in &found {
-            for indices in user.loads_of(&buffer) {
-                uses += 1;
-                let own = user_rows.iter().map(|row| {
-                    let dim = indices.iter().position(|index| user.place_of(&index) == Some(*row))?;
-                    places.get(dim).copied()
-                });
-                let own: Option<Vec<usize>> = own.collect();
-                is_same &= own.is_some() && rows.as_ref().is_none_or(|known| own.as_ref() == Some(known));
-                rows = rows.or(own);
-            }
-        }
-        let is_all = uses == loads_of(&func.body, &buffer).len();
-        if let Some(rows) = rows.filter(|_| is_same && is_all) {
-            found.push((stage.clone(), rows));
+/// What a stage sets, if others read it.
+fn result<'a>(stage: &Stage, readers: &'a Readers) -> Option<Output<'a>> {
+    let StmtKind::BufferStore(store) = StmtKind::of(&stage.block().body) else { return None };
+    let places = store.indices.iter().map(|index| stage.place_of(&index)).collect::<Option<Vec<_>>>()?;
+    Some(Output { places, reads: readers.reads(&store.buffer)? })
+}
+
+/// Numbers of stages, with the places of their loops over rows.
+type Others = Vec<(usize, Vec<usize>)>;
+
+/// The stages before the last one of which each row is needed for the same row of it alone.
+fn others(all: &[Stage], before: &[Option<Output>], count: usize) -> Others {
+    let mut known: HashMap<usize, Vec<usize>> = HashMap::from([(before.len(), (0..count).collect())]);
+    let mut found = Vec::new();
+    for (number, output) in before.iter().enumerate().rev() {
+        if let Some(rows) = output.as_ref().and_then(|output| rows_of(all, number, output, &known)) {
+            known.insert(number, rows.clone());
+            found.push((number, rows));
         }
     }
-    found.remove(0);
-    Ok(found)
+    found
+}
+
+/// The places of a stage's loops over rows, if only stages whose rows are known read what it leaves, all of them the same.
+fn rows_of(
+    all: &[Stage],
+    number: usize,
+    output: &Output,
+    known: &HashMap<usize, Vec<usize>>,
+) -> Option<Vec<usize>> {
+    let mut rows: Option<Vec<usize>> = None;
+    let mut uses = 0;
+    for (user, loads) in &output.reads.stages {
+        uses += loads.len();
+        if *user == number {
+            continue;
+        }
+        let user_rows = known.get(user)?;
+        for indices in loads {
+            let own = user_rows.iter().map(|row| {
+                let dim = indices.iter().position(|index| all[*user].place_of(&index) == Some(*row))?;
+                output.places.get(dim).copied()
+            });
+            let own = own.collect::<Option<Vec<_>>>()?;
+            if rows.as_ref().is_some_and(|rows| *rows != own) {
+                return None;
+            }
+            rows = Some(own);
+        }
+    }
+    rows.filter(|_| uses == output.reads.count)
 }
 
 /// Computes all stages at a row of the last one.

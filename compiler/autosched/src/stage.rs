@@ -1,9 +1,12 @@
 //! The stages of a function: blocks of the outermost block, each in loops of its own.
 
+use std::collections::HashMap;
+
 use anyfn::{Array, Ref, Result};
 use anyfn_ir::analysis::{is_shifted, is_var, uses_var};
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, IterKind, IterVar, Var};
+use anyfn_ir::expr::{BufferLoad, Expr, IterKind, IterVar, Var};
+use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{Block, BlockRealize, For, ForKind, Stmt};
 use anyfn_ir::visit::Visitor;
@@ -141,20 +144,70 @@ impl Stage {
 
 /// The places of a buffer's elements that a statement reads.
 pub(crate) fn loads_of(stmt: &Stmt, buffer: &Ref<Buffer>) -> Vec<Array<Expr>> {
-    struct Loads<'a>(&'a Ref<Buffer>, Vec<Array<Expr>>);
-    impl Visitor for Loads<'_> {
+    let mut found = Vec::new();
+    loads(stmt, |load| {
+        if load.buffer.data.ptr_eq(&buffer.data) {
+            found.push(load.indices.clone());
+        }
+    });
+    found
+}
+
+/// Shows the elements that a statement reads.
+fn loads(stmt: &Stmt, each: impl FnMut(&BufferLoad)) {
+    struct Loads<F>(F);
+    impl<F: FnMut(&BufferLoad)> Visitor for Loads<F> {
         fn expr(&mut self, expr: &Expr) {
-            if let ExprKind::BufferLoad(node) = ExprKind::of(expr)
-                && node.buffer.data.ptr_eq(&self.0.data)
-            {
-                self.1.push(node.indices.clone());
+            if let ExprKind::BufferLoad(node) = ExprKind::of(expr) {
+                (self.0)(node);
             }
             self.below_expr(expr);
         }
     }
-    let mut loads = Loads(buffer, Vec::new());
-    loads.stmt(stmt);
-    loads.1
+    Loads(each).stmt(stmt);
+}
+
+/// What reads each buffer of a function's own, found in one walk: every stage asks for those that read what it sets.
+pub(crate) struct Readers(HashMap<usize, Reads>);
+
+/// What reads a buffer.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// How often elements are read, by stages and others.
+    pub(crate) count: usize,
+    /// The stages that do, by number, each with the places of the elements.
+    pub(crate) stages: Vec<(usize, Vec<Array<Expr>>)>,
+}
+
+impl Readers {
+    pub(crate) fn of(func: &PrimFunc, stages: &[Stage]) -> Readers {
+        let mut found: HashMap<usize, Reads> = HashMap::new();
+        loads(&func.body, |load| found.entry(memory(&load.buffer)).or_default().count += 1);
+        for (number, stage) in stages.iter().enumerate() {
+            loads(&stage.block().body, |load| {
+                let stages = &mut found.entry(memory(&load.buffer)).or_default().stages;
+                match stages.last_mut() {
+                    Some((last, places)) if *last == number => places.push(load.indices.clone()),
+                    _ => stages.push((number, vec![load.indices.clone()])),
+                }
+            });
+        }
+        // Callers read what is theirs.
+        for (_, buffer) in func.buffer_map.iter() {
+            found.remove(&memory(&buffer));
+        }
+        Readers(found)
+    }
+
+    /// What reads a buffer; `None` if nothing does, or callers may.
+    pub(crate) fn reads(&self, buffer: &Buffer) -> Option<&Reads> {
+        self.0.get(&memory(buffer))
+    }
+}
+
+/// The address by which memory is known.
+fn memory(buffer: &Buffer) -> usize {
+    buffer.data.as_object().as_handle().addr()
 }
 
 /// An element that is read or written, seen along an axis.

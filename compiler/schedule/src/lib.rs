@@ -23,6 +23,7 @@ mod scope;
 mod trace;
 mod tree;
 
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Any, Array, DType, Map, Object, PackedFunc, Ref, Result, String, bail, methods};
@@ -67,7 +68,7 @@ impl Schedule {
 
     /// Does a step that makes a block; gives the block's name.
     fn step_to_block(&self, name: &str, block: &str, args: &[Any]) -> Result<String> {
-        let known: Vec<String> = self.get_blocks().iter().collect();
+        let known: HashSet<String> = self.get_blocks().iter().collect();
         self.step(name, &[], Some(block), &[], args)?;
         match self.get_blocks().iter().find(|name| !known.contains(name)) {
             Some(name) => Ok(name),
