@@ -1,5 +1,6 @@
 """Schedules: steps, what they refuse, and random ones, whose functions give what they gave before."""
 
+import json
 import os
 import random
 import re
@@ -270,6 +271,22 @@ def test_copies_with_another_layout():
     names = {"sch": tir.Schedule(func)}
     exec(str(schedule.trace()), names)
     assert str(names["sch"]) == text
+
+
+@pytest.mark.parametrize("results", [-1, 10**7, 2**62, 2**63 - 1])
+def test_loaded_traces_say_what_steps_may_give(results):
+    func, *_ = matmul(4, 4, 4)
+    schedule = tir.Schedule(func)
+    schedule.get_loops("C")
+    saved = json.loads(anyfn.save_json(schedule.trace()))
+    for node in saved["nodes"]:
+        if node["type"] == "tir.ScheduleStep":
+            node["data"]["results"] = results
+    trace = anyfn.load_json(json.dumps(saved))
+    with pytest.raises(ValueError, match=f"step `get_loops` cannot have given {results} loops"):
+        trace.text()
+    with pytest.raises(ValueError, match="gives 3 loops here but gave"):
+        tir.Schedule.replay(func, trace)
 
 
 def test_annotations_stay():

@@ -11,6 +11,9 @@ use crate::{
     annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
 };
 
+/// Most loops that the steps of a trace give.
+const MOST_LOOPS: i64 = 1 << 20;
+
 /// One step.
 #[derive(Object, Clone)]
 #[object(key = "tir.ScheduleStep", structural = "tree")]
@@ -60,8 +63,8 @@ impl Step {
 #[methods]
 impl Trace {
     /// The steps as a program.
-    fn text(&self) -> std::string::String {
-        let mut known = 0;
+    fn text(&self) -> Result<std::string::String> {
+        let mut known = 0i64;
         let mut lines = Vec::new();
         for step in self.steps.iter() {
             let mut args: Vec<std::string::String> =
@@ -71,12 +74,17 @@ impl Trace {
                 args.push(factors_text(step.numbers.iter()));
             }
             args.extend(step.args.as_slice().iter().map(text_of));
-            let results: Vec<_> = (known..known + step.results).map(|number| format!("l{number}")).collect();
+            // What was loaded may say anything.
+            let end = known.checked_add(step.results).filter(|end| (known..=MOST_LOOPS).contains(end));
+            let Some(end) = end else {
+                bail!("ValueError", "step `{}` cannot have given {} loops", step.name, step.results)
+            };
+            let results: Vec<_> = (known..end).map(|number| format!("l{number}")).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             lines.push(format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", ")));
-            known += step.results;
+            known = end;
         }
-        lines.join("\n")
+        Ok(lines.join("\n"))
     }
 }
 
