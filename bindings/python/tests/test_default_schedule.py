@@ -1,5 +1,6 @@
 """The schedule that a function gets when none is given: what it makes, and that it changes nothing."""
 
+import json
 import random
 import time
 
@@ -636,3 +637,38 @@ def test_many_stages_take_no_time(step):
     schedule = tir.default_schedule(func)
     assert time.thread_time() - start < 10
     assert len(schedule.get_blocks()) == 401
+
+
+@pytest.mark.parametrize("size", [2**62, 2**62 + 7, 2**63 - 1], ids=str)
+def test_extents_beyond_all_memory(size):
+    """Such a function is scheduled without tiles, and never runs."""
+    wide = tir.const(size, "int64")
+    k = te.reduce_axis((0, 64), "k")
+    a, b = te.placeholder((64, 64), name="A"), te.placeholder((64, wide), name="B")
+    product = te.compute((64, wide), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    x, w = te.placeholder((4, wide), name="X"), te.placeholder((wide, 4, 3), name="W")
+    c, d = te.reduce_axis((0, 4), "c"), te.reduce_axis((0, 3), "d")
+    filtered = te.compute((wide, wide), lambda i, j: te.sum(x[c, j] * w[i, c, d], axis=[c, d]), name="Y")
+    y = te.placeholder((wide,), name="Z")
+    element = te.compute((wide,), lambda i: y[i] * 2, name="E")
+    for args in ([a, b, product], [x, w, filtered], [y, element]):
+        assert "schedul" in str(tir.default_schedule(te.create_prim_func(args)))
+    assert "main" in anyfn.source(te.create_prim_func([y, element]))
+
+
+@pytest.mark.parametrize("kind", ["tir.BufferStore", "tir.BufferLoad", "tir.BlockRealize"])
+def test_broken_functions_have_no_schedule(kind):
+    """Nodes that were loaded may have other numbers of indices than their buffers have dimensions."""
+    a, b, c, *_ = matmul(64, 64, 64, "float32", False, False)
+    saved = json.loads(anyfn.save_json(te.create_prim_func([a, b, c])))
+    field = "iter_values" if kind == "tir.BlockRealize" else "indices"
+    broken = 0
+    for node in saved["nodes"]:
+        if node["type"] == kind and saved["nodes"][node["data"][field]]["data"]:
+            saved["nodes"][node["data"][field]]["data"].append(saved["nodes"][node["data"][field]]["data"][0])
+            broken += 1
+    func = anyfn.load_json(json.dumps(saved))
+    assert broken
+    for make in (tir.default_schedule, tir.Schedule):
+        with pytest.raises(ValueError, match="the number of (indices of buffer|values of the axes of block) `C` is"):
+            make(func)

@@ -120,6 +120,9 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     if dtype.0.bits < 32 || !(dtype.is_float() || dtype.is_integer()) || !stage.has_no_condition() {
         return None;
     }
+    if !stage.can_be_tiled() {
+        return None;
+    }
     let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&store.value) else { return None };
     let (left, right) = factors(store, &sum.a, &sum.b).or_else(|| factors(store, &sum.b, &sum.a))?;
     let [depth] = stage.places(IterKind::Reduce)[..] else { return None };
@@ -140,7 +143,7 @@ pub(crate) fn product(stage: &Stage, target: &Target) -> Option<Product> {
     let tile = Tile::of(target, dtype.0.bits, stage.extent(row), stage.extent(column))?;
     let is_small =
         stage.extent(depth) < SHALLOW || stage.extent(row) < 2 || 2 * stage.extent(column) < tile.columns;
-    if is_small || !stage.loops.iter().all(|node| as_int(&node.min) == Some(0)) {
+    if is_small {
         return None;
     }
     let factor = |load: &BufferLoad, place: usize, width: i64| -> Option<Factor> {

@@ -18,6 +18,9 @@ use crate::cost;
 /// What an extent is taken for that is not known before the function runs.
 const UNKNOWN: i64 = 256;
 
+/// Repetitions of a loop with which sizes can be reckoned: more would take days.
+const MOST: i64 = 1 << 40;
+
 /// A block in loops of its own.
 #[derive(Clone)]
 pub(crate) struct Stage {
@@ -95,6 +98,13 @@ impl Stage {
 
     pub(crate) fn known_extent(&self, place: usize) -> Option<i64> {
         self.loops.get(place).and_then(|node| as_int(&node.extent))
+    }
+
+    /// Whether all loops count from 0, and no further than tiles can.
+    pub(crate) fn can_be_tiled(&self) -> bool {
+        self.loops.iter().all(|node| {
+            is_int(&node.min, 0) && as_int(&node.extent).is_none_or(|extent| (0..=MOST).contains(&extent))
+        })
     }
 
     /// How often loops repeat together.

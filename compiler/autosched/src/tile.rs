@@ -74,7 +74,7 @@ impl Tile {
                 }
                 // Cycles of a step: two operations and two reads in each, four until a sum is there again.
                 let cycles = sums.max(vectors + height).max(8);
-                let padded = up(rows, height) * up(columns, vectors * lanes);
+                let padded = up(rows, height).saturating_mul(up(columns, vectors * lanes));
                 // A copy of the image costs a little.
                 let copied = if rows % height == 0 { 64 } else { 66 };
                 let cost = padded.saturating_mul(cycles * 1024 / sums).saturating_mul(copied);
@@ -98,7 +98,7 @@ pub(crate) fn products(stage: &Stage, target: &Target) -> Option<Products> {
     if dtype.0.bits < 32 || !(dtype.is_float() || dtype.is_integer()) || !stage.has_no_condition() {
         return None;
     }
-    if !stage.loops.iter().all(|node| as_int(&node.min) == Some(0)) {
+    if !stage.can_be_tiled() {
         return None;
     }
     let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&store.value) else { return None };

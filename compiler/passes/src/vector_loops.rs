@@ -133,7 +133,7 @@ fn vectors(node: &Ref<For>) -> Result<Stmt> {
     }
     let known = as_int(&node.extent);
     let mut lanes = VECTOR_BYTES / size;
-    if known.is_some_and(|extent| extent > 1 && extent * size <= 2 * VECTOR_BYTES && extent & (extent - 1) == 0)
+    if known.is_some_and(|extent| extent > 1 && extent <= 2 * VECTOR_BYTES / size && extent & (extent - 1) == 0)
     {
         return Ok(node.clone().into_parent());
     }

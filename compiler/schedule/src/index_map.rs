@@ -231,7 +231,8 @@ impl Layout {
                 }
                 match as_int(&extent) {
                     Some(extent) => {
-                        largest = largest.saturating_add(term.coefficient.saturating_mul((extent - 1).max(0)));
+                        largest = largest
+                            .saturating_add(term.coefficient.saturating_mul(extent.saturating_sub(1).max(0)));
                     }
                     None if place + 1 == terms.len() => {}
                     None => bail!(

@@ -134,6 +134,7 @@ impl Schedule {
     /// Begins with a function.
     #[init]
     pub fn new(func: Ref<PrimFunc>) -> Result<Schedule> {
+        blocks::check_counts(&func)?;
         if let Some(name) = blocks::repeated_names(&func).first() {
             bail!(
                 "ValueError",

@@ -250,8 +250,8 @@ impl<'a> Loops<'a> {
         };
         // It grows with the variable if it does at the last value and is a sum of products with what is positive; so it is
         // enough to look at the last repetition.
-        let last =
-            as_int(&self.taken.extent).and_then(|extent| ops::int(extent - 1, self.taken.loop_var.dtype).ok());
+        let last = as_int(&self.taken.extent).and_then(|extent| extent.checked_sub(1));
+        let last = last.and_then(|last| ops::int(last, self.taken.loop_var.dtype).ok());
         let (Some(last), true) = (last, grows(&node.a)) else { return Ok(false) };
         let at_last = |var: &Ref<Var>| var.ptr_eq(&self.taken.loop_var).then(|| last.clone());
         Ok(is_int(&Fold(at_last).expr(&condition)?, 1))
