@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -300,3 +301,12 @@ def test_what_c_has_no_type_for_is_named(dtype):
     between = te.compute((4,), lambda i: (y[i].astype(dtype) * 2).astype("float32"), name="z")
     with pytest.raises(ValueError, match=rf"function `h`: `{dtype}\(y\[i0\]\)` is {dtype}, for which C has no type"):
         anyfn.build(tir.Schedule(te.create_prim_func([y, between], name="h")))
+
+
+def test_long_expressions_take_linear_time():
+    terms = 40_000
+    func = tir.parse("def f(A: Buffer((4,), int32), n: int32):\n    A[0] = n" + " + A[1] * n" * terms + "\n")
+    start = time.thread_time()
+    text = anyfn.source(func)
+    assert time.thread_time() - start < 8
+    assert text.count(" + (uint32_t)((int32_t)(") == terms

@@ -14,6 +14,9 @@ use crate::family::math::arity;
 use crate::family::types::check_wide;
 use crate::family::{Body, Dialect, c_type, uint_of};
 
+/// Where a text is put in later; nothing that is written has it.
+const HOLE: &str = "\0";
+
 impl<D: Dialect> Body<'_, D> {
     /// A number that is a place, an extent, or decides where something is done.
     pub(crate) fn place(&mut self, expr: &Expr) -> Result<String> {
@@ -119,27 +122,7 @@ impl<D: Dialect> Body<'_, D> {
                     format!("(({}){value})", c_type(node.dtype.element())?)
                 }
             }
-            // Not `||`: GCC 12 loses the second operand of some where it makes vectors of 512 bits of them.
-            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), node) if is_eager(&node.a, &node.b) => {
-                let sign = if op == BinaryOp::And { '&' } else { '|' };
-                format!("({} {sign} {})", self.lane(&node.a, lane)?, self.lane(&node.b, lane)?)
-            }
-            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), node) => {
-                let a = self.lane(&node.a, lane)?;
-                self.maybe += 1;
-                let b = self.lane(&node.b, lane);
-                self.maybe -= 1;
-                binary(op, node.a.dtype.element(), &a, &b?, self.in_place, true)?
-            }
-            ExprKind::Binary(op, node) => {
-                check_wide(op.text(), node.a.dtype)?;
-                let (a, mut b) = (self.lane(&node.a, lane)?, self.lane(&node.b, lane)?);
-                if op.is_shift() && !is_shift_of(&node.b) {
-                    b = format!("({b} & {})", node.a.dtype.0.bits - 1);
-                }
-                let is_safe = self.is_divisor(op, &node.b, &b);
-                binary(op, node.a.dtype.element(), &a, &b, self.in_place, is_safe)?
-            }
+            ExprKind::Binary(..) => self.operations(expr, lane)?,
             ExprKind::Not(node) => format!("(!{})", self.lane(&node.a, lane)?),
             ExprKind::Select(node) => {
                 let condition = self.lane(&node.condition, lane)?;
@@ -199,6 +182,46 @@ impl<D: Dialect> Body<'_, D> {
             }
         }
         false
+    }
+
+    /// An operation, with those that are its first operand, theirs and so on: their texts are put together once, since a sum
+    /// of many terms would be copied for each of them.
+    fn operations(&mut self, expr: &Expr, lane: &str) -> Result<String> {
+        let mut levels = Vec::new();
+        let mut first = expr;
+        while let ExprKind::Binary(op, node) = ExprKind::of(first) {
+            let is_eager = matches!(op, BinaryOp::And | BinaryOp::Or) && is_eager(&node.a, &node.b);
+            if !is_eager {
+                check_wide(op.text(), node.a.dtype)?;
+            }
+            levels.push((op, node, is_eager));
+            first = &node.a;
+        }
+        let mut text = self.lane(first, lane)?;
+        let mut heads = Vec::new();
+        for (op, node, is_eager) in levels.into_iter().rev() {
+            let is_maybe = usize::from(op.is_logical() && !is_eager);
+            self.maybe += is_maybe;
+            let b = self.lane(&node.b, lane);
+            self.maybe -= is_maybe;
+            let mut b = b?;
+            let level = if is_eager {
+                // Not `||`: GCC 12 loses the second operand of some where it makes vectors of 512 bits of them.
+                format!("({HOLE} {} {b})", if op == BinaryOp::And { '&' } else { '|' })
+            } else {
+                if op.is_shift() && !is_shift_of(&node.b) {
+                    b = format!("({b} & {})", node.a.dtype.0.bits - 1);
+                }
+                let is_safe = self.is_divisor(op, &node.b, &b);
+                binary(op, node.a.dtype.element(), HOLE, &b, self.in_place, is_safe)?
+            };
+            let (head, tail) = level.split_once(HOLE).unwrap_or_default();
+            heads.push(head.to_owned());
+            text.push_str(tail);
+        }
+        heads.reverse();
+        text.insert_str(0, &heads.concat());
+        Ok(text)
     }
 
     fn call(&mut self, expr: &PrimExpr, node: &Call, lane: &str) -> Result<String> {
