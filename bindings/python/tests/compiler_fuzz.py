@@ -23,13 +23,20 @@ DTYPES = ["float32"] * 6 + ["float64", "int32", "int32", "int64", "int8", "uint8
                            "uint64", "bool"]
 BATCH = 40  # seeds that are compiled together
 STEPS = ["split", "split", "split3", "fuse", "reorder", "parallel", "vectorize", "vectorize", "unroll", "decompose",
-         "inline", "reverse_inline", "cache_read", "cache_write", "compute_at", "reverse_compute_at", "layout", "rfactor"]
+         "inline", "reverse_inline", "cache_read", "cache_write", "compute_at", "reverse_compute_at", "layout", "rfactor",
+         "pad_axes"]
 
 
 @anyfn.register_func("compiler_fuzz.reverse", override=True)
 def reverse(source, target):
     """Copies an array in reverse order."""
     np.copyto(np.asarray(target), np.flip(np.asarray(source)))
+
+
+def lowest(dtype):
+    """The smallest value of a data type."""
+    dtype = str(dtype)
+    return tir.const(float("-inf") if dtype.startswith("float") else int(np.iinfo(dtype).min), dtype)
 
 
 class Wrong(Exception):
@@ -228,10 +235,10 @@ class Program:
         """A computed tensor, or two."""
         choose = self.choose
         if choose.random() < 0.06:
-            return [self.packed(place)]
+            return self.packed(place)
         dtype = choose.choice(DTYPES)
         if choose.random() < 0.35 and dtype != "bool":
-            return [self.reduction(place, dtype)]
+            return self.reduction(place, dtype)
         made, dims = [], list(range(self.rank))
         if choose.random() < 0.15:
             dims = sorted(choose.sample(dims, choose.randint(1, self.rank)))
@@ -262,7 +269,7 @@ class Program:
         tensor = te.extern(shape, [value.tensor], body, name=f"s{place}", dtype=value.dtype)
         result = Value(tensor, value.dtype, value.exact, value.size)
         result.dims = value.dims
-        return result
+        return [result]
 
     def reduction(self, place, dtype):
         choose = self.choose
@@ -270,7 +277,7 @@ class Program:
         reduced = sorted(choose.sample(dims, choose.randint(1, min(2, self.rank))))
         kept = [d for d in dims if d not in reduced]
         axes = {d: te.reduce_axis((tir.const(0, self.index_dtype), self.shape[d]), f"k{d}") for d in reduced}
-        kind = choose.choice(["sum", "sum", "sum", "min", "max", "own"])
+        kind = choose.choice(["sum", "sum", "sum", "sum", "min", "max", "own", "several"])
         made = []
 
         def body(*indices):
@@ -278,25 +285,49 @@ class Program:
             value = self.expr(named, dtype, choose.randint(0, 2))
             made.append(value)
             over = list(axes.values())
+            if kind == "several":
+                reducer, second = self.several(named, reduced, value)
+                made.append(second)
+                return reducer((value.tensor, second.tensor), axis=over)
             if kind == "own":
                 own = te.comm_reducer(lambda x, y: x + y, lambda t: tir.const(0, t), name="own")
                 where = named[reduced[0]] % 2 == 0 if choose.random() < 0.5 else None
                 return own(value.tensor, axis=over, where=where)
             return getattr(te, kind)(value.tensor, axis=over)
 
-        tensor = te.compute([self.shape[d] for d in kept], body, name=f"s{place}")
-        value = made[0]
+        tensors = te.compute([self.shape[d] for d in kept], body, name=f"s{place}")
         count = 1
         for d in reduced:
             count *= max(self.sizes[d], 1)
-        size = value.size * (count if kind in ("sum", "own") else 1)
-        if kind in ("min", "max") and any(self.sizes[d] == 0 for d in reduced):
-            # The largest or smallest value of the data type.
-            size = 2**63
-        exact = value.exact and (not dtype.startswith("float") or size < 2**24)
-        result = Value(tensor, dtype, exact, size)
-        result.dims = kept
-        return result
+        is_empty = any(self.sizes[d] == 0 for d in reduced)
+        results = []
+        for tensor, value in zip(tensors if isinstance(tensors, tuple) else [tensors], made):
+            size = value.size * (count if kind in ("sum", "own", "several") else 1)
+            if kind in ("min", "max", "several") and is_empty:
+                # The largest or smallest value of the data type.
+                size = 2**63
+            exact = value.exact and (not value.dtype.startswith("float") or size < 2**24)
+            results.append(Value(tensor, value.dtype, exact, size))
+            results[-1].dims = kept
+        return results
+
+    def several(self, axes, reduced, value):
+        """A reduction of two values at once, and the second value: where the largest one is, or another sum."""
+        if value.exact and self.choose.random() < 0.6:
+            where = axes[reduced[0]]
+            for d in reduced[1:]:
+                where = where * self.shape[d] + axes[d]
+
+            def largest(x, y):
+                is_first = (x[0] > y[0]) | ((x[0] == y[0]) & (x[1] < y[1]))
+                return tuple(tir.select(is_first, a, b) for a, b in zip(x, y))
+
+            second = Value(where, self.index_dtype, True, 2**20)
+            return te.comm_reducer(largest, lambda a, b: (lowest(a), tir.const(2**20, b))), second
+        dtype = self.choose.choice([dtype for dtype in DTYPES if dtype != "bool"])
+        second = self.expr(axes, dtype, 1)
+        return te.comm_reducer(lambda x, y: (tir.max(x[0], y[0]), x[1] + y[1]),
+                               lambda a, b: (lowest(a), tir.const(0, b))), second
 
     # --- schedules
 
@@ -359,6 +390,8 @@ class Program:
                 schedule.unroll(choose.choice([loops[-1], loop]))
             elif name == "decompose":
                 schedule.decompose_reduction(block, loop)
+            elif name == "pad_axes":
+                schedule.pad_axes(block, [choose.choice([None, 2, 4, 8]) for _ in range(choose.randint(1, 3))])
             elif name == "rfactor" and hasattr(schedule, "rfactor"):
                 schedule.rfactor(block, loop)
         except ValueError:

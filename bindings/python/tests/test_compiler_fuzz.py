@@ -33,7 +33,7 @@ def test_programs_are_of_many_kinds():
     words += [" & ", " | ", " ^ ", " << ", " >> ", "uint64(", "uint16("]
     words += ["call_packed(", "call_extern(", "range(0)"]
     words += [f"sch.{step}(" for step in ("split", "fuse", "reorder", "parallel", "vectorize", "unroll", "compute_inline")]
-    words += [f"sch.{step}(" for step in ("decompose_reduction", "cache_read", "cache_write", "transform_layout")]
+    words += [f"sch.{step}(" for step in ("decompose_reduction", "cache_read", "cache_write", "transform_layout", "pad_axes")]
     assert not [word for word in words if word not in text]
 
 
