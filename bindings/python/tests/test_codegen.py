@@ -310,3 +310,18 @@ def test_long_expressions_take_linear_time():
     text = anyfn.source(func)
     assert time.thread_time() - start < 8
     assert text.count(" + (uint32_t)((int32_t)(") == terms
+
+
+def test_nests_of_single_repetitions_take_linear_time():
+    def body(ins, outs):
+        stmt = outs[0].store(ins[0][0], 0)
+        for _ in range(20_000):
+            stmt = tir.for_loop(1, lambda _, inner=stmt: inner)
+        return stmt
+
+    x = te.placeholder((8,), name="x")
+    func = te.create_prim_func([x, te.extern((8,), [x], body, name="y")])
+    start = time.thread_time()
+    text = anyfn.source(func)
+    assert time.thread_time() - start < 8
+    assert "y[0] = x[0];" in text and "for (" not in text.split("main_compute", 2)[1]

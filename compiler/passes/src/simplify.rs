@@ -1,13 +1,13 @@
 //! Less to compute: conditions that always hold, loops that run once, branches that are never taken, shorter indices.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use anyfn::{Ref, Result};
 use anyfn_arith::Analyzer;
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
-use anyfn_ir::kind::as_int;
+use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::{For, IfThenElse, LetStmt, Stmt};
 use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
@@ -165,7 +165,20 @@ impl Simplify {
             Some(..=0) if has_init(&node.body) => return Ok(stmt.clone()),
             Some(..=0) => return Ok(make::seq([])),
             Some(1) if min.dtype == node.loop_var.dtype => {
-                return self.stmt(&substituted(&node.body, &node.loop_var, &min)?);
+                // Others right inside of it go away by the same walk.
+                let address = |var: &Ref<Var>| var.as_object().as_handle().addr();
+                let mut values = HashMap::from([(address(&node.loop_var), min)]);
+                let mut body = &node.body;
+                while let StmtKind::For(inner) = StmtKind::of(body)
+                    && is_int(&inner.extent, 1)
+                    && as_int(&inner.min).is_some()
+                    && inner.min.dtype == inner.loop_var.dtype
+                {
+                    values.insert(address(&inner.loop_var), inner.min.clone());
+                    body = &inner.body;
+                }
+                let value = |var: &Ref<Var>| values.get(&address(var)).cloned();
+                return self.stmt(&Substitute(value).stmt(body)?);
             }
             _ => {}
         }
