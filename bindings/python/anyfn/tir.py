@@ -147,8 +147,29 @@ def _node(key, base=PrimExpr):
 
 
 Var = _node("tir.Var")
-IntImm = _node("tir.IntImm")
-FloatImm = _node("tir.FloatImm")
+
+
+@register_object("tir.IntImm")
+class IntImm(PrimExpr):
+    """An integer or truth value; where Python needs one, such as in ``range`` or ``if``, it is that."""
+
+    def __index__(self):
+        return self.value % 2**64 if self.dtype == "uint64" else self.value
+
+    __int__ = __index__
+
+    def __bool__(self):
+        return self.value != 0
+
+
+@register_object("tir.FloatImm")
+class FloatImm(PrimExpr):
+    """A floating-point number, as ``float`` takes it."""
+
+    def __float__(self):
+        return self.value
+
+
 StringImm = _node("tir.StringImm")
 Cast = _node("tir.Cast")
 BinaryExpr = _node("tir.BinaryExpr")

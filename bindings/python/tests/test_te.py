@@ -161,6 +161,36 @@ class TestExpressions:
         assert text in str(caught.value)
 
 
+    def test_constants_are_numbers(self):
+        x = te.placeholder((8, 2), name="x")
+        assert np.zeros(x.shape).shape == (8, 2)
+        assert [*range(x.shape[1])] == [0, 1] and "abc"[x.shape[1]] == "c"
+        assert x.shape[0] == 8 and not x.shape[0] != 8 and x.shape[0] > x.shape[1]
+        assert int(x.shape[0]) == 8 and float(x.shape[0]) == 8.0 and float(tir.const(0.5)) == 0.5
+        for ask in (bool, int, float, range):
+            with pytest.raises(TypeError):
+                ask(tir.var("n"))
+        with pytest.raises(TypeError, match="is not known before the function runs"):
+            bool(te.placeholder((tir.var("n"),)).shape[0] == 8)
+
+    def test_all_of_uint64(self):
+        top = tir.const(2**63, "uint64")
+        assert str(top) == "uint64(9223372036854775808)" and int(top) == 2**63 and int(tir.const(2**64 - 1)) == 2**64 - 1
+        u, i, x = tir.var("u", "uint64"), tir.var("i", "int64"), tir.var("x", "float32")
+        assert str(u & 2**63) == "u & uint64(9223372036854775808)"
+        assert str(x + 2**63) == "x + cast(\"float32\", uint64(9223372036854775808))"
+        assert tir.const(2**63, "float64").value == 2.0**63 and tir.IntImm("uint64", 2**63).same_as(top) is False
+        with pytest.raises(TypeError, match="cannot combine int64 and uint64"):
+            i + 2**63
+        for value, dtype in ((2**64, "uint64"), (-1, "uint64"), (2**63, "int64"), (2**63, "int8"), (2**200, "int64")):
+            with pytest.raises(OverflowError, match=dtype if abs(value) < 2**64 else "int64 or uint64"):
+                tir.const(value, dtype)
+        a = te.placeholder((3,), "uint64", name="a")
+        values, out = np.array([0, 1, 2**64 - 1], "uint64"), np.empty(3, "uint64")
+        anyfn.build([a, te.compute((3,), lambda i: tir.max(a[i] ^ 2**63, 2**63 + 1), name="b")])(values, out)
+        assert out.tolist() == [2**63 + 1, 2**63 + 1, 2**63 + 1]
+
+
 class TestFunctions:
     def test_mistakes(self):
         a = te.placeholder((3,), name="A")

@@ -3,6 +3,7 @@
 use anyfn::{Array, DType, Object, ObjectRef, Ref, String};
 
 use crate::buffer::Buffer;
+use crate::fold;
 
 /// An expression of any kind.
 pub type Expr = Ref<PrimExpr>;
@@ -34,6 +35,14 @@ pub struct IntImm {
     pub(crate) base: PrimExpr,
     /// The value, which the data type can hold; of `uint64` the bits.
     pub value: i64,
+}
+
+impl IntImm {
+    /// The value, beyond the signed range, too.
+    #[must_use]
+    pub fn whole(&self) -> i128 {
+        if fold::is_unsigned_64(self.base.dtype) { (self.value as u64).into() } else { self.value.into() }
+    }
 }
 
 /// A floating-point number.

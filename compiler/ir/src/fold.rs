@@ -19,6 +19,10 @@ pub(crate) fn fits(value: i64, dtype: DType) -> bool {
     }
 }
 
+pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
+    dtype.0.code == kDLUInt && dtype.0.bits == 64
+}
+
 /// The integer that an expression is, in all lanes.
 pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     match ExprKind::of(expr) {
@@ -53,7 +57,7 @@ fn float(value: f64, dtype: DType) -> Option<Expr> {
 /// A constant as one of another scalar type, if that can hold it.
 pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(expr) {
-        ExprKind::IntImm(node) if !node.dtype.is_bool() => {
+        ExprKind::IntImm(node) if !node.dtype.is_bool() && node.whole() <= i64::MAX.into() => {
             // Beyond 2^53 not every integer is a floating-point number.
             let is_exact = node.value.unsigned_abs() <= 1 << 53;
             match dtype {
@@ -72,10 +76,8 @@ pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
 /// A constant, converted.
 pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(value) {
-        ExprKind::IntImm(node) if dtype.is_integer() => {
-            let is_unsigned_64 = node.dtype.0.code == kDLUInt && node.dtype.0.bits == 64 && node.value < 0;
-            if is_unsigned_64 { None } else { int(node.value, dtype) }
-        }
+        ExprKind::IntImm(node) if node.whole() > i64::MAX.into() => None,
+        ExprKind::IntImm(node) if dtype.is_integer() => int(node.value, dtype),
         ExprKind::IntImm(node) if dtype.is_float() && node.value.unsigned_abs() <= 1 << 53 => {
             float(node.value as f64, dtype)
         }
@@ -94,9 +96,8 @@ pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     if dtype.is_float() {
         return floats(op, a, b);
     }
-    let is_unsigned_64 = dtype.0.code == kDLUInt && dtype.0.bits == 64;
     if let (Some(x), Some(y)) = (constant(a), constant(b))
-        && (!is_unsigned_64 || (x >= 0 && y >= 0))
+        && (!is_unsigned_64(dtype) || (x >= 0 && y >= 0))
     {
         return ints(op, x, y, dtype);
     }

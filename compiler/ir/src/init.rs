@@ -26,7 +26,7 @@ macro_rules! names {
     ($($node:ident),*) => { $(impl $node { const NAME: &'static str = stringify!($node); })* };
 }
 
-names!(BufferLoad, ProducerLoad, Ramp, Broadcast, Let);
+names!(IntImm, BufferLoad, ProducerLoad, Ramp, Broadcast, Let);
 
 #[methods]
 impl Var {
@@ -41,9 +41,8 @@ impl Var {
 impl IntImm {
     /// An integer or truth value of a data type.
     #[init]
-    fn new(dtype: DType, value: i64) -> Result<IntImm> {
-        ops::int(value, dtype.element())?;
-        Ok(IntImm { base: PrimExpr { dtype: dtype.element() }, value })
+    fn new(dtype: DType, value: i128) -> Result<IntImm> {
+        only!(ops::whole(value, dtype.element())?, IntImm { value })
     }
 }
 

@@ -1,12 +1,13 @@
 //! What other languages may write where an expression is expected.
 
+use anyfn::abi::kDLUInt;
 use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result, Schema};
 
 use crate::expr::{Expr, IterVar};
 use crate::ops;
 
-/// An expression, or what stands for one: an axis (its variable), an int (`int32`, or `int64` if it needs to be), a float
-/// (`float32`), a truth value.
+/// An expression, or what stands for one: an axis (its variable), an int (`int32`, or `int64` or `uint64` if it needs to be), a
+/// float (`float32`), a truth value.
 pub struct Operand(pub Expr);
 
 impl FromArg for Operand {
@@ -32,6 +33,10 @@ impl FromArg for Operand {
                 let dtype = if i32::try_from(value).is_ok() { DType::INT32 } else { DType::INT64 };
                 ops::int(value, dtype).map(Operand).map_err(invalid)
             }
+            "ffi.BigInt" => match u64::from_arg(view) {
+                Ok(bits) => ops::int(bits as i64, DType::new(kDLUInt, 64, 1)).map(Operand).map_err(invalid),
+                Err(large) => Err(Mismatch::new("OverflowError", "int64 or uint64".into(), large.got().into())),
+            },
             "float" => ops::float(f64::from_arg(view)?, DType::FLOAT32).map(Operand).map_err(invalid),
             _ => Err(Mismatch::of_type::<Self>(view)),
         }

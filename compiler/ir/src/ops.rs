@@ -84,6 +84,19 @@ pub fn int(value: i64, dtype: DType) -> Result<Expr> {
     splat(Ref::new(IntImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
 }
 
+/// An integer or truth value, `uint64` included, by its value.
+///
+/// # Errors
+/// `OverflowError` if it is beyond 64 bits; else as [`int`].
+pub fn whole(value: i128, dtype: DType) -> Result<Expr> {
+    let is_unsigned_64 = fold::is_unsigned_64(dtype);
+    let bits = if is_unsigned_64 { u64::try_from(value).map(|bits| bits as i64) } else { i64::try_from(value) };
+    match bits {
+        Ok(bits) => int(bits, dtype),
+        Err(_) => bail!("OverflowError", "{value} does not fit into {dtype}"),
+    }
+}
+
 /// An `int32`.
 #[must_use]
 pub fn i32(value: i32) -> Expr {

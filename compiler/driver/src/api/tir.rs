@@ -4,6 +4,7 @@ use anyfn::{DType, Map, ObjectRef, Ref, Result, bail, register};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
 use anyfn_ir::operand::Operand;
+use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::{ops, printer};
 
 /// A new variable.
@@ -21,7 +22,8 @@ fn constant(value: Operand, dtype: Option<DType>) -> Result<Expr> {
         anyfn_ir::ExprKind::IntImm(node) if dtype.to_string().starts_with("bool") => {
             Ok(ops::bool(node.value != 0))
         }
-        anyfn_ir::ExprKind::IntImm(node) => ops::number(node.value, dtype),
+        anyfn_ir::ExprKind::IntImm(node) if dtype.is_float() => ops::float(node.whole() as f64, dtype),
+        anyfn_ir::ExprKind::IntImm(node) => ops::whole(node.whole(), dtype),
         anyfn_ir::ExprKind::FloatImm(node) => ops::float(node.value, dtype),
         _ => bail!("TypeError", "a constant is an int, float or bool, not `{}`", value.as_object().type_key()),
     }
