@@ -10,7 +10,7 @@
 from . import _compiler, tir
 from ._core import Object
 from ._object import register_object
-from .tir import const, exp, log, select, sigmoid, sqrt, tanh, var  # noqa: F401
+from .tir import const, exp, log, select, sigmoid, size_var, sqrt, tanh, var  # noqa: F401
 
 _call = _compiler.functions("te")
 
@@ -22,10 +22,13 @@ class Operation(Object):
 
 @register_object("te.Tensor")
 class Tensor(Object):
-    """A tensor of a computation. ``a[i, j]`` is an element of it."""
+    """A tensor of a computation. ``a[i, j]``, or ``a(i, j)``, is an element of it."""
 
     def __getitem__(self, indices):
         return _call.element(self, list(indices) if isinstance(indices, tuple) else [indices])
+
+    def __call__(self, *indices):
+        return self[indices]
 
     @property
     def name(self):
@@ -91,6 +94,11 @@ def _axes(axis):
 def sum(expr, axis, where=None):
     """The sum over axes; of those for which the condition ``where`` holds, if there is one."""
     return _call.sum(expr, _axes(axis), where)
+
+
+def prod(expr, axis, where=None):
+    """The product over axes; of those for which the condition ``where`` holds, if there is one."""
+    return _call.prod(expr, _axes(axis), where)
 
 
 def min(expr, axis, where=None):

@@ -10,6 +10,7 @@ from .tir import exp as exp
 from .tir import log as log
 from .tir import select as select
 from .tir import sigmoid as sigmoid
+from .tir import size_var as size_var
 from .tir import sqrt as sqrt
 from .tir import tanh as tanh
 from .tir import var as var
@@ -22,6 +23,7 @@ class Operation(Object):
 
 class Tensor(Object):
     def __getitem__(self, indices: Union[_Operand, tuple[_Operand, ...]]) -> PrimExpr: ...
+    def __call__(self, *indices: _Operand) -> PrimExpr: ...
     @property
     def op(self) -> Operation: ...
     @property
@@ -63,6 +65,9 @@ def placeholder(
 def compute(shape: Union[_Operand, Sequence[_Operand]], fcompute: Callable[..., Any], name: str = "compute") -> Any: ...
 def reduce_axis(dom: tuple[_Operand, _Operand], name: str = "k") -> IterVar: ...
 def sum(
+    expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
+) -> PrimExpr: ...
+def prod(
     expr: _Operand, axis: Union[IterVar, Iterable[IterVar]], where: Optional[_Operand] = None
 ) -> PrimExpr: ...
 def min(

@@ -3,6 +3,8 @@
 All nodes are objects of the compiler; their fields are attributes. ``print(node)`` shows the program that a node is.
 """
 
+import functools
+
 from . import _compiler
 from ._core import Object
 from ._object import register_object
@@ -348,6 +350,9 @@ def var(name, dtype="int32"):
     return _call.var(name, dtype)
 
 
+size_var = var
+
+
 def parse(text):
     """The function or module that a text is: what ``str(func)`` gives, or what was written by hand (``docs/ir-text.md``).
 
@@ -369,9 +374,65 @@ def const(value, dtype=None):
     return _call.const(value, dtype)
 
 
+def min_value(dtype):
+    """The smallest value of a data type; of floating-point numbers the smallest finite one."""
+    return _call.limit(dtype, False)
+
+
+def max_value(dtype):
+    """The largest value of a data type; of floating-point numbers the largest finite one."""
+    return _call.limit(dtype, True)
+
+
+def infinity(dtype):
+    """The infinity of a floating-point type."""
+    return _call.const(float("inf"), dtype)
+
+
 def select(condition, true_value, false_value):
-    """One of two values; both are computed."""
+    """One of two values; of the other one nothing is read, so it may lie outside of a buffer."""
     return _call.select(condition, true_value, false_value)
+
+
+if_then_else = select
+
+
+def all(*conditions):
+    """Whether all conditions hold; one behind another that does not hold reads nothing."""
+    return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
+
+
+def any(*conditions):
+    """Whether one of the conditions holds; one behind another that holds reads nothing."""
+    return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
+
+
+def isnan(x):
+    """Whether a floating-point number is none."""
+    return _call.isnan(x)
+
+
+def floordiv(a, b):
+    """``a // b`` of integers: the quotient rounded down."""
+    return _call.binary("//", a, b)
+
+
+def floormod(a, b):
+    """``a % b`` of integers: the remainder of ``floordiv``, which has the sign of ``b``."""
+    return _call.binary("%", a, b)
+
+
+indexdiv, indexmod = floordiv, floormod
+
+
+def truncdiv(a, b):
+    """The quotient of integers, rounded towards zero."""
+    return _call.truncdiv(a, b)
+
+
+def truncmod(a, b):
+    """The remainder of ``truncdiv``, which has the sign of ``a``."""
+    return _call.binary("truncmod", a, b)
 
 
 def min(a, b):

@@ -128,3 +128,24 @@ def test_a_condition_of_a_reduction():
             np.testing.assert_array_equal(got, expected)
     with pytest.raises(TypeError, match="a condition must be bool"):
         te.sum(x[0], k, where=k)
+
+
+def test_a_product():
+    x = te.placeholder((SIZE, 5), "int32", name="x")
+    k = te.reduce_axis((0, 5), name="k")
+    func = te.create_prim_func([x, te.compute((SIZE,), lambda i: te.prod(x[i, k], k, where=k != i), name="y")])
+    values = np.random.default_rng(3).integers(-9, 9, (SIZE, 5), "int32")
+    expected = np.where(np.arange(5) == np.arange(SIZE)[:, None], 1, values).prod(1)
+    for (got,) in everywhere(func, [values], ["int32"]):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_choice_reads_only_what_it_chooses():
+    x = te.placeholder((SIZE,), name="x")
+    func = te.create_prim_func(
+        [x, te.compute((SIZE,), lambda i: tir.if_then_else(tir.all(i > 0, i < 30), x[i - 1] + x[i + 7], 0.0), name="y")]
+    )
+    values = np.arange(SIZE, dtype="float32")
+    expected = [2.0 * i + 6 if 0 < i < 30 else 0 for i in range(SIZE)]
+    for (got,) in everywhere(func, [values], ["float32"]):
+        np.testing.assert_array_equal(got, expected)

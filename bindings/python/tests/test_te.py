@@ -144,12 +144,16 @@ class TestExpressions:
         ("make", "error", "text"),
         [
             (lambda i, x: i // 0, ZeroDivisionError, "`//` by zero"),
-            (lambda i, x: x // 2, TypeError, "`//` does not take float32; use `/`"),
+            (lambda i, x: x // 2, TypeError, "`//` does not take float32; use `/`, or `tir.floor(a / b)`"),
             (lambda i, x: i + tir.var("u", "uint32"), TypeError, "cannot combine int32 and uint32"),
             (lambda i, x: tir.IntImm("int8", 500), ValueError, "500 does not fit into int8"),
             (lambda i, x: i + "a", TypeError, "Expected `tir.PrimExpr` but got `str`"),
             (lambda i, x: 1 if i < 2 else 0, TypeError, "the value of `i < 2` is not known"),
             (lambda i, x: ~x, TypeError, "`not` does not take float32"),
+            (lambda i, x: x % 2, TypeError, "`%` does not take float32; use `tir.fmod(a, b)`"),
+            (lambda i, x: tir.truncdiv(x, 2), TypeError, "`truncdiv` does not take float32; use `/`"),
+            (lambda i, x: tir.infinity("int32"), TypeError, "which int32 is not"),
+            (lambda i, x: tir.all(i < 2, i), TypeError, "cannot combine bool and int32"),
             (lambda i, x: te.placeholder((2, -1), name="p"), ValueError, "extent 1 of `p` must not be negative but is -1"),
             (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 indices"),
             (lambda i, x: te.placeholder((2,), name="p")[x], TypeError, "index 0 of `p` must be an integer but is float32"),
@@ -189,6 +193,34 @@ class TestExpressions:
         values, out = np.array([0, 1, 2**64 - 1], "uint64"), np.empty(3, "uint64")
         anyfn.build([a, te.compute((3,), lambda i: tir.max(a[i] ^ 2**63, 2**63 + 1), name="b")])(values, out)
         assert out.tolist() == [2**63 + 1, 2**63 + 1, 2**63 + 1]
+
+    def test_a_tensor_is_called_as_it_is_indexed(self):
+        x, i = te.placeholder((2, 3), name="x"), tir.var("i")
+        assert str(x(i, 2)) == str(x[i, 2]) and str(te.placeholder((), name="y")()) == "tensor[()]"
+
+    def test_names_of_tvm(self):
+        i, j = te.var("i"), te.size_var("j", "int64")
+        texts = {
+            "i // 3": (tir.floordiv(i, 3), tir.indexdiv(i, 3)),
+            "i % 3": (tir.floormod(i, 3), tir.indexmod(i, 3)),
+            "i / 3": (tir.truncdiv(i, 3),),
+            "truncmod(i, 3)": (tir.truncmod(i, 3),),
+            "i < 3 and j < int64(4) and i < 2": (tir.all(i < 3, j < 4, i < 2),),
+            "i < 3 or i < 2": (tir.any(i < 3, i < 2),),
+            "i < 3": (tir.all(i < 3), tir.any(i < 3)),
+            "True": (tir.all(),),
+            "False": (tir.any(), tir.isnan(i)),
+            "select(i < 3, i, 1)": (tir.if_then_else(i < 3, i, 1),),
+            "127": (tir.max_value("int8") + tir.const(0),),
+        }
+        for text, exprs in texts.items():
+            for expr in exprs:
+                assert str(expr) == text
+        for dtype in ("int8", "uint64", "int64", "float16", "float32", "float64"):
+            info = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
+            kind = float if dtype.startswith("float") else int
+            assert (kind(tir.min_value(dtype)), kind(tir.max_value(dtype))) == (info.min, info.max)
+        assert float(tir.infinity("float16")) == float("inf")
 
 
 class TestFunctions:

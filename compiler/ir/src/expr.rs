@@ -222,7 +222,7 @@ pub struct Not {
     pub a: Expr,
 }
 
-/// One of two values; both are computed.
+/// One of two values; of the other one nothing is read.
 #[derive(Object)]
 #[object(key = "tir.Select", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]

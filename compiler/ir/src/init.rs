@@ -104,7 +104,7 @@ impl Not {
 
 #[methods]
 impl Select {
-    /// One of two values; both are computed.
+    /// One of two values; of the other one nothing is read.
     #[init]
     fn new(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Select> {
         ops::select(condition.0.clone(), true_value.0.clone(), false_value.0.clone())?;

@@ -157,13 +157,31 @@ pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     int(value, dtype)
 }
 
+/// As [`limit`], but of floating-point numbers the largest or smallest finite one.
+///
+/// # Errors
+/// `TypeError` if it is no number.
+pub fn finite_limit(dtype: DType, largest: bool) -> Result<Expr> {
+    let size = match (dtype.0.code, dtype.0.bits) {
+        (kDLFloat, 16) => HALF_MAX,
+        (kDLFloat, 32) => f32::MAX.into(),
+        (kDLFloat, 64) => f64::MAX,
+        (kDLBfloat, 16) => BFLOAT_MAX,
+        _ => return limit(dtype, largest),
+    };
+    float(if largest { size } else { -size }, dtype)
+}
+
+const HALF_MAX: f64 = 65504.0;
+const BFLOAT_MAX: f64 = 3.389_531_389_251_535_5e38;
+
 /// A number as the nearest one that a floating-point type has; of two the even one.
 #[must_use]
 pub fn rounded(value: f64, dtype: DType) -> f64 {
     match (dtype.0.code, dtype.0.bits) {
         (kDLFloat, 32) => f64::from(value as f32),
-        (kDLFloat, 16) => fewer_bits(value, 10, -14, 65504.0),
-        (kDLBfloat, 16) => fewer_bits(value, 7, -126, 3.389_531_389_251_535_5e38),
+        (kDLFloat, 16) => fewer_bits(value, 10, -14, HALF_MAX),
+        (kDLBfloat, 16) => fewer_bits(value, 7, -126, BFLOAT_MAX),
         _ => value,
     }
 }
@@ -312,7 +330,8 @@ pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
     };
     if !fits {
         let hint = match op {
-            BinaryOp::FloorDiv if dtype.is_float() => "; use `/`",
+            BinaryOp::FloorDiv if dtype.is_float() => "; use `/`, or `tir.floor(a / b)`",
+            BinaryOp::FloorMod | BinaryOp::Mod if dtype.is_float() => "; use `tir.fmod(a, b)`",
             BinaryOp::And | BinaryOp::Or if dtype.is_integer() => "; compare it with 0, or use `&` and `|`",
             _ => "",
         };
@@ -416,6 +435,32 @@ binary_functions! {
     or Or
 }
 
+/// The quotient of integers, rounded towards zero.
+///
+/// # Errors
+/// `TypeError` for floating-point numbers; else as [`binary`].
+pub fn trunc_div(a: Expr, b: Expr) -> Result<Expr> {
+    let (a, b) = unify(a, b)?;
+    if a.dtype.is_float() {
+        bail!("TypeError", "`truncdiv` does not take {}; use `/`, or `tir.trunc(a / b)`", a.dtype);
+    }
+    div(a, b)
+}
+
+/// Whether a floating-point number is none; false for integers.
+///
+/// # Errors
+/// `TypeError` if it is no number.
+pub fn is_nan(a: Expr) -> Result<Expr> {
+    if a.dtype.is_integer() {
+        return splat(bool(false), a.dtype.lanes());
+    }
+    if !a.dtype.is_float() {
+        bail!("TypeError", "`isnan` does not take {}", a.dtype);
+    }
+    binary(BinaryOp::Ne, a.clone(), a)
+}
+
 /// The opposite of a truth value; of an integer, all bits changed.
 ///
 /// # Errors
@@ -486,7 +531,7 @@ pub fn power(a: Expr, b: Expr) -> Result<Expr> {
     Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
 
-/// One of two values; both are computed.
+/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
 ///
 /// # Errors
 /// `TypeError` if the condition is no truth value, or the values cannot be unified.

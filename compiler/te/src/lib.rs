@@ -14,7 +14,7 @@ mod tensor;
 
 pub use external::external;
 pub use func::create_prim_func;
-pub use reduce::{max, min, only_where, reduce, reducer, sum};
+pub use reduce::{max, min, only_where, prod, reduce, reducer, sum};
 pub use tensor::{
     ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor, compute, compute_several, element, placeholder,
     reduce_axis, tensors_of,

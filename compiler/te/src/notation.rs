@@ -218,7 +218,7 @@ pub fn min(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Min, a, b)
 }
 
-/// One of two values; both are computed.
+/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
 pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Term>) -> Term {
     let (Term(condition), Term(yes), Term(no)) = (condition.into(), yes.into(), no.into());
     Term(condition.and_then(|condition| ops::select(condition, yes?, no?)))
@@ -232,6 +232,11 @@ pub fn call(name: &str, value: impl Into<Term>) -> Term {
 /// The sum over axes.
 pub fn sum(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::sum(value, axes.iter().map(|axis| (*axis).clone()).collect()))
+}
+
+/// The product over axes.
+pub fn product(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
+    value.into().map(|value| crate::prod(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
 /// The largest value over axes.

@@ -15,6 +15,15 @@ pub fn sum(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     simple(BinaryOp::Add, value, axis, identity)
 }
 
+/// The product over axes.
+///
+/// # Errors
+/// As [`sum`].
+pub fn prod(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
+    let identity = ops::number(1, value.dtype)?;
+    simple(BinaryOp::Mul, value, axis, identity)
+}
+
 /// The smallest value over axes.
 ///
 /// # Errors

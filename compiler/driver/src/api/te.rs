@@ -52,6 +52,12 @@ fn sum(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Opti
     limited(anyfn_te::sum(value.0, axis)?, r#where)
 }
 
+/// The product over axes, of what meets a condition.
+#[register("te.prod")]
+fn prod(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {
+    limited(anyfn_te::prod(value.0, axis)?, r#where)
+}
+
 /// The smallest value over axes, of those that meet a condition.
 #[register("te.min")]
 fn min(value: Operand, axis: Array<Ref<IterVar>>, #[default(None)] r#where: Option<Operand>) -> Result<Expr> {

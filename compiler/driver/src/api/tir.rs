@@ -69,13 +69,31 @@ fn neg(a: Operand) -> Result<Expr> {
     ops::sub(zero, a.0)
 }
 
+/// Whether a floating-point number is none; false for integers.
+#[register("tir.isnan")]
+fn isnan(a: Operand) -> Result<Expr> {
+    ops::is_nan(a.0)
+}
+
+/// The quotient of integers, rounded towards zero.
+#[register("tir.truncdiv")]
+fn truncdiv(a: Operand, b: Operand) -> Result<Expr> {
+    ops::trunc_div(a.0, b.0)
+}
+
+/// The largest or smallest value of a data type; of floating-point numbers the finite one.
+#[register("tir.limit")]
+fn limit(dtype: DType, largest: bool) -> Result<Expr> {
+    ops::finite_limit(dtype, largest)
+}
+
 /// A value converted to another data type.
 #[register("tir.cast")]
 fn cast(value: Operand, dtype: DType) -> Result<Expr> {
     ops::cast(value.0, dtype)
 }
 
-/// One of two values; both are computed.
+/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
 #[register("tir.select")]
 fn select(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Expr> {
     ops::select(condition.0, true_value.0, false_value.0)
