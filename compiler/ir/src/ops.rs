@@ -590,6 +590,31 @@ pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> R
     Ok(lanes)
 }
 
+/// Functions of floating-point numbers, whose results depend on their arguments alone and which vectors have, too.
+pub const MATH: &[&str] = &[
+    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan",
+    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
+    "round", "erf", "fabs", "pow", "atan2", "fmod", "hypot", "copysign",
+];
+
+/// A call of a function of numbers, whose data type is that of the arguments.
+///
+/// # Errors
+/// `TypeError` for one of [`MATH`] of what is no floating-point number.
+pub fn math(op: &str, args: impl IntoIterator<Item = Expr>) -> Result<Expr> {
+    let args: Vec<Expr> = args.into_iter().collect();
+    let Some(dtype) = args.first().map(|arg| arg.dtype) else {
+        bail!("TypeError", "the data type of `{op}()` is not known");
+    };
+    if MATH.contains(&op)
+        && let Some(wrong) = args.iter().find(|arg| !arg.dtype.is_float())
+    {
+        let dtype = wrong.dtype;
+        bail!("TypeError", "`{op}` does not take {dtype}; convert it, as with `astype(\"float32\")`");
+    }
+    Ok(call(dtype, op, args.into_iter().map(Ref::into_object)))
+}
+
 /// A call of a function that code generators know.
 pub fn call(dtype: DType, op: &str, args: impl IntoIterator<Item = ObjectRef>) -> Expr {
     let args = args.into_iter().collect();

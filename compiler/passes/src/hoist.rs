@@ -9,7 +9,6 @@ use anyfn_ir::stmt::{For, ForKind, Stmt};
 use anyfn_ir::visit::{Mutator, Visitor};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
-use crate::ELEMENTWISE;
 use crate::loops::changed;
 
 /// The function with conditions and costly values moved out of loops in which they do not change.
@@ -114,7 +113,7 @@ impl Visitor for Changes {
 
     fn expr(&mut self, expr: &Expr) {
         match ExprKind::of(expr) {
-            ExprKind::Call(node) => self.calls |= !ELEMENTWISE.contains(&&*node.op),
+            ExprKind::Call(node) => self.calls |= !ops::MATH.contains(&&*node.op),
             ExprKind::Other => self.calls = true,
             _ => {}
         }
@@ -179,7 +178,7 @@ impl Mutator for Lift<'_> {
 
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
         let is_costly = match ExprKind::of(expr) {
-            ExprKind::Call(node) if !self.only_quotients => ELEMENTWISE.contains(&&*node.op),
+            ExprKind::Call(node) if !self.only_quotients => ops::MATH.contains(&&*node.op),
             ExprKind::Binary(BinaryOp::Div, _) if expr.dtype.is_float() => !self.only_quotients,
             ExprKind::Binary(BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod, node) => {
                 as_int(&node.b).is_some_and(|divisor| divisor > 0)

@@ -40,6 +40,6 @@ pub use place_allocations::place_allocations;
 pub use share_buffers::share_buffers;
 pub use simplify::simplify;
 pub use vector_loops::vector_loops;
-pub use vectorize::{ELEMENTWISE, vectorize};
+pub use vectorize::vectorize;
 pub use verify::{verify, verify_module};
 pub use widen_floats::widen_floats;

@@ -18,13 +18,6 @@ use crate::loops::changed;
 /// Bytes of the longest vector that is made; code generators split what is longer than the machine's.
 const LONGEST: i64 = 512;
 
-/// Functions of numbers, whose results depend on their arguments alone and which vectors have, too.
-pub const ELEMENTWISE: &[&str] = &[
-    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan",
-    "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
-    "round", "erf", "fabs", "pow", "atan2", "fmod", "hypot", "copysign",
-];
-
 /// The function with vectorized loops as statements on vectors.
 ///
 /// A loop that has no such form stays one, for the compiler of the code to vectorize.
@@ -336,7 +329,7 @@ impl Widen<'_> {
     }
 
     fn call(&mut self, expr: &Expr, node: &Call) -> Result<Option<Expr>> {
-        if !ELEMENTWISE.contains(&&*node.op) {
+        if !ops::MATH.contains(&&*node.op) {
             return Ok(None);
         }
         let mut args = Vec::new();

@@ -226,7 +226,7 @@ pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Te
 
 /// A function that code generators know, such as `exp`, of a value.
 pub fn call(name: &str, value: impl Into<Term>) -> Term {
-    value.into().map(|value| Ok(ops::call(value.dtype, name, [value.into_object()])))
+    value.into().map(|value| ops::math(name, [value]))
 }
 
 /// The sum over axes.

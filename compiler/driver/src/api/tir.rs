@@ -106,9 +106,11 @@ fn call(op: &str, mut args: Vec<Operand>, dtype: Option<DType>) -> Result<Expr> 
     if let ([a, b], None) = (&mut *args, dtype) {
         (a.0, b.0) = ops::unify(a.0.clone(), b.0.clone())?;
     }
-    let first = args.first().map(|arg| arg.0.dtype);
-    let Some(dtype) = dtype.or(first) else { bail!("TypeError", "the data type of `{op}()` is not known") };
-    Ok(ops::call(dtype, op, args.into_iter().map(|arg| arg.0.into_object())))
+    let args = args.into_iter().map(|arg| arg.0);
+    match dtype {
+        Some(dtype) => Ok(ops::call(dtype, op, args.map(Ref::into_object))),
+        None => ops::math(op, args),
+    }
 }
 
 /// An expression, statement, function or module as text.
