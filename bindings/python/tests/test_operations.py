@@ -130,6 +130,27 @@ def test_a_condition_of_a_reduction():
         te.sum(x[0], k, where=k)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_sign_of_zero_and_what_is_no_number(dtype):
+    x = te.placeholder((SIZE,), dtype, name="x")
+    func = te.create_prim_func(
+        [x, te.compute((SIZE,), lambda i: -x[i], name="y"), te.compute((SIZE,), lambda i: tir.isnan(x[i]), name="z")]
+    )
+    assert "-0.0" in str(func)
+    values = np.array([0.0, -0.0, 1.5, math.inf, -math.inf, math.nan] * 7, dtype)[:SIZE]
+    for negative, isnan in everywhere(func, [values], [dtype, "bool"]):
+        np.testing.assert_array_equal(negative, -values)
+        known = ~np.isnan(values)
+        np.testing.assert_array_equal(np.signbit(negative[known]), np.signbit(-values[known]))
+        np.testing.assert_array_equal(isnan, ~known)
+    read = tir.parse(
+        f'def f(x: Buffer((1,), "{dtype}"), y: Buffer((1,), "{dtype}")):\n    y[0] = -(x[0] * {dtype}(1))\n'
+    )
+    out = np.empty(1, dtype)
+    tir.interpret(read, np.zeros(1, dtype), out)
+    assert np.signbit(out[0])
+
+
 def test_a_product():
     x = te.placeholder((SIZE, 5), "int32", name="x")
     k = te.reduce_axis((0, 5), name="k")

@@ -447,6 +447,16 @@ pub fn trunc_div(a: Expr, b: Expr) -> Result<Expr> {
     div(a, b)
 }
 
+/// The value with the other sign, which a zero of floating-point numbers has, too.
+///
+/// # Errors
+/// `TypeError` if it is no number.
+pub fn neg(a: Expr) -> Result<Expr> {
+    let dtype = a.dtype;
+    let zero = if dtype.is_float() { float(-0.0, dtype)? } else { int(0, dtype)? };
+    sub(zero, a)
+}
+
 /// Whether a floating-point number is none; false for integers.
 ///
 /// # Errors

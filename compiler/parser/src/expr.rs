@@ -234,8 +234,9 @@ impl<'a> Parser<'a> {
                 return self.literal(at, &format!("-{text}"));
             }
             let value = self.deeper(|p| p.unary(BinaryOp::Mul.precedence()))?;
-            let zero = self.located(at, ops::number(0, value.dtype))?;
-            return self.located(at, node::binary(BinaryOp::Sub, zero, value));
+            let zero =
+                if value.dtype.is_float() { ops::float(-0.0, value.dtype) } else { ops::int(0, value.dtype) };
+            return self.located(at, node::binary(BinaryOp::Sub, self.located(at, zero)?, value));
         }
         self.primary()
     }

@@ -204,7 +204,7 @@ impl std::ops::Neg for Term {
     type Output = Term;
 
     fn neg(self) -> Term {
-        0 - self
+        self.map(ops::neg)
     }
 }
 

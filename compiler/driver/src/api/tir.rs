@@ -65,8 +65,7 @@ fn not(a: Operand) -> Result<Expr> {
 /// A value with the other sign.
 #[register("tir.neg")]
 fn neg(a: Operand) -> Result<Expr> {
-    let zero = ops::number(0, a.0.dtype)?;
-    ops::sub(zero, a.0)
+    ops::neg(a.0)
 }
 
 /// Whether a floating-point number is none; false for integers.
