@@ -8,6 +8,7 @@ import functools
 from . import _compiler
 from ._core import Object
 from ._object import register_object
+from ._reflection import type_info
 
 _call = _compiler.functions("tir")
 
@@ -267,7 +268,13 @@ class PrimFunc(_Text, Object):
 
 @register_object("tir.IRModule")
 class IRModule(_Text, Object):
-    """Functions by name: what passes take and give."""
+    """Functions by name: what passes take and give. ``module["main"]`` is one of them."""
+
+    # Functions are not tried one after the other.
+    __iter__ = None
+
+    def __getitem__(self, name):
+        return self.functions[name]
 
 
 @register_object("tir.Target")
@@ -304,8 +311,23 @@ class IndexMap(Object):
 class Schedule(Object):
     """A function whose loops are being transformed, step by step; a step that would change the result is an error."""
 
+    def fuse(self, loops, *more):
+        """Makes one loop of several, each right inside of the one before: ``fuse(i, j)``, or a list of them."""
+        return _fuse(self, _loops(loops, more))
+
+    def reorder(self, loops, *more):
+        """Puts nested loops into this order: ``reorder(i, j)``, or a list of them."""
+        _reorder(self, _loops(loops, more))
+
     def __str__(self):
         return str(self.func())
+
+
+_fuse, _reorder = (type_info("tir.Schedule").method(name).function for name in ("fuse", "reorder"))
+
+
+def _loops(loops, more):
+    return [loops, *more] if more or isinstance(loops, Var) else loops
 
 
 @register_object("arith.Analyzer")

@@ -648,3 +648,17 @@ def test_a_parallel_loop_uses_the_threads_of_the_runtime():
     assert len(launched) == 3 and (out == expected(*arrays)).all()
     f(*arrays, out)
     assert (out == expected(*arrays)).all()
+
+
+def test_loops_one_by_one_or_in_a_list():
+    texts = []
+    for form in (lambda step, *loops: step(*loops), lambda step, *loops: step(list(loops)), lambda step, *loops: step(loops=loops)):
+        schedule = tir.Schedule(epilogue(6, 9, 4)[0])
+        i, j, k = schedule.get_loops("C")
+        form(schedule.reorder, k, j, i)
+        outer, inner = schedule.split(form(schedule.fuse, j, i), factors=[None, 4])
+        form(schedule.fuse, outer, inner)
+        texts.append(f"{schedule.trace()}")
+    assert texts[0] == texts[1] == texts[2] and "sch.reorder(l2, l1, l0)" in texts[0]
+    with pytest.raises(TypeError):
+        schedule.reorder([i, j], k)

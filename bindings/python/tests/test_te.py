@@ -241,6 +241,16 @@ class TestFunctions:
         with pytest.raises(TypeError, match="a reduction inside of another expression"):
             te.compute((3,), lambda i: te.sum(a[k], axis=k) + 1)
 
+    def test_functions_of_a_module_and_their_attributes(self):
+        func = matmul(4, 5, 6).with_attr("mine", 1).with_attr("mine", 2).with_attr("global_symbol", "f")
+        assert dict(func.attrs) == {"mine": 2, "global_symbol": "f"}
+        module = anyfn.lower(func)
+        assert isinstance(module["f"], tir.PrimFunc)
+        with pytest.raises(KeyError):
+            module["g"]
+        with pytest.raises(TypeError, match="not iterable"):
+            list(module)
+
     def test_an_exception_of_the_callback_comes_back(self):
         with pytest.raises(KeyError, match="mine"):
             te.compute((3,), lambda i: {}["mine"])

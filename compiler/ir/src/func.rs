@@ -1,6 +1,6 @@
 //! Functions and modules.
 
-use anyfn::{Any, Array, Map, Object, Ref, String, methods};
+use anyfn::{Any, Array, Map, Object, Ref, Result, String, methods};
 
 use crate::buffer::Buffer;
 use crate::expr::Var;
@@ -41,5 +41,15 @@ impl PrimFunc {
         }
         let (params, buffer_map, attrs) = (this.params.clone(), this.buffer_map.clone(), this.attrs.clone());
         Ref::new(PrimFunc { params, buffer_map, body, attrs })
+    }
+
+    /// The function with another attribute, in place of the one of that name if there is one.
+    pub fn with_attr(this: Ref<Self>, key: String, value: Any) -> Result<Ref<PrimFunc>> {
+        let attrs = this.attrs.iter_any().map(|(key, value)| Ok((key.get::<String>()?, value.clone())));
+        let attrs = attrs.filter(|attr| !matches!(attr, Ok((known, _)) if *known == key));
+        let mut attrs: Vec<(String, Any)> = attrs.collect::<Result<_>>()?;
+        attrs.push((key, value));
+        let (params, buffer_map, body) = (this.params.clone(), this.buffer_map.clone(), this.body.clone());
+        Ok(Ref::new(PrimFunc { params, buffer_map, body, attrs: Map::try_from_iter(attrs)? }))
     }
 }

@@ -26,7 +26,7 @@ mod tree;
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyfn::{Any, Array, DType, Map, Object, PackedFunc, Ref, Result, String, bail, methods};
+use anyfn::{Any, Array, DType, Object, PackedFunc, Ref, Result, String, bail, methods};
 use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::operand::Operand;
@@ -150,15 +150,7 @@ impl Schedule {
         if func.attrs.get("scheduled")?.is_some() {
             return Ok(func);
         }
-        let attrs = func.attrs.iter_any().map(|(key, value)| Ok((key.get::<String>()?, value.clone())));
-        let mut attrs: Vec<(String, Any)> = attrs.collect::<Result<_>>()?;
-        attrs.push(("scheduled".into(), Any::new(true)?));
-        Ok(Ref::new(PrimFunc {
-            params: func.params.clone(),
-            buffer_map: func.buffer_map.clone(),
-            body: func.body.clone(),
-            attrs: Map::try_from_iter(attrs)?,
-        }))
+        PrimFunc::with_attr(func, "scheduled".into(), Any::new(true)?)
     }
 
     /// A schedule of its own that goes on from here: for steps that may turn out not to be wanted.
