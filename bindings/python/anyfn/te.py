@@ -24,8 +24,15 @@ class Operation(Object):
 class Tensor(Object):
     """A tensor of a computation. ``a[i, j]``, or ``a(i, j)``, is an element of it."""
 
+    # Indices are not tried one after the other.
+    __iter__ = None
+
     def __getitem__(self, indices):
-        return _call.element(self, list(indices) if isinstance(indices, tuple) else [indices])
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        for place, index in enumerate(indices):
+            if index is None or index is ... or isinstance(index, slice):
+                raise TypeError(f"index {place} of tensor `{self.name}` is {index}; indices must be expressions")
+        return _call.element(self, list(indices))
 
     def __call__(self, *indices):
         return self[indices]

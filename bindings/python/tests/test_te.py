@@ -157,6 +157,10 @@ class TestExpressions:
             (lambda i, x: tir.floor(i), TypeError, "`floor` does not take int32"),
             (lambda i, x: tir.infinity("int32"), TypeError, "which int32 is not"),
             (lambda i, x: tir.all(i < 2, i), TypeError, "cannot combine bool and int32"),
+            (lambda i, x: te.placeholder((2,), name="p")[0:2], TypeError, "index 0 of tensor `p` is slice(0, 2, None); indices"),
+            (lambda i, x: te.placeholder((2, 2), name="p")[i, None], TypeError, "index 1 of tensor `p` is None; indices must be"),
+            (lambda i, x: list(te.placeholder((2,), name="p")), TypeError, "not iterable"),
+            (lambda i, x: te.reduce_axis((5, 2), name="r"), ValueError, "axis `r` ends 3 before it begins"),
             (lambda i, x: te.placeholder((2, -1), name="p"), ValueError, "extent 1 of `p` must not be negative but is -1"),
             (lambda i, x: te.placeholder((2, 3), name="p")[i], IndexError, "`p` has 2 dimensions but got 1 indices"),
             (lambda i, x: te.placeholder((2,), name="p")[x], TypeError, "index 0 of `p` must be an integer but is float32"),
@@ -240,6 +244,23 @@ class TestFunctions:
         k = te.reduce_axis((0, 3), "k")
         with pytest.raises(TypeError, match="a reduction inside of another expression"):
             te.compute((3,), lambda i: te.sum(a[k], axis=k) + 1)
+        with pytest.raises(ValueError, match="axis `k` comes twice in a reduction"):
+            te.sum(a[k], axis=[k, k])
+        with pytest.raises(ValueError, match="`nothing` computes nothing"):
+            te.compute((3,), lambda i: (), name="nothing")
+        for nothing in ([], {}, anyfn.tir.parse("module()")):
+            with pytest.raises(ValueError, match="there is nothing to build"):
+                anyfn.build(nothing)
+
+    def test_extents_that_nothing_tells(self):
+        n = tir.var("n")
+        half = te.placeholder((2, n * 2), name="half")
+        wanted = te.compute((2,), lambda i: half[i, 0], name="wanted")
+        with pytest.raises(ValueError, match="extent 1 of `half` is `n \\* 2`, but nothing tells what `n` is"):
+            te.create_prim_func([half, wanted])
+        known = te.placeholder((n,), name="known")
+        for args in ([half, n, wanted], [half, wanted, known]):
+            assert te.create_prim_func(args).params
 
     def test_functions_of_a_module_and_their_attributes(self):
         func = matmul(4, 5, 6).with_attr("mine", 1).with_attr("mine", 2).with_attr("global_symbol", "f")

@@ -79,6 +79,9 @@ pub fn source(what: &(impl Buildable + ?Sized), pipeline: Option<&Ref<Pipeline>>
 }
 
 fn source_of(module: &Ref<IRModule>, pipeline: Option<&Ref<Pipeline>>) -> Result<String> {
+    if module.functions.is_empty() {
+        bail!("ValueError", "there is nothing to build: the module has no functions");
+    }
     let options = anyfn_codegen_c::CodegenOptions::of(&*Target::of(module)?);
     anyfn_codegen_c::generate(&lower(module, pipeline)?, options)
 }

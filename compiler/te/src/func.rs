@@ -10,7 +10,7 @@ use anyfn_ir::kind::{ExprKind, is_int};
 use anyfn_ir::ops::{self, HANDLE};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::visit::{Mutator, Substitute, Visitor};
-use anyfn_ir::{analysis, make, share};
+use anyfn_ir::{analysis, make, printer, share};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 
@@ -20,8 +20,8 @@ use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 /// Each computed tensor becomes a block in loops over its axes. Tensors between are memory of the function's own.
 ///
 /// # Errors
-/// `TypeError` if an argument is neither tensor nor variable; `ValueError` if one comes twice, a placeholder or a
-/// variable that is used is not among them, or nothing is computed.
+/// `TypeError` if an argument is neither tensor nor variable; `ValueError` if one comes twice, a placeholder that is
+/// used or a variable of their extents is not among them, or nothing is computed.
 pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>> {
     let mut builder = Builder::default();
     let mut params: Vec<Ref<Var>> = Vec::new();
@@ -56,6 +56,7 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
     if outputs.is_empty() {
         bail!("ValueError", "function `{name}` computes nothing: none of its arguments is a computed tensor");
     }
+    check_extents(&params, &buffer_map)?;
     for op in in_order(&outputs)? {
         builder.operation(&op)?;
     }
@@ -69,6 +70,38 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
         body,
         attrs: Map::try_from_iter(attrs)?,
     }))
+}
+
+/// The extents of arguments are told by variables among them, and by those that are an extent alone.
+fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Result<()> {
+    struct Vars(Vec<Ref<Var>>);
+    impl Visitor for Vars {
+        fn expr(&mut self, expr: &Expr) {
+            if let ExprKind::Var(_) = ExprKind::of(expr) {
+                self.0.extend(expr.clone().cast());
+            }
+            self.below_expr(expr);
+        }
+    }
+    let extents = buffers.iter().flat_map(|(_, buffer)| buffer.shape.iter());
+    let mut known: Vec<Ref<Var>> = extents.filter_map(|extent| extent.cast().ok()).collect();
+    known.extend(params.iter().cloned());
+    for (_, buffer) in buffers {
+        for (place, extent) in buffer.shape.iter().enumerate() {
+            let mut vars = Vars(Vec::new());
+            vars.expr(&extent);
+            if let Some(var) = vars.0.iter().find(|var| !known.iter().any(|known| known.ptr_eq(var))) {
+                bail!(
+                    "ValueError",
+                    "extent {place} of `{}` is `{}`, but nothing tells what `{}` is: add it to the arguments",
+                    buffer.name,
+                    printer::text(extent.as_object()),
+                    var.name
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What tells a tensor from others.

@@ -80,7 +80,7 @@ pub fn reducer(
 /// Values combined over axes, where `condition` holds: one result for each value.
 ///
 /// # Errors
-/// `ValueError` without axes, `TypeError` if an axis is not one of [`reduce_axis`](crate::reduce_axis) or the values have other data
+/// `ValueError` without axes or if one comes twice, `TypeError` if an axis is not one of [`reduce_axis`](crate::reduce_axis) or the values have other data
 /// types than the reducer's.
 pub fn reduce(
     reducer: &Ref<CommReducer>,
@@ -91,7 +91,10 @@ pub fn reduce(
     if axis.is_empty() {
         bail!("ValueError", "a reduction needs at least one axis");
     }
-    for iter in axis.iter() {
+    for (place, iter) in axis.iter().enumerate() {
+        if axis.iter().take(place).any(|known| known.ptr_eq(&iter)) {
+            bail!("ValueError", "axis `{}` comes twice in a reduction", iter.var.name);
+        }
         if iter.kind != IterKind::Reduce {
             bail!("TypeError", "`{}` is no axis of `reduce_axis`", iter.var.name);
         }

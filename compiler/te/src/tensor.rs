@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use anyfn::{Any, Array, DType, Map, Object, ObjectRef, Ref, Result, String, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{DataProducer, Expr, IterKind, IterVar, Range, Reduce};
+use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::Stmt;
 
@@ -121,7 +122,7 @@ pub fn compute(
 /// As [`compute`], for several tensors of the same shape at once.
 ///
 /// # Errors
-/// As [`compute`]; `TypeError` if reductions are inside of other expressions, or not all the same.
+/// As [`compute`]; `ValueError` if there is no value; `TypeError` if reductions are inside of other expressions, or not all the same.
 pub fn compute_several(
     shape: Array<Expr>,
     name: &str,
@@ -140,6 +141,9 @@ pub fn compute_several(
         .collect();
     let indices = axis.iter().map(|axis| axis.var.clone().into_parent()).collect();
     let body = elements(indices)?;
+    if body.is_empty() {
+        bail!("ValueError", "`{name}` computes nothing: its function gives no value");
+    }
     check_body(name, &body)?;
     let dtypes: Vec<DType> = body.iter().map(|value| value.dtype).collect();
     let base = Operation { name: name.into(), attrs: Map::new() };
@@ -151,11 +155,16 @@ pub fn compute_several(
 /// An axis over which values are combined.
 ///
 /// # Errors
-/// `TypeError` if the bounds are no integers of one type.
+/// `TypeError` if the bounds are no integers of one type, `ValueError` for a negative extent.
 pub fn reduce_axis(min: Expr, extent: Expr, name: &str) -> Result<Ref<IterVar>> {
     let (min, extent) = ops::unify(min, extent)?;
     if !extent.dtype.is_integer() {
         bail!("TypeError", "the bounds of axis `{name}` must be integers but are {}", extent.dtype);
+    }
+    if let Some(value) = as_int(&extent)
+        && value < 0
+    {
+        bail!("ValueError", "axis `{name}` ends {} before it begins", value.unsigned_abs());
     }
     let var = ops::var(name, extent.dtype);
     Ok(Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind: IterKind::Reduce }))
@@ -172,7 +181,7 @@ pub(crate) fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
         if !extent.dtype.is_integer() || extent.dtype.lanes() != 1 {
             bail!("TypeError", "extent {place} of `{name}` must be an integer but is {}", extent.dtype);
         }
-        if let Some(value) = anyfn_ir::kind::as_int(&extent)
+        if let Some(value) = as_int(&extent)
             && value < 0
         {
             bail!("ValueError", "extent {place} of `{name}` must not be negative but is {value}");

@@ -107,3 +107,25 @@ fn what_stands_in_many_places_gets_names() -> Result<()> {
     assert!(surely.contains("shared: float32 = "), "{surely}");
     Ok(())
 }
+
+#[test]
+fn the_notation_refuses_what_python_does() -> Result<()> {
+    use anyfn_te::notation::{At, axis, call, placeholder, product};
+
+    let (x, k) = (placeholder([8], DType::FLOAT32, "x")?, axis("k", 0, 8)?);
+    assert_eq!(printer::text((-x.at((&k,))).expr()?.as_object()), "-0.0 - tensor[k]");
+    assert!(product(x.at((&k,)), &[&k]).expr().is_ok());
+    for (refused, kind, message) in [
+        (call("exp", &k), "TypeError", "`exp` does not take int32"),
+        (product(x.at((&k,)), &[&k, &k]), "ValueError", "axis `k` comes twice in a reduction"),
+    ] {
+        let error = refused.expr().err().ok_or_else(|| anyfn::Error::new("ValueError", "was not refused"))?;
+        assert_eq!(error.kind(), kind);
+        assert!(error.message().contains(message), "{}", error.message());
+    }
+    assert_eq!(
+        axis("k", 5, 2).err().map(|error| error.message().to_owned()).as_deref(),
+        Some("axis `k` ends 3 before it begins")
+    );
+    Ok(())
+}
