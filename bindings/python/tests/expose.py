@@ -1,6 +1,6 @@
 """Everything that the compiler does, done by its registered functions and the methods of its objects alone, as any language
 can: ``anyfn.te`` and ``anyfn.tir`` are not imported. Run by ``test_expose.py`` with the compiler's library; prints the
-registered functions that were not needed.
+registered functions, and methods of ``CLASSES``, that were not needed.
 """
 
 import os
@@ -11,6 +11,7 @@ import numpy as np
 
 import anyfn
 
+CLASSES = ("tir.Schedule", "tir.Trace", "tir.Pipeline", "tir.PrimFunc", "arith.Analyzer")
 compiler = anyfn.load_module(sys.argv[1])
 used = set()
 
@@ -18,6 +19,13 @@ used = set()
 def call(name, *args):
     used.add(name)
     return anyfn.get_global_func(name)(*args)
+
+
+def method(name, *args):
+    """A method by its type and name, as `tir.Schedule.split`; its function takes the object first."""
+    used.add(name)
+    key, _, name = name.rpartition(".")
+    return anyfn.type_info(key).method(name).function(*args)
 
 
 # Tensor expressions: a matrix product with bias and relu, and a reduction of one's own.
@@ -46,15 +54,16 @@ func = call("te.create_prim_func", [a, b, relu], "dense")
 r = call("te.reduce_axis", 0, 16, "r")
 product_of = call("te.reducer", lambda x, y: call("tir.binary", "*", x, y), [1.0])
 x = call("te.placeholder", [4, 16], "float32", "X")
-least, most, all_of_them = (
+least, most, prod, all_of_them = (
     call("te.compute", [4], make, name)
     for name, make in {
         "least": lambda i: call("te.min", call("tir.neg", call("te.element", x, [i, r])), [r]),
         "most": lambda i: call("te.max", call("tir.call", "exp", [call("te.element", x, [i, r])], None), [r]),
+        "prod": lambda i: call("te.prod", call("te.element", x, [i, r]), [r]),
         "all": lambda i: call("te.reduce", product_of, [call("te.element", x, [i, r])], [r], None)[0],
     }.items()
 )
-reductions = call("te.create_prim_func", [x, least, most, all_of_them], "reductions")
+reductions = call("te.create_prim_func", [x, least, most, prod, all_of_them], "reductions")
 
 # Calls out of compiled code, and statements.
 def double(given, wanted):
@@ -83,20 +92,98 @@ assert call("tir.text", call("tir.var", "n", "int64")) == "n" and "hi" in call("
 # What is known of integers.
 n = call("tir.var", "n", "int32")
 once = call("tir.binary", "-", call("tir.binary", "+", n, n), n)
-assert call("tir.text", call("arith.analyzer").simplify(once)) == "n"
+analyzer, m = call("arith.analyzer"), call("tir.var", "m", "int32")
+assert call("tir.text", method("arith.Analyzer.simplify", analyzer, once)) == "n"
+method("arith.Analyzer.enter", analyzer)
+method("arith.Analyzer.bind", analyzer, n, 0, 8)
+method("arith.Analyzer.assume", analyzer, call("tir.binary", "<", m, 3))
+assert method("arith.Analyzer.can_prove", analyzer, call("tir.binary", "<", m, 4))
+four = call("tir.binary", "+", call("tir.binary", "*", n, 4), 1)
+assert list(method("arith.Analyzer.const_bound", analyzer, four)) == [1, 29]
+assert list(method("arith.Analyzer.modular", analyzer, four)) == [4, 1]
+assert [call("tir.text", limit) for limit in method("arith.Analyzer.bounds", analyzer, four, [n])] == ["1", "29"]
+assert [[call("tir.text", part) for part in span] for span in method("arith.Analyzer.region", analyzer, [[n]], [n])] == [["0", "8"]]
+method("arith.Analyzer.leave", analyzer)
+assert not method("arith.Analyzer.can_prove", analyzer, call("tir.binary", "<", m, 4))
 
-# A schedule, by its methods; the default one.
+# A function's parts, and numbers.
+marked = method("tir.PrimFunc.with_attr", func, "mark", 1)
+assert marked.attrs["mark"] == 1 and method("tir.PrimFunc.with_body", marked, marked.body).same_as(marked)
+assert [call("tir.limit", "int8", largest).value for largest in (False, True)] == [-128, 127]
+assert call("tir.text", call("tir.truncdiv", n, 2)) == "n / 2" and call("tir.text", call("tir.isnan", n)) == "False"
+assert call("tir.text", call("tir.power", n, 2)) == "n * n" and call("tir.text", call("tir.abs", n)) == "max(n, 0 - n)"
+
+# Schedules, by their methods; the default one.
 schedule = call("tir.default_schedule", func)
-assert schedule.trace().steps
+assert method("tir.Schedule.trace", schedule).steps
+p = call("te.compute", [8], lambda i: call("tir.binary", "+", call("te.element", a, [i, 0]), 1.0), "P")
+q = call("te.compute", [8], lambda i: call("tir.binary", "*", call("te.element", p, [i]), 2.0), "Q")
+line = call("te.create_prim_func", [a, q], "line")
+
+
+def scheduled(func, steps):
+    """The function after steps, which are done again and checked."""
+    schedule = method("tir.Schedule.new", func)
+    steps(schedule, lambda block: method("tir.Schedule.get_loops", schedule, block))
+    result, trace = method("tir.Schedule.func", method("tir.Schedule.copy", schedule)), method("tir.Schedule.trace", schedule)
+    assert anyfn.structural_equal(method("tir.Schedule.func", method("tir.Schedule.replay", func, trace)), result)
+    assert method("tir.Trace.text", trace)
+    call("tir.verify", result)
+    return call("tir.text", result)
+
+
+def tiles(schedule, loops):
+    assert [method("tir.Schedule.get_block", schedule, name) for name in method("tir.Schedule.get_blocks", schedule)]
+    i, j, k = loops("C")
+    outer, inner = method("tir.Schedule.split", schedule, i, [None, 4])
+    method("tir.Schedule.reorder", schedule, [outer, j, inner, k])
+    method("tir.Schedule.decompose_reduction", schedule, "C", k)
+    method("tir.Schedule.parallel", schedule, method("tir.Schedule.fuse", schedule, [outer, j]))
+    method("tir.Schedule.unroll", schedule, loops("relu")[0])
+    method("tir.Schedule.vectorize", schedule, loops("relu")[1])
+
+
+def copies(schedule, loops):
+    copy = method("tir.Schedule.cache_read", schedule, "C", "A", "global")
+    method("tir.Schedule.transform_layout", schedule, copy, copy, lambda i, k: [k, i], None)
+    method("tir.Schedule.pad_axes", schedule, "C", [16])
+    method("tir.Schedule.annotate", schedule, "C", "note", 1)
+    method("tir.Schedule.compute_at", schedule, "C", loops("relu")[0])
+
+
+def results(schedule, loops):
+    method("tir.Schedule.cache_write", schedule, "relu", 0, "local")
+    method("tir.Schedule.rfactor", schedule, "C", loops("C")[2])
+
+
+assert "parallel" in scheduled(func, tiles) and "note" in scheduled(func, copies) and "C_rf" in scheduled(func, results)
+scheduled(func, lambda schedule, loops: method("tir.Schedule.reverse_compute_at", schedule, "relu", loops("C")[1]))
+for name, block in (("compute_inline", "P"), ("reverse_compute_inline", "Q")):
+    text = scheduled(line, lambda schedule, _: method(f"tir.Schedule.{name}", schedule, block))
+    assert text.count("with block") == 2
 
 # Each pass by itself, then as pipelines.
 for name in call("tir.transform.names"):
     if name in ("vectorize", "unroll"):
         continue
-    func_after = call(f"tir.transform.{name}", func)
-    assert call("tir.transform.get", name).run(func).same_as(func_after) or func_after is not None
+    assert anyfn.structural_equal(call("tir.transform.get", name).run(func), call(f"tir.transform.{name}", func))
 call("tir.transform.unroll", call("tir.transform.vectorize", call("tir.transform.lower_blocks", schedule.func())))
-pipeline = call("tir.transform.pipeline", call("tir.transform.default_pipeline").passes(), "mine")
+pipeline = call("tir.transform.pipeline", method("tir.Pipeline.passes", call("tir.transform.default_pipeline")), "mine")
+other, seen = method("tir.Pipeline.copy", pipeline), []
+method("tir.Pipeline.put", other, "before", None, call("tir.transform.get", "check_bounds"))
+method("tir.Pipeline.remove", other, "hoist")
+names = list(method("tir.Pipeline.names", other))
+assert names[0] == "check_bounds" and sorted([*names, "hoist"]) == sorted(["check_bounds", *method("tir.Pipeline.names", pipeline)])
+method("tir.Pipeline.watch", other, lambda is_after, place, name, module: seen.append(name) if is_after else None)
+method("tir.Pipeline.show", other, True, ["simplify"], lambda title, text: seen.append(title))
+with tempfile.TemporaryDirectory() as folder:
+    method("tir.Pipeline.dump", other, folder)
+    after = method("tir.Pipeline.run", other, func)
+    assert len(os.listdir(folder)) == len(names) + 1
+    assert anyfn.structural_equal(method("tir.Pipeline.as_pass", other).run(func), after)
+    seen = seen[: len(seen) // 2]
+assert [name for name in seen if name != "after simplify"] == names and "after simplify" in seen
+assert [name for name, _ in method("tir.Pipeline.times", other)] == names
 
 # Built, run, exported.
 module = call("tir.module", {"dense": func, "reductions": reductions, "calls": calls})
@@ -112,9 +199,9 @@ stepped = np.empty((8, 12), "float32")
 call("tir.interpret", func, [left, right, stepped])
 np.testing.assert_allclose(out, stepped, rtol=1e-4, atol=1e-4)
 rows = np.random.default_rng(1).standard_normal((4, 16)).astype("float32")
-results = [np.empty(4, "float32") for _ in range(3)]
+results = [np.empty(4, "float32") for _ in range(4)]
 built.reductions(rows, *results)
-for got, expected in zip(results, ((-rows).min(1), np.exp(rows).max(1), rows.prod(1))):
+for got, expected in zip(results, ((-rows).min(1), np.exp(rows).max(1), rows.prod(1), rows.prod(1))):
     np.testing.assert_allclose(got, expected, rtol=1e-4)
 assert "__tvm_ffi_calls" in call("compiler.source_of_built", built)
 numbers, results = np.arange(4.0), [np.empty(4), np.empty(4)]
@@ -126,4 +213,5 @@ with tempfile.TemporaryDirectory() as folder:
 
 assert not {"anyfn.te", "anyfn.tir", "anyfn.transform"} & set(sys.modules)
 known = (name for name in anyfn.list_global_func_names() if name.partition(".")[0] in ("te", "tir", "arith", "compiler"))
-print("unused:", *sorted(set(known) - used))
+methods = (f"{key}.{method.name}" for key in CLASSES for method in anyfn.type_info(key).methods)
+print("unused:", *sorted({*known, *methods} - used))

@@ -662,3 +662,10 @@ def test_loops_one_by_one_or_in_a_list():
     assert texts[0] == texts[1] == texts[2] and "sch.reorder(l2, l1, l0)" in texts[0]
     with pytest.raises(TypeError):
         schedule.reorder([i, j], k)
+
+
+def test_a_block_by_its_name():
+    schedule = tir.Schedule(epilogue(6, 9, 4)[0])
+    assert [schedule.get_block(name) for name in schedule.get_blocks()] == list(schedule.get_blocks())
+    with pytest.raises(ValueError, match="there is no block `nothing`"):
+        schedule.get_block("nothing")

@@ -102,7 +102,7 @@ fn reduce(
     reducer: Ref<CommReducer>,
     source: Vec<Operand>,
     axis: Array<Ref<IterVar>>,
-    condition: Option<Operand>,
+    #[default(None)] condition: Option<Operand>,
 ) -> Result<Array<Expr>> {
     let condition = condition.map_or_else(|| ops::bool(true), |condition| condition.0);
     anyfn_te::reduce(&reducer, exprs(source), axis, condition)
