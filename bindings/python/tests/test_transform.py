@@ -184,6 +184,11 @@ def test_each_pass_of_the_compiler_can_be_applied_alone():
         transform.get("simplyfy")
 
 
+def test_the_page_tells_what_each_pass_does():
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/passes.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert told == list(transform.default_pipeline().names())
+
+
 def test_the_default_pipeline_can_be_taken_apart():
     default = transform.default_pipeline()
     module = tir.IRModule({"f": square()}, {})
