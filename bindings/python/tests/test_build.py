@@ -273,8 +273,9 @@ class TestCache:
     def test_nothing_is_left_without_a_cache(self, tmp_path):
         program = (
             "import sys; sys.path.insert(0, sys.argv[1]); import test_build as t, os; "
-            "m = t.anyfn.build(t.plus(1.0), cache=False); t.check(m, 1); m.export(sys.argv[2]); "
-            "assert any(n.startswith('anyfn-') for n in os.listdir(os.environ['TMPDIR']))\n"
+            "os.umask(0); m = t.anyfn.build(t.plus(1.0), cache=False); t.check(m, 1); m.export(sys.argv[2]); "
+            "(made,) = os.scandir(os.environ['TMPDIR']); assert made.name.startswith('anyfn-')\n"
+            "assert made.stat().st_mode & 0o777 == 0o700\n"
             "if os.fork() == 0: sys.exit()\n"
             "os.wait(); m.export(sys.argv[2])"
         )

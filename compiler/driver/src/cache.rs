@@ -9,7 +9,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::hash::Hasher as _;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -310,7 +310,8 @@ pub(crate) fn scratch() -> Result<PathBuf> {
 /// `OSError` if it cannot be made.
 pub(crate) fn temporary() -> Result<TempDir> {
     let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("anyfn-");
+    // Who writes there runs code as this user.
+    let builder = builder.prefix("anyfn-").permissions(fs::Permissions::from_mode(0o700));
     // As C compilers do where TMPDIR is no folder.
     let made = builder.tempdir().or_else(|error| builder.tempdir_in("/tmp").map_err(|_| error));
     made.map_err(|error| io_error(&std::env::temp_dir(), &error))
