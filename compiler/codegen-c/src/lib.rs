@@ -1,7 +1,7 @@
 //! Makes C source code of functions, for languages of the family of C.
 //!
 //! `family` writes what these have in common: statements, expressions of scalars, names, types. Each language is a
-//! [`Dialect`](family::Dialect) that writes the rest. There is one, `host`: C11 that any compiler takes, without headers but
+//! `Dialect` that writes the rest. There is one, `host`: C11 that any compiler takes, without headers but
 //! those of the C library, and with vectors for GCC and Clang. Each of its functions gets an entry by the library convention,
 //! `__tvm_ffi_<name>`, that checks what the code relies on. What it needs of the runtime comes through pointers that the loader
 //! fills.
