@@ -94,6 +94,25 @@ class TestLoops:
             np.testing.assert_array_equal(got, values + np.arange(4)[:, None])
 
 
+    def test_a_part_of_unknown_size_is_not_larger_than_all(self):
+        """Nothing was known of the part but what int32 holds: the loop around it repeated 1431655766 times."""
+        n = tir.var("n")
+        x = te.placeholder((n, 3), name="x")
+        double = te.compute((n, 3), lambda i, j: x[i, j] * 2, name="double")
+        j, k = te.reduce_axis((0, n), name="j"), te.reduce_axis((0, 3), name="k")
+        total = te.compute((), lambda: te.sum(double[j, k], axis=[j, k]), name="total")
+        schedule = tir.Schedule(te.create_prim_func([x, total]))
+        outer = schedule.split(schedule.get_loops("total")[0], [3, None, 2])[0]
+        outer, inner = schedule.split(outer, [None, 2])
+        inner, _ = schedule.split(inner, [None, 2])
+        schedule.compute_at("double", inner)
+        assert "1431655766" not in str(schedule.func()) and "715827882" not in str(schedule.func())
+        got, values = np.zeros((), "float32"), np.arange(24, dtype="float32").reshape(8, 3)
+        for call in built(schedule.func()):
+            call(values, got)
+            assert got == 2 * values.sum()
+
+
 class TestExtents:
     def test_products_do_not_wrap(self):
         n, m = tir.var("n"), tir.var("m")
@@ -166,6 +185,18 @@ class TestNumbers:
             a, b = np.zeros(3, "int32"), np.zeros(3, "int64")
             call(np.array([5, 2**63, 2**64 - 1], "uint64"), a, b)
             assert a.tolist() == [0, 1, 1] and b.tolist() == [5, 0, 0]
+
+    def test_constants_of_uint64_are_not_negative(self):
+        """They are known when the loop is written out."""
+        x = te.placeholder((4,), name="x")
+        large = tir.const(2**64 - 3, "uint64").astype("float32")
+        y = te.compute((4,), lambda i: x[i] + tir.min(large, (i.astype("uint64") - 2).astype("float32")), name="y")
+        schedule = tir.Schedule(te.create_prim_func([x, y]))
+        schedule.unroll(schedule.get_loops("y")[0])
+        for call in [*built(schedule.func()), lambda *args: tir.interpret(schedule.func(), *args)]:
+            got = np.zeros(4, "float32")
+            call(np.zeros(4, "float32"), got)
+            assert got.tolist() == [2.0**64, 2.0**64, 0, 1]
 
     def test_sums_of_numbers_wrap_in_vectors_and_behind_them(self):
         """The last elements are computed apart."""

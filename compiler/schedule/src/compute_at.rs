@@ -9,6 +9,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{Block, For, ForKind, SeqStmt, Stmt};
+use anyfn_ir::visit::Visitor;
 use anyfn_ir::{make, ops};
 
 use crate::blocks::clean;
@@ -290,6 +291,9 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
             used.is_subset(&known) && !reads_memory
         });
         let extent = buffers[0].shape.get(dim)?;
+        // What is known of the type alone is more than there is.
+        let is_large = as_int(&extent).is_some_and(|extent| extent >= LARGE);
+        let part = part.filter(|span| is_large || !(is_far(&span.min) || is_far(&span.extent)));
         parts.push(match part {
             // More than there is is not needed.
             Some(span) => match (as_int(&span.extent), as_int(&extent)) {
@@ -300,6 +304,23 @@ fn needed(func: &Func, path: &[Ref<For>], readers: &[&Leaf], buffers: &[Ref<Buff
         });
     }
     Ok(parts)
+}
+
+/// Constants of such a size are no places in buffers of unknown size, but limits of data types.
+const LARGE: i64 = 1 << 28;
+
+/// Whether such a constant is a part of an expression.
+fn is_far(expr: &Expr) -> bool {
+    struct Far(bool);
+    impl Visitor for Far {
+        fn expr(&mut self, expr: &Expr) {
+            self.0 |= as_int(expr).is_some_and(|value| value.unsigned_abs() >= LARGE as u64);
+            self.below_expr(expr);
+        }
+    }
+    let mut far = Far(false);
+    far.expr(expr);
+    far.0
 }
 
 /// The variables that are known in the innermost loop of a path.
