@@ -8,6 +8,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Result;
@@ -20,8 +22,8 @@ const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
 const LIMIT: Duration = Duration::from_secs(3 * 3600);
 
 /// Says why a step cannot run here; `None` when it can.
-type Unavailable = Box<dyn Fn() -> Option<String>>;
-type Action = Box<dyn Fn(&Run) -> Result<()>>;
+type Unavailable = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type Action = Box<dyn Fn(&Run) -> Result<()> + Send + Sync>;
 
 /// One step of a command.
 pub(crate) struct Step {
@@ -29,6 +31,8 @@ pub(crate) struct Step {
     unavailable: Unavailable,
     /// Paths whose content decides whether the step has to run again; empty for a step that always runs.
     inputs: &'static [&'static str],
+    /// Runs at the same time as its neighbours that say so, too.
+    beside: bool,
     action: Action,
 }
 
@@ -59,12 +63,12 @@ pub(crate) struct Options {
 
 impl Step {
     /// A step that runs one action each time.
-    pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + 'static) -> Self {
-        Step { name, unavailable: Box::new(|| None), inputs: &[], action: Box::new(action) }
+    pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + Send + Sync + 'static) -> Self {
+        Step { name, unavailable: Box::new(|| None), inputs: &[], beside: false, action: Box::new(action) }
     }
 
     /// Skips the step for the reason that `unavailable` gives.
-    pub(crate) fn skip_if(mut self, unavailable: impl Fn() -> Option<String> + 'static) -> Self {
+    pub(crate) fn skip_if(mut self, unavailable: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         let before = self.unavailable;
         self.unavailable = Box::new(move || before().or_else(&unavailable));
         self
@@ -86,6 +90,13 @@ impl Step {
     /// Runs the step only when one of these paths has changed since it last passed.
     pub(crate) fn inputs(mut self, inputs: &'static [&'static str]) -> Self {
         self.inputs = inputs;
+        self
+    }
+
+    /// Runs the step at the same time as those of its neighbours that allow it, one on each processor. For steps that use
+    /// one processor for long and measure no time.
+    pub(crate) fn beside(mut self) -> Self {
+        self.beside = true;
         self
     }
 }
@@ -115,18 +126,12 @@ impl Run {
 /// Runs the steps of a command and prints a table; an error if one failed.
 pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()> {
     let mut rows: Vec<(&str, Outcome, Duration)> = Vec::new();
-    for (i, step) in steps.iter().enumerate() {
-        println!("[{}/{}] {}", i + 1, steps.len(), step.name);
-        let start = Instant::now();
-        let outcome = run_step(command, step, options);
-        let took = start.elapsed();
-        let failed = matches!(outcome, Outcome::Failed(_));
-        match &outcome {
-            Outcome::Skipped(reason) => println!("    skipped: {reason}"),
-            Outcome::Failed(reason) => println!("    FAILED: {reason}"),
-            Outcome::Passed(_) => {}
-        }
-        rows.push((step.name, outcome, took));
+    for group in steps.chunk_by(|one, next| one.beside && next.beside) {
+        let first = rows.len();
+        rows.extend(run_group(command, group, options, |i, name| {
+            println!("[{}/{}] {name}", first + i + 1, steps.len());
+        }));
+        let failed = rows.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
         if failed && options.fail_fast {
             break;
         }
@@ -134,6 +139,45 @@ pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()
     print_table(command, &rows);
     let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
+}
+
+/// Runs steps at the same time, as many as there are processors, and returns their rows in the order of the steps.
+fn run_group<'a>(
+    command: &str,
+    steps: &[&'a Step],
+    options: Options,
+    starts: impl Fn(usize, &str) + Sync,
+) -> Vec<(&'a str, Outcome, Duration)> {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut rows = Vec::new();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(step) = steps.get(i) else { return rows };
+            starts(i, step.name);
+            let start = Instant::now();
+            let outcome = run_step(command, step, options);
+            match &outcome {
+                Outcome::Skipped(reason) => println!("    {}: skipped: {reason}", step.name),
+                Outcome::Failed(reason) => println!("    {}: FAILED: {reason}", step.name),
+                Outcome::Passed(_) => {}
+            }
+            rows.push((i, (step.name, outcome, start.elapsed())));
+        }
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from).min(steps.len());
+    let mut rows: Vec<_> = thread::scope(|scope| {
+        let started: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        started
+            .into_iter()
+            .flat_map(|thread| match thread.join() {
+                Ok(rows) => rows,
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+            .collect()
+    });
+    rows.sort_by_key(|(i, _)| *i);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
@@ -258,5 +302,35 @@ fn hash_path(path: &Path, hasher: &mut DefaultHasher) {
         hasher.write(path.as_os_str().as_encoded_bytes());
         hasher.write_usize(content.len());
         hasher.write(&content);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Steps that wait for each other end only when they run at the same time; the rows keep the order of the steps.
+    #[test]
+    fn steps_that_allow_it_run_at_the_same_time() {
+        if thread::available_parallelism().map_or(1, usize::from) < 2 {
+            eprintln!("skipped: one processor");
+            return;
+        }
+        let meeting = Arc::new(Barrier::new(2));
+        let meet = |name| {
+            let meeting = Arc::clone(&meeting);
+            let action = move |_: &Run| {
+                meeting.wait();
+                Ok(())
+            };
+            Step::new(name, action).beside()
+        };
+        let (one, two) = (meet("one"), meet("two"));
+        let rows = run_group("runner-test", &[&one, &two], Options::default(), |_, _| {});
+        assert_eq!(rows.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["one", "two"]);
+        assert!(rows.iter().all(|(_, outcome, _)| matches!(outcome, Outcome::Passed(_))));
     }
 }

@@ -207,48 +207,8 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("a graph a million deep", |run| {
             run.cmd(cargo_cmd("test -p anyfn-reflect --test depth").env("ANYFN_SOAK", "1"))
         }),
-        Step::new("containers against models", |run| {
-            run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
-        }),
-        Step::new("damaged libraries", |run| {
-            run.cmd(
-                cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"),
-            )
-        }),
-        Step::new("loading and unloading", |run| {
-            run.cmd(
-                cargo_cmd("test -p anyfn-core --test module_lease leaves_nothing").env("ANYFN_CYCLES", "1000"),
-            )
-        }),
         Step::new("loading and unloading on several threads", |run| {
             run.cmd(cargo_cmd("test -p anyfn-core --test module_unload").env("ANYFN_STRESS_SECONDS", "20"))
-        }),
-        // Half an hour; `ANYFN_FUZZ_SECONDS` says otherwise.
-        Step::new("fuzzing the reader of libraries", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
-            run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
-        }),
-        Step::new("fuzzing the reader of saved files", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
-            run.cmd(
-                cargo_cmd("test -p anyfn-reflect --test saved reads_any").env("ANYFN_FUZZ_SECONDS", seconds),
-            )
-        }),
-        Step::new("fuzzing the reader of carried modules", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
-            run.cmd(
-                cargo_cmd("test -p anyfn-core --lib reads_any_import_tree").env("ANYFN_FUZZ_SECONDS", seconds),
-            )
-        }),
-        Step::new("fuzzing remote sessions", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
-            run.cmd(
-                cargo_cmd("test -p anyfn-rpc --test attack whatever_comes").env("ANYFN_FUZZ_SECONDS", seconds),
-            )
-        }),
-        Step::new("fuzzing the server of remote sessions", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
-            run.cmd(cargo_cmd("test -p anyfn-cli --test server fuzz").env("ANYFN_FUZZ_SECONDS", seconds))
         }),
         // A minute each; those behind a cable are found by the system's own probes.
         Step::new("clients that vanish", |run| {
@@ -259,17 +219,68 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fifty clients of a server", |run| {
             run.cmd(cargo_cmd("test -p anyfn-cli --test server many -- --nocapture").env("ANYFN_SOAK", "1"))
         }),
-        Step::new("fuzzing the reader of programs", |run| {
+        // Half an hour, a quarter and five minutes for the others; `ANYFN_FUZZ_SECONDS` sets another time for all. The longest
+        // comes first, so that the others fit beside it.
+        Step::new("fuzzing the reader of libraries", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
+            run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
+        })
+        .beside(),
+        Step::new("fuzzing the reader of saved files", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
             run.cmd(
-                cargo_cmd("test -p anyfn-parser --test round_trip changed_texts").env("ANYFN_FUZZ", "300000"),
+                cargo_cmd("test -p anyfn-reflect --test saved reads_any").env("ANYFN_FUZZ_SECONDS", seconds),
             )
-        }),
+        })
+        .beside(),
+        Step::new("fuzzing the reader of carried modules", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --lib reads_any_import_tree").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
+        })
+        .beside(),
         Step::new("fuzzing what puts modules into libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
             run.cmd(
                 cargo_cmd("test -p anyfn-runtime --lib takes_any_library").env("ANYFN_FUZZ_SECONDS", seconds),
             )
-        }),
+        })
+        .beside(),
+        Step::new("fuzzing remote sessions", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(
+                cargo_cmd("test -p anyfn-rpc --test attack whatever_comes").env("ANYFN_FUZZ_SECONDS", seconds),
+            )
+        })
+        .beside(),
+        Step::new("fuzzing the server of remote sessions", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
+            run.cmd(cargo_cmd("test -p anyfn-cli --test server fuzz").env("ANYFN_FUZZ_SECONDS", seconds))
+        })
+        .beside(),
+        Step::new("fuzzing the reader of programs", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-parser --test round_trip changed_texts").env("ANYFN_FUZZ", "300000"),
+            )
+        })
+        .beside(),
+        Step::new("damaged libraries", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --test module_damage random").env("ANYFN_DAMAGE_ROUNDS", "20000"),
+            )
+        })
+        .beside(),
+        Step::new("loading and unloading", |run| {
+            run.cmd(
+                cargo_cmd("test -p anyfn-core --test module_lease leaves_nothing").env("ANYFN_CYCLES", "1000"),
+            )
+        })
+        .beside(),
+        Step::new("containers against models", |run| {
+            run.cmd(cargo_cmd("test -p anyfn --test containers_model").env("PROPTEST_CASES", "20000"))
+        })
+        .beside(),
     ]);
     // `./x test` runs all tests with some versions of Python only.
     steps.push(
