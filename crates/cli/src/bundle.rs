@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
-use anyfn_host::runtime::bundle::Bundle;
+use anyfn_host::runtime::bundle::{Bundle, read_file};
 
 /// Bytes of a file as a module that is only carried: its kind's loader is not needed here.
 struct Carried {
@@ -36,10 +36,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     match write(words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Wrong(reason)) => crate::wrong(&reason),
-        Err(Failure::Failed(error)) => {
-            eprintln!("anyfn: {}", error.message());
-            ExitCode::FAILURE
-        }
+        Err(Failure::Failed(error)) => crate::output::report(&error.message()),
     }
 }
 
@@ -95,6 +92,6 @@ fn carried(word: &str) -> Result<Module, Failure> {
         return Err(Failure::Wrong(format!("`--carry` needs a kind and a file, as KIND=FILE, got `{word}`")));
     };
     let bytes =
-        std::fs::read(file).map_err(|error| anyfn::error!("RuntimeError", "Cannot read {file}: {error}"))?;
+        read_file(file.as_ref()).map_err(|why| anyfn::error!("RuntimeError", "Cannot read {file}: {why}"))?;
     Ok(Module::new(Carried { kind: kind.to_owned(), bytes })?)
 }

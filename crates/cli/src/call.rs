@@ -11,14 +11,8 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         return crate::wrong("`call` needs a file and the name of a function");
     };
     match call(file, name, args) {
-        Ok(result) => {
-            println!("{result}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("anyfn: {error}");
-            ExitCode::FAILURE
-        }
+        Ok(result) => crate::output::print(&format!("{result}\n")),
+        Err(error) => crate::output::report(&error),
     }
 }
 

@@ -1,12 +1,11 @@
 //! `anyfn doctor`: what works on this machine, tried, and why the rest does not.
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyfn::{Any, Array, Result, registry};
 use serde_json::{Value, json};
 
-use crate::inspect;
+use crate::{inspect, output};
 
 /// Runs the command with the words behind its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
@@ -17,19 +16,12 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     };
     let (text, fine) = match report(as_json) {
         Ok(found) => found,
-        Err(error) => {
-            eprintln!("anyfn: {}", error.message());
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return output::report(&error.message()),
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("anyfn: {error}");
-            ExitCode::FAILURE
-        }
-        _ if fine => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    match output::write(&text) {
+        Err(error) => output::report(&error),
+        Ok(()) if fine => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
     }
 }
 

@@ -1,10 +1,11 @@
 //! `anyfn inspect`: shows what the runtime finds in a file.
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyfn::{Any, Array, Map, Result, String as Text, registry};
 use serde_json::Value;
+
+use crate::output;
 
 /// Runs the command with the words behind its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
@@ -22,19 +23,13 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
             Ok(found) => {
                 fine &= found["problem"].is_null();
                 let text = if as_json { format!("{found:#}\n") } else { shown(&found, index > 0) };
-                match std::io::stdout().write_all(text.as_bytes()) {
-                    // Whoever reads has seen enough.
-                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-                    Err(error) => {
-                        eprintln!("anyfn: {error}");
-                        return ExitCode::FAILURE;
-                    }
-                    Ok(()) => {}
+                if let Err(error) = output::write(&text) {
+                    return output::report(&error);
                 }
             }
             Err(error) => {
                 fine = false;
-                eprintln!("anyfn: {}", error.message());
+                output::report(&error.message());
             }
         }
     }

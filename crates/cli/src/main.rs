@@ -9,6 +9,7 @@ mod call;
 mod doctor;
 mod inspect;
 mod new;
+mod output;
 #[cfg(target_os = "linux")]
 mod rpc;
 
@@ -49,14 +50,11 @@ fn main() -> ExitCode {
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["help" | "--help" | "-h"] => {
-            print!("{USAGE}");
-            ExitCode::SUCCESS
-        }
+        ["help" | "--help" | "-h"] => output::print(USAGE),
         ["version" | "--version" | "-V"] => {
             let abi = anyfn::abi::ABI_VERSION;
-            println!("anyfn {} (ABI {}.{}.{})", env!("CARGO_PKG_VERSION"), abi.major, abi.minor, abi.patch);
-            ExitCode::SUCCESS
+            let (version, major, minor, patch) = (env!("CARGO_PKG_VERSION"), abi.major, abi.minor, abi.patch);
+            output::print(&format!("anyfn {version} (ABI {major}.{minor}.{patch})\n"))
         }
         ["inspect", rest @ ..] => inspect::run(rest),
         ["bundle", rest @ ..] => bundle::run(rest),
@@ -72,6 +70,6 @@ fn main() -> ExitCode {
 
 /// The command line is wrong.
 fn wrong(reason: &str) -> ExitCode {
-    eprint!("anyfn: {reason}\n\n{USAGE}");
+    output::complain(&format!("anyfn: {reason}\n\n{USAGE}"));
     ExitCode::from(2)
 }

@@ -58,14 +58,8 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
         return crate::wrong(&format!("`new` has no option `{option}`"));
     };
     match make(template, Path::new(folder)) {
-        Ok(()) => {
-            println!("made {folder}; `make test` in it builds and calls it");
-            ExitCode::SUCCESS
-        }
-        Err(reason) => {
-            eprintln!("anyfn: {reason}");
-            ExitCode::FAILURE
-        }
+        Ok(()) => crate::output::print(&format!("made {folder}; `make test` in it builds and calls it\n")),
+        Err(reason) => crate::output::report(&reason),
     }
 }
 

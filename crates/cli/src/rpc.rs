@@ -1,6 +1,6 @@
 //! `anyfn rpc`: a server, its session processes, and keys.
 
-use std::io::Write;
+use std::collections::HashSet;
 use std::process::ExitCode;
 
 use anyfn::{Module, Result, error, registry};
@@ -24,16 +24,12 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("anyfn: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => crate::output::report(&error),
     }
 }
 
 fn key(name: &str) -> Result<()> {
-    println!("{}", Key::generate(name)?.to_text());
-    Ok(())
+    write(&format!("{}\n", Key::generate(name)?.to_text()))
 }
 
 /// What the server starts for each client: libraries of the operator first, then the session.
@@ -51,11 +47,17 @@ fn session(options: &[&str]) -> Result<()> {
 fn serve(worker: Vec<String>, options: Value) -> Result<()> {
     let config = ServerConfig::from_json(worker, &options)?;
     server::run_until_signal(config, |server| {
-        println!("listening at {}", server.address());
         // Whoever started this in a pipe waits for the line.
-        std::io::stdout().flush().map_err(|why| error!("OSError", "cannot write the address: {why}"))
+        write(&format!("listening at {}\n", server.address()))
     })
 }
+
+fn write(text: &str) -> Result<()> {
+    crate::output::write(text).map_err(|why| error!("OSError", "{why}"))
+}
+
+/// Options that may be given more than once.
+const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker"];
 
 /// The program of session processes, and the options of the server.
 fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
@@ -65,25 +67,34 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let (mut allowed, mut devices) = (Vec::new(), Vec::new());
     let (mut program, mut libraries) = (Vec::new(), Vec::new());
     let mut runner = Vec::new();
+    let mut given = HashSet::new();
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
+        if !REPEATED.contains(&word) && !given.insert(word) {
+            return Err(format!("expected `{word}` at most once, got it twice"));
+        }
         match word {
             "--upload" => drop(grant.insert("upload".into(), json!(true))),
             "--exclusive" => drop(options.insert("sessions".into(), json!(1))),
             "--show-output" => drop(options.insert("show_output".into(), json!(true))),
             _ => {
                 let value = words.next().ok_or_else(|| format!("`{word}` is unknown, or lacks its value"))?;
-                let number =
-                    || value.parse::<u64>().map_err(|_| format!("`{word}` needs a number, got `{value}`"));
+                if value.is_empty() {
+                    return Err(format!("expected a value behind `{word}`, got an empty one"));
+                }
+                let number = |most: u64| match value.parse::<u64>() {
+                    Ok(number) if number <= most => Ok(number),
+                    _ => Err(format!("`{word}`: expected a number from 0 to {most}, got `{value}`")),
+                };
                 match word {
                     "--host" => drop(options.insert("host".into(), json!(value))),
-                    "--port" => drop(options.insert("port".into(), json!(number()?))),
+                    "--port" => drop(options.insert("port".into(), json!(number(u16::MAX.into())?))),
                     "--keys" => drop(options.insert("keys".into(), json!(value))),
                     "--key-file" => drop(options.insert("key_file".into(), json!(value))),
                     "--allow" => allowed.push(value),
                     "--device" => devices.push(value),
-                    "--max-sessions" => drop(options.insert("sessions".into(), json!(number()?))),
-                    "--queue" => drop(options.insert("queue".into(), json!(number()?))),
+                    "--max-sessions" => drop(options.insert("sessions".into(), json!(number(100_000)?))),
+                    "--queue" => drop(options.insert("queue".into(), json!(number(100_000)?))),
                     "--log" => drop(options.insert("log".into(), json!(value))),
                     "--folder" => drop(options.insert("folder".into(), json!(value))),
                     "--load" => libraries.push(absolute(value)?),
@@ -95,12 +106,17 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
                             .and_then(|(name, number)| Some((name, number.parse::<u64>().ok()?)));
                         let (name, number) =
                             limit.ok_or_else(|| format!("`--limit` needs NAME=NUMBER, got `{value}`"))?;
-                        grant.insert(name.into(), json!(number));
+                        if grant.insert(name.into(), json!(number)).is_some() {
+                            return Err(format!("expected `--limit {name}=NUMBER` at most once, got it twice"));
+                        }
                     }
                     other => return Err(format!("`rpc server` has no option `{other}`")),
                 }
             }
         }
+    }
+    if given.contains("--exclusive") && given.contains("--max-sessions") {
+        return Err("expected `--exclusive` or `--max-sessions`, got both".into());
     }
     if options.contains_key("keys") && (!allowed.is_empty() || grant.contains_key("upload")) {
         return Err(

@@ -214,3 +214,101 @@ fn libraries_of_the_system_can_be_inspected() {
     assert!(help.status.success() && text(&help.stdout).contains("inspect"));
     assert!(text(&anyfn(&["version"]).stdout).starts_with("anyfn "));
 }
+
+/// Ends a command that reads for ever.
+const PATIENCE: &str = "60";
+
+fn patient(words: &[&str], out: Option<&Path>) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE).arg(env!("CARGO_BIN_EXE_anyfn")).args(words);
+    if let Some(out) = out {
+        command.stdout(std::fs::File::options().write(true).open(out).expect("it can be written"));
+    }
+    command.output().expect("there is `timeout`")
+}
+
+#[test]
+fn a_full_device_is_an_error() {
+    let plugin = plugin();
+    let path = plugin.to_str().expect("the path is text");
+    let new = Path::new(env!("CARGO_TARGET_TMPDIR")).join("full-device");
+    let _ = std::fs::remove_dir_all(&new);
+    for words in [
+        &["version"][..],
+        &["help"],
+        &["inspect", path],
+        &["call", path, "add_one", "1"],
+        &["doctor"],
+        &["doctor", "--json"],
+        &["new", "--c", new.to_str().expect("the path is text")],
+        &["rpc", "key", "alice"],
+        &["rpc", "server", "--port", "0"],
+    ] {
+        let output = patient(words, Some(Path::new("/dev/full")));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("cannot write the output"), "{words:?}: {said}");
+        assert!(!said.contains("panicked"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    for words in [&["version"][..], &["help"], &["doctor"], &["rpc", "key", "alice"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = command.args(words).stdout(writer).output().expect("the command runs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{words:?}: {output:?}");
+    }
+    // Nobody can be told where the error output is closed, too.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("it can be written");
+    let status = command.arg("version").stdout(full()).stderr(full()).status().expect("the command runs");
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_read() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-regular");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    let path = |name: &str| folder.join(name).to_str().expect("the path is text").to_owned();
+    let (pipe, sparse, new) = (path("pipe.so"), path("sparse.o"), path("new.so"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("there is `mkfifo`").success());
+    let zero = path("zero.so");
+    std::os::unix::fs::symlink("/dev/zero", &zero).expect("it can be made");
+    // Of five gibibytes, none of which is on the disk.
+    std::fs::File::create(&sparse).and_then(|file| file.set_len(5 << 30)).expect("it can be made");
+    let plugin = plugin();
+    let library = plugin.to_str().expect("the path is text");
+    for (file, why) in [
+        (&*zero, "a device, pipe or socket"),
+        (&*pipe, "a device, pipe or socket"),
+        (folder.to_str().expect("the path is text"), "a directory"),
+        (&*sparse, "at most 4294967296 bytes, got 5368709120"),
+    ] {
+        for words in
+            [vec!["bundle", &new, library, "--carry", &format!("a={file}")], vec!["bundle", &new, file]]
+        {
+            let output = patient(&words, None);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stderr));
+            assert!(text(&output.stderr).contains(why), "{words:?}: {}", text(&output.stderr));
+        }
+    }
+    for file in [&zero, &pipe] {
+        for words in [
+            vec!["inspect", file],
+            vec!["call", file, "f"],
+            vec!["bundle", &new, library, "--load", file],
+            vec!["bundle", &new, library, "--import", file],
+            vec!["rpc", "server", "--port", "0", "--keys", file],
+            vec!["rpc", "server", "--port", "0", "--key-file", file],
+        ] {
+            let output = patient(&words, None);
+            assert_eq!(output.status.code(), Some(1), "{words:?}: {}", text(&output.stderr));
+            assert!(text(&output.stderr).contains("regular file"), "{words:?}: {}", text(&output.stderr));
+        }
+    }
+    assert!(!Path::new(&new).exists());
+}

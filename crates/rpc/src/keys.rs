@@ -13,13 +13,19 @@ use std::str::FromStr;
 use anyfn::{Error, Result, bail};
 use serde_json::Value;
 
-use crate::policy::Policy;
+use crate::policy::{Policy, SECONDS_MAX, number};
 
 /// Bytes of a secret.
 pub const SECRET_SIZE: usize = 32;
 
 /// Longest name of a key.
 pub const NAME_MAX: usize = 64;
+
+/// Least memory of a session process; with less no program starts.
+const PROCESS_MIN: u64 = 16 << 20;
+
+/// Fewest files of a session process: its connections, what it loads, and some of its own.
+const FILES_MIN: u64 = 64;
 
 /// Longest file of keys.
 const FILE_MAX: u64 = 4 << 20;
@@ -163,19 +169,19 @@ impl Limits {
 
     /// Sets the limit with this name; whether there is one.
     fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
-        let place = match name {
+        let (place, least, most) = match name {
             "sessions" => {
-                self.sessions = u32::try_from(number(name, value)?).unwrap_or(u32::MAX);
+                self.sessions = number(name, value, 1, u32::MAX.into())? as u32;
                 return Ok(true);
             }
-            "process_bytes" => &mut self.process_bytes,
-            "cpu_seconds" => &mut self.cpu_seconds,
-            "seconds" => &mut self.seconds,
-            "file_bytes" => &mut self.file_bytes,
-            "files" => &mut self.files,
+            "process_bytes" => (&mut self.process_bytes, PROCESS_MIN, u64::MAX),
+            "cpu_seconds" => (&mut self.cpu_seconds, 1, SECONDS_MAX),
+            "seconds" => (&mut self.seconds, 0, SECONDS_MAX),
+            "file_bytes" => (&mut self.file_bytes, 0, u64::MAX),
+            "files" => (&mut self.files, FILES_MIN, 1 << 30),
             _ => return Ok(false),
         };
-        *place = number(name, value)?;
+        *place = number(name, value, least, most)?;
         Ok(true)
     }
 }
@@ -304,13 +310,6 @@ pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, va
     Ok(())
 }
 
-fn number(name: &str, value: &Value) -> Result<u64> {
-    match value.as_u64() {
-        Some(number) => Ok(number),
-        None => bail!("ValueError", "`{name}` is a number that is not negative but got `{value}`"),
-    }
-}
-
 fn check_name(name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());
@@ -330,14 +329,15 @@ pub fn is_name(name: &str) -> bool {
 
 /// Reads a file that holds secrets; a file that others may read is refused, since it is one no longer.
 fn read_private(path: &Path) -> Result<String> {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     let shown = path.display();
     let failed = |error: std::io::Error| Error::new("OSError", &format!("cannot read `{shown}`: {error}"));
-    let file = File::open(path).map_err(failed)?;
+    // Opening a pipe would wait for whoever writes it.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
     // What is asked is what was opened, not what has the name by now.
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
-        bail!("OSError", "cannot read `{shown}`: it is not a file");
+        bail!("OSError", "cannot read `{shown}`: expected a regular file");
     }
     if metadata.mode() & 0o077 != 0 {
         bail!(

@@ -110,10 +110,7 @@ impl Policy {
     }
 
     fn set(&mut self, name: &str, value: &Value) -> Result<()> {
-        let number = || match value.as_u64() {
-            Some(number) => Ok(number),
-            None => bail!("ValueError", "`{name}` is a number that is not negative but got `{value}`"),
-        };
+        let number = |least, most| number(name, value, least, most);
         let texts = || {
             let texts =
                 value.as_array().and_then(|all| all.iter().map(|one| one.as_str().map(String::from)).collect());
@@ -122,28 +119,70 @@ impl Policy {
                 None => bail!("ValueError", "`{name}` is a list of texts but got `{value}`"),
             }
         };
-        let small = || Ok::<_, anyfn::Error>(u32::try_from(number()?).unwrap_or(u32::MAX));
+        let small = || Ok::<_, anyfn::Error>(number(1, u32::MAX.into())? as u32);
         match name {
             "key" => match value {
                 Value::Null => self.key = None,
                 Value::String(key) => self.key = Some(key.clone()),
                 other => bail!("ValueError", "`key` is a name but got `{other}`"),
             },
-            "functions" => self.functions = texts()?,
+            "functions" => {
+                self.functions =
+                    checked(name, texts()?, "a name, or a beginning that ends with `*`", is_pattern)?
+            }
             "upload" => match value {
                 Value::Bool(upload) => self.upload = *upload,
                 other => bail!("ValueError", "`upload` is true or false but got `{other}`"),
             },
-            "devices" => self.devices = texts()?,
+            "devices" => {
+                self.devices = checked(name, texts()?, "a device such as `cpu` or `cuda:1`, or `*`", is_device)?
+            }
             "handles" => self.handles = small()?,
-            "memory_bytes" => self.memory_bytes = number()?,
-            "store_bytes" => self.store_bytes = number()?,
-            "message_bytes" => self.message_bytes = usize::try_from(number()?).unwrap_or(usize::MAX),
+            "memory_bytes" => self.memory_bytes = number(0, u64::MAX)?,
+            "store_bytes" => self.store_bytes = number(0, u64::MAX)?,
+            "message_bytes" => self.message_bytes = number(MESSAGE_MIN, usize::MAX as u64)? as usize,
             "calls" => self.calls = small()?,
-            "call_seconds" => self.call_seconds = number()?,
-            "idle_seconds" => self.idle_seconds = number()?,
+            "call_seconds" => self.call_seconds = number(0, SECONDS_MAX)?,
+            "idle_seconds" => self.idle_seconds = number(0, SECONDS_MAX)?,
             other => bail!("ValueError", "there is no entry `{other}` in what a session may do"),
         }
         Ok(())
     }
+}
+
+/// Smallest limit on messages: one that lets the calls of a session through.
+const MESSAGE_MIN: u64 = 4096;
+
+/// Longest time that a limit can be, 34 years: no deadline overflows.
+pub(crate) const SECONDS_MAX: u64 = 1 << 30;
+
+/// Reads a limit, a number within these bounds.
+///
+/// # Errors
+/// `ValueError` that names the entry, what it was given and what is expected.
+pub(crate) fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64> {
+    match value.as_u64() {
+        Some(number) if (least..=most).contains(&number) => Ok(number),
+        _ => bail!("ValueError", "`{name}`: expected a number from {least} to {most}, got `{value}`"),
+    }
+}
+
+fn checked(name: &str, texts: Vec<String>, expected: &str, is_one: fn(&str) -> bool) -> Result<Vec<String>> {
+    match texts.iter().find(|text| !is_one(text)) {
+        None => Ok(texts),
+        Some(wrong) => bail!("ValueError", "`{name}`: expected {expected}, got {wrong:?}"),
+    }
+}
+
+fn is_pattern(text: &str) -> bool {
+    let beginning = text.strip_suffix('*').unwrap_or(text);
+    !text.is_empty() && !beginning.contains(|c: char| c == '*' || c.is_whitespace() || c.is_control())
+}
+
+fn is_device(text: &str) -> bool {
+    let (kind, number) = text.split_once(':').unwrap_or((text, "0"));
+    text == "*"
+        || !kind.is_empty()
+            && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            && number.parse::<u32>().is_ok()
 }

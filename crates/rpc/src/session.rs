@@ -16,7 +16,7 @@ use crate::connection::{Connection, Target, Transfer, with_timeout};
 use crate::establish::{self, Arrival};
 use crate::given::{self, PARENT};
 use crate::keys::Key;
-use crate::policy::Policy;
+use crate::policy::{Policy, SECONDS_MAX};
 use crate::remote::{described, stands_for};
 use crate::service::{code, own_folder};
 use crate::socket::Socket;
@@ -172,10 +172,7 @@ impl Session {
 /// A function that calls `function` and gives up after so many seconds: `TimeoutError`; the other side is told to stop.
 #[register("rpc.timed")]
 fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
-    let limit = match Duration::try_from_secs_f64(seconds) {
-        Ok(limit) if !limit.is_zero() => limit,
-        _ => bail!("ValueError", "a time limit is a positive number of seconds but got {seconds}"),
-    };
+    let limit = self::seconds("seconds", seconds)?;
     let signature = function.signature();
     let body = move |args: Args<'_>| with_timeout(Some(limit), || function.call_views(args.as_slice()));
     Ok(PackedFunc::described_blocking(body, move || {
@@ -198,6 +195,18 @@ fn time_evaluator(args: Args<'_>) -> Result<Any> {
 /// How long connecting may take if nothing is said.
 const CONNECT: f64 = 10.0;
 
+/// Reads a time limit.
+fn seconds(name: &str, seconds: f64) -> Result<Duration> {
+    match Duration::try_from_secs_f64(seconds) {
+        // No deadline overflows.
+        Ok(limit) if !limit.is_zero() && limit.as_secs() <= SECONDS_MAX => Ok(limit),
+        _ => bail!(
+            "ValueError",
+            "`{name}`: expected a positive number of seconds, at most {SECONDS_MAX}, got {seconds}"
+        ),
+    }
+}
+
 /// Connects with a server. `key` is the text that `anyfn rpc key` prints; `timeout` in seconds is for all of it, waiting in a
 /// queue included.
 #[register("rpc.connect", blocking)]
@@ -207,10 +216,13 @@ fn connect(
     #[default(None)] key: Option<&str>,
     #[default(None)] timeout: Option<f64>,
 ) -> Result<Ref<Session>> {
-    let seconds = timeout.unwrap_or(CONNECT);
-    let Ok(wait) = Duration::try_from_secs_f64(seconds) else {
-        bail!("ValueError", "`timeout` is a number of seconds but got {seconds}");
-    };
+    let wait = seconds("timeout", timeout.unwrap_or(CONNECT))?;
+    if host.is_empty() {
+        bail!("ValueError", "`host`: expected the name or address of a machine, got an empty text");
+    }
+    if port == 0 {
+        bail!("ValueError", "`port`: expected a number from 1 to 65535, got 0");
+    }
     let key = key.map(str::parse::<Key>).transpose()?;
     let peer = format!("{host}:{port}");
     let deadline = Instant::now() + wait;
@@ -297,8 +309,11 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::AsRawFd;
     use std::os::unix::process::CommandExt;
     let [program, args @ ..] = &command[..] else {
-        bail!("ValueError", "expected a program and its arguments but got nothing");
+        bail!("ValueError", "`command`: expected a program and its arguments, got an empty list");
     };
+    if program.is_empty() {
+        bail!("ValueError", "`command`: expected a program, got an empty text");
+    }
     let (here, there) = match Socket::pair() {
         Ok(pair) => pair,
         Err(error) => bail!("OSError", "no socket: {error}"),

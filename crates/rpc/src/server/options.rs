@@ -38,10 +38,10 @@ impl ServerConfig {
         let mut file: Option<PathBuf> = None;
         for (name, value) in options {
             match name.as_str() {
-                "host" => config.host = text(name, value)?.into(),
-                "port" => config.port = number(name, value, u64::from(u16::MAX))? as u16,
-                "keys" => file = Some(text(name, value)?.into()),
-                "key_file" => key = Some(Key::read(text(name, value)?.as_ref())?),
+                "host" => config.host = filled(name, value)?.into(),
+                "port" => config.port = number(name, value, 0, u64::from(u16::MAX))? as u16,
+                "keys" => file = Some(filled(name, value)?.into()),
+                "key_file" => key = Some(Key::read(filled(name, value)?.as_ref())?),
                 // A wrong key is not repeated in the message.
                 "key" => match value.as_str() {
                     Some(text) => key = Some(text.parse()?),
@@ -52,9 +52,9 @@ impl ServerConfig {
                         set_grant(&mut policy, &mut limits, entry, value)?;
                     }
                 }
-                "sessions" => config.sessions = number(name, value, 100_000)? as usize,
-                "queue" => config.queue = number(name, value, 100_000)? as usize,
-                "half_open" => config.half_open = number(name, value, 100_000)? as usize,
+                "sessions" => config.sessions = number(name, value, 1, 100_000)? as usize,
+                "queue" => config.queue = number(name, value, 0, 100_000)? as usize,
+                "half_open" => config.half_open = number(name, value, 1, 100_000)? as usize,
                 "handshake_seconds" => config.handshake = seconds(name, value)?,
                 "hung_seconds" => config.hung = seconds(name, value)?,
                 "environment" => {
@@ -66,9 +66,9 @@ impl ServerConfig {
                     Value::Bool(show) => config.show_output = *show,
                     other => bail!("ValueError", "option `show_output` is true or false but got `{other}`"),
                 },
-                "folder" => config.folder = text(name, value)?.into(),
+                "folder" => config.folder = filled(name, value)?.into(),
                 "log" => {
-                    config.log = match text(name, value)? {
+                    config.log = match filled(name, value)? {
                         "-" => Log::Stderr,
                         path => Log::File(path.into()),
                     }
@@ -98,6 +98,15 @@ fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
     }
 }
 
+fn filled<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
+    match text(name, value)? {
+        text if text.is_empty() || text.contains('\0') => {
+            bail!("ValueError", "option `{name}` is a text that is not empty but got {text:?}")
+        }
+        text => Ok(text),
+    }
+}
+
 fn object<'a>(name: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
     match value {
         Value::Object(entries) => Ok(entries),
@@ -105,10 +114,10 @@ fn object<'a>(name: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {
     }
 }
 
-fn number(name: &str, value: &Value, most: u64) -> Result<u64> {
+fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64> {
     match value.as_u64() {
-        Some(number) if number <= most => Ok(number),
-        _ => bail!("ValueError", "option `{name}` is a number from 0 to {most} but got `{value}`"),
+        Some(number) if (least..=most).contains(&number) => Ok(number),
+        _ => bail!("ValueError", "option `{name}` is a number from {least} to {most} but got `{value}`"),
     }
 }
 

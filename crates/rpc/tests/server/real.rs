@@ -171,6 +171,20 @@ fn a_server_out_of_the_registry() {
     assert_eq!(only.get("state").unwrap().unwrap().get::<&str>().unwrap(), "active");
     server.stop();
     assert_eq!(add(&session).unwrap_err().kind(), "ConnectionError");
+    for timeout in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+        let error = connect.call(("127.0.0.1", server.port, key, timeout)).map(drop).unwrap_err();
+        assert_eq!(error.kind(), "ValueError", "{timeout}");
+        assert!(error.message().contains("`timeout`: expected a positive number"), "{}", error.message());
+    }
+    for (host, port, option) in [("", 1, "`host`"), ("127.0.0.1", 0, "`port`")] {
+        let error = connect.call((host, port)).map(drop).unwrap_err();
+        assert_eq!(error.kind(), "ValueError", "{option}");
+        assert!(error.message().starts_with(option), "{}", error.message());
+    }
+    for command in [vec![], vec![String::new()]] {
+        let error = registry::get("rpc.spawn").unwrap().call((command,)).map(drop).unwrap_err();
+        assert!(error.message().starts_with("`command`: expected a program"), "{}", error.message());
+    }
     for (options, expected) in [
         ("{", "this is not JSON"),
         ("[]", "expected an object"),
@@ -182,7 +196,14 @@ fn a_server_out_of_the_registry() {
         ("{\"grant\": {\"key\": \"a\"}}", "no entry `key`"),
         ("{\"grant\": {\"uplaod\": true}}", "no entry `uplaod`"),
         ("{\"environment\": {\"A\": 1}}", "option `environment` is a text"),
-        ("{\"sessions\": 0}", "serves nobody"),
+        ("{\"sessions\": 0}", "option `sessions` is a number from 1 to 100000 but got `0`"),
+        ("{\"half_open\": 0}", "option `half_open` is a number from 1"),
+        ("{\"host\": \"\"}", "option `host` is a text that is not empty"),
+        ("{\"folder\": \"\"}", "option `folder` is a text that is not empty"),
+        ("{\"grant\": {\"handles\": 0}}", "`handles`: expected a number from 1 to 4294967295, got `0`"),
+        ("{\"grant\": {\"handles\": 1.5}}", "`handles`: expected a number from 1 to 4294967295, got `1.5`"),
+        ("{\"grant\": {\"functions\": [\"\"]}}", "`functions`: expected a name"),
+        ("{\"grant\": {\"devices\": [\"\"]}}", "`devices`: expected a device"),
     ] {
         let error = start.call((worker.clone(), options)).map(drop).unwrap_err();
         assert_eq!(error.kind(), "ValueError", "{options}");

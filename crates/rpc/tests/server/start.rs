@@ -95,7 +95,7 @@ fn files_of_keys() {
         (entry("\"uplaod\": true"), "key `a`: there is no entry `uplaod`"),
         (entry("\"key\": \"b\""), "key `a`: there is no entry `key`"),
         (entry("\"upload\": 1"), "key `a`: `upload` is true or false"),
-        (entry("\"seconds\": -1"), "key `a`: `seconds` is a number"),
+        (entry("\"seconds\": -1"), "key `a`: `seconds`: expected a number from 0"),
         (entry("\"functions\": [1]"), "key `a`: `functions` is a list"),
     ] {
         let message = read(&text, 0o600).unwrap_err();

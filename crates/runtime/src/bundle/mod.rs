@@ -171,10 +171,40 @@ impl Bundle {
     }
 }
 
+/// Largest file that a bundle takes in.
+const FILE_MAX: u64 = 4 << 30;
+
+/// Reads a regular file of at most 4 GiB. Devices and pipes, which may have no end, are refused without being read.
+///
+/// # Errors
+/// The reason, without the path.
+pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let mut options = fs::File::options();
+    // Opening a pipe would wait for whoever writes it.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), libc::O_NONBLOCK);
+    let file = options.read(true).open(path).map_err(text)?;
+    let metadata = file.metadata().map_err(text)?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "a directory" } else { "a device, pipe or socket" };
+        return Err(format!("expected a regular file, got {kind}"));
+    }
+    let size = metadata.len();
+    if size > FILE_MAX {
+        return Err(format!("expected a file of at most {FILE_MAX} bytes, got {size}"));
+    }
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size as usize).map_err(|_| format!("no memory for its {size} bytes"))?;
+    // The file may grow while it is read.
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_MAX), &mut bytes).map_err(text)?;
+    Ok(bytes)
+}
+
 /// The library with the modules, as a file.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
-    let file = fs::read(library).map_err(|error| fail(error.to_string()))?;
+    let file = read_file(library).map_err(fail)?;
     let carries = embed::carries(&file).map_err(fail)?;
     if carries && !replaces {
         return Err(fail(
@@ -246,7 +276,7 @@ impl Parts {
         let mut parts = Parts::default();
         for path in files {
             let fail = |reason: &str| format!("{}: {reason}", path.display());
-            let file = fs::read(path).map_err(|error| fail(&error.to_string()))?;
+            let file = read_file(path).map_err(|error| fail(&error))?;
             let extension = path.extension().and_then(|text| text.to_str()).unwrap_or_default();
             if matches!(extension, "c" | "s" | "S") || is_cpp(path) {
                 parts.sources.push(path.clone());

@@ -1,0 +1,36 @@
+//! Standard output and error output, written without panics.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Writes the result of a command and returns its exit status.
+///
+/// A reader that has closed the pipe has seen enough: the command ends quietly. Any other failure to write is reported.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match write(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+/// Writes to standard output and flushes it, so that a full device is noticed here and not at exit. A closed pipe is
+/// no error.
+pub(crate) fn write(text: &str) -> Result<(), String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(format!("cannot write the output: {error}")),
+        _ => Ok(()),
+    }
+}
+
+/// Reports an error and returns the exit status of a command that failed.
+pub(crate) fn report(error: &dyn Display) -> ExitCode {
+    complain(&format!("anyfn: {error}\n"));
+    ExitCode::FAILURE
+}
+
+/// Writes to the error output. If that fails as well, nobody is left to be told.
+pub(crate) fn complain(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
