@@ -129,7 +129,7 @@ fn echo_device(device: Device) -> Device {
 
 /// Gives an opaque pointer back; None is NULL.
 #[register("testing.echo_handle")]
-fn echo_handle(handle: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+fn echo_handle(handle: anyfn::OpaquePtr) -> anyfn::OpaquePtr {
     handle
 }
 

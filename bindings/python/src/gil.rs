@@ -166,8 +166,12 @@ pub(crate) fn register_functions() {
         }
     }
     // A runtime without worker threads has no use for them.
-    if let Some(set) = anyfn::registry::find("anyfn.set_wait_hooks") {
-        drop(set.call((unlock as *mut std::ffi::c_void, lock as *mut std::ffi::c_void)));
+    // SAFETY: the function gets functions of the types that it asks for.
+    if let Some(set) = unsafe { anyfn::registry::find_unsafe("anyfn.set_wait_hooks") } {
+        let hooks = [unlock as *mut std::ffi::c_void, lock as *mut std::ffi::c_void];
+        // SAFETY: functions of the extension, which is never unloaded; only the function above gets them.
+        let [unlock, lock] = hooks.map(|hook| unsafe { anyfn::OpaquePtr::from_ptr(hook) });
+        drop(set.call((unlock, lock)));
     }
 }
 

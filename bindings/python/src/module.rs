@@ -243,7 +243,8 @@ functions! {
     #[doc = "get_global_func(name, allow_missing)"]
     fn get_global_func[name, allow_missing] {
         let key = text(name)?;
-        let found = match registry::find(&key) {
+        // SAFETY: Python passes addresses by `ctypes` alone, and who does so keeps what the function asks for.
+        let found = match unsafe { registry::find_unsafe(&key) } {
             Some(found) => found,
             None if allow_missing.is_true()? => return Ok(py::none()),
             None => native(registry::get(&key))?,

@@ -11,8 +11,14 @@ use crate::{callback, function, gil};
 
 /// Has the runtime say here whether somebody watches.
 pub(crate) fn init() {
-    let place: *mut c_void = std::ptr::from_ref(observe::place()).cast_mut().cast();
-    let told = anyfn::registry::get("ffi.ObserverPlace").and_then(|tell| tell.call((place,)));
+    // SAFETY: the runtime stores observers there, which live as long as the process.
+    let place = unsafe { observe::place() };
+    let place: *mut c_void = std::ptr::from_ref(place).cast_mut().cast();
+    // SAFETY: the function gets the address of such a variable, as it asks for.
+    let tell = unsafe { anyfn::registry::get_unsafe("ffi.ObserverPlace") };
+    // SAFETY: a static variable of the extension, which is never unloaded.
+    let place = unsafe { anyfn::OpaquePtr::from_ptr(place) };
+    let told = tell.and_then(|tell| tell.call((place,)));
     // A runtime of before has no observers.
     drop(told);
     // SAFETY: the runtime copies the name and calls the function by the type that it has for it.

@@ -96,9 +96,9 @@ pub(crate) fn init() {
 
 /// Begins a ledger, or joins the one that there is.
 pub(crate) fn start() -> anyfn::Result<()> {
-    let ledger = anyfn::registry::get("ffi.LedgerStart")?.call(())?.get::<*mut std::ffi::c_void>()?;
+    let ledger = anyfn::registry::get("ffi.LedgerStart")?.call(())?.get::<anyfn::OpaquePtr>()?;
     // SAFETY: what this function gives lives as long as the process, and begins with its size.
-    if let Some(ledger) = unsafe { ledger.cast_const().cast::<anyfn::Ledger>().as_ref() } {
+    if let Some(ledger) = unsafe { ledger.as_ptr().cast_const().cast::<anyfn::Ledger>().as_ref() } {
         anyfn::use_ledger(ledger);
     }
     Ok(())

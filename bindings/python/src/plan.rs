@@ -178,7 +178,7 @@ impl Plan {
     fn allocate(&self) -> Res<ObjectRef> {
         let make = || self.maker.make();
         // Only a parent of compiled code may release others' objects meanwhile.
-        let made = if self.maker.is_foreign { gil::counted(make) } else { make() };
+        let made = if self.maker.is_foreign() { gil::counted(make) } else { make() };
         made.map_err(error::raise)
     }
 

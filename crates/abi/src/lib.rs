@@ -29,8 +29,9 @@ pub use dlpack::*;
 pub use functions::*;
 pub use index::*;
 pub use object::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, OBJECT_FLAG_LOCKED, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject,
-    TVMFFIObjectDeleter, kTVMFFIObjectDeleterFlagBitMaskBoth, kTVMFFIObjectDeleterFlagBitMaskStrong,
+    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, OBJECT_FLAG_FUNCTION_EXT,
+    OBJECT_FLAG_LOCKED, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectDeleter,
+    kTVMFFIObjectDeleterFlagBitMaskBoth, kTVMFFIObjectDeleterFlagBitMaskStrong,
     kTVMFFIObjectDeleterFlagBitMaskWeak,
 };
 pub use reflection::*;

@@ -37,12 +37,18 @@ pub const kTVMFFIObjectDeleterFlagBitMaskWeak: c_int = 2;
 /// Deleter flags: drop the content and free the memory.
 pub const kTVMFFIObjectDeleterFlagBitMaskBoth: c_int = 3;
 
+/// Flag of a function: it runs long or blocks, so callers release locks such as Python's around it.
+pub const FUNCTION_FLAG_BLOCKING: u64 = 1;
+/// Flag of a function: it trusts an address, or a number that stands for one, which its caller passes. Clients whose
+/// languages promise memory safety, and remote peers, cannot look it up.
+pub const FUNCTION_FLAG_UNSAFE: u64 = 2;
+
 /// What a function made by anyfn tells about itself.
 #[repr(C)]
 pub struct AnyfnFunctionExt {
     /// Size of this struct in bytes; fields beyond it are absent.
     pub size: usize,
-    /// Bit 0: the function runs long or blocks, so callers release locks such as Python's around it.
+    /// The `FUNCTION_FLAG_*` bits.
     pub flags: u64,
     /// Gives the signature as a JSON string, or None; see `docs/signature.md`. May be NULL.
     pub signature: Option<unsafe extern "C" fn(func: *mut c_void, result: *mut TVMFFIAny) -> c_int>,

@@ -1,13 +1,12 @@
 //! Arguments of a call.
 
-use core::ffi::c_void;
-
 use alloc::string::String as StdString;
 
 use anyfn_abi::TVMFFIAny;
 
 use crate::{
-    Any, AnyView, Bytes, DType, Device, IntoAny, Object, ObjectRef, Ref, Result, String, TypedPackedFunc,
+    Any, AnyView, Bytes, DType, Device, IntoAny, Object, ObjectRef, OpaquePtr, Ref, Result, String,
+    TypedPackedFunc,
 };
 
 /// A Rust value that can be passed as an argument.
@@ -41,7 +40,7 @@ macro_rules! by_value {
     )* };
 }
 
-by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, f32, f64, bool, (), *mut c_void, DType, Device);
+by_value!(false: i8, i16, i32, i64, isize, u8, u16, u32, f32, f64, bool, (), OpaquePtr, DType, Device);
 // The widest integers may become objects.
 by_value!(true: i128, u64, u128, usize, &str, &[u8], StdString, String, Bytes, Any, ObjectRef, {T: Object} Ref<T>, {S} TypedPackedFunc<S>,
     {T: IntoAny} Option<T>);

@@ -1,6 +1,6 @@
 //! Conversions between values and Rust types.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::CStr;
 use core::fmt;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -11,8 +11,8 @@ use alloc::vec;
 
 use anyfn_abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, kTVMFFIAny, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes,
-    kTVMFFIDLTensorPtr, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObject, kTVMFFIObjectRValueRef,
-    kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
+    kTVMFFIDLTensorPtr, kTVMFFIFloat, kTVMFFIInt, kTVMFFIObject, kTVMFFIObjectRValueRef, kTVMFFIRawStr,
+    kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr,
 };
 
 use crate::bigint;
@@ -39,7 +39,7 @@ use crate::{
 /// | [`crate::DType`] | data type, or its name |
 /// | [`crate::Device`] | device |
 /// | [`crate::TensorView`] | tensor object or `DLTensor*`; [`crate::Tensor`]: tensor object |
-/// | `*mut c_void` | opaque pointer, None |
+/// | [`OpaquePtr`] | opaque pointer, None |
 /// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], `&T`, [`ObjectRef`] | such an object |
 /// | [`Any`], [`AnyView`] | everything |
 ///
@@ -497,32 +497,6 @@ into_string! {
     Bytes => Bytes, VALUE;
 }
 
-impl FromArg for *mut c_void {
-    type Arg<'a> = *mut c_void;
-    fn schema() -> Schema {
-        Schema::plain("void*")
-    }
-    #[inline]
-    fn from_arg(view: &AnyView<'_>) -> Result<*mut c_void, Mismatch> {
-        match view.type_index() {
-            // SAFETY: opaque pointers have their value in `v_ptr`.
-            kTVMFFIOpaquePtr => Ok(unsafe { view.as_raw().value.v_ptr }),
-            kTVMFFINone => Ok(core::ptr::null_mut()),
-            _ => Err(Mismatch::of_type::<Self>(view)),
-        }
-    }
-}
-
-impl IntoAny for *mut c_void {
-    fn schema() -> Schema {
-        Schema::plain("void*")
-    }
-    #[inline]
-    fn into_any(self) -> Result<Any> {
-        Ok(plain(kTVMFFIOpaquePtr, TVMFFIAnyValue { v_ptr: self }))
-    }
-}
-
 impl FromArg for Any {
     type Arg<'a> = Any;
     const ALL: bool = true;
@@ -588,7 +562,7 @@ pub(crate) fn take_object(view: &AnyView<'_>, accept: impl Fn(i32) -> bool) -> O
     }
     let raw = view.as_raw();
     // SAFETY: an r-value reference holds the address of a slot with an object handle.
-    let slot = unsafe { raw.value.v_ptr }.cast::<*mut c_void>();
+    let slot = unsafe { raw.value.v_ptr }.cast::<*mut core::ffi::c_void>();
     // SAFETY: the caller of the function keeps the slot for the call. Views may be shared among threads, so the slot is
     // emptied by one atomic operation.
     let slot = unsafe { AtomicPtr::from_ptr(slot) };

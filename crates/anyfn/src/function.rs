@@ -4,8 +4,8 @@ use core::ffi::{c_int, c_void};
 use core::fmt;
 
 use anyfn_abi::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIFunctionCell, kTVMFFIDLTensorPtr,
-    kTVMFFIFunction, kTVMFFIObjectRValueRef,
+    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny,
+    TVMFFIFunctionCell, kTVMFFIDLTensorPtr, kTVMFFIFunction, kTVMFFIObjectRValueRef,
 };
 
 use crate::args::IntoArgs;
@@ -134,7 +134,7 @@ where
 {
     const EXT: AnyfnFunctionExt = AnyfnFunctionExt {
         size: size_of::<AnyfnFunctionExt>(),
-        flags: BLOCKING as u64,
+        flags: if BLOCKING { FUNCTION_FLAG_BLOCKING } else { 0 },
         signature: Some(describe::<F, D, BLOCKING>),
     };
 
@@ -278,6 +278,12 @@ impl PackedFunc {
         // SAFETY: on success the result is an owned value.
         let value = unsafe { Any::from_raw(out) };
         value.get::<crate::String>().ok()
+    }
+
+    /// Returns true for a function that trusts an address which its caller passes; see [`crate::Unsafe`].
+    #[inline]
+    pub fn is_unsafe(&self) -> bool {
+        self.ext().is_some_and(|ext| ext.flags & FUNCTION_FLAG_UNSAFE != 0)
     }
 
     fn ext(&self) -> Option<&'static AnyfnFunctionExt> {

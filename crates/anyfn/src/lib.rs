@@ -56,6 +56,7 @@ mod nesting;
 mod object;
 #[doc(hidden)]
 pub mod observe;
+mod opaque_ptr;
 mod panics;
 pub mod record;
 mod refcount;
@@ -91,13 +92,14 @@ pub use live::{live_objects, live_objects_by_type};
 pub use module::Module;
 pub use module_kind::ModuleKind;
 pub use object::{Derived, Object, ObjectRef, Ref, WeakRef};
+pub use opaque_ptr::OpaquePtr;
 pub use schema::Schema;
 pub use shape::Shape;
 pub use signals::check_signals;
 pub use signature::{Fallback, Literal, Param, Signature, Source};
 pub use string::{Bytes, String};
 pub use tensor::{Element, Tensor, TensorView};
-pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc};
+pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc, Unsafe};
 pub use types::{is_instance, type_index_of, type_key};
 
 pub use anyfn_abi as abi;

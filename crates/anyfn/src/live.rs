@@ -129,16 +129,43 @@ mod ledger {
 }
 
 /// What is told of each object that a library makes and frees, when somebody looks for the makers of objects.
+///
+/// Its functions are called by safe code, so to make one of any functions is unsafe:
+///
+/// ```compile_fail,E0451
+/// # use anyfn_core as _;
+/// unsafe extern "C" fn created(object: *const std::ffi::c_void, _: i32, _: *const std::ffi::c_void) {
+///     // SAFETY: there is none.
+///     unsafe { object.cast_mut().cast::<u64>().write(0) }
+/// }
+/// unsafe extern "C" fn freed(_: *const std::ffi::c_void) {}
+/// static LEDGER: anyfn::Ledger = anyfn::Ledger { size: size_of::<anyfn::Ledger>(), created, freed };
+/// anyfn::use_ledger(&LEDGER);
+/// ```
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ledger {
     /// Size of this struct.
-    pub size: usize,
+    pub(crate) size: usize,
     /// Called with the object, its type and an address in the library that has made it.
-    pub created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
+    pub(crate) created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
     /// Called before the object's memory is given back.
-    pub freed: unsafe extern "C" fn(object: *const c_void),
+    pub(crate) freed: unsafe extern "C" fn(object: *const c_void),
+}
+
+impl Ledger {
+    /// A ledger of these functions.
+    ///
+    /// # Safety
+    /// Both must be callable from any thread and with any address, which they do not follow; neither may unwind.
+    #[doc(hidden)]
+    pub const unsafe fn new(
+        created: unsafe extern "C" fn(object: *const c_void, type_index: i32, library: *const c_void),
+        freed: unsafe extern "C" fn(object: *const c_void),
+    ) -> Ledger {
+        Ledger { size: size_of::<Ledger>(), created, freed }
+    }
 }
 
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(core::ptr::null_mut());
@@ -163,7 +190,7 @@ pub fn has_ledger() -> bool {
 fn tell_created(object: *const c_void, type_index: i32) {
     // SAFETY: NULL, or a ledger that lives as long as the process.
     if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
-        // SAFETY: what the ledger asks for.
+        // SAFETY: `Ledger::new` asks for a function that may be called at any time, which does not follow the addresses.
         unsafe { (ledger.created)(object, type_index, (&raw const LEDGER).cast()) };
     }
 }
@@ -171,9 +198,9 @@ fn tell_created(object: *const c_void, type_index: i32) {
 #[cold]
 #[inline(never)]
 fn tell_freed(object: *const c_void) {
-    // SAFETY: as above.
+    // SAFETY: NULL, or a ledger that lives as long as the process.
     if let Some(ledger) = unsafe { LEDGER.load(Ordering::Acquire).as_ref() } {
-        // SAFETY: what the ledger asks for.
+        // SAFETY: `Ledger::new` asks for a function that may be called at any time, which does not follow the address.
         unsafe { (ledger.freed)(object) };
     }
 }

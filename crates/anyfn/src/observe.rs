@@ -14,16 +14,51 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use anyfn_abi::{TVMFFIAny, TVMFFIFunctionCell, TVMFFIObject};
 
 /// Who is told of calls.
+///
+/// Its functions are called by safe code, so to make one, and to say that calls are told to it, is unsafe:
+///
+/// ```compile_fail,E0451
+/// # use anyfn_core as _;
+/// unsafe extern "C" fn enter(_: *const anyfn::observe::Call) -> u64 {
+///     8
+/// }
+/// unsafe extern "C" fn leave(token: u64, _: i32) {
+///     // SAFETY: there is none.
+///     unsafe { std::ptr::without_provenance_mut::<u64>(token as usize).write(0) }
+/// }
+/// let observer = anyfn::observe::Observer { size: 24, enter, leave };
+/// ```
+///
+/// ```compile_fail,E0133
+/// # use anyfn_core as _;
+/// let place = anyfn::observe::place();
+/// place.store(std::ptr::without_provenance_mut(8), std::sync::atomic::Ordering::Release);
+/// ```
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Debug)]
 pub struct Observer {
     /// Size of this struct.
-    pub size: usize,
+    size: usize,
     /// Called before a call. What it gives goes to `leave`, unless it is 0.
-    pub enter: unsafe extern "C" fn(call: *const Call) -> u64,
+    enter: unsafe extern "C" fn(call: *const Call) -> u64,
     /// Called after the call; `code` is its result.
-    pub leave: unsafe extern "C" fn(token: u64, code: c_int),
+    leave: unsafe extern "C" fn(token: u64, code: c_int),
+}
+
+impl Observer {
+    /// An observer of these functions.
+    ///
+    /// # Safety
+    /// `enter` must be callable from any thread with a valid [`Call`], `leave` once with what `enter` gave; neither may
+    /// unwind.
+    #[doc(hidden)]
+    pub const unsafe fn new(
+        enter: unsafe extern "C" fn(call: *const Call) -> u64,
+        leave: unsafe extern "C" fn(token: u64, code: c_int),
+    ) -> Observer {
+        Observer { size: size_of::<Observer>(), enter, leave }
+    }
 }
 
 /// A call that is about to be made.
@@ -68,8 +103,11 @@ impl Call {
 static OBSERVER: AtomicPtr<Observer> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Where this library looks whether somebody watches; the runtime writes there.
+///
+/// # Safety
+/// Only NULL and observers that live as long as the process may be stored there.
 #[doc(hidden)]
-pub fn place() -> &'static AtomicPtr<Observer> {
+pub unsafe fn place() -> &'static AtomicPtr<Observer> {
     &OBSERVER
 }
 

@@ -43,28 +43,67 @@ pub const SLOTS_ATTRIBUTE: &str = "__anyfn_slots__";
 pub const MAKER_ATTRIBUTE: &str = "__anyfn_maker__";
 
 /// Makes the objects of one type. Lives as long as the process.
+///
+/// Only the runtime makes one:
+///
+/// ```compile_fail,E0451
+/// # use anyfn_core as _;
+/// unsafe extern "C" fn make(data: *const std::ffi::c_void) -> *mut std::ffi::c_void {
+///     data.cast_mut()
+/// }
+/// let maker = anyfn::record::Maker { make, data: std::ptr::null(), is_foreign: false };
+/// ```
+///
+/// ```compile_fail,E0133
+/// # use anyfn_core as _;
+/// unsafe extern "C" fn make(data: *const std::ffi::c_void) -> *mut std::ffi::c_void {
+///     data.cast_mut()
+/// }
+/// let made = anyfn::record::Maker::new(make, std::ptr::without_provenance(8), false).make();
+/// ```
 #[repr(C)]
 #[derive(Debug)]
 pub struct Maker {
-    /// Makes an object none of whose fields is set, or gives NULL and has raised an error.
-    pub make: unsafe extern "C" fn(data: *const c_void) -> TVMFFIObjectHandle,
-    /// What the function gets.
-    pub data: *const c_void,
-    /// Whether code of others runs, that of the parent.
-    pub is_foreign: bool,
+    make: MakeObject,
+    data: *const c_void,
+    is_foreign: bool,
 }
 
-// SAFETY: what it points to lives for ever and is not changed.
+/// Makes an object none of whose fields is set, or gives NULL and has raised an error.
+pub type MakeObject = unsafe extern "C" fn(data: *const c_void) -> TVMFFIObjectHandle;
+
+// SAFETY: `data` is only given to `make`, and who makes a `Maker` promises that any thread may do that.
 unsafe impl Send for Maker {}
-// SAFETY: as above.
+// SAFETY: nothing of it changes, and any thread may call `make`.
 unsafe impl Sync for Maker {}
 
 impl Maker {
+    /// A maker that calls `make` with `data`; `is_foreign` tells whether that runs code of others, that of the parent.
+    ///
+    /// # Safety
+    /// `make` must be callable with `data`, from any thread and as long as the maker lives. It must give NULL, after it
+    /// has raised an error on the thread, or an object whose one reference it gives away.
+    #[doc(hidden)]
+    pub const unsafe fn new(make: MakeObject, data: *const c_void, is_foreign: bool) -> Maker {
+        Maker { make, data, is_foreign }
+    }
+
+    /// Returns true if making an object runs code of others, that of the parent.
+    #[inline]
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign
+    }
+
     /// That of a type; `None` if the type is not defined at run time.
     pub fn of(type_index: i32) -> Option<&'static Maker> {
         let maker = types::attribute(MAKER_ATTRIBUTE, type_index)?;
-        // SAFETY: only `ffi.TypeDefine` sets the attribute, to the address of one that lives for ever.
-        unsafe { (maker.bits() as usize as *const Maker).as_ref() }
+        if maker.type_index != kTVMFFIOpaquePtr {
+            return None;
+        }
+        // SAFETY: an opaque pointer has its address there.
+        let maker = unsafe { maker.value.v_ptr }.cast::<Maker>().cast_const();
+        // SAFETY: `ffi.TypeDefine` sets the attribute of each type that has it, once, to one that lives for ever.
+        unsafe { maker.as_ref() }
     }
 
     /// Makes an object none of whose fields is set.
@@ -73,7 +112,7 @@ impl Maker {
     /// `MemoryError`, or that of the parent.
     #[inline]
     pub fn make(&self) -> Result<ObjectRef> {
-        // SAFETY: called with its own data.
+        // SAFETY: called with its own data, as who made it has promised.
         let made = unsafe { (self.make)(self.data) };
         // SAFETY: NULL, or an object whose reference is given away.
         unsafe { ObjectRef::from_owned_or_null(made) }.ok_or_else(Error::take_raised)

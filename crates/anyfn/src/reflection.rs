@@ -30,7 +30,7 @@ pub use crate::fields::FieldVisitor;
 use crate::json::Json;
 use crate::signature::schema_of;
 use crate::string::text_of;
-use crate::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, Schema, record, types};
+use crate::{Any, AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Schema, record, types};
 
 /// A type of the process's table. Lives as long as the process.
 #[derive(Clone, Copy)]
@@ -497,6 +497,8 @@ impl Field {
             let Some(setter) = setter.and_then(|object| PackedFunc::try_from_object(object).ok()) else {
                 crate::bail!("InternalError", "the setter of field `{}` is no function", self.name());
             };
+            // SAFETY: the place of the field, which the setter of the field asks for.
+            let place = unsafe { OpaquePtr::from_ptr(place) };
             return setter.call((place, *value)).map(drop);
         }
         // SAFETY: without the flag the setter is a C function of this type.

@@ -27,8 +27,23 @@ use anyfn_abi::{
 use crate::typed::Names;
 use crate::{Any, AnyView, Args, Error, ObjectRef, PackableFn, PackedFunc, Result, TypedPackedFunc};
 
-/// Looks a global function up; `None` if there is none of that name.
+/// Looks a global function up; `None` if there is none of that name, or if it is one that trusts addresses
+/// ([`Unsafe`](crate::Unsafe)).
 pub fn find(name: &str) -> Option<PackedFunc> {
+    find_any(name).filter(|function| !function.is_unsafe())
+}
+
+/// Looks a global function up, one that trusts addresses ([`Unsafe`](crate::Unsafe)) included; `None` if there is none
+/// of that name.
+///
+/// # Safety
+/// Each call of the result must keep what the function's documentation asks of its arguments. The result must not be
+/// given to code that does not know that.
+pub unsafe fn find_unsafe(name: &str) -> Option<PackedFunc> {
+    find_any(name)
+}
+
+fn find_any(name: &str) -> Option<PackedFunc> {
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     let mut out: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: the name is borrowed for the call, `out` is writable.
@@ -45,9 +60,38 @@ pub fn find(name: &str) -> Option<PackedFunc> {
 /// Looks a global function up.
 ///
 /// # Errors
-/// `ValueError` if there is none of that name; the message names the nearest one.
+/// `ValueError` if there is none of that name; the message names the nearest one. `PermissionError` for a function that
+/// trusts addresses ([`Unsafe`](crate::Unsafe)): [`get_unsafe`] gives it.
 pub fn get(name: &str) -> Result<PackedFunc> {
-    find(name).ok_or_else(|| missing(name))
+    match find_any(name) {
+        Some(function) if !function.is_unsafe() => Ok(function),
+        Some(_) => Err(refused(name)),
+        None => Err(missing(name)),
+    }
+}
+
+/// Looks a global function up, one that trusts addresses ([`Unsafe`](crate::Unsafe)) included.
+///
+/// # Safety
+/// Each call of the result must keep what the function's documentation asks of its arguments. The result must not be
+/// given to code that does not know that.
+///
+/// # Errors
+/// `ValueError` if there is none of that name; the message names the nearest one.
+pub unsafe fn get_unsafe(name: &str) -> Result<PackedFunc> {
+    find_any(name).ok_or_else(|| missing(name))
+}
+
+#[cold]
+fn refused(name: &str) -> Error {
+    let name = crate::__private::shorten(name);
+    Error::untraced(
+        "PermissionError",
+        &format!(
+            "cannot look up global function {name} from safe code: it trusts an address that its caller passes; use \
+             `unsafe {{ registry::get_unsafe(..) }}`"
+        ),
+    )
 }
 
 #[cold]

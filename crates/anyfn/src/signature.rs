@@ -101,6 +101,8 @@ pub struct Signature {
     /// Whether the function takes names itself: behind the object that `ffi.GetKwargsObject` gives, as name and value in
     /// turn. Constructors that follow from fields do.
     pub takes_names: bool,
+    /// True for a function that trusts an address which its caller passes; see [`crate::Unsafe`].
+    pub is_unsafe: bool,
     /// Type of the result; `Any` if it is not known.
     pub result: Schema,
     /// Documentation; empty if there is none.
@@ -190,6 +192,7 @@ impl Signature {
             variadic: count.is_none() || json.get("variadic") == Some(&Json::Bool(true)),
             keyword_only,
             takes_names,
+            is_unsafe: json.get("unsafe") == Some(&Json::Bool(true)),
             result: types.result,
             doc: text("doc").into(),
         })

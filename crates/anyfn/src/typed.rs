@@ -8,7 +8,7 @@ use alloc::format;
 use alloc::string::{String as StdString, ToString};
 use alloc::vec::Vec;
 
-use anyfn_abi::{AnyfnFunctionExt, TVMFFIAny};
+use anyfn_abi::{AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny};
 
 use crate::__private::{Detail, with_detail};
 use crate::args::IntoArg;
@@ -84,6 +84,8 @@ pub trait PackableFn<Signature>: Send + Sync + 'static {
     const VARIADIC: bool = false;
     /// Whether the function runs long or blocks; see [`Blocking`].
     const BLOCKING: bool = false;
+    /// True for a function that trusts an address which its caller passes; see [`Unsafe`].
+    const UNSAFE: bool = false;
     /// Types of the arguments.
     fn arg_schemas() -> Vec<Schema>;
     /// Type of the result.
@@ -104,6 +106,49 @@ pub struct Blocking<F>(pub F);
 impl<S, F: PackableFn<S>> PackableFn<S> for Blocking<F> {
     const VARIADIC: bool = F::VARIADIC;
     const BLOCKING: bool = true;
+    const UNSAFE: bool = F::UNSAFE;
+    fn arg_schemas() -> Vec<Schema> {
+        F::arg_schemas()
+    }
+    fn result_schema() -> Schema {
+        F::result_schema()
+    }
+    fn call_packed(&self, names: &Names, args: &[AnyView<'_>]) -> Result<Any> {
+        self.0.call_packed(names, args)
+    }
+}
+
+/// Marks a function that trusts an address, or a number that stands for one, which its caller passes: it reads or writes
+/// there, or jumps there.
+///
+/// The mark is part of the function object and of its signature. Safe Rust and remote peers cannot look such a function
+/// up by its name: [`registry::get`](crate::registry::get) is an error that names
+/// [`registry::get_unsafe`](crate::registry::get_unsafe). C and Python can, where addresses are spelled out anyway.
+/// `#[register("name", unsafe)]` marks an `unsafe fn`.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::{OpaquePtr, Unsafe, registry};
+///
+/// // SAFETY: callers of the registered function promise that the address is that of an int.
+/// let read = |place: OpaquePtr| unsafe { place.as_ptr().cast::<i64>().read() };
+/// registry::register("doc.read_i64").set_body_typed(Unsafe(read))?;
+/// assert!(registry::get("doc.read_i64").unwrap_err().message().contains("get_unsafe"));
+///
+/// let mut number = 7_i64;
+/// // SAFETY: the function gets the address of an int that is alive, as it asks for.
+/// let read = unsafe { registry::get_unsafe("doc.read_i64") }?;
+/// // SAFETY: as the function asks for: the int lives until the call has returned.
+/// let place = unsafe { OpaquePtr::from_ptr((&raw mut number).cast()) };
+/// assert_eq!(read.call((place,))?.get::<i64>()?, 7);
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+pub struct Unsafe<F>(pub F);
+
+impl<S, F: PackableFn<S>> PackableFn<S> for Unsafe<F> {
+    const VARIADIC: bool = F::VARIADIC;
+    const BLOCKING: bool = F::BLOCKING;
+    const UNSAFE: bool = true;
     fn arg_schemas() -> Vec<Schema> {
         F::arg_schemas()
     }
@@ -124,7 +169,8 @@ struct Typed<F, S> {
 impl<S: 'static, F: PackableFn<S>> Callable for Typed<F, S> {
     const EXT: AnyfnFunctionExt = AnyfnFunctionExt {
         size: size_of::<AnyfnFunctionExt>(),
-        flags: F::BLOCKING as u64,
+        flags: (if F::BLOCKING { FUNCTION_FLAG_BLOCKING } else { 0 })
+            | (if F::UNSAFE { FUNCTION_FLAG_UNSAFE } else { 0 }),
         signature: Some(signature_of::<F, S>),
     };
 
@@ -169,6 +215,9 @@ pub(crate) fn signature_json<F: PackableFn<S>, S>(names: &Names) -> StdString {
     if !names.function.is_empty() {
         json.push_str(",\"name\":");
         quote(names.function, &mut json);
+    }
+    if F::UNSAFE {
+        json.push_str(",\"unsafe\":true");
     }
     if !names.args.is_empty() && !F::VARIADIC {
         write_names("arg_names", names.args, &mut json);

@@ -11,11 +11,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    AnyfnFunctionExt, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIByteArray, TVMFFIFunctionCell,
-    TVMFFIMethodInfo, TVMFFIObject, TVMFFISafeCallType, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFunction,
-    kTVMFFIObject,
+    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, OBJECT_FLAG_FUNCTION_EXT, TVMFFIAny, TVMFFIByteArray,
+    TVMFFIFunctionCell, TVMFFIMethodInfo, TVMFFIObject, TVMFFISafeCallType,
+    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFunction, kTVMFFIObject,
 };
-use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, Signature, bail};
+use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, Unsafe, bail};
 
 use crate::sys::Mutex;
 use crate::{attributes, globals, type_table, unload};
@@ -69,15 +69,18 @@ static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
 /// For those that run long or block.
-static BLOCKING: AnyfnFunctionExt =
-    AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
+static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
+    size: size_of::<AnyfnFunctionExt>(),
+    flags: FUNCTION_FLAG_BLOCKING,
+    signature: Some(signature),
+};
 
 /// Registers what registers methods.
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
-    globals::typed("anyfn.RegisterMethod", ARGS, add)?;
-    globals::typed("anyfn.DefaultFactory", &["type_index", "field", "call"], default_factory)
+    globals::typed("anyfn.RegisterMethod", ARGS, Unsafe(add))?;
+    globals::typed("anyfn.DefaultFactory", &["type_index", "field", "call"], Unsafe(default_factory))
 }
 
 impl Known {
@@ -130,7 +133,8 @@ impl Known {
 }
 
 /// The function that makes the default of a field, of code without data: that which is there already, with this code.
-fn default_factory(type_index: i32, field: &str, call: *mut c_void) -> Result<PackedFunc> {
+fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<PackedFunc> {
+    let call = call.as_ptr();
     let key = anyfn::type_key(type_index);
     if call.is_null() {
         bail!("ValueError", "the default of `{key}.{field}` has no code");
@@ -168,11 +172,12 @@ fn add(
     name: &str,
     doc: &str,
     signature: &str,
-    call: *mut c_void,
+    call: OpaquePtr,
     is_static: bool,
     is_init: bool,
     blocking: bool,
 ) -> Result<()> {
+    let call = call.as_ptr();
     let kind = match (is_init, is_static) {
         (true, _) => Kind::Init,
         (false, true) => Kind::Static,

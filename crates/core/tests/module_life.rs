@@ -141,7 +141,7 @@ fn context_slots_are_filled_and_emptied() {
     let Some(path) = compile("context", CONTEXT, &[]) else { return };
     let module = load(&path).unwrap();
     let pointer = |name: &str| -> *mut c_void {
-        module.get_function(name).unwrap().call(()).unwrap().get::<*mut c_void>().unwrap()
+        module.get_function(name).unwrap().call(()).unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr()
     };
     let slot: *mut *mut c_void = pointer("slot").cast();
     // SAFETY: the library's variable, and libraries stay mapped.

@@ -65,7 +65,8 @@ fn variables_of_a_needed_library_are_not_shared_either() {
     let flags = [flags[0].as_str(), flags[1].as_str(), "-l:unique_inner.so"];
     let Some(path) = compile("unique_outer", outer, &flags) else { return };
     let module = load(&path).unwrap();
-    let ours = module.get_function("address").unwrap().call(()).unwrap().get::<*mut c_void>().unwrap();
+    let ours =
+        module.get_function("address").unwrap().call(()).unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr();
     assert_ne!(ours, addresses_elsewhere("deep")(0));
 }
 
@@ -75,7 +76,7 @@ fn variables_of_the_headers_are_not_shared_with_a_later_library() {
     let module = load(&path).unwrap();
     let ours = |which: i64| {
         let addresses = module.get_function("addresses").unwrap();
-        addresses.call((which,)).unwrap().get::<*mut c_void>().unwrap()
+        addresses.call((which,)).unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr()
     };
     let theirs = addresses_elsewhere("late");
     assert_ne!(ours(0), theirs(0));

@@ -72,7 +72,9 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
             /// Where this library looks whether somebody watches calls.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_observer_place() -> *mut ::core::ffi::c_void {
-                ::core::ptr::from_ref(::anyfn::observe::place()).cast_mut().cast()
+                // SAFETY: the loader stores observers there, which live as long as the process.
+                let place = unsafe { ::anyfn::observe::place() };
+                ::core::ptr::from_ref(place).cast_mut().cast()
             }
 
             /// What the library was built for, read before any of its code runs.

@@ -19,7 +19,8 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 /// An argument with `#[default(2)]` may be left out, by callers of any language; the arguments behind it need a default,
 /// too. `#[read_only]` says that the function only reads a tensor, so that arrays which must not change are accepted.
 /// `#[register("name", override)]` replaces a function of the same name. With `blocking` callers release locks of their
-/// language during the call; a function that waits for other threads needs that.
+/// language during the call; a function that waits for other threads needs that. With `unsafe` the function is an `unsafe fn`
+/// that trusts addresses which its callers pass: safe Rust and remote peers cannot look it up.
 ///
 /// ```
 /// # use anyfn_core as _;

@@ -1,9 +1,9 @@
 //! `#[register("name")]`
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote};
 use syn::parse::{Parse, ParseStream};
-use syn::{ItemFn, LitStr, Token};
+use syn::{FnArg, ItemFn, LitStr, Token};
 
 use crate::attributes::{Arguments, doc};
 
@@ -16,16 +16,19 @@ struct Options {
     name: LitStr,
     overrides: bool,
     blocking: bool,
+    is_unsafe: bool,
 }
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let name = input.parse()?;
-        let mut options = Options { name, overrides: false, blocking: false };
+        let mut options = Options { name, overrides: false, blocking: false, is_unsafe: false };
         while input.parse::<Option<Token![,]>>()?.is_some() && !input.is_empty() {
             if input.peek(kw::blocking) {
                 input.parse::<kw::blocking>()?;
                 options.blocking = true;
+            } else if input.parse::<Option<Token![unsafe]>>()?.is_some() {
+                options.is_unsafe = true;
             } else {
                 input.parse::<Token![override]>()?;
                 options.overrides = true;
@@ -36,17 +39,28 @@ impl Parse for Options {
 }
 
 pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let Options { name, overrides, blocking } = syn::parse2(args)?;
+    let Options { name, overrides, blocking, is_unsafe } = syn::parse2(args)?;
     let mut function: ItemFn = syn::parse2(item)?;
     let arguments = Arguments::take(&mut function)?;
     let ident = &function.sig.ident;
     let doc = doc(&function.attrs);
     let (names, checks) = arguments.names(&name, &doc);
-    let body = if blocking { quote!(::anyfn::Blocking(#ident)) } else { quote!(#ident) };
+    let (wrapper, mut body) = match is_unsafe {
+        true => (wrapper(&function)?, quote!(::anyfn::Unsafe(call))),
+        false if function.sig.unsafety.is_some() => {
+            let text = "an `unsafe fn` is registered as such: #[register(\"name\", unsafe)]";
+            return Err(syn::Error::new_spanned(&function.sig, text));
+        }
+        false => (TokenStream::new(), quote!(#ident)),
+    };
+    if blocking {
+        body = quote!(::anyfn::Blocking(#body));
+    }
     Ok(quote! {
         #function
         const _: () = {
             #checks
+            #wrapper
             #[::anyfn::__private::linkme::distributed_slice(::anyfn::__private::REGISTRATIONS)]
             #[linkme(crate = ::anyfn::__private::linkme)]
             static ENTRY: ::anyfn::__private::Entry = ::anyfn::__private::Entry {
@@ -56,6 +70,33 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
                 make: || ::anyfn::TypedPackedFunc::named(#names, #body).into(),
             };
         };
+    })
+}
+
+/// A function `call` that passes its arguments on to an `unsafe fn`. It can be reached through the registry only, where
+/// the function is marked.
+fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
+    let mut signature = function.sig.clone();
+    if signature.unsafety.take().is_none() {
+        let text =
+            "what is registered as `unsafe` is an `unsafe fn`, whose documentation says what callers promise";
+        return Err(syn::Error::new_spanned(&function.sig, text));
+    }
+    let ident = core::mem::replace(&mut signature.ident, Ident::new("call", Span::call_site()));
+    let mut names = Vec::new();
+    for (index, argument) in signature.inputs.iter_mut().enumerate() {
+        if let FnArg::Typed(argument) = argument {
+            let name = format_ident!("arg{index}");
+            argument.attrs.clear();
+            *argument.pat = syn::parse_quote!(#name);
+            names.push(name);
+        }
+    }
+    Ok(quote! {
+        #signature {
+            // SAFETY: the registered function is marked as one whose callers keep what the function asks for.
+            unsafe { #ident(#(#names),*) }
+        }
     })
 }
 
@@ -77,6 +118,21 @@ mod tests {
         let out =
             expand(quote! { "my.wait", blocking, override }, quote! { fn wait() {} }).unwrap().to_string();
         assert!(out.contains("Blocking (wait)"), "{out}");
+    }
+
+    #[test]
+    fn marks_unsafe_functions() {
+        let read = quote! { unsafe fn read((a, b): (i64, i64)) -> u8 { 0 } };
+        let out = expand(quote! { "my.read", unsafe, blocking }, read).unwrap().to_string();
+        for part in [
+            "fn call (arg0 : (i64 , i64)) -> u8",
+            "unsafe { read (arg0) }",
+            "Blocking (:: anyfn :: Unsafe (call))",
+        ] {
+            assert!(out.contains(part), "{part} in {out}");
+        }
+        assert!(expand(quote! { "my.read", unsafe }, quote! { fn read() {} }).is_err());
+        assert!(expand(quote! { "my.read" }, quote! { unsafe fn read() {} }).is_err());
     }
 
     #[test]

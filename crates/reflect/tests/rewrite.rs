@@ -301,7 +301,7 @@ fn visitors_of_others_find_the_functions_of_containers() {
             return TVMFFIAny::NONE;
         }
         let info = anyfn::reflection::TypeInfo::from_index(value.type_index).unwrap();
-        let hook = info.attribute("__s_visit__").unwrap().get::<*mut c_void>().unwrap();
+        let hook = info.attribute("__s_visit__").unwrap().get::<anyfn::OpaquePtr>().unwrap().as_ptr();
         // SAFETY: what the table has is a function of this kind.
         let hook = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny>(

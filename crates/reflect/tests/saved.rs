@@ -168,7 +168,9 @@ fn functions_of_types() {
         Any::new(Map::<Any, Any>::try_from_iter([("twice", 2 * value.get::<i64>()?)])?)
     });
     set_attribute("__data_to_json__", index, &Any::from(to.into_object()));
-    set_attribute("__data_from_json__", index, &Any::new(halved as *mut core::ffi::c_void).unwrap());
+    // SAFETY: a function of the type that the attribute asks for.
+    let native = unsafe { anyfn::OpaquePtr::from_ptr(halved as *mut core::ffi::c_void) };
+    set_attribute("__data_from_json__", index, &Any::new(native).unwrap());
     let make = anyfn::reflection::TypeInfo::from_index(index).unwrap();
     let value = make.make().unwrap();
     value.set_field("x", 21).unwrap();

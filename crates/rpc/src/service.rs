@@ -117,7 +117,14 @@ impl Services {
             );
         }
         (self.audit)("get_function", name);
-        described(registry::find(name))
+        let found = registry::get(name);
+        if let Err(error) = &found
+            && error.kind() == "PermissionError"
+        {
+            (self.audit)("denied", name);
+            bail!("PermissionError", "the function {name:?} trusts addresses: no session may call it");
+        }
+        described(found.ok())
     }
 
     fn empty(&self, args: &[AnyView<'_>]) -> Result<Any> {
@@ -232,7 +239,10 @@ impl Service for Services {
         match code {
             code::GLOBAL => self.global(&text(0)?),
             code::NAMES => {
-                let names = registry::list()?.into_iter().filter(|name| self.policy.allows_function(name));
+                // Functions that trust addresses are left out: `find` does not give them.
+                let granted =
+                    |name: &String| self.policy.allows_function(name) && registry::find(name).is_some();
+                let names = registry::list()?.into_iter().filter(granted);
                 Any::new(names.collect::<Vec<_>>())
             }
             code::MODULE_FUNCTION => {

@@ -574,6 +574,33 @@ fn new_memory_holds_nothing_of_the_old() {
 
 // R8
 
+/// Not even a session that is granted everything, by a pattern or by name, gets a function that trusts addresses.
+#[test]
+fn functions_that_trust_addresses_are_never_granted() {
+    const OURS: &str = "test.attack.poke";
+    register_all();
+    let poke = anyfn::Unsafe(|_place: anyfn::OpaquePtr| ());
+    registry::register(OURS).overriding().set_body_typed(poke).unwrap();
+    let names = [OURS, "runtime.TVMTensorCopyToBytes", "ffi.FunctionFromExternC", "ffi.MakeFieldSetter"];
+    for (functions, is_wide) in [(vec!["*".to_string()], true), (names.map(String::from).to_vec(), false)] {
+        let (stream, server) = serve(Policy { functions, ..Policy::trusted() }, None);
+        let mut line = Line::greet(stream);
+        line.send(&ask(1, NAMES, &[]));
+        let listed = String::from_utf8_lossy(&line.answer(1).unwrap()).into_owned();
+        assert_eq!(listed.contains("test.attack.echo"), is_wide, "{listed}");
+        for (id, name) in (2..).zip(names) {
+            // SAFETY: the function is not called.
+            assert!(unsafe { registry::find_unsafe(name) }.is_some(), "{name}");
+            line.send(&ask(id, GLOBAL, &[text(name)]));
+            let (kind, message) = line.answer(id).unwrap_err();
+            assert_eq!(kind, "PermissionError", "{name}");
+            assert!(message.contains("trusts addresses"), "{message}");
+            assert!(!listed.contains(name), "{name} in {listed}");
+        }
+        part(line, server);
+    }
+}
+
 #[test]
 fn no_function_is_there_without_a_grant() {
     register_all();

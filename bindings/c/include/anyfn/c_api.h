@@ -649,6 +649,15 @@ struct TVMFFITypeInfo {
 /** Flag: the memory of this Tensor must not be written. */
 #define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
 
+/** Flag of a function: it runs long or blocks, so callers release locks such as Python's around it. */
+#define FUNCTION_FLAG_BLOCKING 1
+
+/**
+ * Flag of a function: it trusts an address, or a number that stands for one, which its caller passes. Clients whose
+ * languages promise memory safety, and remote peers, cannot look it up.
+ */
+#define FUNCTION_FLAG_UNSAFE 2
+
 typedef struct AnyfnFunctionExt AnyfnFunctionExt;
 typedef struct TVMFFIMapCell TVMFFIMapCell;
 typedef struct TVMFFIDenseMapTail TVMFFIDenseMapTail;
@@ -660,7 +669,7 @@ typedef struct TVMFFIBigIntCell TVMFFIBigIntCell;
 struct AnyfnFunctionExt {
   /** Size of this struct in bytes; fields beyond it are absent. */
   size_t size;
-  /** Bit 0: the function runs long or blocks, so callers release locks such as Python's around it. */
+  /** The `FUNCTION_FLAG_*` bits. */
   uint64_t flags;
   /** Gives the signature as a JSON string, or None; see `docs/signature.md`. May be NULL. */
   int (*signature)(void* func, TVMFFIAny* result);

@@ -15,7 +15,7 @@ use anyfn_abi::{
 
 use super::{Define, checked, ignore};
 use crate::__private::METHODS;
-use crate::{AnyView, Error, ObjectRef, PackableFn, PackedFunc, Result, registry, typed};
+use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
 
 /// What one block with `#[methods]` tells.
 pub struct TypeMethods {
@@ -91,7 +91,8 @@ pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;
     }
-    let register = registry::find("anyfn.RegisterMethod");
+    // SAFETY: `MethodDef::register` passes it the code of a method of the type that it asks for.
+    let register = unsafe { registry::find_unsafe("anyfn.RegisterMethod") };
     for method in of::<T>() {
         // A name that is another thing's is an error where it is used.
         ignore(match &register {
@@ -104,7 +105,8 @@ pub(super) fn tell<T: Define>(type_index: i32) {
 impl MethodDef {
     fn register(&self, type_index: i32, register: &PackedFunc) -> Result<()> {
         let signature = (self.signature)();
-        let call = self.call as *mut c_void;
+        // SAFETY: the code of such a function, in this library, which takes its address back before it is unmapped.
+        let call = unsafe { OpaquePtr::from_ptr(self.call as *mut c_void) };
         let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.blocking);
         let args = (type_index, self.name, self.doc, &*signature, call, is_static, is_init, blocking);
         register.call(args).map(drop)

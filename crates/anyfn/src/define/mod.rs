@@ -24,7 +24,7 @@ use anyfn_abi::{
 };
 
 use crate::object::ObjectBox;
-use crate::{Any, AnyView, Error, Literal, Object, PackedFunc, Result, Schema};
+use crate::{Any, AnyView, Error, Literal, Object, OpaquePtr, PackedFunc, Result, Schema};
 
 pub use index::TypeIndex;
 pub use value::FieldValue;
@@ -219,7 +219,8 @@ fn finish<T: Define>(type_index: i32) {
 ///
 /// The first use of the registry defines all types of the program; so it must not come in the middle of defining one.
 fn factories() -> Option<PackedFunc> {
-    crate::registry::find("anyfn.DefaultFactory")
+    // SAFETY: `FieldDef::register` passes it the code of a function of the type that it asks for.
+    unsafe { crate::registry::find_unsafe("anyfn.DefaultFactory") }
 }
 
 fn ignore<T>(result: Result<T>) {
@@ -261,7 +262,8 @@ impl FieldDef {
                 flags |= kTVMFFIFieldFlagBitMaskDefaultFromFactory;
                 let made = match factories {
                     Some(factories) => {
-                        let call = *make as *mut c_void;
+                        // SAFETY: the code of such a function, in this library.
+                        let call = unsafe { OpaquePtr::from_ptr(*make as *mut c_void) };
                         factories.call((type_index, self.name, call))?.get::<PackedFunc>()?
                     }
                     None => method::function_of(*make)?,

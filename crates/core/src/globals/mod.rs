@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 
 use anyfn::abi::{TVMFFISafeCallType, kTVMFFIObject};
 use anyfn::{
-    Any, Args, Bytes, Map, Names, ObjectRef, PackableFn, PackedFunc, Result, Shape, String, TypedPackedFunc,
-    bail,
+    Any, Args, Bytes, Map, Names, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, Shape, String,
+    TypedPackedFunc, Unsafe, bail,
 };
 
 use crate::sync::Slot;
@@ -49,7 +49,7 @@ fn set(name: &str, function: PackedFunc) -> Result<()> {
 pub(crate) fn register() -> Result<()> {
     typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
     typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| registry::remove(name.as_bytes()))?;
-    typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], from_extern_c)?;
+    typed("ffi.FunctionFromExternC", &["self", "safe_call", "deleter"], Unsafe(from_extern_c))?;
     typed("ffi.FunctionCallNamed", &["f", "args", "kwargs"], call_named)?;
     typed("ffi.GetGlobalFuncMetadata", &["name"], |name: &str| registry::metadata(name.as_bytes()))?;
     typed("ffi.String", &["value"], |value: String| value)?;
@@ -96,14 +96,15 @@ fn live_objects() -> Map<String, i64> {
     counts.into_iter().map(|(key, count)| (String::from(key), count as i64)).collect()
 }
 
-fn from_extern_c(data: *mut c_void, safe_call: *mut c_void, deleter: *mut c_void) -> Result<PackedFunc> {
+fn from_extern_c(data: OpaquePtr, safe_call: OpaquePtr, deleter: OpaquePtr) -> Result<PackedFunc> {
     type Deleter = unsafe extern "C" fn(*mut c_void);
     // SAFETY: NULL, which is `None`, or a function of this type as the caller promises.
-    let safe_call = unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFISafeCallType>>(safe_call) };
-    // SAFETY: as above.
-    let deleter = unsafe { core::mem::transmute::<*mut c_void, Option<Deleter>>(deleter) };
+    let safe_call =
+        unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFISafeCallType>>(safe_call.as_ptr()) };
+    // SAFETY: NULL, or a function of this type as the caller promises.
+    let deleter = unsafe { core::mem::transmute::<*mut c_void, Option<Deleter>>(deleter.as_ptr()) };
     // SAFETY: the caller promises functions that can be called from any thread.
-    unsafe { extern_function::create_packed(data, safe_call, deleter) }
+    unsafe { extern_function::create_packed(data.as_ptr(), safe_call, deleter) }
 }
 
 /// A shape of integers.

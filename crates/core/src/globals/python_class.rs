@@ -14,7 +14,7 @@ use anyfn::abi::{
 };
 use anyfn::record::Slot;
 use anyfn::reflection::{Field, TypeInfo};
-use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
+use anyfn::{Any, AnyView, Args, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};
 
 use super::construct::register_init;
 use super::typed;
@@ -24,8 +24,8 @@ use crate::sys::Mutex;
 /// Registers them.
 pub(super) fn register() -> Result<()> {
     typed("ffi.MakeFieldGetter", &["field_type_index"], make_getter)?;
-    typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], make_setter)?;
-    typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], register_class)
+    typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], Unsafe(make_setter))?;
+    typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], Unsafe(register_class))
 }
 
 /// How a field lies in memory.
@@ -196,7 +196,7 @@ fn make_setter(type_index: i32, converter: i64, convert: i64) -> Result<PackedFu
 }
 
 fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> Result<Any> {
-    let place = args.get::<*mut c_void>(0)?;
+    let place = args.get::<OpaquePtr>(0)?.as_ptr();
     let (Some(value), false) = (args.as_slice().get(1), place.is_null()) else {
         bail!("TypeError", "the setter of a field takes its place and a value");
     };

@@ -7,7 +7,7 @@ use std::string::ToString;
 use std::sync::Arc;
 use std::vec::Vec;
 
-use anyfn::{Any, Args, Array, Map, Module, PackedFunc, Result, String, registry};
+use anyfn::{Any, Args, Array, Map, Module, OpaquePtr, PackedFunc, Result, String, registry};
 
 use super::custom;
 use super::inspect::inspect;
@@ -98,8 +98,11 @@ pub(crate) fn register_globals() -> Result<()> {
 /// Those that tell who has made what is alive.
 fn register_ledger() -> Result<()> {
     let reg = registry::register;
-    reg("ffi.LedgerStart")
-        .set_body_typed(|| core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>())?;
+    reg("ffi.LedgerStart").set_body_typed(|| {
+        let ledger = core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>();
+        // SAFETY: a ledger lives as long as the process, and only frontends of ours know what it is.
+        unsafe { OpaquePtr::from_ptr(ledger) }
+    })?;
     reg("ffi.LedgerIsOn").set_body_typed(ledger::is_on)?;
     reg("ffi.LiveHandles")
         .set_body(|args: Args<'_>| of_module(args, |mapped| Any::new(ledger::list(mapped)?)))?;

@@ -8,7 +8,7 @@ use std::string::String as StdString;
 use std::vec::Vec;
 
 use anyfn::observe::Observer;
-use anyfn::{PackedFunc, Result, Signature, String, registry};
+use anyfn::{OpaquePtr, PackedFunc, Result, Signature, String, Unsafe, registry};
 
 use super::library::Mapped;
 use super::{dl, function, lease};
@@ -28,14 +28,16 @@ unsafe impl Send for State {}
 static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
 
 /// Has an observer told of calls, or nobody if it is NULL.
-fn set(observer: *mut c_void) {
+fn set(observer: OpaquePtr) {
     static SETTING: Mutex<()> = Mutex::new(());
     let _setting = SETTING.lock();
-    let observer = observer.cast();
+    let observer = observer.as_ptr().cast();
     {
         let mut state = STATE.lock();
         state.observer = observer;
-        let places = state.frontends.iter().copied().chain([anyfn::observe::place()]);
+        // SAFETY: who calls `ffi.ObserveCalls` promises NULL or an observer that lives as long as the process.
+        let own = unsafe { anyfn::observe::place() };
+        let places = state.frontends.iter().copied().chain([own]);
         places.for_each(|place| place.store(observer, Ordering::Release));
         crate::c_api::watch_calls(!observer.is_null());
     }
@@ -63,18 +65,18 @@ fn write(mapped: &Mapped, observer: *mut Observer) {
 
 /// Registers what the one who watches, and frontends, ask for.
 pub(super) fn register() -> Result<()> {
-    registry::register("ffi.ObserveCalls").set_body_typed(set)?;
-    registry::register("ffi.ObserverPlace").set_body_typed(|place: *mut c_void| {
+    registry::register("ffi.ObserveCalls").set_body_typed(Unsafe(set))?;
+    registry::register("ffi.ObserverPlace").set_body_typed(Unsafe(|place: OpaquePtr| {
         if place.is_null() {
             anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
         }
         // SAFETY: a frontend gives the address of a static variable, and it is never unloaded.
-        let place: Place = unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) };
+        let place: Place = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
         let mut state = STATE.lock();
         place.store(state.observer, Ordering::Release);
         state.frontends.push(place);
         Ok(())
-    })?;
+    }))?;
     registry::register("ffi.FunctionName").set_body_typed(name)
 }
 

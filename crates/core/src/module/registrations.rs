@@ -88,7 +88,8 @@ fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
     let name = core::str::from_utf8(name).unwrap_or_default().to_owned();
-    let there = registry::find(&name).filter(|_| info.flags == 0);
+    // SAFETY: the function is looked at and kept, never called.
+    let there = unsafe { registry::find_unsafe(&name) }.filter(|_| info.flags == 0);
     let Some(there) = there else { return Ok(Free { name, overrides: info.flags != 0, older: None }) };
     match maker_of(&name, &there) {
         Some(maker) if load::is_newer_build(mapped, &maker) => {
@@ -135,7 +136,8 @@ fn give_back(registered: Vec<Registered>) {
 /// Takes global functions away, except those that something else has replaced since; the caller releases them.
 pub(super) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
-        let current = registry::find(name);
+        // SAFETY: the function is compared, never called.
+        let current = unsafe { registry::find_unsafe(name) };
         if current.is_some_and(|current| current.as_object().ptr_eq(function.as_object())) {
             // A runtime without the function that removes has none that could have been registered.
             let _ = registry::remove(name);

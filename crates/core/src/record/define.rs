@@ -17,7 +17,7 @@ use anyfn::abi::{
     kTVMFFIObject,
 };
 use anyfn::record::{FieldKind, MAKER_ATTRIBUTE, Maker, SLOTS_ATTRIBUTE, Slot, schema_text};
-use anyfn::{Any, AnyView, Array, Map, PackedFunc, Result, bail};
+use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 
 use super::{Field, HEADER, Layout};
 use crate::attributes;
@@ -312,12 +312,12 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
     set(layout, b"__ffi_new__", &AnyView::from(new.as_object()))?;
     set(layout, b"__ffi_shallow_copy__", &AnyView::from(copy.as_object()))?;
     set(layout, SLOTS_ATTRIBUTE.as_bytes(), &Any::new(layout.inherited)?.as_view())?;
-    let maker: &'static Maker = Box::leak(Box::new(Maker {
-        make: super::make_for_frontend,
-        data: ptr::from_ref(layout).cast(),
-        is_foreign: layout.native.is_some(),
-    }));
-    let address = ptr::from_ref(maker).cast_mut().cast::<c_void>();
+    let data = ptr::from_ref(layout).cast();
+    // SAFETY: the function takes a layout, which lives as long as the process, on any thread, and gives what it makes.
+    let maker = unsafe { Maker::new(super::make_for_frontend, data, layout.native.is_some()) };
+    let address = ptr::from_mut(Box::leak(Box::new(maker))).cast::<c_void>();
+    // SAFETY: a maker that lives as long as the process; who reads the attribute knows that it is one.
+    let address = unsafe { OpaquePtr::from_ptr(address) };
     set(layout, MAKER_ATTRIBUTE.as_bytes(), &Any::new(address)?.as_view())?;
     register_init(layout.type_index)
 }

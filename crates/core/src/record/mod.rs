@@ -21,7 +21,7 @@ use anyfn::abi::{
 };
 use anyfn::record::{FieldKind, Slot};
 use anyfn::reflection::TypeInfo;
-use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, PackedFunc, Result, bail};
+use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, OpaquePtr, PackedFunc, Result, bail};
 
 pub(crate) use define::register;
 
@@ -278,7 +278,7 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     if place.type_index() != kTVMFFIOpaquePtr {
         bail!("TypeError", "the setter of a field takes its place and a value");
     }
-    let place = place.get::<*mut c_void>()?;
+    let place = place.get::<OpaquePtr>()?.as_ptr();
     let field = &layout.fields[index];
     match field.kind.accept(Any::from_arg(value)?) {
         // SAFETY: the table of types asks callers for the place of the field in a live object.

@@ -169,7 +169,8 @@ fn bad_names_and_handles_are_errors() {
 #[test]
 fn texts_of_the_runtimes_own_functions() {
     let error = |name: &str, args: &[Any]| {
-        let error = anyfn::registry::get(name).unwrap().call(args).unwrap_err();
+        // SAFETY: each call passes what the function asks for.
+        let error = unsafe { anyfn::registry::get_unsafe(name) }.unwrap().call(args).unwrap_err();
         format!("{}: {}", error.kind(), error.message())
     };
     let int = || Any::new(3).unwrap();
@@ -196,7 +197,9 @@ fn texts_of_the_runtimes_own_functions() {
 
 #[test]
 fn the_runtimes_own_functions_work() {
-    let call = |name: &str, args: &[Any]| anyfn::registry::get(name).unwrap().call(args).unwrap();
+    // SAFETY: each call passes what the function asks for.
+    let call =
+        |name: &str, args: &[Any]| unsafe { anyfn::registry::get_unsafe(name) }.unwrap().call(args).unwrap();
     assert_eq!(
         call("ffi.String", &[Any::new("long enough text").unwrap()]).get::<&str>().unwrap(),
         "long enough text"
@@ -213,7 +216,8 @@ fn the_runtimes_own_functions_work() {
     assert!(keys.iter().any(|key| key == "ffi.Module"));
     assert!(anyfn::registry::list().unwrap().iter().any(|name| name == "ffi.String"));
 
-    let pointer = |p: *mut c_void| Any::new(p).unwrap();
+    // SAFETY: only the function that asks for them gets these.
+    let pointer = |p: *mut c_void| Any::new(unsafe { anyfn::OpaquePtr::from_ptr(p) }).unwrap();
     let made = call(
         "ffi.FunctionFromExternC",
         &[pointer(ptr::without_provenance_mut(3)), pointer(add as *mut c_void), Any::NONE],

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use anyfn::abi::{TVMFFIAny, kTVMFFIError, kTVMFFIOpaquePtr};
 use anyfn::reflection::TypeInfo;
-use anyfn::{Any, Error, PackedFunc, Result};
+use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result};
 
 use crate::guard::Nested;
 
@@ -21,7 +21,7 @@ impl Hook {
     pub(super) fn of(info: TypeInfo, name: &str) -> Option<Hook> {
         let hook = info.attribute(name)?;
         if hook.type_index() == kTVMFFIOpaquePtr {
-            return hook.get::<*mut c_void>().ok().map(Hook::Native);
+            return hook.get::<OpaquePtr>().ok().map(|code| Hook::Native(code.as_ptr()));
         }
         hook.get::<PackedFunc>().ok().map(Hook::Function)
     }

@@ -13,7 +13,7 @@ use anyfn::abi::{
     kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 use anyfn::reflection::{Field, TypeInfo};
-use anyfn::{Any, Error, PackedFunc, Result, bail};
+use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result, bail};
 
 use super::Region;
 use super::links::Links;
@@ -179,7 +179,7 @@ impl Plans {
 fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
     let Some(value) = info.attribute(name) else { return Ok(None) };
     if value.type_index() == kTVMFFIOpaquePtr {
-        return Ok(Some(Hook::Native(value.get::<*mut c_void>()?)));
+        return Ok(Some(Hook::Native(value.get::<OpaquePtr>()?.as_ptr())));
     }
     value
         .get::<PackedFunc>()

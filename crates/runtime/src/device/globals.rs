@@ -83,8 +83,11 @@ fn current_stream(device: Device) -> i64 {
 }
 
 /// Puts back the stream that `anyfn.device_current_stream` gave, whoever has made it.
-#[register("anyfn.device_use_stream")]
-fn use_stream(device: Device, stream: i64) -> Result<()> {
+///
+/// # Safety
+/// The number must be 0 or that of a stream of the device, which lives as long as it is the current one.
+#[register("anyfn.device_use_stream", unsafe)]
+unsafe fn use_stream(device: Device, stream: i64) -> Result<()> {
     use_current(device, stream::handle(stream))
 }
 

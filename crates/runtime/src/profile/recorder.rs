@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyfn::abi::TVMFFIAny;
 use anyfn::observe::{Call, Observer};
-use anyfn::{Result, bail, registry};
+use anyfn::{OpaquePtr, Result, bail, registry};
 
 use super::names::{self, KnownNames, Texts};
 use super::report::Profile;
@@ -133,7 +133,8 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 static SHAPES: AtomicBool = AtomicBool::new(false);
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
-static OBSERVER: Observer = Observer { size: size_of::<Observer>(), enter, leave };
+// SAFETY: `enter` takes a valid call and `leave` what `enter` gave, on any thread; neither unwinds.
+static OBSERVER: Observer = unsafe { Observer::new(enter, leave) };
 
 thread_local! {
     /// The number of this thread; 0 before its first call. Without a destructor, so that a thread ends as without it.
@@ -245,7 +246,11 @@ pub fn stop() -> Result<Profile> {
 }
 
 fn observe(observer: *const Observer) -> Result<()> {
-    registry::get("ffi.ObserveCalls")?.call((observer.cast_mut().cast::<c_void>(),)).map(drop)
+    // SAFETY: the function gets NULL or an observer that lives as long as the process, as it asks for.
+    let observe = unsafe { registry::get_unsafe("ffi.ObserveCalls") }?;
+    // SAFETY: only this function gets the address.
+    let observer = unsafe { OpaquePtr::from_ptr(observer.cast_mut().cast::<c_void>()) };
+    observe.call((observer,)).map(drop)
 }
 
 fn thread() -> u32 {

@@ -5,7 +5,8 @@
 use core::ffi::c_void;
 
 use anyfn::{
-    Any, AnyView, DType, Device, FromArg, Mismatch, Result, Schema, Shape, Tensor, TensorView, bail, register,
+    Any, AnyView, DType, Device, FromArg, Mismatch, OpaquePtr, Result, Schema, Shape, Tensor, TensorView, bail,
+    register,
 };
 
 use super::layout::{Layout, element_bits};
@@ -178,16 +179,24 @@ fn copy_from_to(#[read_only] from: TensorView<'_>, to: Target<'_>) -> Result<()>
 }
 
 /// Copies so many bytes from an address in main memory to the elements of a tensor, in row-major order.
-#[register("runtime.TVMTensorCopyFromBytes", blocking)]
-fn copy_from_address(to: Target<'_>, data: *mut c_void, nbytes: usize) -> Result<()> {
+///
+/// # Safety
+/// So many bytes must be readable at the address.
+#[register("runtime.TVMTensorCopyFromBytes", blocking, unsafe)]
+unsafe fn copy_from_address(to: Target<'_>, data: OpaquePtr, nbytes: usize) -> Result<()> {
+    let data = data.as_ptr();
     check_address(data, nbytes)?;
     // SAFETY: the caller says that so many bytes are there, and lends the tensor.
     unsafe { copy::copy_from_bytes(data.cast_const().cast(), nbytes, &to.0) }
 }
 
 /// Copies the elements of a tensor to so many bytes at an address in main memory, in row-major order.
-#[register("runtime.TVMTensorCopyToBytes", blocking)]
-fn copy_to_address(#[read_only] from: TensorView<'_>, data: *mut c_void, nbytes: usize) -> Result<()> {
+///
+/// # Safety
+/// So many bytes must be writable at the address, and nobody else uses them meanwhile.
+#[register("runtime.TVMTensorCopyToBytes", blocking, unsafe)]
+unsafe fn copy_to_address(#[read_only] from: TensorView<'_>, data: OpaquePtr, nbytes: usize) -> Result<()> {
+    let data = data.as_ptr();
     check_address(data, nbytes)?;
     // SAFETY: the caller says that so many bytes are there, and lends the tensor.
     unsafe { copy::copy_to_bytes(&from, data.cast(), nbytes) }

@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use core::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use anyfn::register;
+use anyfn::{OpaquePtr, register};
 
 type Unlock = unsafe extern "C" fn() -> *mut c_void;
 type Lock = unsafe extern "C" fn(state: *mut c_void);
@@ -17,8 +17,12 @@ static LOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets what a thread calls before and after it waits: `void* unlock()` gives the host's lock back if this thread holds it,
 /// else NULL; `void lock(void* state)` takes it again. A frontend sets them once.
-#[register("anyfn.set_wait_hooks")]
-fn set_wait_hooks(unlock: *mut c_void, lock: *mut c_void) {
+///
+/// # Safety
+/// Both must be NULL or functions of these types, which may be called on any thread as long as the process lives.
+#[register("anyfn.set_wait_hooks", unsafe)]
+unsafe fn set_wait_hooks(unlock: OpaquePtr, lock: OpaquePtr) {
+    let (unlock, lock) = (unlock.as_ptr(), lock.as_ptr());
     LOCK.store(lock, Ordering::Release);
     UNLOCK.store(if lock.is_null() { ptr::null_mut() } else { unlock }, Ordering::Release);
 }
