@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyfn::{Error, Result, bail, check_signals, error};
 
 use crate::channel::{Opener, Sealer};
-use crate::connection::Connection;
+use crate::connection::{Connection, Wire};
 use crate::frame::{self, Frames, Kind};
-use crate::handshake::{Client, Refused, Server, Step};
+use crate::handshake::{Client, Refused, SHARING, Server, Step};
 use crate::keys::Key;
 use crate::policy::Policy;
 use crate::service::Services;
@@ -160,13 +160,22 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
             Step::Wait | Step::Named(_) => {}
         }
     };
+    let version = handshake.version();
     let policy = Policy::of_client();
     let frames = Frames::new(policy.message_bytes);
     let mut line = Line { socket, sealer, opener, frames, peer: peer.to_owned() };
     line.open(&handshake.rest())?;
     line.send(Kind::Hello, concat!("anyfn ", env!("CARGO_PKG_VERSION")).as_bytes(), deadline)?;
-    line.greeting(Kind::Welcome, deadline)?;
-    Ok(Connection::new(line.socket, (line.sealer, line.opener, line.frames), policy, None, peer.to_owned()))
+    let welcome = line.greeting(Kind::Welcome, deadline)?;
+    let wire = Wire { shares: version >= SHARING, longest: longest(&welcome, policy.message_bytes) };
+    let directions = (line.sealer, line.opener, line.frames);
+    Ok(Connection::new(line.socket, directions, wire, policy, None, peer.to_owned()))
+}
+
+/// Bytes of the longest message that this side sends: as many as the server takes, by its `Welcome`, and no more than `own`.
+fn longest(welcome: &[u8], own: usize) -> usize {
+    let taken = welcome.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
+    usize::try_from(taken).map_or(own, |taken| taken.min(own))
 }
 
 /// A client that has said which key it has.
@@ -178,7 +187,7 @@ pub struct Arrival {
 }
 
 /// A client that has proved its key, and waits to be let in.
-pub struct Guest(Line);
+pub struct Guest(Line, u8);
 
 const CLIENT: &str = "client";
 
@@ -216,7 +225,7 @@ impl Arrival {
     }
 
     fn no(&self, why: &Refused) -> Error {
-        if let Some(answer) = Server::refusal(why) {
+        if let Some(answer) = self.handshake.refusal(why) {
             let _ = write(&self.socket, CLIENT, self.deadline, &answer);
         }
         refused(CLIENT, why)
@@ -240,12 +249,13 @@ impl Arrival {
                 _ => return Err(refused(CLIENT, &Refused::WrongKey)),
             }
         }
+        let version = self.handshake.version();
         let (sealer, opener, rest) = self.handshake.finish().map_err(|why| refused(CLIENT, &why))?;
         let frames = Frames::new(4096);
         let mut line = Line { socket: self.socket, sealer, opener, frames, peer: CLIENT.to_owned() };
         line.open(&rest)?;
         line.greeting(Kind::Hello, self.deadline)?;
-        Ok(Guest(line))
+        Ok(Guest(line, version))
     }
 }
 
@@ -279,11 +289,14 @@ impl Guest {
         folder: PathBuf,
         audit: impl Fn(&str, &str) + Send + Sync + 'static,
     ) -> Result<Arc<Connection>> {
-        let mut line = self.0;
-        line.send(Kind::Welcome, &[], Instant::now() + Duration::from_secs(10))?;
+        let Guest(mut line, version) = self;
+        let wire = Wire { shares: version >= SHARING, longest: policy.message_bytes };
+        let limit = (policy.message_bytes as u64).to_le_bytes();
+        let welcome = if wire.shares { &limit[..] } else { &[] };
+        line.send(Kind::Welcome, welcome, Instant::now() + Duration::from_secs(10))?;
         let services = Services::new(policy.clone(), folder, Box::new(audit));
         line.frames.set_message_max(policy.message_bytes);
         let directions = (line.sealer, line.opener, line.frames);
-        Ok(Connection::new(line.socket, directions, policy, Some(Box::new(services)), line.peer))
+        Ok(Connection::new(line.socket, directions, wire, policy, Some(Box::new(services)), line.peer))
     }
 }

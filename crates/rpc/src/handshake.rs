@@ -17,8 +17,14 @@ use snow::{Builder, HandshakeState};
 use crate::channel::{Opener, Sealer, encrypted};
 use crate::keys::{Key, NAME_MAX, is_name};
 
-/// The version of the protocol.
-pub const VERSION: u8 = 1;
+/// The newest version of the protocol that this side speaks.
+pub const VERSION: u8 = 2;
+
+/// The oldest version that this side speaks.
+pub const OLDEST: u8 = 1;
+
+/// The first version whose values may refer to earlier values of their message, and whose `Welcome` tells the server's limit.
+pub const SHARING: u8 = 2;
 
 const MAGIC: &[u8; 8] = b"anyfnRPC";
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -52,7 +58,7 @@ impl fmt::Display for Refused {
             Refused::Foreign => write!(f, "what answers there is no anyfn server"),
             Refused::Version(from, to) => write!(
                 f,
-                "this side speaks version {VERSION} of the protocol, the other one versions {from} to {to}: install the same release of anyfn on both"
+                "this side speaks versions {OLDEST} to {VERSION} of the protocol, the other one versions {from} to {to}: install the same release of anyfn on both"
             ),
             Refused::NoKey => write!(f, "the server asks for a key: pass `key=`"),
             Refused::KeyNotTaken => write!(
@@ -132,6 +138,7 @@ pub struct Client {
     /// What both have sent before the key exchange.
     prologue: Vec<u8>,
     noise: Option<Box<HandshakeState>>,
+    version: u8,
 }
 
 impl Client {
@@ -139,9 +146,11 @@ impl Client {
     pub fn new(key: Option<Key>) -> (Client, Vec<u8>) {
         let name = key.as_ref().map_or("", Key::name);
         let mut first = MAGIC.to_vec();
-        first.extend_from_slice(&[VERSION, VERSION, name.len().min(NAME_MAX) as u8]);
+        first.extend_from_slice(&[OLDEST, VERSION, name.len().min(NAME_MAX) as u8]);
         first.extend(name.bytes().take(NAME_MAX));
-        (Client { key, arrived: Arrived::default(), prologue: first.clone(), noise: None }, first)
+        let client =
+            Client { key, arrived: Arrived::default(), prologue: first.clone(), noise: None, version: OLDEST };
+        (client, first)
     }
 
     /// Bytes have arrived.
@@ -169,7 +178,7 @@ impl Client {
         let Some(answer) = self.arrived.take(12 + length) else { return Ok(Step::Wait) };
         let text = String::from_utf8_lossy(&answer[12..]).chars().filter(|c| !c.is_control()).collect();
         match status {
-            OK if version == VERSION => {}
+            OK if (OLDEST..=VERSION).contains(&version) => self.version = version,
             OK | BAD_VERSION => return Err(Refused::Version(version, version)),
             NEEDS_KEY => return Err(Refused::NoKey),
             NO_KEYS => return Err(Refused::KeyNotTaken),
@@ -183,6 +192,11 @@ impl Client {
         let size = state.write_message(&[], &mut message).map_err(|_| Refused::WrongKey)?;
         self.noise = Some(Box::new(state));
         Ok(Step::Send(sized(&message[..size])))
+    }
+
+    /// Version that the server has chosen.
+    pub fn version(&self) -> u8 {
+        self.version
     }
 
     /// What has arrived behind the handshake, still sealed.
@@ -202,6 +216,7 @@ pub struct Server {
     prologue: Vec<u8>,
     named: bool,
     noise: Option<Box<HandshakeState>>,
+    version: u8,
 }
 
 impl Server {
@@ -240,9 +255,10 @@ impl Server {
             return Err(Refused::Foreign);
         }
         let Some(preface) = self.arrived.take(11 + length) else { return Ok(Step::Wait) };
-        if !(from..=to).contains(&VERSION) {
+        if from > to || from > VERSION || to < OLDEST {
             return Err(Refused::Version(from, to));
         }
+        self.version = to.min(VERSION);
         self.named = true;
         let name = std::str::from_utf8(&preface[11..]).map_err(|_| Refused::Foreign)?;
         if !name.is_empty() && !is_name(name) {
@@ -258,12 +274,17 @@ impl Server {
     /// # Errors
     /// If the key exchange cannot begin.
     pub fn accept(&mut self, key: Option<&Key>) -> Result<Vec<u8>, Refused> {
-        let answer = answer(OK, "");
+        let answer = answer(self.version, OK, "");
         self.prologue.extend_from_slice(&answer);
         if let Some(key) = key {
             self.noise = Some(Box::new(noise(key, &self.prologue, false)?));
         }
         Ok(answer)
+    }
+
+    /// Version chosen for this client: the newest that both sides speak.
+    pub fn version(&self) -> u8 {
+        self.version
     }
 
     /// After the last message was sent: the two directions, and what has arrived already, still sealed.
@@ -279,21 +300,22 @@ impl Server {
     }
 
     /// What to send to a client that is refused. Nobody who lacks the key learns which part of it was wrong.
-    pub fn refusal(refused: &Refused) -> Option<Vec<u8>> {
+    pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
+        let version = if self.version == 0 { VERSION } else { self.version };
         match refused {
             Refused::Foreign | Refused::WrongKey => None,
-            Refused::Version(..) => Some(answer(BAD_VERSION, "")),
-            Refused::NoKey => Some(answer(NEEDS_KEY, "")),
-            Refused::KeyNotTaken => Some(answer(NO_KEYS, "")),
-            Refused::Because(reason) => Some(answer(REASON, reason)),
+            Refused::Version(..) => Some(answer(version, BAD_VERSION, "")),
+            Refused::NoKey => Some(answer(version, NEEDS_KEY, "")),
+            Refused::KeyNotTaken => Some(answer(version, NO_KEYS, "")),
+            Refused::Because(reason) => Some(answer(version, REASON, reason)),
         }
     }
 }
 
-fn answer(status: u8, text: &str) -> Vec<u8> {
+fn answer(version: u8, status: u8, text: &str) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     let text = &text[..text.floor_char_boundary(REASON_MAX)];
-    out.extend_from_slice(&[VERSION, status]);
+    out.extend_from_slice(&[version, status]);
     out.extend_from_slice(&sized(text.as_bytes()));
     out
 }

@@ -4,17 +4,23 @@
 //! values go by value; functions, modules, tensors and what else cannot be written go as handles of the side that has them.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+
+use rustc_hash::FxBuildHasher;
 
 use anyfn::abi::{
     kTVMFFIArray, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType,
     kTVMFFIDevice, kTVMFFIDict, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFIList,
     kTVMFFIMap, kTVMFFIModule, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject,
-    kTVMFFIRawStr, kTVMFFIShape, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStr, kTVMFFITensor,
+    kTVMFFIRawStr, kTVMFFIShape, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    kTVMFFITensor,
 };
 use anyfn::{
     Any, AnyView, Array, Bytes, DType, Device, Dict, Error, List, Map, ObjectRef, Result, Shape, TensorView,
-    bail, error, registry,
+    bail, check_signals, error, registry,
 };
+
+use crate::connection::Wire;
 
 /// Elements for which room is made before they are read; what is only claimed takes no memory.
 const ROOM: usize = 256;
@@ -114,6 +120,19 @@ mod tag {
     pub(super) const GRAPH: u8 = 15;
     pub(super) const MINE: u8 = 16;
     pub(super) const YOURS: u8 = 17;
+    pub(super) const KEPT: u8 = 18;
+    pub(super) const AGAIN: u8 = 19;
+}
+
+/// Values between two looks at signals and cancellation.
+const LOOK_EVERY: u32 = 4096;
+
+/// What has become of an object that was written.
+enum Written {
+    /// It has a number, and its content is nested so deep.
+    Kept { number: u32, height: usize },
+    /// It cannot be written by value.
+    Handle,
 }
 
 /// Writes values.
@@ -121,13 +140,46 @@ pub struct Writer<'a> {
     names: &'a dyn Names,
     /// What has been written.
     pub out: Vec<u8>,
+    wire: Wire,
     depth: usize,
+    /// Deepest nesting since the innermost kept value began.
+    reached: usize,
+    /// Values until signals are looked at.
+    patience: u32,
+    /// By address, the objects that may be met again. The references keep the addresses from being used again.
+    written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
+    /// Kept values so far.
+    kept: u32,
 }
 
 impl<'a> Writer<'a> {
     /// Writes behind what is in `out`.
-    pub fn new(names: &'a dyn Names, out: Vec<u8>) -> Writer<'a> {
-        Writer { names, out, depth: 0 }
+    pub(crate) fn new(names: &'a dyn Names, out: Vec<u8>, wire: Wire) -> Writer<'a> {
+        Writer {
+            names,
+            out,
+            wire,
+            depth: 0,
+            reached: 0,
+            patience: LOOK_EVERY,
+            written: HashMap::default(),
+            kept: 0,
+        }
+    }
+
+    /// Checks that so many more bytes fit into the message.
+    #[inline]
+    fn room(&self, more: usize) -> Result<()> {
+        if self.out.len().saturating_add(more) > self.wire.longest { Err(self.too_long()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn too_long(&self) -> Error {
+        let limit = self.wire.longest;
+        error!(
+            "ValueError",
+            "cannot send the values: they take more than {limit} bytes, the limit of one message (`message_bytes`)"
+        )
     }
 
     fn length(&mut self, length: usize) -> Result<()> {
@@ -145,6 +197,7 @@ impl<'a> Writer<'a> {
     }
 
     fn sized(&mut self, tag: u8, bytes: &[u8]) -> Result<()> {
+        self.room(bytes.len())?;
         self.out.push(tag);
         self.length(bytes.len())?;
         self.out.extend_from_slice(bytes);
@@ -154,24 +207,78 @@ impl<'a> Writer<'a> {
     /// A list of values, as arguments are.
     pub fn values(&mut self, values: &[AnyView<'_>]) -> Result<()> {
         self.length(values.len())?;
-        values.iter().try_for_each(|value| self.value(value))
+        // Views of one object do not count: two of them may be the same.
+        let many = values.iter().filter(|value| is_by_value(value.type_index())).nth(1).is_some();
+        let owners = if many { 0 } else { 1 };
+        values.iter().try_for_each(|value| self.value(value, owners))
     }
 
     /// One value.
     ///
     /// # Errors
     /// `ValueError` if it is nested too deeply (or holds itself) or too long; `TypeError` for a pointer.
-    pub fn value(&mut self, value: &AnyView<'_>) -> Result<()> {
+    pub fn one(&mut self, value: &AnyView<'_>) -> Result<()> {
+        self.value(value, 1)
+    }
+
+    /// A value, of which `owners` references belong to the place where it stands: one that has more may be met again.
+    fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
-            bail!(
-                "ValueError",
-                "a value that is nested deeper than {DEPTH_MAX}, or holds itself, cannot be sent"
-            );
+            return Err(too_deep());
+        }
+        self.room(0)?;
+        self.patience -= 1;
+        if self.patience == 0 {
+            self.patience = LOOK_EVERY;
+            check_signals()?;
         }
         self.depth += 1;
-        let done = self.content(value);
+        self.reached = self.reached.max(self.depth);
+        let done = if self.wire.shares
+            && is_by_value(value.type_index())
+            && let Some(object) = value.as_object()
+            && object.use_count() > owners
+        {
+            self.shared(value, object)
+        } else {
+            self.content(value)
+        };
         self.depth -= 1;
         done
+    }
+
+    /// An object that may be met again: its content the first time, its number from then on.
+    #[inline(never)]
+    fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
+        let address = object.as_handle().addr();
+        match self.written.get(&address) {
+            Some((Written::Kept { number, height }, _)) => {
+                if self.depth + height > DEPTH_MAX {
+                    return Err(too_deep());
+                }
+                self.reached = self.reached.max(self.depth + height);
+                self.out.push(tag::AGAIN);
+                self.out.extend_from_slice(&number.to_le_bytes());
+                return Ok(());
+            }
+            Some((Written::Handle, _)) => return self.handle(value, object),
+            None => {}
+        }
+        let outer = std::mem::replace(&mut self.reached, self.depth);
+        let start = self.out.len();
+        self.out.push(tag::KEPT);
+        self.content(value)?;
+        let height = self.reached - self.depth;
+        self.reached = self.reached.max(outer);
+        let written = if matches!(self.out.get(start + 1), Some(&tag::MINE | &tag::YOURS)) {
+            self.out.remove(start);
+            Written::Handle
+        } else {
+            self.kept += 1;
+            Written::Kept { number: self.kept - 1, height }
+        };
+        self.written.insert(address, (written, object.clone()));
+        Ok(())
     }
 
     fn content(&mut self, value: &AnyView<'_>) -> Result<()> {
@@ -206,21 +313,22 @@ impl<'a> Writer<'a> {
                 self.out.push(tag::ARRAY);
                 let array = value.get::<Array>()?;
                 self.length(array.len())?;
-                array.as_slice().iter().try_for_each(|item| self.value(&item.as_view()))?;
+                array.as_slice().iter().try_for_each(|item| self.value(&item.as_view(), 1))?;
             }
             kTVMFFIList => {
                 self.out.push(tag::LIST);
                 let items = value.get::<List>()?.try_snapshot()?;
                 self.length(items.len())?;
-                items.iter().try_for_each(|item| self.value(&item.as_view()))?;
+                // The list has a reference of its own besides the one in `items`.
+                items.iter().try_for_each(|item| self.value(&item.as_view(), 2))?;
             }
             kTVMFFIMap => {
                 self.out.push(tag::MAP);
                 let map = value.get::<Map>()?;
                 self.length(map.len())?;
                 for (key, item) in map.iter_any() {
-                    self.value(&key.as_view())?;
-                    self.value(&item.as_view())?;
+                    self.value(&key.as_view(), 1)?;
+                    self.value(&item.as_view(), 1)?;
                 }
             }
             kTVMFFIDict => {
@@ -228,8 +336,8 @@ impl<'a> Writer<'a> {
                 let pairs = value.get::<Dict>()?.try_snapshot()?;
                 self.length(pairs.len())?;
                 for (key, item) in &pairs {
-                    self.value(&key.as_view())?;
-                    self.value(&item.as_view())?;
+                    self.value(&key.as_view(), 2)?;
+                    self.value(&item.as_view(), 2)?;
                 }
             }
             kTVMFFIError => {
@@ -242,7 +350,12 @@ impl<'a> Writer<'a> {
                 self.mine(handle, Class::Tensor, "ffi.Tensor", Some(&view))?;
             }
             kTVMFFIOpaquePtr => bail!("TypeError", "a pointer means nothing in another process"),
-            kTVMFFIObjectRValueRef => self.content(&value.to_owned().as_view())?,
+            kTVMFFIObjectRValueRef => {
+                self.depth -= 1;
+                let done = self.value(&value.to_owned().as_view(), 1);
+                self.depth += 1;
+                done?;
+            }
             _ => self.object(value)?,
         }
         Ok(())
@@ -252,6 +365,17 @@ impl<'a> Writer<'a> {
         let Some(object) = value.as_object() else {
             bail!("TypeError", "a value of type `{}` cannot be sent", value.type_key());
         };
+        let names_it = !is_by_value(value.type_index()) || self.names.theirs(object)?.is_some();
+        if !names_it && let Some(text) = graph(value) {
+            // A graph takes long to write, and reads no signals.
+            check_signals()?;
+            return self.sized(tag::GRAPH, text.as_bytes());
+        }
+        self.handle(value, object)
+    }
+
+    /// An object by its handle.
+    fn handle(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         if let Some(handle) = self.names.theirs(object)? {
             self.out.push(tag::YOURS);
             self.out.extend_from_slice(&handle.to_le_bytes());
@@ -263,12 +387,6 @@ impl<'a> Writer<'a> {
             kTVMFFITensor => Class::Tensor,
             _ => Class::Object,
         };
-        if class == Class::Object
-            && value.type_index() != kTVMFFIOpaquePyObject
-            && let Some(text) = graph(value)
-        {
-            return self.sized(tag::GRAPH, text.as_bytes());
-        }
         let handle = self.names.give(class, value.to_owned())?;
         let view = if class == Class::Tensor { Some(value.get::<TensorView<'_>>()?) } else { None };
         self.mine(handle, class, value.type_key(), view.as_ref())
@@ -289,12 +407,14 @@ impl<'a> Writer<'a> {
 
     /// A text with its length.
     pub fn text(&mut self, text: &str) -> Result<()> {
+        self.room(text.len())?;
         self.length(text.len())?;
         self.out.extend_from_slice(text.as_bytes());
         Ok(())
     }
 
     fn shape(&mut self, shape: &[i64]) -> Result<()> {
+        self.room(size_of_val(shape))?;
         self.length(shape.len())?;
         shape.iter().for_each(|extent| self.out.extend_from_slice(&extent.to_le_bytes()));
         Ok(())
@@ -318,6 +438,28 @@ impl<'a> Writer<'a> {
     }
 }
 
+#[cold]
+fn too_deep() -> Error {
+    error!("ValueError", "a value that is nested deeper than {DEPTH_MAX}, or holds itself, cannot be sent")
+}
+
+/// Whether values of a type are containers or objects, which go by value if they can.
+#[inline]
+fn is_by_value(type_index: i32) -> bool {
+    type_index >= kTVMFFIStaticObjectBegin
+        && !matches!(
+            type_index,
+            kTVMFFIStr
+                | kTVMFFIBytes
+                | kTVMFFIError
+                | kTVMFFIFunction
+                | kTVMFFIShape
+                | kTVMFFITensor
+                | kTVMFFIModule
+                | kTVMFFIOpaquePyObject
+        )
+}
+
 /// An object as the text of its graph, if all of it can be written.
 fn graph(value: &AnyView<'_>) -> Option<anyfn::String> {
     let write = registry::find("ffi.ToJSONGraphString")?;
@@ -328,13 +470,18 @@ fn graph(value: &AnyView<'_>) -> Option<anyfn::String> {
 pub struct Reader<'a> {
     names: &'a dyn Names,
     bytes: &'a [u8],
+    wire: Wire,
     depth: usize,
+    /// Deepest nesting since the innermost kept value began.
+    reached: usize,
+    /// The kept values that are complete, and how deep the content of each is nested.
+    kept: Vec<(Any, usize)>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from their beginning.
-    pub fn new(names: &'a dyn Names, bytes: &'a [u8]) -> Reader<'a> {
-        Reader { names, bytes, depth: 0 }
+    pub(crate) fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
+        Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new() }
     }
 
     /// Bytes that have not been read.
@@ -439,13 +586,44 @@ impl<'a> Reader<'a> {
             bail!("ValueError", "a message holds a value that is nested deeper than {DEPTH_MAX}");
         }
         self.depth += 1;
-        let value = self.content();
+        self.reached = self.reached.max(self.depth);
+        let value = self.u8().and_then(|tag| self.content(tag));
         self.depth -= 1;
         value
     }
 
-    fn content(&mut self) -> Result<Any> {
-        match self.u8()? {
+    /// A value that later ones of the message may refer to.
+    fn keep(&mut self) -> Result<Any> {
+        let outer = std::mem::replace(&mut self.reached, self.depth);
+        let value = match self.u8()? {
+            tag @ (tag::ARRAY | tag::LIST | tag::MAP | tag::DICT | tag::GRAPH) => self.content(tag)?,
+            other => bail!("ValueError", "cannot keep a value of kind {other}: expected a container or object"),
+        };
+        self.kept.push((value.clone(), self.reached - self.depth));
+        self.reached = self.reached.max(outer);
+        Ok(value)
+    }
+
+    /// A value that was kept.
+    fn again(&mut self) -> Result<Any> {
+        let number = self.u32()?;
+        let Some((value, height)) = self.kept.get(number as usize) else {
+            bail!(
+                "ValueError",
+                "cannot refer to kept value {number} of a message: {} are complete before it",
+                self.kept.len()
+            );
+        };
+        let reached = self.depth + height;
+        if reached > DEPTH_MAX {
+            bail!("ValueError", "a message holds a value that is nested deeper than {DEPTH_MAX}");
+        }
+        self.reached = self.reached.max(reached);
+        Ok(value.clone())
+    }
+
+    fn content(&mut self, tag: u8) -> Result<Any> {
+        match tag {
             tag::NONE => Ok(Any::NONE),
             tag::FALSE => Any::new(false),
             tag::TRUE => Any::new(true),
@@ -473,6 +651,8 @@ impl<'a> Reader<'a> {
                 let handle = self.u64()?;
                 self.names.own(handle)
             }
+            tag::KEPT if self.wire.shares => self.keep(),
+            tag::AGAIN if self.wire.shares => self.again(),
             other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
         }
     }

@@ -351,6 +351,107 @@ fn memory_is_taken_for_what_has_come_only() {
 }
 
 #[test]
+fn hostile_references_are_errors() {
+    register_all();
+    let (stream, server) = serve(policy(), None);
+    let mut line = Line::greet_2(stream);
+    let count = line.global(1, "test.attack.count");
+    let list = |items: &[Vec<u8>]| {
+        let mut out = array(items);
+        out[0] = 11;
+        out
+    };
+    let cases = [
+        // To nothing, forward, and to a value that is not complete: one that would hold itself.
+        (again(0), "kept value 0"),
+        (array(&[again(0), kept(&list(&[]))]), "kept value 0"),
+        (kept(&list(&[again(0)])), "kept value 0"),
+        (array(&[kept(&list(&[])), again(1)]), "kept value 1"),
+        (array(&[kept(&list(&[])), again(u32::MAX)]), "kept value 4294967295"),
+        // Handles, numbers, texts and kept values are not kept.
+        (kept(&mine(1, 1, "ffi.Function")), "kind 16"),
+        (kept(&yours(1 << 32)), "kind 17"),
+        (kept(&int(1)), "kind 3"),
+        (kept(&text("x")), "kind 5"),
+        (kept(&kept(&list(&[]))), "kind 18"),
+        (array(&[kept(&list(&[])), kept(&again(0))]), "kind 19"),
+        (vec![18], "ends within"),
+        (vec![19, 0, 0], "ends within"),
+    ];
+    for (id, (case, part)) in (2..).zip(cases) {
+        line.send(&call(id, 0, 0, count, &[case]));
+        let (kind, message) = line.answer(id).unwrap_err();
+        assert!(kind == "ValueError" && message.contains(part), "{kind}: {message}");
+    }
+    // What was kept for one message names nothing in the next.
+    line.send(&call(40, 0, 0, count, &[kept(&list(&[]))]));
+    line.answer(40).unwrap();
+    line.send(&call(41, 0, 0, count, &[again(0)]));
+    assert!(line.answer(41).unwrap_err().1.contains("kept value 0"));
+    // Nesting counts what a reference stands for: 40 levels, 40 around them, ...
+    let deep = |inner: Vec<u8>| (0..40).fold(inner, |inner, _| array(&[inner]));
+    line.send(&call(42, 0, 0, count, &[kept(&deep(none())), deep(again(0))]));
+    assert!(line.answer(42).unwrap_err().1.contains("nested deeper"));
+    line.send(&call(
+        43,
+        0,
+        0,
+        count,
+        &[kept(&deep(none())), (0..23).fold(again(0), |inner, _| array(&[inner]))],
+    ));
+    assert_eq!(line.answer(43).unwrap(), int(2));
+    part(line, server);
+}
+
+#[test]
+fn a_small_message_takes_little_memory_however_often_it_refers() {
+    register_all();
+    let (stream, server) = serve(policy(), None);
+    let mut line = Line::greet_2(stream);
+    let (count, echo) = (line.global(1, "test.attack.count"), line.global(2, "test.attack.echo"));
+    // A graph that is a tree of 2^60 leaves.
+    let mut body = vec![kept(&array(&[none(), none()]))];
+    body.extend((0..58).map(|number| kept(&array(&[again(number), again(number)]))));
+    body.push(array(&[again(58), again(58)]));
+    let bomb = array(&body);
+    line.send(&call(3, 0, 0, echo, std::slice::from_ref(&bomb)));
+    assert_eq!(line.answer(3).unwrap(), bomb);
+    // Three MiB that refer to one value all over.
+    let many = array(&[vec![kept(&array(&[]))], vec![again(0); 600_000]].concat());
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let payload = call(4, 0, 0, count, &[many])[16..].to_vec();
+    for piece in payload.chunks(1 << 18) {
+        line.send(&frame(CALL, 1, 4, piece));
+    }
+    line.send(&frame(CALL, 0, 4, b""));
+    assert_eq!(line.answer(4).unwrap(), int(1));
+    let taken = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(taken < 16 * payload.len(), "{taken} bytes for a message of {}", payload.len());
+    part(line, server);
+}
+
+#[test]
+fn a_client_of_version_1_gets_a_tree_within_the_limit() {
+    let bomb = PackedFunc::new(|args| {
+        (0..args.get::<usize>(0)?).try_fold(Any::NONE, |value, _| Any::new(vec![value.clone(), value]))
+    });
+    register("test.attack.bomb", bomb);
+    let (mut line, server) = session();
+    let bomb = line.global(1, "test.attack.bomb");
+    line.send(&call(2, 0, 0, bomb, &[int(2)]));
+    assert_eq!(line.answer(2).unwrap(), array(&[array(&[none(), none()]), array(&[none(), none()])]));
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    line.send(&call(3, 0, 0, bomb, &[int(60)]));
+    let (kind, message) = line.answer(3).unwrap_err();
+    assert!(kind == "ValueError" && message.contains("more than 4194304 bytes"), "{kind}: {message}");
+    let taken = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+    assert!(taken < 64 << 20, "{taken} bytes for a message of at most 4 MiB");
+    part(line, server);
+}
+
+#[test]
 fn hostile_graphs_are_errors() {
     let (mut line, server) = session();
     let echo = line.global(1, "test.attack.echo");
@@ -813,7 +914,7 @@ fn whatever_comes_the_server_does_not_fall() {
     let (mut random, mut frames, mut sessions, mut returns) = (Random(seed), 0, 0, 0);
     while goes_on(frames) {
         let (stream, server) = serve(policy(), None);
-        let mut line = Line::greet(stream);
+        let mut line = if sessions % 2 == 0 { Line::greet(stream) } else { Line::greet_2(stream) };
         frames += random.frames(&mut line, &FUNCTIONS);
         let _ = line.stream.shutdown(std::net::Shutdown::Write);
         line.drain();

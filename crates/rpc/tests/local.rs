@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyfn::{
-    Any, Device, Error, List, Map, Module, ModuleKind, PackedFunc, Ref, Shape, Tensor, TypedPackedFunc,
-    registry,
+    Any, Array, Device, Dict, Error, List, Map, Module, ModuleKind, PackedFunc, Ref, Shape, Tensor,
+    TypedPackedFunc, registry,
 };
 use anyfn_core as _;
 use anyfn_reflect as _;
@@ -56,6 +56,100 @@ fn values_come_back_as_they_were() {
     let error = echo.call((&itself,)).unwrap_err();
     assert!(error.message().contains("nested deeper"), "{error:?}");
     itself.clear();
+}
+
+#[test]
+fn what_is_one_value_arrives_as_one() {
+    register("test.local.same", PackedFunc::new(|args| Any::new(args.as_slice()[0] == args.as_slice()[1])));
+    register(
+        "test.local.all",
+        PackedFunc::new(|args| Any::new(Array::from_iter(args.as_slice().iter().map(|v| v.to_owned())))),
+    );
+    register(
+        "test.local.grow",
+        PackedFunc::new(|args| {
+            let outer = args.get::<Array<List<Any>>>(0)?;
+            outer.get(0)?.push(Any::new(7)?)?;
+            Any::new(outer)
+        }),
+    );
+    let session = local();
+    let inner = List::<Any>::new();
+    let values: [Any; 4] = [
+        Any::new(inner.clone()).unwrap(),
+        Any::new(Dict::<Any, Any>::new()).unwrap(),
+        Any::new(vec![1, 2]).unwrap(),
+        Any::new(Map::<String, i64>::try_from_iter([("a", 1)]).unwrap()).unwrap(),
+    ];
+    let same = session.get_function("test.local.same").unwrap();
+    let all = session.get_function("test.local.all").unwrap();
+    for value in &values {
+        // Two arguments, items of every container, keys: one object there, and here again.
+        assert!(same.call((value, value)).unwrap().get::<bool>().unwrap());
+        let back = all.call((value, value)).unwrap().get::<(Any, Any)>().unwrap();
+        assert_eq!(back.0, back.1);
+        let list = List::<Any>::from_vec(vec![value.clone(), value.clone()]).unwrap();
+        let dict = Dict::<Any, Any>::from_vec(vec![(value.clone(), Any::new(list.clone()).unwrap())]).unwrap();
+        let map = Map::<Any, Any>::from_vec(vec![(value.clone(), value.clone())]).unwrap();
+        let back = all.call((&list, &dict, &map)).unwrap();
+        let (list, dict, map) = back.get::<(List<Any>, Dict<Any, Any>, Map<Any, Any>)>().unwrap();
+        assert_eq!(list.get(0).unwrap(), list.get(1).unwrap());
+        let pairs = dict.try_snapshot().unwrap();
+        assert_eq!(
+            (&pairs[0].0, pairs[0].1.get::<List<Any>>().unwrap()),
+            (&list.get(0).unwrap(), list.clone())
+        );
+        let pair = map.iter_any().next().unwrap();
+        assert_eq!((pair.0, pair.1), (&list.get(0).unwrap(), &list.get(0).unwrap()));
+    }
+    let grow = session.get_function("test.local.grow").unwrap();
+    let back = grow.call((vec![inner.clone(), inner.clone()],)).unwrap().get::<Vec<List<Any>>>().unwrap();
+    assert_eq!((back[0].len(), back[1].len(), inner.len()), (1, 1, 0));
+}
+
+#[test]
+fn a_graph_is_sent_once_and_a_tree_within_the_limit() {
+    register("test.local.echo", PackedFunc::new(|args| Ok(args.as_slice()[0].to_owned())));
+    register(
+        "test.local.too_long",
+        PackedFunc::new(|_| {
+            let part = Any::new("x".repeat(1 << 20))?;
+            Any::new(Array::<Any>::try_from_iter(vec![part; 1100])?)
+        }),
+    );
+    let session = local();
+    let echo = session.get_function("test.local.echo").unwrap();
+    let double = |start: Any, make: &dyn Fn(Any) -> Any| (0..60).fold(start, |value, _| make(value));
+    let graphs = [
+        double(Any::NONE, &|value| Any::new(vec![value.clone(), value]).unwrap()),
+        double(Any::NONE, &|value| {
+            Any::new(List::<Any>::from_vec(vec![value.clone(), value]).unwrap()).unwrap()
+        }),
+        double(Any::NONE, &|value| {
+            Any::new(
+                Map::<Any, Any>::from_vec(vec![(Any::NONE, value.clone()), (Any::new(1).unwrap(), value)])
+                    .unwrap(),
+            )
+            .unwrap()
+        }),
+    ];
+    for graph in graphs {
+        // Each call takes 2^60 steps unless shared values are sent once.
+        let back = echo.call((&graph,)).unwrap();
+        let equal = registry::get("ffi.RecursiveEq").unwrap().call((&graph, &back)).unwrap();
+        assert!(equal.get::<bool>().unwrap());
+    }
+    // Texts are copied: more than the limit is an error, on either side, and the session lives on.
+    let part = Any::new("x".repeat(1 << 20)).unwrap();
+    let error = echo.call((Array::<Any>::try_from_iter(vec![part; 1100]).unwrap(),)).unwrap_err();
+    assert_eq!(error.kind(), "ValueError");
+    assert!(
+        error.message().contains("more than 1073741824 bytes") && error.message().contains("message_bytes"),
+        "{error}"
+    );
+    let error = session.get_function("test.local.too_long").unwrap().call(()).unwrap_err();
+    assert!(error.kind() == "ValueError" && error.message().contains("more than 1073741824 bytes"), "{error}");
+    assert_eq!(echo.call((5,)).unwrap().get::<i64>().unwrap(), 5);
 }
 
 #[test]

@@ -239,8 +239,8 @@ fn refusals_are_these_bytes() {
     let cases: [(&[u8], Option<&str>, &[u8]); 5] = [
         (PREFACE, Some(ALICE), b"anyfnRPC\x01\x02\0\0"),
         (b"anyfnRPC\x01\x01\x05alice", None, b"anyfnRPC\x01\x03\0\0"),
-        (b"anyfnRPC\x02\x09\x00", None, b"anyfnRPC\x01\x01\0\0"),
-        (b"anyfnRPC\x00\x00\x00", Some(ALICE), b"anyfnRPC\x01\x01\0\0"),
+        (b"anyfnRPC\x03\x09\x00", None, b"anyfnRPC\x02\x01\0\0"),
+        (b"anyfnRPC\x00\x00\x00", Some(ALICE), b"anyfnRPC\x02\x01\0\0"),
         (b"GET / HTTP/1.1\r\n\r\n", None, b""),
     ];
     for (sent, key, expected) in cases {
@@ -251,12 +251,48 @@ fn refusals_are_these_bytes() {
         assert_eq!(got, expected, "{sent:?}");
         server.join().unwrap();
     }
-    // A range of versions that holds this one is fine.
-    let (mut stream, server) = serve(policy(), None);
-    stream.write_all(b"anyfnRPC\x00\x09\x00").unwrap();
-    let mut got = [0; 12];
-    stream.read_exact(&mut got).unwrap();
-    assert_eq!(got, ACCEPTED);
-    drop(stream);
-    server.join().unwrap();
+    // Of a range of versions the newest that both know is chosen.
+    let ranges: [(&[u8], &[u8]); 3] = [
+        (b"anyfnRPC\x00\x09\x00", ACCEPTED_2),
+        (b"anyfnRPC\x02\x02\x00", ACCEPTED_2),
+        (b"anyfnRPC\x00\x01\x00", ACCEPTED),
+    ];
+    for (sent, expected) in ranges {
+        let (mut stream, server) = serve(policy(), None);
+        stream.write_all(sent).unwrap();
+        let mut got = [0; 12];
+        stream.read_exact(&mut got).unwrap();
+        assert_eq!(got, expected);
+        drop(stream);
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_value_that_is_met_again_is_sent_once() {
+    register_all();
+    register("test.wire.echo", PackedFunc::new(|args| args.get::<anyfn::Any>(0)));
+    register(
+        "test.wire.pair",
+        PackedFunc::new(|args| anyfn::Any::new((args.get::<anyfn::Any>(0)?, args.get::<anyfn::Any>(0)?))),
+    );
+    let (stream, server) = serve(policy(), None);
+    let mut line = Line::greet_2(stream);
+    // The welcome has the longest message that the server takes.
+    assert_eq!(line.welcome, (policy().message_bytes as u64).to_le_bytes());
+    let echo = line.global(1, "test.wire.echo");
+    let shared = unhex("0b 02000000  12 0b 01000000 03 0700000000000000  13 00000000");
+    line.send(&call(2, 0, 0, echo, std::slice::from_ref(&shared)));
+    assert_eq!(line.answer(2).unwrap(), shared);
+    // What stands at one place only is written as in version 1.
+    let plain = unhex("0a 02000000  0b 00000000  0c 00000000");
+    line.send(&call(3, 0, 0, echo, std::slice::from_ref(&plain)));
+    assert_eq!(line.answer(3).unwrap(), plain);
+    // Across the arguments of one call, and a kept value counts when it is complete: the inner one is number 0.
+    let pair = line.global(4, "test.wire.pair");
+    line.send(&call(5, 0, 0, pair, &[unhex("12 0a 01000000 12 0b 00000000"), unhex("13 00000000")]));
+    assert_eq!(line.answer(5).unwrap(), unhex("0a 02000000  12 0a 01000000 0b 00000000  13 00000000"));
+    line.send(&frame(BYE, 0, 0, b"done"));
+    line.drain();
+    assert!(server.join().unwrap().contains("done"));
 }

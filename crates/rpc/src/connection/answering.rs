@@ -34,6 +34,9 @@ pub(super) fn watch_cancelled() {
     });
 }
 
+/// Bytes of each text of an error that is left when all of it is too long for a message.
+const ERROR_TEXT: usize = 1024;
+
 impl Connection {
     pub(super) fn execute(self: &Arc<Self>, call: Incoming) {
         let Incoming { asked: Asked { id, depth, target, args }, state } = call;
@@ -55,8 +58,10 @@ impl Connection {
                 },
             })
         };
-        drop(CURRENT.with_borrow_mut(Vec::pop));
         drop((args, target));
+        // Before the call is over: writing a large result asks whether anybody still waits for it.
+        let result = result.and_then(|value| self.written(&value));
+        drop(CURRENT.with_borrow_mut(Vec::pop));
         {
             let mut all = lock(&self.state);
             drop(state);
@@ -67,7 +72,7 @@ impl Connection {
             all.has_worked = true;
         }
         // An error here means that the connection is over, which whoever waits hears.
-        let _ = match result.and_then(|value| self.written(&value)) {
+        let _ = match result {
             Ok(payload) => {
                 let sent = self.send(Kind::Return, id, &payload);
                 give_back(payload);
@@ -79,16 +84,21 @@ impl Connection {
 
     pub(super) fn written(self: &Arc<Self>, value: &Any) -> Result<Vec<u8>> {
         let scope = Scope::new(self);
-        let mut writer = Writer::new(&scope, spare());
-        writer.value(&value.as_view())?;
+        let mut writer = Writer::new(&scope, spare(), self.wire);
+        writer.one(&value.as_view())?;
         Ok(writer.out)
     }
 
     pub(super) fn written_error(self: &Arc<Self>, error: &Error) -> Vec<u8> {
         let scope = Scope::new(self);
-        let mut writer = Writer::new(&scope, Vec::new());
-        // It fails for texts of 4 GiB only.
-        let _ = writer.error(error);
+        let mut writer = Writer::new(&scope, Vec::new(), self.wire);
+        if writer.error(error).is_ok() {
+            return writer.out;
+        }
+        // Texts that are too long for a message.
+        let shown = |text: &str| text[..text.floor_char_boundary(ERROR_TEXT)].to_owned();
+        let mut writer = Writer::new(&scope, Vec::new(), Wire { longest: usize::MAX, ..self.wire });
+        let _ = writer.error(&Error::untraced(&shown(error.kind()), &shown(error.message())));
         writer.out
     }
 

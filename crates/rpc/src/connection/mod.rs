@@ -190,6 +190,15 @@ struct Input {
     patience: Patience,
 }
 
+/// How the two sides have agreed to write values.
+#[derive(Clone, Copy)]
+pub(crate) struct Wire {
+    /// Whether values may refer to earlier values of their message.
+    pub(crate) shares: bool,
+    /// Bytes of the longest message that this side sends.
+    pub(crate) longest: usize,
+}
+
 /// One side of a connection.
 pub struct Connection {
     socket: Socket,
@@ -202,6 +211,7 @@ pub struct Connection {
     /// Whether there may be replies or releases.
     has_more: AtomicBool,
     ids: AtomicU64,
+    wire: Wire,
     policy: Policy,
     service: Option<Box<dyn Service>>,
     /// What the other side is called in messages.
@@ -267,6 +277,7 @@ impl Connection {
     pub(crate) fn new(
         socket: Socket,
         (sealer, opener, frames): (Sealer, Opener, Frames),
+        wire: Wire,
         policy: Policy,
         service: Option<Box<dyn Service>>,
         peer: String,
@@ -295,6 +306,7 @@ impl Connection {
             has_heard: AtomicBool::new(false),
             has_more: AtomicBool::new(false),
             ids: AtomicU64::new(1),
+            wire,
             policy,
             service,
             peer,
@@ -337,7 +349,7 @@ impl Connection {
             bail!("RecursionError", "{}: calls and callbacks nest deeper than {CALLS_MAX}", self.peer);
         }
         let scope = Scope::new(self);
-        let mut writer = Writer::new(&scope, spare());
+        let mut writer = Writer::new(&scope, spare(), self.wire);
         writer.out.extend_from_slice(&parent.to_le_bytes());
         writer.out.extend_from_slice(&depth.to_le_bytes());
         match target {

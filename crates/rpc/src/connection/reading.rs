@@ -98,7 +98,7 @@ impl Connection {
     /// One message. An error ends the connection; what is wrong with a single call is its own answer.
     pub(super) fn dispatch(self: &Arc<Self>, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let scope = Scope::new(self);
-        let mut reader = Reader::new(&scope, payload);
+        let mut reader = Reader::new(&scope, payload, self.wire);
         match kind {
             Kind::Call => match self.incoming(id, &mut reader) {
                 Ok((parent, Some(asked))) => {

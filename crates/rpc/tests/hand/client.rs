@@ -48,6 +48,10 @@ pub(crate) const ALICE: &str = "alice:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBw
 pub(crate) const PREFACE: &[u8] = b"anyfnRPC\x01\x01\x00";
 pub(crate) const ACCEPTED: &[u8] = b"anyfnRPC\x01\x00\x00\x00";
 
+/// The same for version 2 of the protocol.
+pub(crate) const PREFACE_2: &[u8] = b"anyfnRPC\x02\x02\x00";
+pub(crate) const ACCEPTED_2: &[u8] = b"anyfnRPC\x02\x00\x00\x00";
+
 pub(crate) fn frame(kind: u8, flags: u8, id: u64, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_le_bytes();
     [&length[..], &[kind, flags, 0, 0], &id.to_le_bytes(), payload].concat()
@@ -89,6 +93,16 @@ pub(crate) fn shape(extents: &[i64]) -> Vec<u8> {
 
 pub(crate) fn array(items: &[Vec<u8>]) -> Vec<u8> {
     [&[10][..], &(items.len() as u32).to_le_bytes(), &items.concat()].concat()
+}
+
+/// A value that is kept, to be met again.
+pub(crate) fn kept(value: &[u8]) -> Vec<u8> {
+    [&[18][..], value].concat()
+}
+
+/// A value that was kept.
+pub(crate) fn again(number: u32) -> Vec<u8> {
+    [&[19][..], &number.to_le_bytes()].concat()
 }
 
 pub(crate) fn graph(json: &str) -> Vec<u8> {
@@ -171,6 +185,10 @@ pub(crate) struct Line {
     pub(crate) returns: usize,
     /// Places in the queue that the server told before it welcomed.
     pub(crate) places: Vec<u32>,
+    /// Whether the two sides speak version 2.
+    pub(crate) is_version_2: bool,
+    /// Payload of the welcome.
+    pub(crate) welcome: Vec<u8>,
 }
 
 /// One frame: kind, flags, id, payload.
@@ -180,6 +198,18 @@ impl Line {
     /// Greets without a key.
     pub(crate) fn greet(stream: UnixStream) -> Line {
         let mut line = Line::open(stream);
+        line.hello();
+        line
+    }
+
+    /// Greets without a key, in version 2 of the protocol.
+    pub(crate) fn greet_2(mut stream: UnixStream) -> Line {
+        stream.write_all(PREFACE_2).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, ACCEPTED_2);
+        let mut line = Line::plain(stream);
+        line.is_version_2 = true;
         line.hello();
         line
     }
@@ -202,7 +232,15 @@ impl Line {
 
     /// What follows a handshake without a key.
     pub(crate) fn plain(stream: UnixStream) -> Line {
-        Line { stream, noise: None, plain: Vec::new(), returns: 0, places: Vec::new() }
+        Line {
+            stream,
+            noise: None,
+            plain: Vec::new(),
+            returns: 0,
+            places: Vec::new(),
+            is_version_2: false,
+            welcome: Vec::new(),
+        }
     }
 
     /// The handshake with the key [`ALICE`], up to the greeting.
@@ -226,7 +264,15 @@ impl Line {
         assert_eq!(reply.len(), 32 + 16);
         noise.read_message(&reply, &mut [0; 256]).unwrap();
         let state = noise.into_stateless_transport_mode().unwrap();
-        Line { stream, noise: Some((state, 0, 0)), plain: Vec::new(), returns: 0, places: Vec::new() }
+        Line {
+            stream,
+            noise: Some((state, 0, 0)),
+            plain: Vec::new(),
+            returns: 0,
+            places: Vec::new(),
+            is_version_2: false,
+            welcome: Vec::new(),
+        }
     }
 
     /// Greets; before the welcome, the server may say which place in its queue this client has.
@@ -237,7 +283,13 @@ impl Line {
                 (QUEUED, 0, 0, place) => {
                     self.places.push(u32::from_le_bytes(place.try_into().unwrap()));
                 }
-                welcome => return assert_eq!(welcome, (WELCOME, 0, 0, Vec::new())),
+                (kind, flags, id, payload) => {
+                    assert_eq!((kind, flags, id), (WELCOME, 0, 0));
+                    // Empty in version 1, and the longest message that the server takes in version 2.
+                    assert_eq!(payload.len(), if self.is_version_2 { 8 } else { 0 });
+                    self.welcome = payload;
+                    return;
+                }
             }
         }
     }

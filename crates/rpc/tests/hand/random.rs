@@ -25,7 +25,7 @@ impl Random {
     fn value(&mut self, depth: usize) -> Vec<u8> {
         let any =
             |random: &mut Random| (0..random.below(4)).map(|_| random.value(depth + 1)).collect::<Vec<_>>();
-        match self.below(if depth > 3 { 9 } else { 13 }) {
+        match self.below(if depth > 3 { 9 } else { 16 }) {
             0 => none(),
             1 => int(self.below(20) as i64),
             2 => int(self.next() as i64),
@@ -38,6 +38,10 @@ impl Random {
             9 => device(1, 0),
             10 => graph(r#"{"root_index":0,"nodes":[{"type":"int","data":1}]}"#),
             11 => array(&any(self)),
+            // Refused in version 1; in version 2 a number may name nothing.
+            12 => kept(&array(&any(self))),
+            13 => kept(&self.value(depth + 1)),
+            14 => again(self.below(4) as u32),
             _ => {
                 let pairs = any(self);
                 let even = pairs.len() & !1;
