@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,11 @@ def flat_memory():
 
 
 def pytest_configure(config):
+    # A shell starts background jobs with SIGINT ignored, and programs that they start inherit that: a test that waits
+    # for Ctrl-C would wait for ever. Each worker of the tests runs this, and programs started from here are as usual.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     config.addinivalue_line("markers", "soak: takes minutes; run with `-m soak`")
 
 
