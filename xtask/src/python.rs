@@ -12,8 +12,8 @@ use crate::{Result, paths};
 
 const PACKAGE: &str = "bindings/python/anyfn";
 
-/// Runs tests on all processors; the tests of a file in one process, one after the other.
-const PYTEST: &str = "-m pytest -q -p no:cacheprovider -n auto --dist loadfile";
+/// Runs tests on all processors; the tests of a file in one process, one after the other. Lists what is skipped, and why.
+const PYTEST: &str = "-m pytest -q -rs -p no:cacheprovider -n auto --dist loadfile";
 
 /// The tests of the installation, the corpus and the calls.
 pub(crate) const WHEEL_TESTS: &[&str] = &[
@@ -85,7 +85,7 @@ pub(crate) fn pytest(run: &Run, tests: &str, without: &[&str]) -> Result<()> {
 }
 
 /// Runs the tests in files with the Python of another environment.
-pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[&str]) -> Result<()> {
+pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[String]) -> Result<()> {
     run.cmd(command_of(python.to_path_buf()).words(PYTEST).args(tests))
 }
 

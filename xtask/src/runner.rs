@@ -3,8 +3,12 @@
 //! A step's output goes to a log in `.x/log`; it is shown when the step fails, or always with `--verbose`. A step that
 //! takes long names its inputs: while their content is what it was when the step last passed, it is not run again
 //! (`--all` runs it anyway).
+//!
+//! Tests report that they were skipped, and why, as lines `test<tab>reason` of the file that `ANYFN_SKIPS` names
+//! (`testing/skip`, `bindings/python/tests/conftest.py`). They are listed below the table.
 
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
@@ -39,6 +43,8 @@ pub(crate) struct Step {
 /// What an action runs its commands with.
 pub(crate) struct Run {
     log: PathBuf,
+    /// Where tests report that they were skipped.
+    skips: PathBuf,
     verbose: bool,
     limit: Duration,
 }
@@ -104,6 +110,7 @@ impl Step {
 impl Run {
     /// Runs a command with its output in the step's log.
     pub(crate) fn cmd(&self, cmd: Cmd) -> Result<()> {
+        let cmd = cmd.env("ANYFN_SKIPS", &self.skips);
         let line = format!("$ {}\n", cmd.shown());
         append(&self.log, &line)?;
         if self.verbose {
@@ -137,6 +144,9 @@ pub(crate) fn run(command: &str, steps: &[&Step], options: Options) -> Result<()
         }
     }
     print_table(command, &rows);
+    // A step whose inputs have not changed skipped what it skipped when it ran.
+    let ran = rows.iter().filter(|(_, outcome, _)| !matches!(outcome, Outcome::Skipped(_)));
+    print_skips(ran.map(|(name, ..)| (*name, skipped_tests(&skips_file(command, name)))).collect());
     let failed = rows.iter().filter(|(_, o, _)| matches!(o, Outcome::Failed(_))).count();
     if failed > 0 { Err(format!("{failed} steps of `{command}` failed").into()) } else { Ok(()) }
 }
@@ -184,7 +194,7 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     if let Some(reason) = (step.unavailable)() {
         return Outcome::Skipped(reason);
     }
-    let file_name = format!("{command}-{}", step.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let file_name = file_name(command, step.name);
     let root = crate::paths::root();
     let stamp = root.join(".x/passed").join(&file_name);
     let hash = if step.inputs.is_empty() { None } else { Some(hash_of(&root, step.inputs)) };
@@ -196,12 +206,15 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     }
     let log = root.join(".x/log").join(format!("{file_name}.log"));
     let limit = if command == "test" { TEST_LIMIT } else { LIMIT };
-    if let Err(e) = fs::remove_file(&log)
-        && e.kind() != std::io::ErrorKind::NotFound
-    {
-        return Outcome::Failed(format!("{}: {e}", log.display()));
+    let skips = skips_file(command, step.name);
+    for file in [&log, &skips] {
+        if let Err(e) = fs::remove_file(file)
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            return Outcome::Failed(format!("{}: {e}", file.display()));
+        }
     }
-    match (step.action)(&Run { log: log.clone(), verbose: options.verbose, limit }) {
+    match (step.action)(&Run { log: log.clone(), skips, verbose: options.verbose, limit }) {
         Ok(()) => {
             if let Some(hash) = hash {
                 let written = stamp.parent().map_or(Ok(()), fs::create_dir_all);
@@ -216,6 +229,39 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
                 print_tail(&log);
             }
             Outcome::Failed(e.to_string())
+        }
+    }
+}
+
+/// A step's name in names of files.
+fn file_name(command: &str, step: &str) -> String {
+    format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+}
+
+fn skips_file(command: &str, step: &str) -> PathBuf {
+    crate::paths::root().join(".x/log").join(format!("{}.skips", file_name(command, step)))
+}
+
+/// How many tests were skipped for each reason. A test that several processes report counts once.
+fn skipped_tests(file: &Path) -> BTreeMap<String, usize> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let reports: BTreeSet<&str> = text.lines().collect();
+    let mut counts = BTreeMap::new();
+    for reason in reports.iter().map(|line| line.split_once('\t').map_or(*line, |(_, reason)| reason)) {
+        *counts.entry(reason.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn print_skips(skips: Vec<(&str, BTreeMap<String, usize>)>) {
+    let skips = skips.into_iter().filter(|(_, counts)| !counts.is_empty());
+    for (i, (step, counts)) in skips.enumerate() {
+        if i == 0 {
+            println!("\nskipped tests of steps that ran (which ones: .x/log/*.skips)");
+        }
+        println!("  {step}: {} skipped", counts.values().sum::<usize>());
+        for (reason, count) in counts {
+            println!("    {count:>4}  {reason}");
         }
     }
 }
@@ -316,8 +362,7 @@ mod tests {
     #[test]
     fn steps_that_allow_it_run_at_the_same_time() {
         if thread::available_parallelism().map_or(1, usize::from) < 2 {
-            eprintln!("skipped: one processor");
-            return;
+            anyfn_skip::skip!("one processor");
         }
         let meeting = Arc::new(Barrier::new(2));
         let meet = |name| {
@@ -332,5 +377,15 @@ mod tests {
         let rows = run_group("runner-test", &[&one, &two], Options::default(), |_, _| {});
         assert_eq!(rows.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), ["one", "two"]);
         assert!(rows.iter().all(|(_, outcome, _)| matches!(outcome, Outcome::Passed(_))));
+    }
+
+    #[test]
+    fn skipped_tests_are_counted_by_reason() {
+        let file = std::env::temp_dir().join(format!("x-skips-{}", std::process::id()));
+        fs::write(&file, "a\tno cc\nb\tno cc\na\tno cc\nc\ttakes minutes\n").unwrap();
+        let counts = skipped_tests(&file);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(counts.into_iter().collect::<Vec<_>>(), [("no cc".into(), 2), ("takes minutes".into(), 1)]);
+        assert!(skipped_tests(&file).is_empty());
     }
 }

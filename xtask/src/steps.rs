@@ -3,6 +3,8 @@
 //! `needs(path)` leaves a step out, and says so, until the path exists. `inputs(paths)` runs a long step only when
 //! something below these paths has changed since it last passed.
 
+use std::fs;
+
 use crate::c_tests::{self, Mode};
 use crate::process::{Cmd, which};
 use crate::runner::{Run, Step};
@@ -46,14 +48,10 @@ const ALL_PYTHON: &[&str] = &[
 /// Runs the conformance corpus; a step of its own, so the other tests of the package leave it out.
 const CORPUS_IN_PYTHON: &str = "bindings/python/tests/test_conformance.py";
 
-/// Run where both packages can be imported, for what happens when both are.
-const BESIDE_PEER: [&str; 5] = [
-    "bindings/python/tests/test_beside.py",
-    "bindings/python/tests/test_dlpack_table.py",
-    "bindings/python/tests/test_peer.py",
-    "bindings/python/tests/test_peer_compiled.py",
-    "bindings/python/tests/test_peer_saving.py",
-];
+const PYTHON_TESTS: &str = "bindings/python/tests";
+
+/// The files `test_peer*.py`, and these: run where both packages can be imported, for what happens when both are.
+const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
 
 /// All but what only tests use.
 const RELEASE_BUILD: &str =
@@ -107,16 +105,16 @@ pub(crate) fn test() -> Vec<Step> {
             .skip_if(c_tests::unavailable)
             .skip_if(c_tests::no_address_sanitizer)
             .inputs(RUNTIME_AND_C),
-        Step::new("python tests", |run| python::pytest(run, "bindings/python/tests", &[CORPUS_IN_PYTHON]))
-            .needs("bindings/python/tests")
+        Step::new("python tests", |run| python::pytest(run, PYTHON_TESTS, &[CORPUS_IN_PYTHON]))
+            .needs(PYTHON_TESTS)
             .skip_if(python::unavailable),
         Step::new("benchmark report", |run| python::pytest(run, "benches", &[]))
             .needs("benches/test_report.py")
             .skip_if(python::unavailable),
         Step::new("python tests beside the peer", |run| {
-            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, &BESIDE_PEER)
+            python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, &tests_beside_peer()?)
         })
-        .needs(BESIDE_PEER[0])
+        .needs(PYTHON_TESTS)
         .skip_if(no_peer),
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
             .needs_member("conformance"),
@@ -316,6 +314,18 @@ pub(crate) fn cargo_cmd(words: &str) -> Cmd {
 
 fn cargo(run: &Run, words: &str) -> Result<()> {
     run.cmd(cargo_cmd(words))
+}
+
+/// The files of tests that need the peer, by their names, so that none is forgotten.
+fn tests_beside_peer() -> Result<Vec<String>> {
+    let folder = paths::root().join(PYTHON_TESTS);
+    let files = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+    let of_peer = |name: &String| name.starts_with("test_peer") && name.ends_with(".py");
+    let mut names: Vec<String> = names.filter(of_peer).collect();
+    names.extend(BESIDE_PEER.map(str::to_owned));
+    names.sort();
+    Ok(names.into_iter().map(|name| format!("{PYTHON_TESTS}/{name}")).collect())
 }
 
 fn rust_tests(run: &Run) -> Result<()> {

@@ -98,6 +98,24 @@ def flat_memory():
     return check
 
 
+def _report_skip(report):
+    """Appends a skipped test and the reason to the file that ``./x test`` shows below its table."""
+    file = os.environ.get("ANYFN_SKIPS")
+    if not file or not report.skipped or not isinstance(report.longrepr, tuple):
+        return
+    reason = report.longrepr[2].removeprefix("Skipped: ")
+    with open(file, "a", encoding="utf-8") as skips:
+        skips.write(f"{report.nodeid}\t{' '.join(reason.split())}\n")
+
+
+def pytest_runtest_logreport(report):
+    _report_skip(report)
+
+
+def pytest_collectreport(report):
+    _report_skip(report)
+
+
 def pytest_configure(config):
     # A shell starts background jobs with SIGINT ignored, and programs that they start inherit that: a test that waits
     # for Ctrl-C would wait for ever. Each worker of the tests runs this, and programs started from here are as usual.

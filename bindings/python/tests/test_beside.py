@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 NO_PEER = importlib.util.find_spec("tvm_ffi") is None
-needs_peer = pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed")
+needs_peer = pytest.mark.skipif(NO_PEER, reason="apache-tvm-ffi is not installed; runs beside the peer")
 either_order = pytest.mark.parametrize("first", ["anyfn", "tvm_ffi"])
 
 

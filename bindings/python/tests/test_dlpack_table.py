@@ -20,7 +20,7 @@ except ImportError:
     tvm_ffi = None
 
 NUMPY_2 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
-needs_peer = pytest.mark.skipif(tvm_ffi is None, reason="apache-tvm-ffi is not installed")
+needs_peer = pytest.mark.skipif(tvm_ffi is None, reason="apache-tvm-ffi is not installed; runs beside the peer")
 
 
 def floats(*values):

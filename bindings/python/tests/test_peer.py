@@ -8,7 +8,7 @@ import anyfn.testing
 import numpy as np
 import pytest
 
-tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed; runs beside the peer")
 
 describe = anyfn.get_global_func("testing.tensor_describe")
 

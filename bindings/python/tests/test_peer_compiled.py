@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from anyfn import te, tir
 
-tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed; runs beside the peer")
 
 
 @pytest.fixture

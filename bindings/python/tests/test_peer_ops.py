@@ -6,7 +6,7 @@ import anyfn
 import numpy as np
 import pytest
 
-tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed; runs beside the peer")
 
 PLAIN = [
     None,

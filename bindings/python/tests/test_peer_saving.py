@@ -7,7 +7,7 @@ import random
 import anyfn
 import pytest
 
-tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed; runs beside the peer")
 
 OURS = {
     name: anyfn.get_global_func(name)

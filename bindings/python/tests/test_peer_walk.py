@@ -7,7 +7,7 @@ import typing
 import anyfn
 import pytest
 
-tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
+tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed; runs beside the peer")
 from tvm_ffi import dataclasses as theirs  # noqa: E402
 
 

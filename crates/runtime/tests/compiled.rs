@@ -8,12 +8,12 @@ use anyfn::{DType, Module, PackedFunc, Tensor, TensorView, TypedPackedFunc, regi
 use anyfn_core as _;
 use anyfn_runtime as _;
 
-/// The folder with the libraries, which are built if they are not there; `None` without the compiler, which is said.
+/// The folder with the libraries, which are built if they are not there; `None` without the compiler, which is reported.
 fn folder() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".x/venv-tvm/bin/python");
     if !python.exists() {
-        eprintln!("skipped: no apache-tvm; `./x setup --peer`");
+        anyfn_skip::report("no apache-tvm; `./x setup --peer`");
         return None;
     }
     // Beside the test program's folder, where `./x test` builds them.

@@ -55,6 +55,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("anyfn-compiler-lib", &["anyfn-abi", "anyfn", "anyfn-attach", "anyfn-compiler"]),
     ("anyfn-testing", &PLUGIN),
+    // Has no dependency, so that any test may use it.
+    ("anyfn-skip", &[]),
     ("anyfn-hosts-plugin", &PLUGIN),
     ("anyfn-hosts", &PROGRAM),
     ("anyfn-cli", &PROGRAM_WITH_SAMPLES),

@@ -340,7 +340,10 @@ mod tests {
 
     #[test]
     fn this_machine_is_what_the_compiler_says_of_it() {
-        let Ok(asked) = ask("cc", "native", &[]) else { return };
+        if std::process::Command::new("cc").arg("--version").output().is_err() {
+            anyfn_skip::skip!("no C compiler");
+        }
+        let asked = ask("cc", "native", &[]).unwrap();
         let here = this();
         assert_eq!((asked.arch, asked.vector_bytes), (here.arch, here.vector_bytes));
         // Compilers that are older than the processor know less of it.

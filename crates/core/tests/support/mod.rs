@@ -20,7 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Compiles C source to `lib<name>.so`; `None` without a compiler, which is said.
+/// Compiles C source to `lib<name>.so`; `None` without a compiler, which is reported.
 pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<PathBuf> {
     let library = scratch(&format!("{name}.so"));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
@@ -34,7 +34,7 @@ pub(crate) fn compile_file(name: &str, source: &Path, flags: &[&str]) -> Option<
         .output();
     match done {
         Err(error) => {
-            eprintln!("skipped: {compiler}: {error}");
+            anyfn_skip::report(&format!("{compiler}: {error}"));
             None
         }
         Ok(done) => {
