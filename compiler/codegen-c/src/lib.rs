@@ -6,6 +6,8 @@
 //! `__tvm_ffi_<name>`, that checks what the code relies on. What it needs of the runtime comes through pointers that the loader
 //! fills.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

@@ -83,33 +83,51 @@ pub fn call_packed(name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype:
 /// # Errors
 /// As [`call_packed`], and for a name that is none in C.
 pub fn call_extern(name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: DType) -> Result<Expr> {
-    let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !is_word || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-        bail!("ValueError", "`{name}` is no name of a function of C");
-    }
     call(CALL_EXTERN, name, args, dtype)
 }
 
 fn call(op: &str, name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: DType) -> Result<Expr> {
-    if dtype.lanes() != 1 || !(is_number(dtype) || dtype == HANDLE) {
-        bail!("TypeError", "the result of `{name}` cannot be of data type {dtype}");
+    let args = std::iter::once(ops::string(name).into_object()).chain(args);
+    let call = ops::call(dtype, op, args);
+    if let ExprKind::Call(node) = ExprKind::of(&call) {
+        check(node)?;
     }
-    let mut all = vec![ops::string(name).into_object()];
-    for (place, arg) in args.into_iter().enumerate() {
-        let checked = Arg::of(&arg);
-        if let Err(error) = &checked {
+    Ok(call)
+}
+
+/// Checks a call of a packed function or of a function of C: its name, arguments and result. Other calls are right.
+///
+/// # Errors
+/// As [`call_packed`] and [`call_extern`].
+pub fn check(call: &Call) -> Result<()> {
+    if !has_effect(call) {
+        return Ok(());
+    }
+    let first = call.args.iter().next().and_then(|name| Ref::<StringImm>::try_from_object(name).ok());
+    let Some(name) = first.map(|name| name.value.to_string()) else {
+        bail!("TypeError", "expected the name of a function as the first argument of `{}`", call.op);
+    };
+    let is_word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_c_name = is_word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+    if &*call.op == CALL_EXTERN && !is_c_name {
+        bail!("ValueError", "`{}` is no name of a function of C", name.escape_debug());
+    }
+    if call.dtype.lanes() != 1 || !(is_number(call.dtype) || call.dtype == HANDLE) {
+        bail!("TypeError", "the result of `{name}` cannot be of data type {}", call.dtype);
+    }
+    for (place, arg) in call.args.iter().skip(1).enumerate() {
+        if let Err(error) = Arg::of(&arg) {
             bail!(error.kind(), "argument {place} of `{name}`: {}", error.message());
         }
-        all.push(arg);
     }
-    for arg in &all {
-        if let Ok(text) = Ref::<StringImm>::try_from_object(arg.clone())
+    for arg in call.args.iter() {
+        if let Ok(text) = Ref::<StringImm>::try_from_object(arg)
             && text.value.contains('\0')
         {
             bail!("ValueError", "a text in a call of `{}` contains NUL", name.replace('\0', "\\0"));
         }
     }
-    Ok(ops::call(dtype, op, all))
+    Ok(())
 }
 
 fn is_number(dtype: DType) -> bool {

@@ -256,6 +256,10 @@ impl Verifier {
             }
             ExprKind::Let(node) => self.bound(node),
             ExprKind::Call(node) => {
+                if let Err(error) = packed::check(node) {
+                    self.problem(kind_of(&error), error.message().to_string());
+                    return;
+                }
                 let is_written = &*node.op != packed::READ_ONLY;
                 node.args.iter().for_each(|arg| self.object(&arg, is_written));
             }
@@ -596,6 +600,11 @@ impl Verifier {
             )
         });
     }
+}
+
+/// The kind of an error of a node's parts.
+fn kind_of(error: &Error) -> &'static str {
+    if error.kind() == "TypeError" { "TypeError" } else { "ValueError" }
 }
 
 /// What has no rule of its own: its parts.

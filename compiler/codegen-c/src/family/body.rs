@@ -1,7 +1,5 @@
 //! Statements.
 
-use std::fmt::Write as _;
-
 use anyfn::{Ref, Result, bail};
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::kind::is_int;
@@ -11,7 +9,7 @@ use anyfn_ir::stmt::{For, Stmt};
 use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, StmtKind};
 
-use crate::family::{Dialect, Names, c_type};
+use crate::family::{Dialect, Literal, Message, Names, Symbol, c_type};
 
 /// Writes the body of a function.
 pub(crate) struct Body<'a, D> {
@@ -21,7 +19,7 @@ pub(crate) struct Body<'a, D> {
     /// Variables and buffers that what is written may use: declarations and names.
     pub(crate) scope: Vec<(String, String)>,
     /// Name of the function.
-    pub(crate) symbol: &'a str,
+    pub(crate) symbol: &'a Symbol,
     /// Types and functions that are used, with what declares them, each after those that it uses itself.
     pub(crate) declared: Vec<(String, String)>,
     /// Whether numbers are places: those do not overflow, and code is faster for knowing it.
@@ -37,7 +35,7 @@ pub(crate) struct Body<'a, D> {
 }
 
 impl<'a, D: Dialect> Body<'a, D> {
-    pub(crate) fn new(symbol: &'a str, names: &'a mut Names, depth: usize, dialect: D) -> Body<'a, D> {
+    pub(crate) fn new(symbol: &'a Symbol, names: &'a mut Names, depth: usize, dialect: D) -> Body<'a, D> {
         Body {
             out: String::new(),
             names,
@@ -151,18 +149,15 @@ impl<'a, D: Dialect> Body<'a, D> {
             },
             StmtKind::AssertStmt(node) => {
                 let condition = self.expr(&node.condition)?;
-                let mut format = String::new();
-                let mut args = String::new();
+                let mut message = Message::default();
                 for part in node.message.iter() {
                     match ExprKind::of(&part) {
-                        ExprKind::StringImm(text) => format.push_str(&text.value.replace('%', "%%")),
-                        _ => {
-                            format.push_str("%lld");
-                            let _ = write!(args, ", (long long)({})", self.expr(&part)?);
-                        }
+                        ExprKind::StringImm(text) => message.push_text(&text.value),
+                        _ => message.push_integer(&self.expr(&part)?),
                     }
                 }
-                let check = D::check(self, &condition, &node.kind, &format, &args);
+                let kind = Literal::c_str("the kind of an error", &node.kind)?;
+                let check = D::check(self, &condition, &kind, &message);
                 self.line(&check);
             }
             StmtKind::Block(_) | StmtKind::BlockRealize(_) => {

@@ -5,7 +5,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Call, Expr, Var};
 use anyfn_ir::stmt::{BufferStore, For, Stmt};
 
-use crate::family::Body;
+use crate::family::{Body, Literal, Message};
 
 /// A language of the family: what it writes in its own way. [`Body`] asks it there, and is asked in turn for what is inside.
 ///
@@ -45,7 +45,6 @@ pub(crate) trait Dialect: Sized {
     /// A call of a function of the language, as an expression.
     fn call_extern(body: &mut Body<'_, Self>, call: &Call) -> Result<String>;
 
-    /// The line that ends the function with an error of a kind if a condition does not hold. The message is a format for
-    /// `printf`, what it shows begins with a comma.
-    fn check(body: &Body<'_, Self>, condition: &str, kind: &str, format: &str, shown: &str) -> String;
+    /// The line that ends the function with an error of a kind if a condition does not hold.
+    fn check(body: &Body<'_, Self>, condition: &str, kind: &Literal, message: &Message) -> String;
 }

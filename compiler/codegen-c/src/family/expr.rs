@@ -12,7 +12,7 @@ use anyfn_ir::{ExprKind, make, packed, printer};
 
 use crate::family::math::arity;
 use crate::family::types::check_wide;
-use crate::family::{Body, Dialect, c_type, uint_of};
+use crate::family::{Body, Dialect, Literal, Message, c_type, uint_of};
 
 /// Where a text is put in later; nothing that is written has it.
 const HOLE: &str = "\0";
@@ -102,7 +102,7 @@ impl<D: Dialect> Body<'_, D> {
                 D::convert_half(self, &value, DType::FLOAT32, node.dtype)?
             }
             ExprKind::FloatImm(node) => float(node.value, node.dtype)?,
-            ExprKind::StringImm(node) => quoted(&node.value),
+            ExprKind::StringImm(node) => Literal::c_str("a text", &node.value)?.to_string(),
             ExprKind::Broadcast(node) => self.expr(&node.value)?,
             ExprKind::Ramp(node) => {
                 let start = self.expr(&node.start)?;
@@ -175,8 +175,12 @@ impl<D: Dialect> Body<'_, D> {
         if self.maybe == 0 {
             let what =
                 format!("{}: `{}` in an index is 0, and divides", self.symbol, printer::text(by.as_object()));
-            let check =
-                D::check(self, &format!("{text} != 0"), "ZeroDivisionError", &what.replace('%', "%%"), "");
+            let check = D::check(
+                self,
+                &format!("{text} != 0"),
+                &Literal::of("ZeroDivisionError"),
+                &Message::text(&what),
+            );
             if !self.checks.contains(&check) {
                 self.checks.push(check);
             }
@@ -239,9 +243,8 @@ impl<D: Dialect> Body<'_, D> {
             bail!("TypeError", "`{}` of {dtype} has no C code", node.op);
         }
         let name = &*node.op;
-        let Some(expected) = arity(name) else { bail!("ValueError", "function `{name}` has no C code") };
-        if node.args.len() != expected {
-            bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
+        if arity(name).is_none() {
+            bail!("ValueError", "function `{name}` has no C code");
         }
         let mut args = Vec::new();
         for arg in node.args.iter() {
@@ -383,21 +386,4 @@ fn float(value: f64, dtype: DType) -> Result<String> {
         _ => format!("{value:?}"),
     };
     Ok(if value.is_sign_negative() { format!("({text}{suffix})") } else { format!("{text}{suffix}") })
-}
-
-/// A text as C writes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            b' '..=b'~' => out.push(byte.into()),
-            _ => {
-                let _ = write!(out, "\\{byte:03o}");
-            }
-        }
-    }
-    out.push('"');
-    out
 }

@@ -6,14 +6,16 @@ mod expr;
 mod interface;
 mod math;
 mod names;
+mod text;
 mod types;
 
 pub(crate) use body::{Body, uses};
 pub(crate) use dialect::Dialect;
-pub(crate) use expr::{is_shift_of, quoted};
+pub(crate) use expr::is_shift_of;
 pub(crate) use interface::{Interface, Param, address};
 pub(crate) use math::{MATH, MATH_OF_TWO};
 pub(crate) use names::Names;
+pub(crate) use text::{Literal, Message, Symbol};
 pub(crate) use types::{c_type, check_types, check_wide, int_of, uint_of};
 
 /// Functions of scalars that expressions use.

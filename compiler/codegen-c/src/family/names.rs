@@ -6,26 +6,41 @@ use anyfn::{Object, Ref};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Var;
 
+use crate::family::Symbol;
+
 /// Words that are no names in C or that the prelude uses.
 const RESERVED: &str = "auto break case char const continue default do double else enum extern float for goto if inline int \
                         long register restrict return short signed sizeof static struct switch typedef union unsigned void \
                         volatile while bool true false main args num_args result self asm typeof linux unix \
                         int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t uintptr_t size_t \
-                        task group data shared end at stdin stdout stderr errno math_errhandling signgam M_E L_tmpnam L_ctermid \
+                        task group data shared end at stdin stdout stderr errno math_errhandling signgam M_E L_tmpnam L_ctermid P_tmpdir \
                         exp exp2 log log2 log10 log1p expm1 sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh \
                         atanh floor ceil trunc round erf fabs pow atan2 fmod hypot copysign expf exp2f logf log2f log10f \
                         log1pf expm1f sqrtf sinf cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf \
                         floorf ceilf truncf roundf erff fabsf powf atan2f fmodf hypotf copysignf";
 
+/// Letters that a name has at most, so that with what is added it differs within the 63 that compilers must look at.
+const MOST_LETTERS: usize = 48;
+
 /// A name for each variable and buffer: its own if it is free.
 pub(crate) struct Names {
     given: HashMap<usize, String>,
     taken: HashSet<String>,
+    /// Of a name that is taken, the last number that was added to it.
+    numbers: HashMap<String, usize>,
+    /// How names begin that the functions made for this one have.
+    own: String,
 }
 
 impl Names {
-    pub(crate) fn new() -> Names {
-        Names { given: HashMap::new(), taken: RESERVED.split_whitespace().map(str::to_owned).collect() }
+    /// Names in a function.
+    pub(crate) fn new(symbol: &Symbol) -> Names {
+        Names {
+            given: HashMap::new(),
+            taken: RESERVED.split_whitespace().map(str::to_owned).collect(),
+            numbers: HashMap::new(),
+            own: format!("{symbol}_"),
+        }
     }
 
     pub(crate) fn var(&mut self, var: &Ref<Var>) -> String {
@@ -48,24 +63,111 @@ impl Names {
 
     /// A name that nothing has, like one that is wished.
     pub(crate) fn fresh(&mut self, own: &str) -> String {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut own: String =
-            own.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+            own.chars().take(MOST_LETTERS).map(|c| if is_word(c) { c } else { '_' }).collect();
         // Names that begin with two underscores, or with one and a capital letter, belong to the compiler; headers define many
-        // without small letters.
+        // without small letters, and that of `cpuid` some with.
         if own.is_empty()
             || own.starts_with(|c: char| c.is_ascii_digit() || c == '_')
-            || own.starts_with("anyfn_")
+            || ["anyfn_", "bit_", "signature_", &self.own].iter().any(|head| own.starts_with(head))
             || (own.matches(|c: char| c.is_ascii_uppercase()).count() > 2
                 && !own.contains(|c: char| c.is_ascii_lowercase()))
         {
             own.insert(0, 'v');
         }
-        let mut name = own.clone();
-        let mut number = 0;
-        while !self.taken.insert(name.clone()) {
-            number += 1;
-            name = format!("{own}_{number}");
+        if self.taken.insert(own.clone()) {
+            return own;
         }
-        name
+        let mut number = self.numbers.get(&own).copied().unwrap_or(0);
+        loop {
+            number += 1;
+            let name = format!("{own}_{number}");
+            if self.taken.insert(name.clone()) {
+                self.numbers.insert(own, number);
+                return name;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names::new(&Symbol::of("f").expect("a word"))
+    }
+
+    #[test]
+    fn names_are_words_that_differ() {
+        let (mut names, mut seen) = (names(), HashSet::new());
+        let long = "x".repeat(100_000);
+        let texts = [
+            "",
+            "a",
+            "a",
+            "a_1",
+            "a",
+            "1",
+            "_",
+            "__x",
+            "ä",
+            "a\0",
+            "a?",
+            "int",
+            "f_compute",
+            "anyfn_t0",
+            &long,
+            &long,
+        ];
+        for text in texts.into_iter().cycle().take(64) {
+            let name = names.fresh(text);
+            assert!(name.len() <= 63 && Symbol::of(&name).is_some(), "{name}");
+            assert!(!name.starts_with('_') && !name.starts_with("f_") && !name.starts_with("anyfn_"), "{name}");
+            assert!(seen.insert(name));
+        }
+    }
+
+    /// A macro of a header that is included would take the place of a name.
+    #[test]
+    fn no_name_is_a_macro_of_the_headers() {
+        let source =
+            crate::host::prelude() + include_str!("../host/stream.c") + include_str!("../host/packed.c");
+        for standard in ["-std=c11", "-std=gnu11", "-std=gnu2x"] {
+            let asked = std::process::Command::new("cc")
+                .args([standard, "-march=native", "-dM", "-E", "-x", "c", "-"])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .and_then(|mut child| {
+                    let input = child.stdin.take();
+                    let text = source.clone();
+                    let writer = std::thread::spawn(move || {
+                        input.map(|mut input| std::io::Write::write_all(&mut input, text.as_bytes()))
+                    });
+                    let output = child.wait_with_output();
+                    let _ = writer.join();
+                    output
+                });
+            let output = asked.expect("the C compiler runs");
+            assert!(output.status.success(), "{standard}");
+            let text = String::from_utf8_lossy(&output.stdout);
+            let macros: HashSet<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("#define ")?.split([' ', '(']).next())
+                .collect();
+            assert!(macros.len() > 300, "{}", macros.len());
+            // Those of functions, such as `putchar(c)`, are none where no bracket follows.
+            let is_object = |name: &&&str| !text.contains(&format!("#define {name}("));
+            let bad: Vec<String> = macros
+                .iter()
+                .filter(is_object)
+                .map(|name| names().fresh(name))
+                .filter(|given| macros.contains(given.as_str()))
+                .collect();
+            assert!(bad.is_empty(), "given as they are: {bad:?}");
+        }
     }
 }

@@ -1,13 +1,18 @@
 //! What C calls data types.
 
+use std::collections::HashSet;
+
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
 use anyfn::{DType, Ref, Result, bail};
+use anyfn_ir::ExprKind;
 use anyfn_ir::buffer::Buffer;
-use anyfn_ir::expr::{Expr, StringImm, Var};
+use anyfn_ir::expr::{Call, Expr, StringImm, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::printer;
 use anyfn_ir::visit::Visitor;
+
+use crate::family::math::arity;
 
 /// The C type of a scalar.
 ///
@@ -36,12 +41,12 @@ pub(crate) fn c_type(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// Checks that C has a type for all that a function uses.
+/// Checks that C has a type for all that a function uses, and that functions of numbers get numbers of their own type.
 ///
 /// # Errors
-/// `ValueError` that names the first buffer, variable or expression for which it has none.
+/// `ValueError` that names the first buffer, variable or expression for which it has none; `TypeError` for a call.
 pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
-    struct Check(Option<(String, DType)>);
+    struct Check(Option<(String, DType)>, Result<()>, HashSet<usize>);
     impl Check {
         fn see(&mut self, dtype: DType, what: impl FnOnce() -> String) {
             if self.0.is_none() && c_type(dtype.element()).is_err() {
@@ -51,8 +56,16 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
     }
     impl Visitor for Check {
         fn expr(&mut self, expr: &Expr) {
+            if !self.2.insert(expr.as_object().as_handle().addr()) {
+                return;
+            }
             // What is below says more.
             self.below_expr(expr);
+            if let ExprKind::Call(node) = ExprKind::of(expr)
+                && self.1.is_ok()
+            {
+                self.1 = check_call(node);
+            }
             if !expr.is::<StringImm>() {
                 self.see(expr.dtype, || format!("`{}`", printer::text(expr.as_object())));
             }
@@ -67,7 +80,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
             self.buffer(buffer);
         }
     }
-    let mut check = Check(None);
+    let mut check = Check(None, Ok(()), HashSet::new());
     for param in func.params.iter() {
         match func.buffer_map.get(&param)? {
             Some(buffer) => check.see(buffer.dtype, || format!("argument `{}`", buffer.name)),
@@ -75,6 +88,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
         }
     }
     check.stmt(&func.body);
+    check.1?;
     match check.0 {
         Some((what, dtype)) => bail!(
             "ValueError",
@@ -83,6 +97,21 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
         ),
         None => Ok(()),
     }
+}
+
+/// Checks the arguments of a call of a function of numbers that the code generators know.
+fn check_call(node: &Call) -> Result<()> {
+    let (name, Some(expected)) = (&*node.op, arity(&node.op)) else { return Ok(()) };
+    if node.args.len() != expected {
+        bail!("TypeError", "`{name}` takes {expected} arguments but got {}", node.args.len());
+    }
+    for arg in node.args.iter() {
+        let Ok(arg) = Expr::try_from_object(arg) else { bail!("TypeError", "`{name}` takes numbers") };
+        if arg.dtype != node.dtype {
+            bail!("TypeError", "`{name}` of {} takes {}, not {}", node.dtype, node.dtype, arg.dtype);
+        }
+    }
+    Ok(())
 }
 
 /// The signed integer of as many bits.

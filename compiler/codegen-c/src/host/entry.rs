@@ -12,7 +12,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::For;
 
-use crate::family::{Body, Interface, Names, Param, address, c_type, check_types, quoted};
+use crate::family::{Body, Interface, Literal, Message, Names, Param, Symbol, address, c_type, check_types};
 use crate::host::{Host, signature};
 use crate::options::CodegenOptions;
 
@@ -21,15 +21,15 @@ const MOST_ELEMENTS: &str = "INT64_C(1) << 56";
 
 /// Writes a function and its entry.
 pub(crate) fn function(
-    symbol: &str,
+    name: &str,
     func: &Ref<PrimFunc>,
     options: CodegenOptions,
     out: &mut String,
 ) -> Result<()> {
-    check_symbol(symbol)?;
+    let symbol = &symbol_of(name)?;
     check_types(func)?;
     let interface = Interface::of(func)?;
-    let mut names = Names::new();
+    let mut names = Names::new(symbol);
     let passed = computation(symbol, func, &interface, options, &mut names, out)?;
     entry(symbol, &interface, &passed, &mut names, out)?;
     signature::getter(symbol, func, &interface, out);
@@ -38,7 +38,7 @@ pub(crate) fn function(
 
 /// Writes what computes; the names of what it is given.
 fn computation(
-    symbol: &str,
+    symbol: &Symbol,
     func: &PrimFunc,
     interface: &Interface,
     options: CodegenOptions,
@@ -80,7 +80,7 @@ fn computation(
 
 /// Writes what others call: it checks the arguments, and has the rest computed.
 fn entry(
-    symbol: &str,
+    symbol: &Symbol,
     interface: &Interface,
     passed: &[String],
     names: &mut Names,
@@ -143,17 +143,28 @@ fn entry(
     Ok(())
 }
 
-/// A name that C and the library convention can have.
-fn check_symbol(symbol: &str) -> Result<()> {
-    let is_word = symbol.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !is_word || symbol.is_empty() || symbol.starts_with(|c: char| c.is_ascii_digit()) {
-        bail!("ValueError", "function name `{symbol}` must consist of letters, digits and underscores");
+/// The symbol of a function: a name that C and the library convention can have.
+fn symbol_of(name: &str) -> Result<Symbol> {
+    let Some(symbol) = Symbol::of(name) else {
+        bail!(
+            "ValueError",
+            "function name `{}` must consist of letters, digits and underscores",
+            name.escape_debug()
+        );
+    };
+    // Behind `__tvm_ffi_`, these are what the loader looks for.
+    if name.starts_with("_metadata_")
+        || name.starts_with("_doc_")
+        || name == "_library_ctx"
+        || name == "_library_bin"
+    {
+        bail!("ValueError", "function name `{name}` is reserved by the library convention");
     }
-    Ok(())
+    Ok(symbol)
 }
 
 struct Entry<'a> {
-    symbol: &'a str,
+    symbol: &'a Symbol,
     out: &'a mut String,
     names: &'a mut Names,
     /// Numbers that have a value.
@@ -171,7 +182,7 @@ impl Entry<'_> {
     fn number(&mut self, place: usize, var: &Ref<Var>) -> Result<()> {
         self.known.insert(address(var));
         let (c_type, name) = (c_type(var.dtype)?, self.names.var(var));
-        let place_text = quoted(&format!("{}: argument {place} `{}`", self.symbol, var.name));
+        let place_text = Literal::message(&format!("{}: argument {place} `{}`", self.symbol, var.name));
         let DType(dtype) = var.dtype;
         let (condition, value, word) = match dtype.code {
             kDLFloat | kDLBfloat if var.dtype.is_half() => {
@@ -219,8 +230,8 @@ impl Entry<'_> {
         Ok(())
     }
 
-    fn where_text(&self, place: usize, buffer: &Buffer) -> String {
-        quoted(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
+    fn where_text(&self, place: usize, buffer: &Buffer) -> Literal {
+        Literal::message(&format!("{}: argument {place} `{}`", self.symbol, buffer.name))
     }
 
     /// A tensor: its type and number of dimensions.
@@ -277,7 +288,7 @@ impl Entry<'_> {
         self.line(&format!(
             "if (ANYFN_UNLIKELY({repeats} > {most})) return anyfn_fail(\"OverflowError\", \"%s %lld times, more than {dtype} can \
              count\", {}, (long long){repeats});",
-            quoted(&text)
+            Literal::message(&text)
         ));
         Ok(())
     }
@@ -299,7 +310,7 @@ impl Entry<'_> {
             for (b, second) in &tensors[i + 1..] {
                 if interface.writes(first) || interface.writes(second) {
                     let (x, y) = (self.names.buffer(first), self.names.buffer(second));
-                    let text = quoted(&format!(
+                    let text = Message::text(&format!(
                         "{}: arguments {a} `{}` and {b} `{}` share memory, and one of them is written",
                         self.symbol, first.name, second.name
                     ));

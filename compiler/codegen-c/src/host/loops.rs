@@ -48,10 +48,10 @@ impl Body<'_, Host> {
         let (c_type, name) = (c_type(node.loop_var.dtype)?, self.names.var(&node.loop_var));
         let symbol = format!("{}_task{}", self.symbol, self.dialect.task_count);
         self.dialect.task_count += 1;
-        let bounds = [
-            (format!("{c_type} {name}_begin"), format!("{name}_begin")),
-            (format!("{c_type} {name}_count"), format!("{name}_count")),
-        ];
+        let (begin, count) =
+            (self.names.fresh(&format!("{name}_begin")), self.names.fresh(&format!("{name}_count")));
+        let bounds =
+            [(format!("{c_type} {begin}"), begin.clone()), (format!("{c_type} {count}"), count.clone())];
         self.flush_checks();
         // The body, as a function of its own would have it.
         let outer = (std::mem::take(&mut self.out), self.depth, std::mem::take(&mut self.dialect.allocated));
@@ -81,9 +81,9 @@ impl Body<'_, Host> {
         let _ = writeln!(
             task,
             "}};\n\nstatic ANYFN_APART int {symbol}_part(int task, anyfn_group* group, {}) {{\n  const {c_type} end = \
-             ({c_type})((int64_t){name}_count * (task + 1) / group->num_task);\n  for ({c_type} at = \
-             ({c_type})((int64_t){name}_count * task / group->num_task); at < end; ++at) {{\n    const {c_type} {name} = \
-             {name}_begin + at;",
+             ({c_type})((int64_t){count} * (task + 1) / group->num_task);\n  for ({c_type} at = \
+             ({c_type})((int64_t){count} * task / group->num_task); at < end; ++at) {{\n    const {c_type} {name} = \
+             {begin} + at;",
             params.join(", ")
         );
         let end = if self.dialect.streams { "  anyfn_end_streams();\n" } else { "" };
@@ -113,8 +113,8 @@ impl Body<'_, Host> {
         let values: Vec<String> = used
             .iter()
             .map(|(_, used)| match used {
-                used if *used == format!("{name}_begin") => min.clone(),
-                used if *used == format!("{name}_count") => extent.clone(),
+                used if *used == begin => min.clone(),
+                used if *used == count => extent.clone(),
                 used if used == FAILED && !is_in_task => "&anyfn_has_failed".to_owned(),
                 used => used.clone(),
             })

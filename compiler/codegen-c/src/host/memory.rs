@@ -4,7 +4,7 @@ use anyfn::{Ref, Result};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::stmt::Stmt;
 
-use crate::family::{Body, c_type, quoted};
+use crate::family::{Body, Message, c_type};
 use crate::host::Host;
 use crate::host::registers::known_size;
 
@@ -24,7 +24,7 @@ impl Body<'_, Host> {
         }
         let name = self.names.fresh(&format!("{}_size", buffer.name));
         self.line(&format!("const int64_t {name} = {size};"));
-        let what = quoted(&format!("`{}` would have a negative extent", buffer.name));
+        let what = Message::text(&format!("`{}` would have a negative extent", buffer.name));
         let fail = self.fail(&format!("anyfn_fail(\"ValueError\", {what})"));
         self.line(&format!("if ({name} < 0) {fail}"));
         Ok(format!("(uint64_t){name}"))
@@ -50,7 +50,7 @@ impl Body<'_, Host> {
                     None => self.checked_size(buffer, c_type)?,
                 };
                 self.line(&format!("{c_type}* restrict {name} = ({c_type}*)anyfn_alloc({size});"));
-                let what = quoted(&format!("no memory for `{}`", buffer.name));
+                let what = Message::text(&format!("no memory for `{}`", buffer.name));
                 let fail = self.fail(&format!("anyfn_fail(\"MemoryError\", {what})"));
                 self.line(&format!("if (!{name}) {fail}"));
                 self.dialect.allocated.push(name.clone());

@@ -19,7 +19,7 @@ use anyfn_ir::stmt::{BufferStore, For, Stmt};
 
 pub(crate) use self::entry::function;
 use self::registers::Registers;
-use crate::family::{Body, Dialect, SCALAR, quoted};
+use crate::family::{Body, Dialect, Literal, Message, SCALAR};
 use crate::options::CodegenOptions;
 
 /// What stands before the functions of a module.
@@ -102,9 +102,8 @@ impl Dialect for Host {
         body.host_extern(call)
     }
 
-    fn check(body: &Body<'_, Host>, condition: &str, kind: &str, format: &str, shown: &str) -> String {
-        let (kind, format) = (quoted(kind), quoted(format));
-        let fail = body.fail(&format!("anyfn_fail({kind}, {format}{shown})"));
+    fn check(body: &Body<'_, Host>, condition: &str, kind: &Literal, message: &Message) -> String {
+        let fail = body.fail(&format!("anyfn_fail({kind}, {message})"));
         format!("if (!({condition})) {fail}")
     }
 }

@@ -13,7 +13,7 @@ use anyfn_ir::kind::is_int;
 use anyfn_ir::packed::{Arg, name_of};
 use anyfn_ir::{ExprKind, ops};
 
-use crate::family::{Body, c_type, quoted};
+use crate::family::{Body, Literal, Message, Symbol, c_type};
 use crate::host::Host;
 
 /// Where the tasks of a parallel loop that call functions say that one has failed.
@@ -23,7 +23,7 @@ impl Body<'_, Host> {
     /// A call of a packed function as a statement; the result goes into a variable of a data type, if it is wanted.
     pub(super) fn host_packed(&mut self, call: &Call, result: Option<(&str, DType)>) -> Result<()> {
         let name = name_of(call);
-        let slot = self.slot(&name);
+        let slot = self.slot(&name)?;
         let mut args = Vec::new();
         for arg in call.args.iter().skip(1) {
             args.push(Arg::of(&arg)?);
@@ -66,7 +66,7 @@ impl Body<'_, Host> {
     }
 
     /// The place where the function of a name is kept.
-    fn slot(&mut self, name: &str) -> String {
+    fn slot(&mut self, name: &str) -> Result<String> {
         let mut slot = String::from("anyfn_function_");
         for byte in name.bytes() {
             match byte {
@@ -80,11 +80,11 @@ impl Body<'_, Host> {
             "static void* {slot} = 0;\n\
              static int {slot}_find(void** out) {{\n  \
              return anyfn_find({}, out);\n}}\n",
-            quoted(name)
+            Literal::c_str("the name of a packed function", name)?
         );
         self.declare("anyfn_call", include_str!("packed.c").to_owned());
         self.declare(&slot, declared);
-        slot
+        Ok(slot)
     }
 
     /// An argument: the type, the member of the union, the value.
@@ -104,9 +104,11 @@ impl Body<'_, Host> {
         Ok(match dtype.code {
             kDLBool => (kTVMFFIBool, "v_int64", format!("({text}) != 0")),
             kDLUInt if dtype.bits == 64 => {
-                let what =
-                    quoted(&format!("{}: argument {place} of `{name}` does not fit into int64", self.symbol));
-                let fail = self.fail(&format!("anyfn_fail(\"OverflowError\", \"%s\", {what})"));
+                let what = Message::text(&format!(
+                    "{}: argument {place} of `{name}` does not fit into int64",
+                    self.symbol
+                ));
+                let fail = self.fail(&format!("anyfn_fail(\"OverflowError\", {what})"));
                 self.line(&format!("const uint64_t anyfn_u{place} = {text};"));
                 self.line(&format!("if (ANYFN_UNLIKELY(anyfn_u{place} > INT64_MAX)) {fail}"));
                 (kTVMFFIInt, "v_int64", format!("(int64_t)anyfn_u{place}"))
@@ -167,7 +169,7 @@ impl Body<'_, Host> {
     /// Takes the result into its variable, if it is of the right type.
     fn take_result(&mut self, name: &str, var: &str, dtype: DType) -> Result<()> {
         let c_type = c_type(dtype)?;
-        let place = quoted(&format!("{}: `{name}`", self.symbol));
+        let place = Literal::message(&format!("{}: `{name}`", self.symbol));
         let fail = self.fail("-1");
         let (declared, call) = match dtype.0.code {
             kDLBool => ("int64_t", format!("anyfn_int_result({place}, &anyfn_result, 0, 1, &anyfn_taken)")),
@@ -195,13 +197,16 @@ impl Body<'_, Host> {
     /// A call of a function of C, as an expression.
     pub(super) fn host_extern(&mut self, call: &Call) -> Result<String> {
         let name = name_of(call);
+        let Some(name) = Symbol::of(&name) else {
+            bail!("ValueError", "`{}` is no name of a function of C", name.escape_debug())
+        };
         let (mut types, mut args) = (Vec::new(), Vec::new());
         for arg in call.args.iter().skip(1) {
             match Arg::of(&arg)? {
                 Arg::Value(value) => match ExprKind::of(&value) {
                     ExprKind::StringImm(text) => {
                         types.push("const char*".to_owned());
-                        args.push(quoted(&text.value));
+                        args.push(Literal::c_str("an argument of a function of C", &text.value)?.to_string());
                     }
                     _ => {
                         types.push(c_type(value.dtype)?.to_owned());

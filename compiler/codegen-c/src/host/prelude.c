@@ -107,11 +107,18 @@ static inline void anyfn_raise(const char* kind, const char* message) {
 
 ANYFN_COLD static int32_t anyfn_fail(const char* kind, const char* format, ...) {
   char text[1024];
+  char* all = text;
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  int size = vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  anyfn_raise(kind, text);
+  if (size >= (int)sizeof text && (all = (char*)malloc((size_t)size + 1))) {
+    va_start(args, format);
+    vsnprintf(all, (size_t)size + 1, format, args);
+    va_end(args);
+  }
+  anyfn_raise(kind, all ? all : text);
+  if (all != text) free(all);
   return -1;
 }
 

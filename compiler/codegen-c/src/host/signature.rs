@@ -6,11 +6,11 @@ use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::printer;
 
-use crate::family::{Interface, Param, quoted};
+use crate::family::{Interface, Literal, Param, Symbol};
 
 /// Writes the getter of a function's signature, by the form that all frontends know.
-pub(super) fn getter(symbol: &str, func: &PrimFunc, interface: &Interface, out: &mut String) {
-    let text = quoted(&signature(symbol, func, interface));
+pub(super) fn getter(symbol: &Symbol, func: &PrimFunc, interface: &Interface, out: &mut String) {
+    let text = Literal::of(&signature(symbol, func, interface));
     let _ = writeln!(
         out,
         "\nANYFN_EXPORT int32_t __tvm_ffi__metadata_{symbol}(void* self, const anyfn_value* args, int32_t num_args, \
@@ -19,7 +19,7 @@ pub(super) fn getter(symbol: &str, func: &PrimFunc, interface: &Interface, out: 
     );
 }
 
-fn signature(symbol: &str, func: &PrimFunc, interface: &Interface) -> String {
+fn signature(symbol: &Symbol, func: &PrimFunc, interface: &Interface) -> String {
     let mut names: Vec<String> = Vec::new();
     let (mut types, mut doc, mut only_read) = (Vec::new(), String::new(), Vec::new());
     if let Ok(Some(own)) = func.attrs.get_any("doc")
@@ -62,7 +62,7 @@ fn signature(symbol: &str, func: &PrimFunc, interface: &Interface) -> String {
     format!(
         "{{\"type_schema\":{},\"name\":{},\"arg_names\":{},\"arg_const\":{},\"doc\":{}}}",
         json(&schema),
-        json(symbol),
+        json(symbol.as_str()),
         list(&names),
         list(&only_read),
         json(doc.trim_end())

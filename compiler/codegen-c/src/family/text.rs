@@ -1,0 +1,175 @@
+//! Text of the user in generated code: string literals, message formats, and names of functions.
+//!
+//! User text reaches a source file only as one of these types, or as a name that [`Names`](crate::family::Names) gives.
+//! Nothing of it is ever written into a comment, a directive or a pragma.
+
+use std::fmt;
+
+use anyfn::{Result, bail};
+
+/// A string literal whose value is exactly a text, in any standard of C and C++ and with any option of a compiler.
+///
+/// Letters, digits and punctuation without a meaning of its own stand for themselves. All else is an octal escape of three
+/// digits, which no following digit can extend: quotes, backslashes, control characters and non-ASCII bytes, and `?`, since
+/// `-std=c11` replaces trigraphs such as `??/`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Literal(String);
+
+impl Literal {
+    /// The literal of all bytes of a text; its reader has to know how many they are, since some may be NUL.
+    pub(crate) fn of(text: &str) -> Literal {
+        let mut out = String::with_capacity(text.len() + 2);
+        out.push('"');
+        for byte in text.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(byte.into()),
+                _ if b" !#%&'()*+,-./:;<=>@[]^_`{|}~".contains(&byte) => out.push(byte.into()),
+                _ => {
+                    out.push('\\');
+                    for shift in [6, 3, 0] {
+                        out.push(char::from(b'0' + (byte >> shift & 7)));
+                    }
+                }
+            }
+        }
+        out.push('"');
+        Literal(out)
+    }
+
+    /// The literal of a text that is read up to its first NUL.
+    ///
+    /// # Errors
+    /// `ValueError` for a text that contains NUL.
+    pub(crate) fn c_str(what: &str, text: &str) -> Result<Literal> {
+        if text.contains('\0') {
+            bail!("ValueError", "{what} contains NUL: {text:?}");
+        }
+        Ok(Literal::of(text))
+    }
+
+    /// The literal of a message, read up to its first NUL: NUL in it is shown as `\0`.
+    pub(crate) fn message(text: &str) -> Literal {
+        Literal::of(&text.replace('\0', "\\0"))
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A format for `printf`, with the expressions that it shows.
+#[derive(Default, Debug)]
+pub(crate) struct Message {
+    format: String,
+    shown: String,
+}
+
+impl Message {
+    /// A message that shows a text alone.
+    pub(crate) fn text(text: &str) -> Message {
+        let mut message = Message::default();
+        message.push_text(text);
+        message
+    }
+
+    /// Adds a text, shown as it is.
+    pub(crate) fn push_text(&mut self, text: &str) {
+        self.format.push_str(&text.replace('%', "%%").replace('\0', "\\0"));
+    }
+
+    /// Adds an integer, given as an expression of the language.
+    pub(crate) fn push_integer(&mut self, code: &str) {
+        self.format.push_str("%lld");
+        self.shown.push_str(", (long long)(");
+        self.shown.push_str(code);
+        self.shown.push(')');
+    }
+}
+
+/// As arguments of `printf`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Literal::of(&self.format), self.shown)
+    }
+}
+
+/// A name that is written as it is, since others refer to it: that of a function in a library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Symbol(String);
+
+impl Symbol {
+    /// The symbol of a name; `None` unless it consists of letters, digits and underscores.
+    pub(crate) fn of(name: &str) -> Option<Symbol> {
+        let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let is_name = is_word && !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit());
+        is_name.then(|| Symbol(name.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Symbol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of a literal, as the standards define it.
+    fn value(literal: &str) -> Vec<u8> {
+        let inner =
+            literal.strip_prefix('"').and_then(|text| text.strip_suffix('"')).expect("quotes").as_bytes();
+        let (mut out, mut at) = (Vec::new(), 0);
+        while at < inner.len() {
+            assert!(inner[at].is_ascii() && !inner[at].is_ascii_control() && !b"\"?".contains(&inner[at]));
+            if inner[at] == b'\\' {
+                let digits = &inner[at + 1..at + 4];
+                assert!(digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+                out.push(digits.iter().fold(0u32, |n, digit| n * 8 + u32::from(digit - b'0')) as u8);
+                at += 4;
+            } else {
+                out.push(inner[at]);
+                at += 1;
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn literals_have_the_value_of_their_text() {
+        let all: String =
+            (0..256u32).chain([0x7ff, 0x800, 0xffff, 0x10000, 0x10ffff]).filter_map(char::from_u32).collect();
+        assert_eq!(value(&Literal::of(&all).0), all.as_bytes());
+        for first in 0..128u8 {
+            for second in 0..128u8 {
+                for text in [&[first, second][..], &[b'?', first, second], &[first, b'7', second]] {
+                    let text = std::str::from_utf8(text).expect("ASCII");
+                    assert_eq!(value(&Literal::of(text).0), text.as_bytes(), "{text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn messages_show_percent_signs_and_nul() {
+        let mut message = Message::text("100% \0?");
+        message.push_integer("n");
+        assert_eq!(message.to_string(), r#""100%% \1340\077%lld", (long long)(n)"#);
+        assert!(Literal::c_str("the text", "a\0b").is_err());
+    }
+
+    #[test]
+    fn symbols_are_words() {
+        assert_eq!(Symbol::of("f_1").map(|symbol| symbol.to_string()).as_deref(), Some("f_1"));
+        for other in ["", "1f", "a b", "a-b", "ä", "f\0", "f\n", "f;", "f)"] {
+            assert_eq!(Symbol::of(other), None, "{other:?}");
+        }
+    }
+}
