@@ -19,6 +19,8 @@
 //!
 //! The analysis itself computes without overflow: what would leave 64 bits counts as unbounded, or stays as it was written.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

@@ -4,6 +4,8 @@
 //! read and write side by side becomes vectors, and threads share what is left if that pays. All is done by the steps of
 //! [`Schedule`], which check it: where nothing fits, a function stays as it is.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

@@ -6,6 +6,8 @@
 //! - [`expr`]: what has a value. [`stmt`]: what is done. [`buffer`], [`func`]: memory, functions, modules.
 //! - [`ops`]: makes expressions; data types are unified and constants folded.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

@@ -7,6 +7,8 @@
 //! A recursive descent over pieces (`lexer`), without a library: the grammar is small, errors are to speak of loops and
 //! blocks, and a generated parser would not know them.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

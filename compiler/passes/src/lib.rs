@@ -4,6 +4,8 @@
 //!   changed, watched, timed and printed.
 //! - [`native`]: the passes that come with the compiler, each a plain function, and the default pipeline of them.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

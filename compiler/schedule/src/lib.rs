@@ -4,6 +4,8 @@
 //! it. A loop is known by its variable, a block by its name. What has been done is kept as a trace, which can be printed,
 //! saved and done again on another function.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 

@@ -3,6 +3,8 @@
 //! [`placeholder`] and [`compute`] describe tensors; [`create_prim_func`] makes a function of them, whose loops a schedule
 //! can transform.
 
+#![forbid(unsafe_code)]
+
 #[cfg(test)]
 extern crate anyfn_core as _;
 
