@@ -143,8 +143,7 @@ pub(crate) fn raise(error: Error) -> Raised {
             // Unlike `restore_error` this notes an exception that is being handled as the context.
             // SAFETY: a class and its instance; the lock is held.
             unsafe { py::raw::PyErr_SetObject(class, exception.as_ptr()) };
-            // SAFETY: the error owns its texts; only the thread that handles an error changes one.
-            trace::add_lines(unsafe { cell(&lines).backtrace.as_slice() });
+            trace::add_lines(&lines.backtrace_bytes());
             Raised
         }
         Err(Raised) => Raised,
@@ -163,17 +162,25 @@ fn exception_of(error: Error, causes: usize) -> Res<Own> {
     }
 }
 
-fn cell(error: &Error) -> &TVMFFIErrorCell {
+/// Address of the cell, which lies behind the header.
+fn cell(error: &Error) -> *const TVMFFIErrorCell {
     let header: *const TVMFFIObject = error.as_object().as_handle().cast();
-    // SAFETY: an error has its cell behind the header.
-    let cell = unsafe { header.add(1) };
-    // SAFETY: as above; `error` keeps it alive.
-    unsafe { &*cell.cast() }
+    header.wrapping_add(1).cast()
+}
+
+fn kind(error: &Error) -> &TVMFFIByteArray {
+    // SAFETY: `error` keeps the cell alive, and a maker never changes this part of it.
+    unsafe { &(*cell(error)).kind }
+}
+
+fn message(error: &Error) -> &TVMFFIByteArray {
+    // SAFETY: `error` keeps the cell alive, and a maker never changes this part of it.
+    unsafe { &(*cell(error)).message }
 }
 
 /// A text of an error, whose owner is alive.
 fn text(array: &TVMFFIByteArray) -> Res<Own> {
-    // SAFETY: the error owns its texts; only the thread that handles an error changes one, and it is copied here.
+    // SAFETY: the error owns its texts; none but the trace changes, and it is copied here.
     py::string_lossy(unsafe { array.as_slice() })
 }
 
@@ -248,10 +255,6 @@ fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
 
 /// The Python exception that an error was made of.
 fn python_exception(error: &Error) -> Option<Own> {
-    let cell = cell(error);
-    if cell.extra_context.is_null() {
-        return None;
-    }
     let context = context_of(error)?;
     let exception = match context.type_index() {
         kTVMFFIOpaquePyObject => opaque_object(context.as_handle().cast()).to_own(),
@@ -259,7 +262,7 @@ fn python_exception(error: &Error) -> Option<Own> {
         _ => return None,
     };
     let is_exception = exception.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS != 0;
-    if is_exception && !cell.cause_chain.is_null() {
+    if is_exception && error.cause().is_some() {
         add_cause(exception.obj(), error);
     }
     is_exception.then_some(exception)
@@ -363,17 +366,16 @@ type Deleter = unsafe extern "C" fn(*mut c_void, c_int);
 
 /// Makes the Python exception of a native error.
 fn make_exception(error: Error, causes: usize) -> Res<Own> {
-    let cell = cell(&error);
-    let (kind, message) = (text(&cell.kind)?, text(&cell.message)?);
+    let (kind, message) = (text(kind(&error))?, text(message(&error))?);
     let class = class_of(kind.obj())?;
     let exception = match class.obj().call(&[message.obj()]) {
         Ok(exception) => check_exception(exception)?,
         Err(Raised) => without_init(class.obj(), message.obj())?,
     };
-    if !cell.cause_chain.is_null() && causes > 0 {
+    if error.cause().is_some() && causes > 0 {
         set_cause(exception.obj(), &error, causes)?;
     }
-    if !cell.extra_context.is_null() {
+    if error.context().is_some() {
         add_notes(exception.obj(), &error)?;
     }
     let handle = object::wrap(error.into_object())?;
@@ -519,25 +521,15 @@ pub(crate) fn make(kind: &[u8], message: &[u8], trace: &[u8], context: Obj<'_>) 
 /// Kind, message and trace of an error object, for the Python part.
 pub(crate) fn texts(error: Obj<'_>) -> Res<Own> {
     let error = error_argument(error)?;
-    let cell = cell(&error);
-    py::tuple(vec![text(&cell.kind)?, text(&cell.message)?, text(&cell.backtrace)?])
+    let trace = py::string_lossy(&error.backtrace_bytes())?;
+    py::tuple(vec![text(kind(&error))?, text(message(&error))?, trace])
 }
 
 /// Cause and further context of an error object, for the Python part.
 pub(crate) fn objects(error: Obj<'_>) -> Res<Own> {
     let error = error_argument(error)?;
-    let cell = cell(&error);
-    let wrap = |handle: TVMFFIObjectHandle| {
-        // SAFETY: NULL or an object that the error keeps alive.
-        match unsafe { ObjectRef::from_borrowed_or_null(handle) } {
-            None => Ok(py::none()),
-            Some(object) => crate::lift::lift_object(object),
-        }
-    };
-    let context = context_of(&error).map_or(ptr::null_mut(), ObjectRef::into_handle);
-    // SAFETY: NULL or an owned object.
-    let _context = unsafe { ObjectRef::from_owned_or_null(context) };
-    py::tuple(vec![wrap(cell.cause_chain)?, wrap(context)?])
+    let wrap = |object: Option<ObjectRef>| object.map_or_else(|| Ok(py::none()), crate::lift::lift_object);
+    py::tuple(vec![wrap(error.cause().map(Error::into_object))?, wrap(context_of(&error))?])
 }
 
 fn error_argument(object: Obj<'_>) -> Res<Error> {

@@ -8,8 +8,7 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldSetter, TVMFFIObject, TVMFFITypeInfo,
-    kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
+    TVMFFIAny, TVMFFIFieldSetter, TVMFFIObject, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIOpaquePtr,
 };
 use anyfn::reflection::{self, TypeInfo};
 use anyfn::{AnyView, ObjectRef, PackedFunc};
@@ -29,19 +28,10 @@ struct Field {
     setter: Option<PackedFunc>,
 }
 
-/// Whether a type tells of fields of its own.
-pub(crate) fn has_any(info: &TVMFFITypeInfo) -> bool {
-    info.num_fields > 0 && !info.fields.is_null()
-}
-
 /// Gives a class an attribute for each field of a type, unless it has an attribute of that name.
-pub(crate) fn add(class: Obj<'_>, info: &TVMFFITypeInfo) -> Res<()> {
-    if !has_any(info) {
-        return Ok(());
-    }
-    let Some(told) = TypeInfo::from_index(info.type_index) else { return Ok(()) };
-    for field in told.own_fields() {
-        let Some((name, descriptor)) = describe(info.type_index, field) else { continue };
+pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
+    for field in info.own_fields() {
+        let Some((name, descriptor)) = describe(info.index(), field) else { continue };
         let key = py::intern(&name)?;
         if class.attr_opt(key.obj())?.is_some() {
             continue;
@@ -75,11 +65,6 @@ fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ff
         closure: ptr::from_ref(Box::leak(Box::new(field))).cast_mut().cast(),
     };
     Some((name, Box::new(definition)))
-}
-
-fn text(array: &TVMFFIByteArray) -> Option<CString> {
-    // SAFETY: texts of a type live as long as the process.
-    CString::new(unsafe { array.as_slice() }).ok()
 }
 
 /// Address of a field in an instance.
@@ -174,14 +159,12 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
 
 /// Makes a class for a type that tells of fields and for which none is registered.
 #[cold]
-pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
-    let key = text(&info.type_key).unwrap_or_default();
-    let key = key.to_string_lossy();
-    let name = key.rsplit('.').next().unwrap_or(&key);
+pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
+    let key = info.key();
+    let name = key.rsplit('.').next().unwrap_or(key);
     let members = py::dict()?;
     let slots = py::tuple(Vec::new())?;
-    let told = TypeInfo::from_index(info.type_index);
-    let doc = told.map_or("", TypeInfo::doc);
+    let doc = info.doc();
     let doc = if doc.is_empty() { format!("An object of type {key}.") } else { doc.to_owned() };
     for (member, value) in [
         (c"__slots__", &slots),
@@ -202,10 +185,8 @@ pub(crate) fn make_class(info: &TVMFFITypeInfo, base: Obj<'_>) -> Res<py::Own> {
         );
     }
     add(class.obj(), info).map_err(|Raised| Raised)?;
-    if let Some(info) = told {
-        method::add(class.obj(), info)?;
-    }
+    method::add(class.obj(), info)?;
     let tell = py::import(c"anyfn._object")?.obj().attr(py::intern(c"_tell_constructor")?.obj())?;
-    tell.obj().call(&[class.obj(), py::int(info.type_index.into())?.obj()])?;
+    tell.obj().call(&[class.obj(), py::int(info.index().into())?.obj()])?;
     Ok(class)
 }

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::ObjectRef;
-use anyfn::abi::{TVMFFIGetTypeInfo, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject};
+use anyfn::abi::{TVMFFIObject, kTVMFFIObject};
 use anyfn::reflection::TypeInfo;
 use pyo3_ffi as ffi;
 
@@ -249,15 +249,8 @@ fn found(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
 #[cold]
 fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let mut class = registered(type_index)?;
-    // SAFETY: may be called at any time.
-    let info = unsafe { TVMFFIGetTypeInfo(type_index) };
-    // SAFETY: NULL or an entry, which lives for ever.
-    let info = unsafe { info.as_ref() };
-    if info.is_none() {
-        drop(anyfn::Error::take_raised());
-    }
     if class.is_none()
-        && let Some(info) = info
+        && let Some(info) = TypeInfo::from_index(type_index)
     {
         class = Some(inherited_class(info)?);
     }
@@ -265,55 +258,33 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
 }
 
 /// The class for a type that has none of its own: its nearest ancestor's, or a new one if the type tells of fields.
-fn inherited_class(info: &TVMFFITypeInfo) -> Res<*mut ffi::PyTypeObject> {
+fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
     let mut class: *mut ffi::PyTypeObject = CLASS.ptr().cast();
-    let parent = usize::try_from(info.type_depth).ok().and_then(|depth| depth.checked_sub(1));
-    if let Some(parent) = parent.and_then(|depth| ancestor(info, depth))
-        && parent.type_index != kTVMFFIObject
+    if let Some(parent) = info.parent()
+        && parent.index() != kTVMFFIObject
     {
-        class = class_for(parent.type_index)?;
+        class = class_for(parent.index())?;
     }
-    if fields::has_any(info) || info.num_methods > 0 {
+    if info.own_fields().len() > 0 || info.own_methods().len() > 0 {
         // SAFETY: a class that the table of classes or the module keeps.
         let base: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
         let made = fields::make_class(info, base)?;
         class = made.as_ptr().cast();
-        register(info.type_index.into(), made.obj())?;
+        register(info.index().into(), made.obj())?;
     }
     Ok(class)
 }
 
 /// Gives a class an attribute for each field of a type and of the type's ancestors.
 pub(crate) fn add_fields(type_index: i64, class: Obj<'_>) -> Res<()> {
-    // SAFETY: may be called at any time.
-    let info = unsafe { TVMFFIGetTypeInfo(i32::try_from(type_index).unwrap_or(-1)) };
-    // SAFETY: NULL or an entry, which lives for ever.
-    let Some(info) = (unsafe { info.as_ref() }) else {
-        drop(anyfn::Error::take_raised());
-        return Ok(());
-    };
-    fields::add(class, info)?;
-    for depth in (0..info.type_depth.max(0)).rev() {
-        if let Some(ancestor) = ancestor(info, depth as usize) {
-            fields::add(class, ancestor)?;
-        }
+    let Some(info) = i32::try_from(type_index).ok().and_then(TypeInfo::from_index) else { return Ok(()) };
+    for owner in info.lineage().rev() {
+        fields::add(class, owner)?;
     }
-    if let Some(info) = TypeInfo::from_index(info.type_index) {
-        for owner in info.lineage().rev() {
-            method::add(class, owner)?;
-        }
+    for owner in info.lineage().rev() {
+        method::add(class, owner)?;
     }
     Ok(())
-}
-
-/// The ancestor of a type at a depth, which must be less than its own.
-fn ancestor(info: &TVMFFITypeInfo, depth: usize) -> Option<&TVMFFITypeInfo> {
-    // SAFETY: `type_ancestors` has `type_depth` entries.
-    let ancestor = unsafe { info.type_ancestors.add(depth) };
-    // SAFETY: as above.
-    let ancestor = unsafe { *ancestor };
-    // SAFETY: entries live for ever.
-    unsafe { ancestor.as_ref() }
 }
 
 fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {

@@ -23,8 +23,10 @@ pub struct TVMFFIObject {
     pub deleter: Option<TVMFFIObjectDeleter>,
 }
 
-/// Flag: some thread is inside an operation on this List or Dict.
+/// Flag: some thread is inside an operation on this List or Dict, or changes the trace of this Error.
 pub const OBJECT_FLAG_LOCKED: u32 = 1;
+/// Flag: some thread reads the trace of this Error or calls its `update_backtrace`, whoever has made it.
+pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
 /// Flag: this Function carries a `const AnyfnFunctionExt*` right behind its [`crate::TVMFFIFunctionCell`].
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
 /// Flag: the memory of this Tensor must not be written.

@@ -12,13 +12,13 @@ use alloc::string::{String as StdString, ToString};
 use alloc::vec::Vec;
 
 use anyfn_abi::{
-    TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised, TVMFFIErrorSetRaised, TVMFFIObject,
-    TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend, kTVMFFIBacktraceUpdateModeReplace, kTVMFFIError,
-    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
-    kTVMFFIOpaquePyObject,
+    OBJECT_FLAG_LOCKED, OBJECT_FLAG_TRACE_LOCKED, TVMFFIByteArray, TVMFFIErrorCell, TVMFFIErrorMoveFromRaised,
+    TVMFFIErrorSetRaised, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIBacktraceUpdateModeAppend,
+    kTVMFFIBacktraceUpdateModeReplace, kTVMFFIError, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePyObject,
 };
 
-use crate::containers::lock::lock;
+use crate::containers::lock::lock_bit;
 use crate::string::text_of;
 use crate::{Any, Array, Map, ObjectRef, live, nesting, refcount};
 
@@ -48,8 +48,19 @@ struct ErrorObject {
     cell: TVMFFIErrorCell,
     /// Size of the whole allocation.
     size: usize,
-    /// The trace once it has been changed; the cell points into it then.
-    grown: Option<Box<[u8]>>,
+    /// The allocation of the trace once it has been changed; the cell points into it then. NULL before.
+    grown: *mut [u8],
+}
+
+/// Frees the allocation of a trace.
+///
+/// # Safety
+/// `grown` must be NULL or made by `Box`, and nothing may use it any more.
+unsafe fn free(grown: *mut [u8]) {
+    if !grown.is_null() {
+        // SAFETY: the caller guarantees it.
+        drop(unsafe { Box::from_raw(grown) });
+    }
 }
 
 /// Where an error was raised, for the first line of its trace.
@@ -89,13 +100,13 @@ impl Texts<'_> {
             for part in parts {
                 // SAFETY: `layout` has room for all parts and one NUL per text.
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), at, part.len()) };
-                // SAFETY: as above.
+                // SAFETY: `layout` has room for all parts and one NUL per text.
                 at = unsafe { at.add(part.len()) };
             }
-            // SAFETY: as above.
+            // SAFETY: `layout` has room for one NUL per text.
             unsafe { at.write(0) };
             let size = at.addr() - start.addr();
-            // SAFETY: as above; at most one past the end.
+            // SAFETY: `layout` has room for that NUL, so this is at most one past the end.
             at = unsafe { at.add(1) };
             TVMFFIByteArray { data: start.cast(), size }
         };
@@ -116,7 +127,7 @@ impl Texts<'_> {
                 extra_context: into_handle(context),
             },
             size: layout.size(),
-            grown: None,
+            grown: ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0),
         };
         // SAFETY: fresh memory, large and aligned enough.
         unsafe { this.write(object) };
@@ -141,10 +152,15 @@ impl ErrorObject {
                 // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
                 return unsafe { nesting::defer(object.cast(), flags) };
             }
-            // SAFETY: no strong reference is left, so nothing else uses the content.
-            let content = unsafe { &mut *this };
-            content.grown = None;
-            let (cause, context) = (content.cell.cause_chain, content.cell.extra_context);
+            // SAFETY: no strong reference is left, so nothing else uses the trace. The header, whose weak count others
+            // change, is not referred to.
+            let grown = unsafe { (*this).grown };
+            // SAFETY: the error's own allocation, which nothing else frees.
+            unsafe { free(grown) };
+            // SAFETY: the memory is still there, and the cause does not change.
+            let cause = unsafe { (*this).cell.cause_chain };
+            // SAFETY: the memory is still there, and the context does not change.
+            let context = unsafe { (*this).cell.extra_context };
             // SAFETY: the error owns one reference to its cause.
             drop(unsafe { ObjectRef::from_owned_or_null(cause) });
             // SAFETY: the error owns one reference to its context.
@@ -166,17 +182,20 @@ impl ErrorObject {
         let this: *mut ErrorObject = error.cast();
         // SAFETY: the caller passes a valid byte array or NULL.
         let Some(text) = (unsafe { text.as_ref() }) else { return };
-        // SAFETY: as above.
+        // SAFETY: the caller's text is valid for the call.
         let text = unsafe { text.as_slice() };
         let mut trace = Vec::new();
-        // SAFETY: called with an error of ours, whose flags nothing else changes.
-        let _locked = unsafe { lock(this.cast()) };
+        // SAFETY: called with an error of ours, which the caller keeps alive.
+        let _locked = unsafe { lock_bit(this.cast(), OBJECT_FLAG_LOCKED) };
+        // Both are reached by their address: others may hold references to the texts beside them.
+        // SAFETY: the error is alive.
+        let shown: *mut TVMFFIByteArray = unsafe { &raw mut (*this).cell.backtrace };
+        // SAFETY: the error is alive.
+        let grown: *mut *mut [u8] = unsafe { &raw mut (*this).grown };
         // SAFETY: the trace is read and changed under the lock only.
-        let shown = unsafe { &mut (*this).cell.backtrace };
-        // SAFETY: as above.
-        let grown = unsafe { &mut (*this).grown };
-        // SAFETY: the error's own text.
-        let old = unsafe { shown.as_slice() };
+        let old = unsafe { shown.read() };
+        // SAFETY: the error's own text, which this function alone frees, under the lock.
+        let old = unsafe { old.as_slice() };
         let keep = if mode == kTVMFFIBacktraceUpdateModeAppend { old } else { &[] };
         if trace.try_reserve_exact(keep.len() + text.len() + 1).is_err() {
             return;
@@ -184,9 +203,14 @@ impl ErrorObject {
         trace.extend_from_slice(keep);
         trace.extend_from_slice(text);
         trace.push(0);
-        let trace = trace.into_boxed_slice();
-        *shown = TVMFFIByteArray { data: trace.as_ptr().cast(), size: trace.len() - 1 };
-        *grown = Some(trace);
+        let size = trace.len() - 1;
+        let data = Box::into_raw(trace.into_boxed_slice());
+        // SAFETY: the trace is read and changed under the lock only.
+        unsafe { shown.write(TVMFFIByteArray { data: data.cast(), size }) };
+        // SAFETY: read and changed under the lock only.
+        let old = unsafe { grown.replace(data) };
+        // SAFETY: the old allocation, which nothing points to any more.
+        unsafe { free(old) };
     }
 }
 
@@ -282,26 +306,42 @@ impl Error {
 
     /// The kind, such as `ValueError`.
     pub fn kind(&self) -> &str {
-        // SAFETY: the error owns its texts and never changes this one.
-        unsafe { text_of(&self.cell().kind) }
+        // SAFETY: the error keeps the cell alive, and a maker never changes this part of it.
+        let kind = unsafe { &(*self.cell()).kind };
+        // SAFETY: the error owns its texts.
+        unsafe { text_of(kind) }
     }
 
     /// The message.
     pub fn message(&self) -> &str {
-        // SAFETY: the error owns its texts and never changes this one.
-        unsafe { text_of(&self.cell().message) }
+        // SAFETY: the error keeps the cell alive, and a maker never changes this part of it.
+        let message = unsafe { &(*self.cell()).message };
+        // SAFETY: the error owns its texts.
+        unsafe { text_of(message) }
     }
 
     /// The trace: lines `  File "<file>", line <n>, in <function>`, the most recent call first.
     pub fn backtrace(&self) -> StdString {
-        // SAFETY: `self` keeps the header alive, and only locks change an error's flags.
-        let _locked = unsafe { lock(self.0.header()) };
-        // SAFETY: an error object has the cell right behind the header.
-        let cell: *const TVMFFIErrorCell = unsafe { self.0.header().add(1) }.cast();
-        // SAFETY: as above; the trace is changed under the lock.
-        let trace = unsafe { (*cell).backtrace };
-        // SAFETY: the text is copied before the lock is given back.
-        unsafe { text_of(&trace) }.to_string()
+        // SAFETY: the closure only copies the text.
+        self.with_backtrace(|trace| unsafe { text_of(trace) }.to_string())
+    }
+
+    /// The trace as it is, whatever its encoding.
+    #[doc(hidden)]
+    pub fn backtrace_bytes(&self) -> Vec<u8> {
+        // SAFETY: the closure only copies the text.
+        self.with_backtrace(|trace| unsafe { trace.as_slice() }.to_vec())
+    }
+
+    /// Reads the trace, which nobody changes meanwhile.
+    fn with_backtrace<T>(&self, read: impl FnOnce(&TVMFFIByteArray) -> T) -> T {
+        // SAFETY: `self` keeps the error alive.
+        let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
+        // SAFETY: `self` keeps the error alive.
+        let _own = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_LOCKED) };
+        // SAFETY: an error has its cell behind the header; the trace is changed under the locks.
+        let trace = unsafe { (*self.cell()).backtrace };
+        read(&trace)
     }
 
     /// Adds lines to the end of the trace.
@@ -316,24 +356,32 @@ impl Error {
 
     fn update_backtrace(&self, lines: &str, mode: i32) {
         let text = TVMFFIByteArray::from_slice(lines.as_bytes());
-        if let Some(update) = self.cell().update_backtrace {
-            // SAFETY: the error's own function, with a valid text that it copies.
+        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        if let Some(update) = unsafe { (*self.cell()).update_backtrace } {
+            // Another maker's function takes no lock.
+            // SAFETY: `self` keeps the error alive.
+            let _others = unsafe { lock_bit(self.0.header(), OBJECT_FLAG_TRACE_LOCKED) };
+            // SAFETY: the error's own function, with a valid text that it copies. No reference to the cell is alive.
             unsafe { update(self.0.as_handle(), &text, mode) };
         }
     }
 
     /// The error that caused this one.
     pub fn cause(&self) -> Option<Error> {
+        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        let cause = unsafe { (*self.cell()).cause_chain };
         // SAFETY: the error owns a reference to its cause, if it has one.
-        let object = unsafe { ObjectRef::from_borrowed_or_null(self.cell().cause_chain) }?;
+        let object = unsafe { ObjectRef::from_borrowed_or_null(cause) }?;
         Error::try_from_object(object).ok()
     }
 
     /// Further detail: a Map with the keys `function`, `argument`, `path`, `expected` and `got`, a foreign exception
     /// object, or both: then the Map has the object under `exception`.
     pub fn context(&self) -> Option<ObjectRef> {
+        // SAFETY: an error has its cell behind the header, and a maker never changes this part of it.
+        let context = unsafe { (*self.cell()).extra_context };
         // SAFETY: the error owns a reference to its context, if it has one.
-        unsafe { ObjectRef::from_borrowed_or_null(self.cell().extra_context) }
+        unsafe { ObjectRef::from_borrowed_or_null(context) }
     }
 
     /// The same error with a cause.
@@ -399,11 +447,9 @@ impl Error {
         if object.is_instance(kTVMFFIError) { Ok(Error(object)) } else { Err(object) }
     }
 
-    fn cell(&self) -> &TVMFFIErrorCell {
-        // SAFETY: an error object has the cell right behind the header.
-        let cell = unsafe { self.0.header().add(1) };
-        // SAFETY: as above; `self` keeps it alive.
-        unsafe { &*cell.cast() }
+    /// Address of the cell, which lies behind the header. There is no reference to all of it, since the trace changes.
+    fn cell(&self) -> *const TVMFFIErrorCell {
+        self.0.header().wrapping_add(1).cast()
     }
 }
 

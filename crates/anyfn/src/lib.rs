@@ -64,6 +64,8 @@ pub mod reflection;
 pub mod registry;
 mod schema;
 mod shape;
+#[doc(hidden)]
+pub mod shared;
 mod signals;
 mod signature;
 mod string;

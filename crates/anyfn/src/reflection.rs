@@ -15,26 +15,25 @@
 
 use core::ffi::c_void;
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIFieldSetter, TVMFFIMethodInfo,
-    TVMFFIObject, TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeInfo,
-    kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
-    kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIFieldGetter, TVMFFIFieldSetter, TVMFFIMethodInfo, TVMFFIObject,
+    TVMFFIObjectCreator, TVMFFIObjectHandle, kTVMFFIFieldFlagBitMaskDefaultFromFactory,
+    kTVMFFIFieldFlagBitMaskHasDefault, kTVMFFIFieldFlagBitMaskIsStaticMethod, kTVMFFIFieldFlagBitMaskWritable,
     kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIObject,
 };
 
 pub use crate::fields::FieldVisitor;
 
 use crate::json::Json;
+use crate::shared::{SharedField, SharedMetadata, SharedType};
 use crate::signature::schema_of;
 use crate::string::text_of;
 use crate::{Any, AnyView, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Schema, record, types};
 
 /// A type of the process's table. Lives as long as the process.
 #[derive(Clone, Copy)]
-pub struct TypeInfo(&'static TVMFFITypeInfo);
+pub struct TypeInfo(&'static SharedType);
 
 impl TypeInfo {
     /// The type with an index; `None` if there is none.
@@ -73,19 +72,18 @@ impl TypeInfo {
 
     /// Documentation of the type; empty if there is none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: NULL, or metadata that lives for ever; so do its texts.
-        unsafe { self.0.metadata.as_ref() }.map_or("", |metadata| unsafe { text_of(&metadata.doc) })
+        // SAFETY: texts of metadata live for ever.
+        self.0.metadata().map_or("", |metadata| unsafe { text_of(&metadata.doc) })
     }
 
     /// Whether the type has registered what concerns it as a whole.
     pub fn has_metadata(self) -> bool {
-        !self.0.metadata.is_null()
+        self.0.metadata().is_some()
     }
 
     /// How structural equality and hash treat objects of the type: `kTVMFFISEqHashKind*`.
     pub fn structural_kind(self) -> i32 {
-        // SAFETY: NULL, or metadata that lives for ever.
-        unsafe { self.0.metadata.as_ref() }.map_or(0, |metadata| metadata.structural_eq_hash_kind)
+        self.0.metadata().map_or(0, |metadata| metadata.structural_eq_hash_kind)
     }
 
     /// The types that this one descends from, the root first, and then the type itself.
@@ -93,7 +91,7 @@ impl TypeInfo {
         let ancestors = (0..self.0.type_depth as usize).map(move |depth| {
             // SAFETY: the array has as many elements as the type has ancestors.
             let ancestor = unsafe { self.0.type_ancestors.add(depth) };
-            // SAFETY: as above.
+            // SAFETY: an element of the array, which lives for ever.
             let ancestor = unsafe { *ancestor };
             // SAFETY: types live for ever.
             TypeInfo(unsafe { &*ancestor })
@@ -113,9 +111,7 @@ impl TypeInfo {
 
     /// The fields that the type itself adds.
     pub fn own_fields(self) -> impl ExactSizeIterator<Item = Field> + DoubleEndedIterator {
-        // SAFETY: number and address belong to one growing array of a type.
-        let fields = unsafe { published(&raw const self.0.num_fields, &raw const self.0.fields) };
-        fields.iter().map(Field)
+        self.0.fields().iter().map(Field)
     }
 
     /// All fields, the parent's first.
@@ -130,9 +126,7 @@ impl TypeInfo {
 
     /// The methods that the type itself adds.
     pub fn own_methods(self) -> impl ExactSizeIterator<Item = Method> + DoubleEndedIterator {
-        // SAFETY: number and address belong to one growing array of a type.
-        let methods = unsafe { published(&raw const self.0.num_methods, &raw const self.0.methods) };
-        methods.iter().map(Method)
+        self.0.methods().iter().map(Method)
     }
 
     /// All methods, the parent's first; one that is registered again comes once more.
@@ -177,17 +171,7 @@ impl TypeInfo {
     }
 
     fn creator(self) -> Option<TVMFFIObjectCreator> {
-        if self.0.metadata.is_null() {
-            return None;
-        }
-        // SAFETY: metadata that lives for ever.
-        let creator = unsafe { &raw const (*self.0.metadata).creator };
-        // SAFETY: changed by atomic stores only, when the library of the type is unmapped or loaded again.
-        let creator = unsafe { AtomicPtr::from_ptr(creator.cast_mut().cast::<*mut c_void>()) };
-        // SAFETY: NULL for none, or such a function.
-        unsafe {
-            core::mem::transmute::<*mut c_void, Option<TVMFFIObjectCreator>>(creator.load(Ordering::Acquire))
-        }
+        self.0.metadata().and_then(SharedMetadata::creator)
     }
 
     /// What the type's own function has made.
@@ -205,22 +189,6 @@ impl TypeInfo {
     pub fn attribute(self, name: &str) -> Option<Any> {
         // SAFETY: an entry that is set holds its value for ever.
         types::attribute(name, self.index()).map(|value| unsafe { AnyView::from_raw(*value) }.to_owned())
-    }
-}
-
-/// The array of a type that may grow meanwhile.
-///
-/// # Safety
-/// The two places must be those of one array in a type of the table.
-unsafe fn published<T>(count: *const i32, data: *const *const T) -> &'static [T] {
-    // SAFETY: the number is changed by atomic stores only.
-    let count = unsafe { AtomicI32::from_ptr(count.cast_mut()) }.load(Ordering::Acquire);
-    // SAFETY: the address is changed by atomic stores only.
-    let data = unsafe { AtomicPtr::from_ptr(data.cast_mut().cast::<*mut T>()) }.load(Ordering::Acquire);
-    match usize::try_from(count) {
-        // SAFETY: the address was stored before the number and its array lives for ever.
-        Ok(count) if count > 0 => unsafe { core::slice::from_raw_parts(data, count) },
-        _ => &[],
     }
 }
 
@@ -256,7 +224,7 @@ impl Lent {
 
 /// A field of a type. Lives as long as the process.
 #[derive(Clone, Copy)]
-pub struct Field(&'static TVMFFIFieldInfo);
+pub struct Field(&'static SharedField);
 
 impl Field {
     /// Name of the field.
@@ -267,13 +235,13 @@ impl Field {
 
     /// Documentation of the field; empty if there is none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: as above.
+        // SAFETY: the table keeps its own copy of the text for ever.
         unsafe { text_of(&self.0.doc) }
     }
 
     /// JSON, whose `type_schema` describes the type of the field; empty if there is none.
     pub fn metadata(self) -> &'static str {
-        // SAFETY: as above.
+        // SAFETY: the table keeps its own copy of the text for ever.
         unsafe { text_of(&self.0.metadata) }
     }
 
@@ -311,12 +279,12 @@ impl Field {
 
     /// Whether everybody may set the field at any time.
     pub fn is_writable(self) -> bool {
-        self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter.is_null()
+        self.has(kTVMFFIFieldFlagBitMaskWritable) && !self.0.setter().is_null()
     }
 
     /// Whether the field can be set at all: by everybody, or while its object is being made.
     pub fn is_settable(self) -> bool {
-        !self.0.setter.is_null()
+        !self.0.setter().is_null()
     }
 
     /// What the field gets when nothing is given: a value, or that of a function, called anew each time.
@@ -386,20 +354,14 @@ impl Field {
     #[doc(hidden)]
     #[inline]
     pub fn getter(self) -> Option<TVMFFIFieldGetter> {
-        let place = (&raw const self.0.getter).cast_mut().cast::<*mut c_void>();
-        // SAFETY: changed by atomic stores only; the type lives for ever.
-        let getter = unsafe { AtomicPtr::from_ptr(place) }.load(Ordering::Acquire);
-        // SAFETY: NULL for none, or such a function.
-        unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFIFieldGetter>>(getter) }
+        self.0.getter()
     }
 
     /// What sets the field at this moment: a `TVMFFIFieldSetter`, a function object if the flag says so, or NULL.
     #[doc(hidden)]
     #[inline]
     pub fn setter(self) -> *mut c_void {
-        let place = (&raw const self.0.setter).cast_mut();
-        // SAFETY: changed by atomic stores only; the type lives for ever.
-        unsafe { AtomicPtr::from_ptr(place) }.load(Ordering::Acquire)
+        self.0.setter()
     }
 
     /// Value of the field in an object of its type.
@@ -487,13 +449,14 @@ impl Field {
     /// The object must be of the type that has the field or of one derived from it, and if the field is not
     /// [writable](Self::is_writable), nobody else may know the object yet.
     pub unsafe fn set_unchecked(self, object: &ObjectRef, value: &AnyView<'_>) -> Result<()> {
-        if self.0.setter.is_null() {
+        let setter = self.0.setter();
+        if setter.is_null() {
             crate::bail!("TypeError", "field `{}` cannot be set", self.name());
         }
         let place = self.place(object)?;
         if self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
             // SAFETY: the flag says that the setter is a function object, which the type keeps.
-            let setter = unsafe { ObjectRef::from_borrowed_or_null(self.0.setter) };
+            let setter = unsafe { ObjectRef::from_borrowed_or_null(setter) };
             let Some(setter) = setter.and_then(|object| PackedFunc::try_from_object(object).ok()) else {
                 crate::bail!("InternalError", "the setter of field `{}` is no function", self.name());
             };
@@ -502,7 +465,7 @@ impl Field {
             return setter.call((place, *value)).map(drop);
         }
         // SAFETY: without the flag the setter is a C function of this type.
-        let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(self.setter()) };
+        let setter = unsafe { core::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(setter) };
         // SAFETY: the field lies at its offset in each object of its type, and the caller may set it.
         match unsafe { setter(place, value.as_raw()) } {
             0 => Ok(()),
@@ -524,13 +487,13 @@ impl Method {
 
     /// Documentation of the method; empty if there is none.
     pub fn doc(self) -> &'static str {
-        // SAFETY: as above.
+        // SAFETY: the table keeps its own copy of the text for ever.
         unsafe { text_of(&self.0.doc) }
     }
 
     /// JSON, whose `type_schema` describes the signature; empty if there is none.
     pub fn metadata(self) -> &'static str {
-        // SAFETY: as above.
+        // SAFETY: the table keeps its own copy of the text for ever.
         unsafe { text_of(&self.0.metadata) }
     }
 

@@ -6,11 +6,10 @@
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 
-use anyfn::abi::{TVMFFIAny, TVMFFITypeAttrColumn, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr};
+use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr};
+use anyfn::shared::{SharedColumn, set_entry};
 use anyfn::{AnyView, Result, bail};
 
 use crate::sync::{NameTable, Start};
@@ -46,15 +45,18 @@ const FIRST_CAPACITY: usize = 256;
 /// A column. Clients see the first field.
 #[repr(C)]
 struct Column {
-    shown: TVMFFITypeAttrColumn,
-    /// All arrays so far; the last one is shown.
-    arrays: Mutex<Vec<Box<[TVMFFIAny]>>>,
+    shown: SharedColumn,
+    /// The array that is shown now; that of [`Column::shown`], for writers.
+    array: Mutex<Entries>,
 }
 
-// SAFETY: what is shown is changed under the lock by atomic stores; entries are set once and live for ever.
-unsafe impl Send for Column {}
-// SAFETY: as above.
-unsafe impl Sync for Column {}
+/// An array of entries that lives for ever. It is reached by its address alone, since readers have references to entries
+/// that are set while others are written.
+#[derive(Clone, Copy)]
+struct Entries(*mut [TVMFFIAny]);
+
+// SAFETY: the lock around it says who writes; readers look at an entry's type index first, which is atomic.
+unsafe impl Send for Entries {}
 
 static COLUMNS: NameTable<Column> = NameTable::new();
 static START: Start = Start::new();
@@ -77,14 +79,14 @@ fn make_well_known() {
 
 fn column_of(name: &[u8]) -> &'static Column {
     COLUMNS.get_or_insert(name, || Column {
-        shown: TVMFFITypeAttrColumn { data: ptr::null(), size: 0, begin_index: 0 },
-        arrays: Mutex::new(Vec::new()),
+        shown: SharedColumn { data: AtomicPtr::new(ptr::null_mut()), size: AtomicI32::new(0), begin_index: 0 },
+        array: Mutex::new(Entries(ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0))),
     })
 }
 
 /// The column of an attribute, if anything has registered it.
 #[inline]
-pub(crate) fn column(name: &[u8]) -> Option<&'static TVMFFITypeAttrColumn> {
+pub(crate) fn column(name: &[u8]) -> Option<&'static SharedColumn> {
     START.ensure(make_well_known);
     COLUMNS.get(name).map(|column| &column.shown)
 }
@@ -104,11 +106,8 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     let value = unsafe { AnyView::from_raw(*value) }.to_owned();
     let column = column_of(name);
     let at = type_index as usize;
-    let mut arrays = column.arrays.lock();
-    let size = column.shown_size();
-    let entry = column.entry(&mut arrays, at);
-    // SAFETY: within the current array; only read here, under the lock.
-    if unsafe { (*entry).type_index } != kTVMFFINone {
+    let mut array = column.array.lock();
+    if column.shown.get(type_index).is_some() {
         bail!(
             "RuntimeError",
             "TypeAttr `{}` is already registered for type index {type_index}. To update the stored value, register a \
@@ -116,83 +115,32 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
             String::from_utf8_lossy(name)
         );
     }
-    let raw = value.into_raw();
-    // A reader looks at the type index first: it is stored last.
-    // SAFETY: within the current array, and not read by anyone while the type index is None.
-    unsafe { (*entry).small_str_len = raw.small_str_len };
-    // SAFETY: as above.
-    unsafe { (*entry).value = raw.value };
-    // SAFETY: as above; from now on the entry does not change.
-    unsafe { type_cell(entry) }.store(raw.type_index, Ordering::Release);
-    if at >= size {
-        column.show_size(at + 1);
+    let entry = column.entry(&mut array, at);
+    // SAFETY: an entry of the column's array that is None, and this thread has the lock of writers.
+    unsafe { set_entry(entry, value.into_raw()) };
+    if at >= column.shown.size.load(Ordering::Relaxed) as usize {
+        column.shown.size.store(type_index + 1, Ordering::Release);
     }
     Ok(())
 }
 
 /// The attribute of a type, if it is set.
-#[allow(dead_code, reason = "for functions that construct objects")]
 pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
-    let column = column(name)?;
-    let at = usize::try_from(type_index).ok()?;
-    // SAFETY: changed by atomic stores only.
-    let size = unsafe { AtomicI32::from_ptr((&raw const column.size).cast_mut()) }.load(Ordering::Acquire);
-    if at >= size as usize {
-        return None;
-    }
-    // SAFETY: changed by atomic stores only.
-    let data = unsafe { AtomicPtr::from_ptr((&raw const column.data).cast_mut().cast::<*mut TVMFFIAny>()) };
-    // SAFETY: the array was stored before the size that covers `at`.
-    let entry = unsafe { data.load(Ordering::Acquire).add(at) };
-    // SAFETY: an entry of a column, which lives for ever.
-    if unsafe { type_cell(entry) }.load(Ordering::Acquire) == kTVMFFINone {
-        return None;
-    }
-    // SAFETY: an entry that is set does not change and lives for ever.
-    Some(unsafe { &*entry })
-}
-
-/// The type index of an entry, which changes once.
-///
-/// # Safety
-/// The entry must be of a column's array: those live for ever.
-unsafe fn type_cell(entry: *mut TVMFFIAny) -> &'static AtomicI32 {
-    // SAFETY: the caller guarantees a live entry.
-    let cell = unsafe { &raw mut (*entry).type_index };
-    // SAFETY: as above; the type index is changed by atomic stores only.
-    unsafe { AtomicI32::from_ptr(cell) }
+    column(name)?.get(type_index)
 }
 
 impl Column {
     /// The entry `at` of the current array, which grows if it has to.
-    fn entry(&self, arrays: &mut Vec<Box<[TVMFFIAny]>>, at: usize) -> *mut TVMFFIAny {
-        if arrays.last().is_none_or(|array| array.len() <= at) {
+    fn entry(&self, array: &mut Entries, at: usize) -> *mut TVMFFIAny {
+        let Entries(old) = *array;
+        if old.len() <= at {
             let capacity = (at + 1).next_power_of_two().max(FIRST_CAPACITY);
-            let mut larger = Vec::with_capacity(capacity);
-            larger.extend_from_slice(arrays.last().map_or(&[], |array| array));
-            larger.resize(capacity, TVMFFIAny::NONE);
-            arrays.push(larger.into());
-            if let Some(array) = arrays.last_mut() {
-                // SAFETY: changed under the lock only, by atomic stores.
-                let data = unsafe {
-                    AtomicPtr::from_ptr((&raw const self.shown.data).cast_mut().cast::<*mut TVMFFIAny>())
-                };
-                data.store(array.as_mut_ptr(), Ordering::Release);
-            }
+            let larger: *mut [TVMFFIAny] = alloc::vec![TVMFFIAny::NONE; capacity].leak();
+            // SAFETY: the old array has so many entries, which only this thread may write, and the new one has more.
+            unsafe { ptr::copy_nonoverlapping(old.cast::<TVMFFIAny>(), larger.cast(), old.len()) };
+            *array = Entries(larger);
+            self.shown.data.store(larger.cast(), Ordering::Release);
         }
-        arrays.last_mut().map_or(ptr::null_mut(), |array| &raw mut array[at])
-    }
-
-    fn size_cell(&self) -> &AtomicI32 {
-        // SAFETY: changed under the lock only, by atomic stores.
-        unsafe { AtomicI32::from_ptr((&raw const self.shown.size).cast_mut()) }
-    }
-
-    fn shown_size(&self) -> usize {
-        self.size_cell().load(Ordering::Acquire) as usize
-    }
-
-    fn show_size(&self, size: usize) {
-        self.size_cell().store(size as i32, Ordering::Release);
+        array.0.cast::<TVMFFIAny>().wrapping_add(at)
     }
 }

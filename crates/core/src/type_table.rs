@@ -4,6 +4,8 @@
 //! table of chunks, its key in a [`NameTable`]. Whatever changes is changed under one lock, in an order that lets readers go
 //! on: a new array is complete before its address is stored, and the address is stored before the number of elements.
 
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
@@ -14,10 +16,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    STATIC_TYPE_KEYS, TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIMethodInfo, TVMFFITypeInfo,
-    TVMFFITypeMetadata, kTVMFFIDynObjectBegin, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIFunction,
-    kTVMFFIObject,
+    STATIC_TYPE_KEYS, TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIMethodInfo, TVMFFITypeMetadata,
+    kTVMFFIDynObjectBegin, kTVMFFIFieldFlagBitSetterIsFunctionObj, kTVMFFIFunction, kTVMFFIObject,
 };
+use anyfn::shared::{SharedField, SharedMetadata, SharedType};
 use anyfn::{AnyView, ObjectRef, Result, bail};
 
 use crate::sync::{NameTable, Start};
@@ -35,17 +37,11 @@ type Chunk = [AtomicPtr<Entry>; CHUNK];
 /// What is known of a type. Clients see the first field.
 #[repr(C)]
 struct Entry {
-    info: TVMFFITypeInfo,
+    info: SharedType,
     /// Number of indices from its own on that belong to the type and its descendants.
     num_slots: i32,
     can_overflow: bool,
 }
-
-// SAFETY: the pointers in an entry are to data that lives for ever; the parts that change are changed under the lock of
-// the table, by atomic stores.
-unsafe impl Send for Entry {}
-// SAFETY: as above.
-unsafe impl Sync for Entry {}
 
 /// What only writers use.
 struct Writer {
@@ -59,37 +55,73 @@ struct Writer {
 struct Details {
     /// How many of the type's slots are given out.
     allocated: i32,
-    fields: Growing<TVMFFIFieldInfo>,
+    fields: Growing<SharedField>,
     methods: Growing<TVMFFIMethodInfo>,
 }
 
-/// An array that only grows and whose old versions are kept, because readers may still be in them.
-struct Growing<T: Copy + 'static> {
-    items: Vec<T>,
-    old: Vec<Vec<T>>,
+/// An array that only grows and whose old versions are kept, because readers may still be in them. Readers hold shared
+/// references to elements that are there; elements behind those are written.
+struct Growing<T: 'static> {
+    /// All but the last one are full.
+    arrays: Vec<&'static [Element<T>]>,
+    /// Number of elements in the last one.
+    len: usize,
 }
 
-// SAFETY: what the elements point to lives for ever and is not changed.
-unsafe impl<T: Copy> Send for Growing<T> {}
+type Element<T> = UnsafeCell<MaybeUninit<T>>;
 
-impl<T: Copy> Growing<T> {
+// SAFETY: only the writer, under its lock, uses the cells of elements that are not there yet. The others are fields and
+// methods, whose texts, values and functions live for ever and are only read, or are atomic.
+unsafe impl<T> Send for Growing<T> {}
+
+impl<T: 'static> Growing<T> {
     const fn new() -> Self {
-        Growing { items: Vec::new(), old: Vec::new() }
+        Growing { arrays: Vec::new(), len: 0 }
     }
 
     /// Adds an element; the address of the array may change.
     fn push(&mut self, item: T) {
-        if self.items.len() == self.items.capacity() {
-            let mut larger = Vec::with_capacity((self.items.len() * 2).max(4));
-            larger.extend_from_slice(&self.items);
-            self.old.push(core::mem::replace(&mut self.items, larger));
+        let capacity = self.arrays.last().map_or(0, |array| array.len());
+        if self.len == capacity {
+            let mut larger = Vec::with_capacity((capacity * 2).max(4));
+            larger.resize_with(larger.capacity(), || UnsafeCell::new(MaybeUninit::uninit()));
+            let larger: &'static [Element<T>] = larger.leak();
+            for (from, to) in self.arrays.last().into_iter().copied().flatten().zip(larger) {
+                // SAFETY: the elements own nothing, so both arrays may have them; nobody else knows the new one. Those of
+                // the old one change by atomic stores only, under the lock that this thread holds.
+                unsafe { ptr::copy_nonoverlapping(from.get(), to.get(), 1) };
+            }
+            self.arrays.push(larger);
         }
-        self.items.push(item);
+        if let Some(array) = self.arrays.last() {
+            // SAFETY: nobody refers to this element before `publish` shows that it is there.
+            unsafe { array[self.len].get().write(MaybeUninit::new(item)) };
+            self.len += 1;
+        }
+    }
+
+    /// Elements of one array.
+    fn slice(array: &'static [Element<T>], len: usize) -> &'static [T] {
+        // SAFETY: that many are there; a cell and what may be uninitialised are transparent.
+        unsafe { core::slice::from_raw_parts(array.as_ptr().cast::<T>(), len) }
+    }
+
+    /// The elements.
+    fn items(&self) -> &'static [T] {
+        self.arrays.last().map_or(&[], |array| Self::slice(array, self.len))
     }
 
     /// All elements, those of old versions too.
-    fn all(&mut self) -> impl Iterator<Item = &mut T> {
-        self.old.iter_mut().chain([&mut self.items]).flatten()
+    fn all(&self) -> impl Iterator<Item = &'static T> {
+        let old = self.arrays.split_last().map_or(&[][..], |(_, old)| old);
+        old.iter().flat_map(|array| Self::slice(array, array.len())).chain(self.items())
+    }
+
+    /// Shows the elements to readers: the address first, then the number.
+    fn publish(&self, data: &AtomicPtr<T>, count: &AtomicI32) {
+        let items = self.items();
+        data.store(items.as_ptr().cast_mut(), Ordering::Release);
+        count.store(i32::try_from(items.len()).unwrap_or(i32::MAX), Ordering::Release);
     }
 }
 
@@ -151,7 +183,7 @@ fn find(type_index: i32) -> Option<&'static Entry> {
 
 /// What is known of a type.
 #[inline]
-pub(crate) fn info(type_index: i32) -> Option<&'static TVMFFITypeInfo> {
+pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     if let Some(entry) = find(type_index) {
         return Some(&entry.info);
     }
@@ -219,24 +251,24 @@ fn register(new: &NewType<'_>) -> Result<i32> {
         );
     }
     writer.details.insert(index, Details { allocated: 1, fields: Growing::new(), methods: Growing::new() });
-    let entry = Box::leak(Box::new(Entry {
-        info: TVMFFITypeInfo {
+    let entry: &'static Entry = Box::leak(Box::new(Entry {
+        info: SharedType {
             type_index: index,
             type_depth: depth,
             type_key: TVMFFIByteArray::from_slice(keep(new.key)),
             type_ancestors: ancestors(parent),
             type_key_hash: hash(new.key),
-            num_fields: 0,
-            num_methods: 0,
-            fields: ptr::null(),
-            methods: ptr::null(),
-            metadata: ptr::null(),
+            num_fields: AtomicI32::new(0),
+            num_methods: AtomicI32::new(0),
+            fields: AtomicPtr::new(ptr::null_mut()),
+            methods: AtomicPtr::new(ptr::null_mut()),
+            metadata: AtomicPtr::new(ptr::null_mut()),
         },
         num_slots,
         can_overflow,
     }));
-    chunk_of(index)[index as usize % CHUNK].store(entry, Ordering::Release);
-    slot.store(entry, Ordering::Release);
+    chunk_of(index)[index as usize % CHUNK].store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
+    slot.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
     Ok(index)
 }
 
@@ -300,13 +332,13 @@ fn chunk_of(index: i32) -> &'static Chunk {
 }
 
 /// The ancestors of a type with this parent, the root first; the array lives for ever.
-fn ancestors(parent: Option<&'static Entry>) -> *const *const TVMFFITypeInfo {
+fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
-    let mut all: Vec<*const TVMFFITypeInfo> = Vec::new();
+    let mut all: Vec<*const SharedType> = Vec::new();
     for depth in 0..parent.info.type_depth as usize {
         // SAFETY: the array has as many elements as the type has ancestors.
         let ancestor = unsafe { parent.info.type_ancestors.add(depth) };
-        // SAFETY: as above.
+        // SAFETY: an element of the array.
         all.push(unsafe { *ancestor });
     }
     all.push(&parent.info);
@@ -334,7 +366,7 @@ unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
 }
 
 /// The type with an index, or the error that there is none.
-pub(crate) fn info_or_error(type_index: i32) -> Result<&'static TVMFFITypeInfo> {
+pub(crate) fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
     match info(type_index) {
         Some(info) => Ok(info),
         None => bail!("InternalError", "Cannot find type info for type_index={type_index}"),
@@ -342,31 +374,17 @@ pub(crate) fn info_or_error(type_index: i32) -> Result<&'static TVMFFITypeInfo> 
 }
 
 /// The key of a type, for error texts.
-fn key_text(info: &TVMFFITypeInfo) -> String {
+fn key_text(info: &SharedType) -> String {
     // SAFETY: the key lives for ever.
     lossy(unsafe { info.type_key.as_slice() }).into_owned()
 }
 
-/// The fields of a type itself.
-pub(crate) fn fields(info: &TVMFFITypeInfo) -> &'static [TVMFFIFieldInfo] {
-    // SAFETY: the number is changed by atomic stores only.
-    let count = unsafe { AtomicI32::from_ptr((&raw const info.num_fields).cast_mut()) }.load(Ordering::Acquire);
-    // SAFETY: the address is changed by atomic stores only.
-    let data =
-        unsafe { AtomicPtr::from_ptr((&raw const info.fields).cast_mut().cast::<*mut TVMFFIFieldInfo>()) };
-    match usize::try_from(count) {
-        // SAFETY: the address was stored before the number and its array lives for ever.
-        Ok(count) if count > 0 => unsafe { core::slice::from_raw_parts(data.load(Ordering::Acquire), count) },
-        _ => &[],
-    }
-}
-
 /// All types that this one descends from, the root first, and then the type itself.
-pub(crate) fn lineage(info: &'static TVMFFITypeInfo) -> impl Iterator<Item = &'static TVMFFITypeInfo> {
+pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'static SharedType> {
     let ancestors = (0..info.type_depth as usize).filter_map(|depth| {
         // SAFETY: the array has as many elements as the type has ancestors.
         let ancestor = unsafe { info.type_ancestors.add(depth) };
-        // SAFETY: as above.
+        // SAFETY: an element of the array.
         let ancestor = unsafe { *ancestor };
         // SAFETY: types live for ever.
         unsafe { ancestor.as_ref() }
@@ -385,7 +403,7 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
     let setter_is_function = field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj != 0;
     let mut writer = WRITER.lock();
     // SAFETY: the names of registered fields live for ever.
-    let has = |info: &TVMFFITypeInfo| fields(info).iter().any(|known| unsafe { known.name.as_slice() } == name);
+    let has = |info: &SharedType| info.fields().iter().any(|known| unsafe { known.name.as_slice() } == name);
     if has(info) {
         if writer.renew_field(type_index, name, field) {
             return Ok(());
@@ -406,21 +424,25 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
     }
     // SAFETY: the caller guarantees a valid value.
     let default = unsafe { AnyView::from_raw(field.default_value_or_factory) }.to_owned().into_raw();
-    let kept = TVMFFIFieldInfo {
+    let kept = SharedField {
         // SAFETY: the caller guarantees the texts.
         name: unsafe { keep_text(&field.name) },
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         doc: unsafe { keep_text(&field.doc) },
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         metadata: unsafe { keep_text(&field.metadata) },
+        flags: field.flags,
+        size: field.size,
+        alignment: field.alignment,
+        offset: field.offset,
+        getter: AtomicPtr::new(unload::address_of_getter(field.getter)),
+        setter: AtomicPtr::new(field.setter),
         default_value_or_factory: default,
-        ..*field
+        field_static_type_index: field.field_static_type_index,
     };
     let Some(details) = writer.details.get_mut(&type_index) else { return Ok(()) };
     details.fields.push(kept);
-    let items = &details.fields.items;
-    // SAFETY: only written under the lock, by atomic stores.
-    unsafe { publish(items, &raw const info.fields, &raw const info.num_fields) };
+    details.fields.publish(&info.fields, &info.num_fields);
     Ok(())
 }
 
@@ -428,16 +450,17 @@ impl Writer {
     /// Takes a field that is registered again: the same one, by a Rust plugin, in place of a plugin's or of one whose code
     /// is gone. The last build of a plugin counts, as for functions. `false` if it is another field.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
-        let Some(details) = self.details.get_mut(&type_index) else { return false };
+        let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;
         for known in details.fields.all() {
             // SAFETY: texts of registered fields live for ever.
             let same_name = unsafe { known.name.as_slice() } == name;
-            let place = |field: &TVMFFIFieldInfo| (field.offset, field.size, field.flags);
             let code = unload::code_of(known);
             let is_plugins = |code| module::is_code_of_plugin(code);
-            let is_free = unload::is_gone(known) || (is_plugins(code) && is_plugins(unload::code_of(new)));
-            if same_name && place(known) == place(new) && is_free {
+            let is_free = unload::is_gone(known)
+                || (is_plugins(code) && is_plugins(unload::address_of_getter(new.getter).addr()));
+            let same_place = (known.offset, known.size, known.flags) == (new.offset, new.size, new.flags);
+            if same_name && same_place && is_free {
                 unload::store_code(known, new.getter, new.setter);
                 found = true;
             }
@@ -449,25 +472,17 @@ impl Writer {
 /// Puts functions that say so in place of those of a library that is about to be unmapped.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
-    let mut writer = WRITER.lock();
-    for (type_index, details) in &mut writer.details {
+    let writer = WRITER.lock();
+    for (type_index, details) in &writer.details {
         for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
             unload::store_code(field, Some(unload::get), unload::set as *mut core::ffi::c_void);
         }
-        let metadata = info(*type_index).map(|info| metadata_cell(info).load(Ordering::Acquire));
-        let Some(metadata) = metadata.filter(|metadata| !metadata.is_null()) else { continue };
-        // SAFETY: metadata of a type, which lives for ever.
-        if is_gone(unsafe { unload::creator_of(metadata) }) {
-            // SAFETY: as above.
-            unsafe { unload::store_creator(metadata, Some(unload::create)) };
+        if let Some(metadata) = info(*type_index).and_then(SharedType::metadata)
+            && is_gone(unload::creator_of(metadata))
+        {
+            unload::store_creator(metadata, Some(unload::create));
         }
     }
-}
-
-/// Where the metadata of a type is.
-fn metadata_cell(info: &'static TVMFFITypeInfo) -> &'static AtomicPtr<TVMFFITypeMetadata> {
-    // SAFETY: changed under the lock only, by atomic stores.
-    unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) }
 }
 
 /// Adds a method to a type.
@@ -484,9 +499,9 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
     let kept = TVMFFIMethodInfo {
         // SAFETY: the caller guarantees the texts.
         name: unsafe { keep_text(&method.name) },
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         doc: unsafe { keep_text(&method.doc) },
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         metadata: unsafe { keep_text(&method.metadata) },
         flags: method.flags,
         method: function,
@@ -494,40 +509,20 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
     let mut writer = WRITER.lock();
     let Some(details) = writer.details.get_mut(&type_index) else { return Ok(()) };
     details.methods.push(kept);
-    let items = &details.methods.items;
-    // SAFETY: only written under the lock, by atomic stores.
-    unsafe { publish(items, &raw const info.methods, &raw const info.num_methods) };
+    details.methods.publish(&info.methods, &info.num_methods);
     Ok(())
-}
-
-/// Shows an array to readers: the address first, then the number.
-///
-/// # Safety
-/// Both places must be of a live entry, and the caller must hold the lock.
-unsafe fn publish<T>(items: &[T], data: *const *const T, count: *const i32) {
-    // SAFETY: the caller guarantees the place; it is changed by atomic stores only.
-    let data = unsafe { AtomicPtr::from_ptr(data.cast_mut().cast::<*mut T>()) };
-    // SAFETY: as above.
-    let count = unsafe { AtomicI32::from_ptr(count.cast_mut()) };
-    data.store(items.as_ptr().cast_mut(), Ordering::Release);
-    count.store(items.len() as i32, Ordering::Release);
 }
 
 /// The metadata of a type, if it is set.
 #[cfg(feature = "std")]
-pub(crate) fn metadata(type_index: i32) -> Option<&'static TVMFFITypeMetadata> {
-    let info = info(type_index)?;
-    // SAFETY: changed by atomic stores only.
-    let cell =
-        unsafe { AtomicPtr::from_ptr((&raw const info.metadata).cast_mut().cast::<*mut TVMFFITypeMetadata>()) };
-    // SAFETY: NULL, or metadata that lives for ever.
-    unsafe { cell.load(Ordering::Acquire).cast_const().as_ref() }
+pub(crate) fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
+    info(type_index)?.metadata()
 }
 
 /// Whether a type has a method of a name.
 pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
     let writer = WRITER.lock();
-    let methods = writer.details.get(&type_index).map_or(&[][..], |details| &details.methods.items);
+    let methods = writer.details.get(&type_index).map_or(&[][..], |details| details.methods.items());
     // SAFETY: the names of registered methods live for ever.
     methods.iter().any(|known| unsafe { known.name.as_slice() } == name)
 }
@@ -539,21 +534,14 @@ pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
 pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata) -> Result<()> {
     let info = info_or_error(type_index)?;
     let writer = WRITER.lock();
-    let cell = metadata_cell(info);
-    let known = cell.load(Ordering::Acquire);
-    if !known.is_null() {
-        // SAFETY: metadata of a type, which lives for ever.
-        let code = unsafe { unload::creator_of(known) };
+    if let Some(known) = info.metadata() {
+        let code = unload::creator_of(known);
         let new = metadata.creator.map_or(0, |creator| creator as usize);
         let of_plugins = module::is_code_of_plugin(code) && (new == 0 || module::is_code_of_plugin(new));
-        // SAFETY: as above; this does not change.
-        let size = unsafe { (*known).total_size };
-        // SAFETY: as above.
-        let kind = unsafe { (*known).structural_eq_hash_kind };
-        let same = (size, kind) == (metadata.total_size, metadata.structural_eq_hash_kind);
+        let told = (known.total_size, known.structural_eq_hash_kind);
+        let same = told == (metadata.total_size, metadata.structural_eq_hash_kind);
         if (unload::is_gone_creator(code) || of_plugins) && same {
-            // SAFETY: as above.
-            unsafe { unload::store_creator(known, metadata.creator) };
+            unload::store_creator(known, metadata.creator);
             return Ok(());
         }
         let key = key_text(info);
@@ -562,12 +550,15 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
             "Overriding {key}, possible causes: two types have the same key, or the type is registered twice"
         );
     }
-    let kept = TVMFFITypeMetadata {
+    let kept = SharedMetadata {
         // SAFETY: the caller guarantees the text.
         doc: unsafe { keep_text(&metadata.doc) },
-        ..*metadata
+        creator: AtomicPtr::new(unload::address_of_creator(metadata.creator)),
+        total_size: metadata.total_size,
+        structural_eq_hash_kind: metadata.structural_eq_hash_kind,
     };
-    cell.store(Box::leak(Box::new(kept)), Ordering::Release);
+    let kept: &'static SharedMetadata = Box::leak(Box::new(kept));
+    info.metadata.store(ptr::from_ref(kept).cast_mut(), Ordering::Release);
     drop(writer);
     Ok(())
 }

@@ -4,13 +4,14 @@
 //! unmapped, functions of this file take their place.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::Ordering;
 
 use anyfn::__private::trampoline;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIFieldGetter, TVMFFIFieldInfo, TVMFFIObjectCreator, TVMFFIObjectHandle, TVMFFITypeMetadata,
+    TVMFFIAny, TVMFFIFieldGetter, TVMFFIObjectCreator, TVMFFIObjectHandle,
     kTVMFFIFieldFlagBitSetterIsFunctionObj,
 };
+use anyfn::shared::{SharedField, SharedMetadata};
 use anyfn::{Error, Result};
 
 pub(crate) const TEXT: &str = "the library that defines this type was unloaded; load it again to use the type";
@@ -36,46 +37,37 @@ pub(crate) unsafe extern "C" fn create(_result: *mut TVMFFIObjectHandle) -> c_in
 }
 
 /// Whether the library of a field is gone.
-pub(crate) fn is_gone(field: &TVMFFIFieldInfo) -> bool {
+pub(crate) fn is_gone(field: &SharedField) -> bool {
     code_of(field) == get as *const () as usize
 }
 
 /// Address of a field's code; 0 if it has none.
-pub(crate) fn code_of(field: &TVMFFIFieldInfo) -> usize {
-    field.getter.map_or(0, |getter| getter as usize)
+pub(crate) fn code_of(field: &SharedField) -> usize {
+    field.getter.load(Ordering::Acquire).addr()
 }
 
-/// Gives a field other functions, while others read them. A setter that is a function object stays.
-pub(crate) fn store_code(field: &mut TVMFFIFieldInfo, getter: Option<TVMFFIFieldGetter>, setter: *mut c_void) {
-    let getter = getter.map_or(core::ptr::null_mut(), |getter| getter as *mut c_void);
-    // SAFETY: changed under the table's lock only, by atomic stores; a pointer to a function is one, and NULL is none.
-    let cell = unsafe { AtomicPtr::from_ptr((&raw mut field.getter).cast::<*mut c_void>()) };
-    cell.store(getter, Ordering::Release);
-    if field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0 && !field.setter.is_null() {
-        // SAFETY: as above.
-        unsafe { AtomicPtr::from_ptr(&raw mut field.setter) }.store(setter, Ordering::Release);
+/// A getter as the table keeps it.
+pub(crate) fn address_of_getter(getter: Option<TVMFFIFieldGetter>) -> *mut c_void {
+    getter.map_or(core::ptr::null_mut(), |getter| getter as *mut c_void)
+}
+
+/// Gives a field other functions, while others read them. A setter that is a function object stays. Called under the
+/// table's lock.
+pub(crate) fn store_code(field: &SharedField, getter: Option<TVMFFIFieldGetter>, setter: *mut c_void) {
+    field.getter.store(address_of_getter(getter), Ordering::Release);
+    if field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0 && !field.setter().is_null() {
+        field.setter.store(setter, Ordering::Release);
     }
 }
 
-/// Where the creator of a type is. The metadata is reached by its address, not by a reference, which would say that nothing
-/// changes it.
-///
-/// # Safety
-/// It must be metadata of the table of types, which lives for ever.
-unsafe fn creator_cell(metadata: *mut TVMFFITypeMetadata) -> &'static AtomicPtr<c_void> {
-    // SAFETY: the caller guarantees it.
-    let creator = unsafe { &raw mut (*metadata).creator };
-    // SAFETY: changed under the table's lock only, by atomic stores; a pointer to a function is one, and NULL is none.
-    unsafe { AtomicPtr::from_ptr(creator.cast::<*mut c_void>()) }
+/// A creator as the table keeps it.
+pub(crate) fn address_of_creator(creator: Option<TVMFFIObjectCreator>) -> *mut c_void {
+    creator.map_or(core::ptr::null_mut(), |creator| creator as *mut c_void)
 }
 
 /// Address of a type's creator; 0 if it has none.
-///
-/// # Safety
-/// As [`creator_cell`].
-pub(crate) unsafe fn creator_of(metadata: *mut TVMFFITypeMetadata) -> usize {
-    // SAFETY: as the caller guarantees.
-    unsafe { creator_cell(metadata) }.load(Ordering::Acquire).addr()
+pub(crate) fn creator_of(metadata: &SharedMetadata) -> usize {
+    metadata.creator.load(Ordering::Acquire).addr()
 }
 
 /// Whether this is what stands for a creator whose library is gone.
@@ -84,11 +76,6 @@ pub(crate) fn is_gone_creator(creator: usize) -> bool {
 }
 
 /// Gives a type another creator, while others read it.
-///
-/// # Safety
-/// As [`creator_cell`].
-pub(crate) unsafe fn store_creator(metadata: *mut TVMFFITypeMetadata, creator: Option<TVMFFIObjectCreator>) {
-    let creator = creator.map_or(core::ptr::null_mut(), |creator| creator as *mut c_void);
-    // SAFETY: as the caller guarantees.
-    unsafe { creator_cell(metadata) }.store(creator, Ordering::Release);
+pub(crate) fn store_creator(metadata: &SharedMetadata, creator: Option<TVMFFIObjectCreator>) {
+    metadata.creator.store(address_of_creator(creator), Ordering::Release);
 }

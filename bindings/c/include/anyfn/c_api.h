@@ -640,8 +640,11 @@ struct TVMFFITypeInfo {
 
 #endif /* TVM_FFI_C_API_H_ */
 
-/** Flag: some thread is inside an operation on this List or Dict. */
+/** Flag: some thread is inside an operation on this List or Dict, or changes the trace of this Error. */
 #define ANYFN_OBJECT_FLAG_LOCKED 1
+
+/** Flag: some thread reads the trace of this Error or calls its `update_backtrace`, whoever has made it. */
+#define ANYFN_OBJECT_FLAG_TRACE_LOCKED 2
 
 /** Flag: this Function carries a `const AnyfnFunctionExt*` right behind its `TVMFFIFunctionCell`. */
 #define ANYFN_OBJECT_FLAG_FUNCTION_EXT (UINT32_C(1) << UINT32_C(8))

@@ -1,4 +1,4 @@
-//! The lock of one List, Dict or Error: a bit in its header.
+//! The lock of one List, Dict or Error: a bit in its header. An Error has two, see [`Bit`].
 //!
 //! It is held for a few memory operations only, never while code of others runs: values are hashed and compared by
 //! hooks before it is taken, and what an operation removes is released after it is given back.
@@ -22,18 +22,43 @@ pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     // SAFETY: the word is aligned, live, and used atomically only.
     let flags = unsafe { AtomicU32::from_ptr(flags) };
     if flags.fetch_or(OBJECT_FLAG_LOCKED, Ordering::Acquire) & OBJECT_FLAG_LOCKED != 0 {
-        wait(flags);
+        wait(flags, OBJECT_FLAG_LOCKED);
     }
     Locked(flags)
 }
 
+/// One of the locks of an Error, held until dropped. Who reads or changes a trace takes `OBJECT_FLAG_TRACE_LOCKED`, since
+/// what changes the trace of another maker's error takes no lock; what changes the trace of an error of ours takes
+/// `OBJECT_FLAG_LOCKED`, since others call it without the first one. Who takes both takes them in this order.
+pub(crate) struct Bit<'a>(&'a AtomicU32, u32);
+
+/// Takes a lock of an error.
+///
+/// # Safety
+/// `header` must be that of an Error that is live for `'a`.
+pub(crate) unsafe fn lock_bit<'a>(header: *mut TVMFFIObject, bit: u32) -> Bit<'a> {
+    // SAFETY: the caller guarantees a live header.
+    let flags = unsafe { &raw mut (*header).flags };
+    // SAFETY: the word is aligned, live, and used atomically only.
+    let flags = unsafe { AtomicU32::from_ptr(flags) };
+    if flags.fetch_or(bit, Ordering::Acquire) & bit != 0 {
+        wait(flags, bit);
+    }
+    Bit(flags, bit)
+}
+
+impl Drop for Bit<'_> {
+    fn drop(&mut self) {
+        // Others may change the other bit meanwhile.
+        self.0.fetch_and(!self.1, Ordering::Release);
+    }
+}
+
 #[cold]
-fn wait(flags: &AtomicU32) {
+fn wait(flags: &AtomicU32, bit: u32) {
     let mut round = 0u32;
     loop {
-        if flags.load(Ordering::Relaxed) & OBJECT_FLAG_LOCKED == 0
-            && flags.fetch_or(OBJECT_FLAG_LOCKED, Ordering::Acquire) & OBJECT_FLAG_LOCKED == 0
-        {
+        if flags.load(Ordering::Relaxed) & bit == 0 && flags.fetch_or(bit, Ordering::Acquire) & bit == 0 {
             return;
         }
         round += 1;

@@ -61,7 +61,7 @@ pub unsafe extern "C" fn TVMFFITypeGetOrAllocIndex(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIGetTypeInfo(type_index: i32) -> *const TVMFFITypeInfo {
-    or_raise(ptr::null(), || type_table::info_or_error(type_index).map(ptr::from_ref))
+    or_raise(ptr::null(), || type_table::info_or_error(type_index).map(|info| ptr::from_ref(info).cast()))
 }
 
 #[unsafe(no_mangle)]
@@ -152,6 +152,6 @@ pub unsafe extern "C" fn TVMFFIGetTypeAttrColumn(
     or_raise(ptr::null(), || {
         // SAFETY: the ABI asks for a valid name.
         let name = unsafe { bytes("TVMFFIGetTypeAttrColumn", "attr_name", attr_name) }?;
-        Ok(attributes::column(name).map_or(ptr::null(), ptr::from_ref))
+        Ok(attributes::column(name).map_or(ptr::null(), |column| ptr::from_ref(column).cast()))
     })
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::vec::Vec;
 
 use anyfn::abi::{TVMFFIFieldInfo, TVMFFIObject, TVMFFITypeMetadata};
+use anyfn::shared::{SharedField, SharedType};
 use anyfn::{Error, ObjectRef, Result};
 
 use super::lease;
@@ -124,15 +125,16 @@ pub(crate) fn part_of_type(
 
 /// A field of a type, as [`part_of_type`].
 pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -> Result<()>) -> Result<()> {
-    let layout = |f: &TVMFFIFieldInfo| (f.offset, f.size, f.alignment, f.field_static_type_index);
+    let layout = (new.offset, new.size, new.alignment, new.field_static_type_index);
     // SAFETY: the caller of the C function guarantees the name.
     let name = unsafe { new.name.as_slice() };
     let same = || {
-        let fields = type_table::info_or_error(type_index).map_or(&[][..], type_table::fields);
+        let fields = type_table::info_or_error(type_index).map_or(&[][..], SharedType::fields);
         // SAFETY: the names of fields of types live for ever.
         let known = fields.iter().find(|known| unsafe { known.name.as_slice() } == name);
         // Where there was no such field the memory was something else, or nothing.
-        Some(known.is_some_and(|known| layout(known) == layout(new)))
+        let same = |k: &SharedField| (k.offset, k.size, k.alignment, k.field_static_type_index) == layout;
+        Some(known.is_some_and(same))
     };
     part_of_type(type_index, same, add)
 }
@@ -143,10 +145,12 @@ pub(crate) fn whole_type(
     new: &TVMFFITypeMetadata,
     set: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let layout = |m: &TVMFFITypeMetadata| (m.total_size, m.structural_eq_hash_kind);
+    let layout = (new.total_size, new.structural_eq_hash_kind);
     let Some(known) = type_table::metadata(type_index) else { return told(set()) };
     // Twice by the same library is a mistake, as it is elsewhere.
-    let is_same = |current: &mut Current| layout(known) == layout(new) && current.same.insert(type_index);
+    let is_same = |current: &mut Current| {
+        (known.total_size, known.structural_eq_hash_kind) == layout && current.same.insert(type_index)
+    };
     match with_current(is_same) {
         None => set(),
         Some(true) => Ok(()),

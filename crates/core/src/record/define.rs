@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 
 use anyfn::__private::{quote, type_word};
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
     kTVMFFIFieldFlagBitMaskWritable as WRITABLE, kTVMFFIFieldFlagBitSetterIsFunctionObj as SETTER_IS_FUNCTION,
     kTVMFFIObject,
 };
 use anyfn::record::{FieldKind, MAKER_ATTRIBUTE, Maker, SLOTS_ATTRIBUTE, Slot, schema_text};
+use anyfn::shared::SharedType;
 use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 
 use super::{Field, HEADER, Layout};
@@ -137,9 +138,9 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     Ok(index)
 }
 
-fn has_field(info: &TVMFFITypeInfo, name: &str) -> bool {
+fn has_field(info: &SharedType, name: &str) -> bool {
     // SAFETY: the names of registered fields live for ever.
-    type_table::fields(info).iter().any(|field| unsafe { field.name.as_slice() } == name.as_bytes())
+    info.fields().iter().any(|field| unsafe { field.name.as_slice() } == name.as_bytes())
 }
 
 fn parent_index(key: &str, parent: &Any) -> Result<i32> {
@@ -172,9 +173,8 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     {
         bail!("TypeError", "type '{key}' cannot derive from '{name}', which is final");
     }
-    // SAFETY: NULL, or metadata that lives for ever.
-    let metadata = unsafe { info.metadata.as_ref() };
-    let creator = metadata.is_some_and(|metadata| metadata.creator.is_some());
+    let metadata = info.metadata();
+    let creator = metadata.is_some_and(|metadata| metadata.creator().is_some());
     let size = metadata.map_or(0, |metadata| metadata.total_size);
     match usize::try_from(size) {
         Ok(size) if size >= HEADER && (creator || super::attribute(parent, b"__ffi_new__").is_some()) => {

@@ -16,11 +16,12 @@ use alloc::vec::Vec;
 
 use anyfn::__private::type_word;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIObject, TVMFFITypeInfo, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
+    TVMFFIAny, TVMFFIObject, kTVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePtr,
 };
 use anyfn::record::{FieldKind, Slot};
 use anyfn::reflection::TypeInfo;
+use anyfn::shared::SharedType;
 use anyfn::{Any, AnyView, Args, Array, Error, FromArg, Map, ObjectRef, OpaquePtr, PackedFunc, Result, bail};
 
 pub(crate) use define::register;
@@ -335,6 +336,6 @@ fn attribute(type_index: i32, name: &[u8]) -> Option<AnyView<'static>> {
 }
 
 /// All types from the root to this one.
-fn lineage(type_index: i32) -> Result<impl Iterator<Item = &'static TVMFFITypeInfo>> {
+fn lineage(type_index: i32) -> Result<impl Iterator<Item = &'static SharedType>> {
     type_table::info_or_error(type_index).map(type_table::lineage)
 }
