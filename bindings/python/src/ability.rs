@@ -45,7 +45,7 @@ pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     let class = arg.class();
     if class.attr_opt(names::INDEX.get())?.is_some() {
         // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-        let value = py::new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
+        let value = py::unsafe_new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
         return int(value.obj());
     }
     if class.attr_opt(names::FSPATH.get())?.is_some() {
@@ -107,7 +107,7 @@ fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
 
 fn list_of(object: Obj<'_>) -> Res<Own> {
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    py::new_ref!(py::raw::PySequence_List(object.as_ptr()))
+    py::unsafe_new_ref!(py::raw::PySequence_List(object.as_ptr()))
 }
 
 /// Module and name of an object's class, for classes whose library is never imported here.

@@ -146,5 +146,5 @@ fn shown(key: Obj<'_>) -> String {
 
 fn repr(object: Obj<'_>) -> Res<Own> {
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    py::new_ref!(py::raw::PyObject_Repr(object.as_ptr()))
+    py::unsafe_new_ref!(py::raw::PyObject_Repr(object.as_ptr()))
 }

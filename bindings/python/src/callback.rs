@@ -235,7 +235,7 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
     // SAFETY: one past the free word; as many objects as `count` says follow.
     let first: *const *mut PyObject = unsafe { list.objects.as_ptr().add(1) }.cast();
     // SAFETY: valid objects, the lock is held, and the word in front may be overwritten; a new reference.
-    let result = py::new_ref!(py::raw::vectorcall()(
+    let result = py::unsafe_new_ref!(py::raw::vectorcall()(
         callable.as_ptr(),
         first,
         list.count | py::raw::ARGUMENTS_OFFSET,

@@ -176,7 +176,7 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
         let named = (!named.obj().is_none()).then_some(named);
         let names = match &named {
             // SAFETY: the object is valid; an exception if it is no dictionary.
-            Some(named) => Some(py::new_ref!(py::raw::PySequence_Tuple(named.as_ptr()))?),
+            Some(named) => Some(py::unsafe_new_ref!(py::raw::PySequence_Tuple(named.as_ptr()))?),
             None => None,
         };
         let mut all = Vec::with_capacity(positional.obj().tuple_len() + 1);

@@ -71,7 +71,8 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
             } else {
                 let kwargs = kwargs.map_or(ptr::null_mut(), Obj::as_ptr);
                 // SAFETY: a callable, a tuple, and a dictionary or NULL; a new reference or an exception.
-                let result = py::new_ref!(py::raw::PyObject_Call(constructor.as_ptr(), args.as_ptr(), kwargs))?;
+                let result =
+                    py::unsafe_new_ref!(py::raw::PyObject_Call(constructor.as_ptr(), args.as_ptr(), kwargs))?;
                 native(result.obj(), constructor.obj())?
             };
             take(this, made)?;

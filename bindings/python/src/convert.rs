@@ -42,8 +42,7 @@ fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
     for index in 0..order.obj().tuple_len() {
         let Some(class) = py::tuple_item(order.obj(), index) else { break };
         let function = py::dict_get(TO_NATIVE.get(), class.obj());
-        if let Some(function) = function.filter(|function| !function.is_none()) {
-            let function = function.to_own();
+        if let Some(function) = function.filter(|function| !function.obj().is_none()) {
             return py::nested(|| {
                 let made = lowering(|| function.obj().call(&[arg]))?;
                 if made.obj().is(arg.as_ptr()) {
@@ -85,7 +84,7 @@ pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     FROM_NATIVE
         .try_get()
-        .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.is_none()))
+        .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.obj().is_none()))
 }
 
 /// The Python value of an object whose class has a converter.
@@ -95,8 +94,7 @@ pub(crate) fn from_native(class: *mut ffi::PyTypeObject, object: ObjectRef) -> R
     // SAFETY: a class that the table of classes or the module keeps.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     match py::dict_get(FROM_NATIVE.get(), class) {
-        Some(function) if LOWERING.get() == 0 && !function.is_none() => {
-            let function = function.to_own();
+        Some(function) if LOWERING.get() == 0 && !function.obj().is_none() => {
             py::nested(|| function.obj().call(&[made.obj()]))
         }
         _ => Ok(made),

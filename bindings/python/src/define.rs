@@ -178,7 +178,7 @@ pub(crate) fn define(
     let (mut own, mut shown) = (Vec::new(), Vec::new());
     for at in 0..py::list_len(fields) {
         let Some(item) = py::list_get(fields, at) else { break };
-        let told = Told::read(item)?;
+        let told = Told::read(item.obj())?;
         let at = At::Field { class: &class_name, name: &told.name };
         let kind = FieldKind::parse(&told.schema, &find).map_err(error::raise)?;
         let default = match told.state {

@@ -259,7 +259,7 @@ fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
 /// An int, or what stands for one (members of enumerations do).
 fn as_int(object: Obj<'_>) -> Res<i64> {
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    let int = py::new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
+    let int = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     int.obj().int().or_else(|_| {
         py::clear_error();
         py::raise(py::exceptions::value_error(), "expected a device of two small ints")
@@ -360,7 +360,7 @@ fn make_capsule(
         return Err(error::raise_from_native(code));
     }
     // SAFETY: a pointer that is not NULL and a name that lives for ever; a new reference or an exception.
-    py::new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
+    py::unsafe_new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
 }
 
 /// Releases the tensor of a capsule that nobody took.
@@ -406,7 +406,7 @@ pub(crate) fn own_exchange() -> Res<Own> {
     };
     let table: *const Exchange = &raw const OWN;
     // SAFETY: a static and a name that lives for ever; a new reference or an exception.
-    py::new_ref!(ffi::PyCapsule_New(table.cast_mut().cast(), EXCHANGE.as_ptr(), None))
+    py::unsafe_new_ref!(ffi::PyCapsule_New(table.cast_mut().cast(), EXCHANGE.as_ptr(), None))
 }
 
 /// Runs the body of a function of the table: 0 for success, -1 with an exception set.

@@ -244,7 +244,7 @@ fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
     let known = py::list_len(notes.obj());
     for at in 0..known {
         if py::list_get(notes.obj(), at)
-            .is_some_and(|known| known.to_text().ok().as_deref() == note.obj().to_text().ok().as_deref())
+            .is_some_and(|known| known.obj().to_text().ok().as_deref() == note.obj().to_text().ok().as_deref())
         {
             return Ok(());
         }
@@ -284,7 +284,7 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
 #[cold]
 fn add_cause(exception: Obj<'_>, error: &Error) {
     // SAFETY: an exception; a new reference or NULL.
-    let has = py::new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
+    let has = py::unsafe_new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
     if has.is_none() && set_cause(exception, error, CAUSES_MAX).is_err() {
         py::clear_error();
     }
@@ -404,7 +404,7 @@ fn check_exception(made: Own) -> Res<Own> {
 /// The exception class of a kind, a string.
 pub(crate) fn class_of(kind: Obj<'_>) -> Res<Own> {
     match py::dict_get(CLASSES.get(), kind) {
-        Some(class) => Ok(class.to_own()),
+        Some(class) => Ok(class),
         None => new_class(kind),
     }
 }
@@ -447,7 +447,7 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
         String::new()
     });
     // SAFETY: an exception; a new reference or NULL.
-    let cause = py::new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
+    let cause = py::unsafe_new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
     let cause = cause.filter(|_| causes > 0).map(|cause| error_of(cause.obj(), causes - 1).into_object());
     let error = match native {
         Some(native) => same_again(&native, exception, &trace, cause),
@@ -493,7 +493,7 @@ fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<Obj
 /// The kind of error that an exception is: what its class was registered for, or the name of the class.
 fn kind_of(exception: Obj<'_>) -> String {
     let registered = KINDS.try_get().and_then(|kinds| py::dict_get(kinds, exception.class()));
-    match registered.map(Obj::to_text) {
+    match registered.map(|kind| kind.obj().to_text()) {
         Some(Ok(kind)) => kind,
         _ => exception.class_name(),
     }

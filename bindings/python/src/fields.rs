@@ -37,7 +37,8 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
             continue;
         }
         // SAFETY: a class and a definition that lives for ever; a new reference or an exception.
-        let descriptor = py::new_ref!(ffi::PyDescr_NewGetSet(class.as_ptr().cast(), Box::leak(descriptor)))?;
+        let descriptor =
+            py::unsafe_new_ref!(ffi::PyDescr_NewGetSet(class.as_ptr().cast(), Box::leak(descriptor)))?;
         class.set_attr(key.obj(), descriptor.obj())?;
     }
     Ok(())

@@ -516,7 +516,7 @@ unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut 
         let dict: Option<Obj<'_>> = unsafe { Obj::from_nullable(layout(object).dict) };
         // A key may run Python code when it is compared, which may replace the dictionary.
         let dict = dict.map(Obj::to_own);
-        let value = dict.as_ref().and_then(|dict| py::dict_get(dict.obj(), name.obj())).map(Obj::to_own);
+        let value = dict.as_ref().and_then(|dict| py::dict_get(dict.obj(), name.obj()));
         match (value, signature::ATTRIBUTE.try_get()) {
             (Some(value), _) => Ok(value),
             (None, Some(attribute)) => attribute.call(&[object, name.obj()]),
@@ -527,7 +527,9 @@ unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut 
 
 unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name: *mut c_void) -> c_int {
     // SAFETY: Python passes an instance and holds the lock; a new reference or an exception.
-    let Ok(dict) = py::new_ref!(raw::PyObject_GenericGetDict(object, ptr::null_mut())) else { return -1 };
+    let Ok(dict) = py::unsafe_new_ref!(raw::PyObject_GenericGetDict(object, ptr::null_mut())) else {
+        return -1;
+    };
     let Ok(name) = lazy_name(name) else { return -1 };
     // SAFETY: a valid object, or NULL to delete.
     match unsafe { Obj::from_nullable(value) } {

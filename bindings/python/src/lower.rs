@@ -310,11 +310,14 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
         return Ok(());
     } else if ptr::eq(class.cast(), tensor::CLASS.ptr()) {
         let handle = object::handle_unchecked(arg);
-        if kept::is_read_only(handle) {
-            ndarray::check_only_read(at)?;
+        // NULL where `__class__` was set on an instance of another class.
+        if !handle.is_null() {
+            if kept::is_read_only(handle) {
+                ndarray::check_only_read(at)?;
+            }
+            frame.push_handle(handle);
+            return Ok(());
         }
-        frame.push_handle(handle);
-        return Ok(());
     } else if ptr::eq(class.cast(), function::CLASS.ptr()) {
         frame.push_handle(object::handle_unchecked(arg));
         return Ok(());

@@ -365,7 +365,7 @@ functions! {
         }
         let mut names = Vec::new();
         while let Some(known) = py::list_get(known, names.len()) {
-            names.push(text(known)?);
+            names.push(text(known.obj())?);
         }
         let near = nearest(&name, names.iter().map(String::as_str));
         let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean '{near}'?"));
@@ -553,7 +553,8 @@ functions! {
     fn setup[dtype, device, tensor, class_of_kind, method_class] {
         let word = words::CLASS.ptr();
         let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
-        if !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
+        let again = tensor::CLASS.try_get().is_some_and(|class| !class.is(tensor.as_ptr()));
+        if again || !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
             return py::raise(py::exceptions::type_error(), "setup is for the package itself");
         }
         words::DTYPE.set(dtype.to_own());

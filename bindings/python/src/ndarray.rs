@@ -71,6 +71,16 @@ fn find_classes() {
         slot.set(numpy.obj().attr(name.obj())?);
         Ok::<(), Raised>(())
     };
+    // Instances are read as C structures, so a stand-in for NumPy with classes of Python must not pass for it.
+    let find_native = |slot: &Global, name: &std::ffi::CStr, size: usize| {
+        let class = numpy.obj().attr(py::intern(name)?.obj())?;
+        let basic_size = class.obj().attr(py::intern(c"__basicsize__")?.obj())?;
+        if !is_static_type(class.obj()) || basic_size.obj().int().unwrap_or(0) < size as i64 {
+            return Err(Raised);
+        }
+        slot.set(class);
+        Ok(())
+    };
     let found = find(&SCALAR, c"generic")
         .and_then(|()| find(&BOOL_SCALAR, c"bool_"))
         .and_then(|()| find(&FLOAT_SCALAR, c"floating"))
@@ -78,12 +88,22 @@ fn find_classes() {
         .and_then(|()| find(&REFUSED_SCALARS[1], c"datetime64"))
         .and_then(|()| find(&REFUSED_SCALARS[2], c"timedelta64"))
         .and_then(|()| find(&REFUSED_SCALARS[3], c"void"))
-        .and_then(|()| find(&DTYPE, c"dtype"))
-        .and_then(|()| find(&CLASS, c"ndarray"));
+        .and_then(|()| find_native(&DTYPE, c"dtype", size_of::<Descr>()))
+        .and_then(|()| find_native(&CLASS, c"ndarray", size_of::<Array>()));
     if found.is_err() {
         // NumPy is being imported at this moment; the next value looks again.
         py::clear_error();
     }
+}
+
+/// Whether an object is a class that C code defines.
+fn is_static_type(class: Obj<'_>) -> bool {
+    if class.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS == 0 {
+        return false;
+    }
+    // SAFETY: a class, since the flag of its own class says so.
+    let flags = unsafe { ffi::PyType_GetFlags(class.as_ptr().cast()) };
+    flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
 }
 
 /// Whether an object is an array, of whichever class derived from `ndarray`.
@@ -123,7 +143,7 @@ pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
         return Ok(Some(Scalar::Float(object.float()?)));
     }
     // SAFETY: the object is valid and the lock is held; a new reference or an exception.
-    let value = py::new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
+    let value = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     Ok(Some(Scalar::Int(value)))
 }
 
@@ -142,15 +162,16 @@ pub(crate) fn is_dtype(object: Obj<'_>) -> bool {
 /// Describes an array as a `DLTensor` in `scratch`, for the duration of a call.
 #[inline]
 pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTensor> {
-    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
-    let array = unsafe { &*object.as_ptr().cast::<Array>() };
     if !ptr::eq(object.type_ptr().cast(), CLASS.ptr()) {
         check_mask(object, at)?;
     }
-    let dtype = dtype_of(object, array, at)?;
-    if array.flags & WRITEABLE == 0 && !at.is_only_read() {
+    if head(object).flags & WRITEABLE == 0 && !at.is_only_read() {
         return read_only(at);
     }
+    let dtype = dtype_of(object, at)?;
+    // Python code may have run until here, which may have changed the array; none runs below.
+    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
+    let array = unsafe { &*object.as_ptr().cast::<Array>() };
     let ndim = usize::try_from(array.ndim).unwrap_or(usize::MAX);
     if ndim > NDIM_MAX {
         return at.raise(
@@ -289,26 +310,42 @@ const DTYPES: [DLDataType; 24] = {
 
 const FOREIGN_ORDER: u8 = if cfg!(target_endian = "little") { b'>' } else { b'<' };
 
+/// What an array says of itself that Python code may change.
+struct Head {
+    descr: *mut Descr,
+    flags: c_int,
+}
+
 #[inline]
-fn dtype_of(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
-    // SAFETY: an array keeps its data type.
-    let descr = unsafe { &*array.descr };
+fn head(object: Obj<'_>) -> Head {
+    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held. The reference ends here.
+    let array = unsafe { &*object.as_ptr().cast::<Array>() };
+    Head { descr: array.descr, flags: array.flags }
+}
+
+#[inline]
+fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
+    // SAFETY: an array keeps its data type; no Python code runs while it is borrowed here.
+    let descr = unsafe { &*head(object).descr };
     let number = usize::try_from(descr.number).unwrap_or(usize::MAX);
     match DTYPES.get(number) {
         Some(dtype) if dtype.bits != 0 && descr.byte_order != FOREIGN_ORDER => Ok(*dtype),
-        _ => rare_dtype(object, array, at),
+        _ => rare_dtype(object, at),
     }
 }
 
 /// The data type of an array that NumPy does not know itself, by its name; an error for those that cannot be passed.
 #[cold]
-fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
-    // SAFETY: an array keeps its data type.
-    let descr: Obj<'_> = unsafe { Obj::from_ptr(array.descr.cast()) };
-    // SAFETY: as above.
-    let Descr { byte_order, number, .. } = unsafe { &*array.descr };
+fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
+    let Head { descr: place, flags } = head(object);
+    // The names of fields run Python code, which may give the array another data type.
+    // SAFETY: an array keeps its data type until Python code runs; from here on it is counted.
+    let descr = unsafe { Obj::from_ptr(place.cast()) }.to_own();
+    // SAFETY: `descr` keeps it.
+    let Descr { byte_order, number, .. } = unsafe { &*place };
+    let (byte_order, number, descr) = (*byte_order, *number, descr.obj());
     let text = descr.str().and_then(|text| text.obj().to_text())?;
-    if *byte_order == FOREIGN_ORDER {
+    if byte_order == FOREIGN_ORDER {
         let message = format!("cannot use an array of dtype {text}: its bytes are in the other order");
         return at.raise(py::exceptions::type_error(), &message);
     }
@@ -316,7 +353,11 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
         py::intern(c"itemsize").and_then(|name| descr.attr(name.obj()))?.obj().int().unwrap_or_default();
     // Below 256 are NumPy's own types: objects, texts, dates, records, long doubles.
     const OWN: c_int = 256;
-    let dtype = if *number >= OWN { text.parse::<anyfn::DType>().ok() } else { None };
+    let dtype = if number >= OWN { text.parse::<anyfn::DType>().ok() } else { None };
+    let now = head(object);
+    if now.descr != place || now.flags != flags {
+        return at.raise(py::exceptions::runtime_error(), "the array changed while it was converted");
+    }
     match dtype {
         Some(dtype) if dtype.bits() == 8 * itemsize as u64 => Ok(dtype.0),
         _ => {
@@ -329,8 +370,7 @@ fn rare_dtype(object: Obj<'_>, array: &Array, at: &At<'_>) -> Res<DLDataType> {
 
 /// Makes a tensor that shows the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
-    if unsafe { &*object.as_ptr().cast::<Array>() }.flags & WRITEABLE == 0 {
+    if head(object).flags & WRITEABLE == 0 {
         // Whoever gets the tensor may write to it.
         return read_only(at);
     }

@@ -198,7 +198,7 @@ pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     for index in 0..order.obj().tuple_len() {
         let Some(base) = py::tuple_item(order.obj(), index) else { break };
         if let Some(own) = py::dict_get(TYPES.get(), base.obj()) {
-            return Ok(own.int().ok());
+            return Ok(own.obj().int().ok());
         }
     }
     Ok(None)
@@ -207,7 +207,7 @@ pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
 /// The type index that a class itself is registered for.
 pub(crate) fn own_type(class: Obj<'_>) -> Option<i32> {
     let own = py::dict_get(TYPES.get(), class)?;
-    i32::try_from(own.int().ok()?).ok()
+    i32::try_from(own.obj().int().ok()?).ok()
 }
 
 /// The class for a type index, for the Python part.
@@ -291,7 +291,7 @@ fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     let key = py::int(type_index.into())?;
     let class = py::dict_get(REGISTERED.get(), key.obj());
     // The plain class says that a class was given up.
-    Ok(class.filter(|class| !class.is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
+    Ok(class.filter(|class| !class.obj().is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
 }
 
 /// Puts another native object in place of an instance's; gives the old one.

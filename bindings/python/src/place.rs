@@ -65,7 +65,7 @@ fn find(out: &mut String) -> Res<()> {
 /// Whether a frame runs code of the package itself.
 fn is_of_package(frame: Obj<'_>) -> Res<bool> {
     let globals = frame.attr(names::F_GLOBALS.get())?;
-    let name = py::dict_get(globals.obj(), names::NAME.get()).map(Obj::to_own);
+    let name = py::dict_get(globals.obj(), names::NAME.get());
     Ok(name.is_some_and(|name| text(&name).is_ok_and(|name| name == "anyfn" || name.starts_with("anyfn."))))
 }
 

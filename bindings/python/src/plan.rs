@@ -202,7 +202,8 @@ impl Plan {
         }
         if let Some(kwargs) = kwargs {
             let mut position = 0;
-            while let Some((name, value)) = py::dict_next(kwargs, &mut position) {
+            // SAFETY: no Python code runs in this function, and the caller takes references before it runs any.
+            while let Some((name, value)) = unsafe { py::dict_peek(kwargs, &mut position) } {
                 let place = self.names.iter().position(|known| name.is(known.as_ptr()));
                 // A name that is not interned: made at run time.
                 let place =
@@ -227,7 +228,7 @@ impl Plan {
         let mut named = Vec::new();
         let mut position = 0;
         while let Some((name, _)) = kwargs.and_then(|kwargs| py::dict_next(kwargs, &mut position)) {
-            named.push(name.to_text()?);
+            named.push(name.obj().to_text()?);
         }
         let message = self.mistake(args.tuple_len(), &named);
         py::raise(py::exceptions::type_error(), &message)
@@ -286,7 +287,7 @@ fn values(kwargs: Obj<'_>) -> Vec<Own> {
     let mut kept = Vec::with_capacity(py::dict_len(kwargs));
     let mut position = 0;
     while let Some((_, value)) = py::dict_next(kwargs, &mut position) {
-        kept.push(value.to_own());
+        kept.push(value);
     }
     kept
 }

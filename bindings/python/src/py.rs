@@ -37,34 +37,45 @@ pub(crate) struct Own(NonNull<PyObject>);
 
 /// Calls a function of CPython that returns a new reference, or NULL with an exception set.
 ///
-/// What the function asks for besides (valid arguments, the lock) is argued where the macro is used.
-macro_rules! new_ref {
+/// # Safety
+/// The arguments of the call must be valid, and the thread must hold the interpreter's lock. The function must return a
+/// reference that passes to its caller, or NULL with an exception set. The macro stands in no `unsafe` block, so each use has
+/// a comment on its own.
+macro_rules! unsafe_new_ref {
     ($call:expr) => {{
-        // SAFETY: argued where the macro is used.
+        // SAFETY: whoever writes the macro's name asserts that the arguments are valid and the lock is held.
         let object = $crate::py::raw::run(|| unsafe { $call });
-        // SAFETY: a new reference, or NULL with an exception set.
+        // SAFETY: whoever writes the macro's name asserts that this is a new reference, or NULL with an exception set.
         unsafe { $crate::py::Own::from_result(object) }
     }};
 }
-pub(crate) use new_ref;
+pub(crate) use unsafe_new_ref;
 
-/// As [`new_ref`], where NULL means that there is none.
-macro_rules! new_ref_or_none {
+/// Calls a function of CPython that returns a new reference, or NULL without an exception where there is none.
+///
+/// # Safety
+/// The arguments of the call must be valid, and the thread must hold the interpreter's lock. The function must return a
+/// reference that passes to its caller, or NULL.
+macro_rules! unsafe_new_ref_or_none {
     ($call:expr) => {{
-        // SAFETY: argued where the macro is used.
+        // SAFETY: whoever writes the macro's name asserts that the arguments are valid and the lock is held.
         let object = unsafe { $call };
-        // SAFETY: a new reference or NULL.
+        // SAFETY: whoever writes the macro's name asserts that this is a new reference or NULL.
         unsafe { $crate::py::Own::from_nullable(object) }
     }};
 }
-pub(crate) use new_ref_or_none;
+pub(crate) use unsafe_new_ref_or_none;
 
-/// As [`new_ref_or_none`], for functions that return a borrowed reference.
-macro_rules! borrowed_ref {
+/// Calls a function of CPython that returns a borrowed reference or NULL.
+///
+/// # Safety
+/// The arguments of the call must be valid, and the thread must hold the interpreter's lock. Something else must keep the
+/// object for as long as the result is used.
+macro_rules! unsafe_borrowed_ref {
     ($call:expr) => {{
-        // SAFETY: argued where the macro is used.
+        // SAFETY: whoever writes the macro's name asserts that the arguments are valid and the lock is held.
         let object = unsafe { $call };
-        // SAFETY: a reference that something else keeps, or NULL.
+        // SAFETY: whoever writes the macro's name asserts that something keeps the object while the result is used.
         unsafe { $crate::py::Obj::from_nullable(object) }
     }};
 }
@@ -151,7 +162,7 @@ impl<'a> Obj<'a> {
 
     pub(crate) fn attr(self, name: Obj<'_>) -> Res<Own> {
         // SAFETY: both are valid and the lock is held; the result is a new reference.
-        new_ref!(raw::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
+        unsafe_new_ref!(raw::PyObject_GetAttr(self.as_ptr(), name.as_ptr()))
     }
 
     /// The attribute, or `None` if the object has none of that name.
@@ -171,7 +182,7 @@ impl<'a> Obj<'a> {
     /// Calls the object with positional arguments.
     pub(crate) fn call(self, args: &[Obj<'_>]) -> Res<Own> {
         // SAFETY: `Obj` is a transparent pointer, all objects are valid, the lock is held; a new reference.
-        new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
+        unsafe_new_ref!(raw::vectorcall()(self.as_ptr(), args.as_ptr().cast(), args.len(), ptr::null_mut(),))
     }
 
     /// Calls the object; the last arguments are those that a tuple of strings names.
@@ -184,20 +195,20 @@ impl<'a> Obj<'a> {
             }
         }
         // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
-        new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
+        unsafe_new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
     }
 
     /// Calls the object with keyword arguments only.
     pub(crate) fn call_named(self, named: &[(&CStr, Obj<'_>)]) -> Res<Own> {
         let args = tuple(Vec::new())?;
         // SAFETY: the lock is held; a new reference or an exception.
-        let kwargs = new_ref!(raw::PyDict_New())?;
+        let kwargs = unsafe_new_ref!(raw::PyDict_New())?;
         for (name, value) in named {
             // SAFETY: a dictionary, a valid name and object.
             check(unsafe { ffi::PyDict_SetItemString(kwargs.as_ptr(), name.as_ptr(), value.as_ptr()) })?;
         }
         // SAFETY: a tuple and a dictionary with strings as keys; a new reference or an exception.
-        new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
+        unsafe_new_ref!(raw::PyObject_Call(self.as_ptr(), args.as_ptr(), kwargs.as_ptr()))
     }
 
     /// The text of a string; `None` if the object is none. Fails for lone surrogates.
@@ -221,7 +232,7 @@ impl<'a> Obj<'a> {
     /// `str(object)`.
     pub(crate) fn str(self) -> Res<Own> {
         // SAFETY: the object is valid and the lock is held; a new reference.
-        new_ref!(raw::PyObject_Str(self.as_ptr()))
+        unsafe_new_ref!(raw::PyObject_Str(self.as_ptr()))
     }
 
     /// The value of an int that fits 64 bits. The error says why not, without an exception for a large one.
@@ -488,42 +499,44 @@ pub(crate) fn boolean(value: bool) -> Own {
 #[inline]
 pub(crate) fn int(value: i64) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    new_ref!(ffi::PyLong_FromLongLong(value))
+    unsafe_new_ref!(ffi::PyLong_FromLongLong(value))
 }
 
 #[inline]
 pub(crate) fn float(value: f64) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    new_ref!(ffi::PyFloat_FromDouble(value))
+    unsafe_new_ref!(ffi::PyFloat_FromDouble(value))
 }
 
 /// A string of UTF-8 bytes; an exception if they are not UTF-8.
 #[inline]
 pub(crate) fn string(bytes: &[u8]) -> Res<Own> {
     // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
-    new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
+    unsafe_new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ptr::null()))
 }
 
 /// A string of bytes that ought to be UTF-8; others are replaced.
 pub(crate) fn string_lossy(bytes: &[u8]) -> Res<Own> {
     // SAFETY: as in `string`.
-    new_ref!(ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, c"replace".as_ptr(),))
+    unsafe_new_ref!(
+        ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, c"replace".as_ptr(),)
+    )
 }
 
 #[inline]
 pub(crate) fn bytes(content: &[u8]) -> Res<Own> {
     // SAFETY: the lock is held, the bytes are valid; a new reference or an exception.
-    new_ref!(ffi::PyBytes_FromStringAndSize(content.as_ptr().cast(), content.len() as isize))
+    unsafe_new_ref!(ffi::PyBytes_FromStringAndSize(content.as_ptr().cast(), content.len() as isize))
 }
 
 pub(crate) fn intern(text: &CStr) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    new_ref!(ffi::PyUnicode_InternFromString(text.as_ptr()))
+    unsafe_new_ref!(ffi::PyUnicode_InternFromString(text.as_ptr()))
 }
 
 pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let tuple = new_ref!(raw::PyTuple_New(items.len() as isize))?;
+    let tuple = unsafe_new_ref!(raw::PyTuple_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new tuple that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -533,7 +546,7 @@ pub(crate) fn tuple(items: Vec<Own>) -> Res<Own> {
 
 pub(crate) fn list(items: Vec<Own>) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let list = new_ref!(raw::PyList_New(items.len() as isize))?;
+    let list = unsafe_new_ref!(raw::PyList_New(items.len() as isize))?;
     for (index, item) in items.into_iter().enumerate() {
         // SAFETY: a new list that nobody else knows, an index within its size; the reference passes to it.
         check(unsafe { ffi::PyList_SetItem(list.as_ptr(), index as isize, item.into_ptr()) })?;
@@ -548,14 +561,24 @@ pub(crate) fn list_len(list: Obj<'_>) -> usize {
     usize::try_from(unsafe { ffi::PyList_Size(list.as_ptr()) }).unwrap_or_default()
 }
 
-/// Item of a list; `None` beyond its end. The list keeps it until Python code runs.
+/// Item of a list; `None` beyond its end.
 #[inline]
-pub(crate) fn list_get<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a>> {
+pub(crate) fn list_get(list: Obj<'_>, index: usize) -> Option<Own> {
+    // SAFETY: nothing runs before the item is counted.
+    unsafe { list_peek(list, index) }.map(Obj::to_own)
+}
+
+/// Item of a list, not counted; `None` beyond its end.
+///
+/// # Safety
+/// The list keeps the item only until Python code runs, which may change the list: the item must not be used then.
+#[inline]
+pub(crate) unsafe fn list_peek<'a>(list: Obj<'a>, index: usize) -> Option<Obj<'a>> {
     if index >= list_len(list) {
         return None;
     }
-    // SAFETY: a list and an index within its size.
-    borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize))
+    // SAFETY: a list and an index within its size. The caller uses the item while the list keeps it.
+    unsafe_borrowed_ref!(ffi::PyList_GetItem(list.as_ptr(), index as isize))
 }
 
 /// Item of a tuple, which keeps it; `None` beyond its end.
@@ -564,8 +587,8 @@ pub(crate) fn tuple_get<'a>(tuple: Obj<'a>, index: usize) -> Option<Obj<'a>> {
     if index >= tuple.tuple_len() {
         return None;
     }
-    // SAFETY: a tuple and an index within its size.
-    borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize))
+    // SAFETY: a tuple, which keeps its items for as long as it lives, and an index within its size.
+    unsafe_borrowed_ref!(ffi::PyTuple_GetItem(tuple.as_ptr(), index as isize))
 }
 
 /// Item of a tuple; `None` beyond its end.
@@ -578,7 +601,7 @@ pub(crate) fn tuple_item(tuple: Obj<'_>, index: usize) -> Option<Own> {
 #[inline]
 pub(crate) fn pair(first: Own, second: Own) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    let tuple = new_ref!(raw::PyTuple_New(2))?;
+    let tuple = unsafe_new_ref!(raw::PyTuple_New(2))?;
     // SAFETY: a new tuple that nobody else knows; the reference passes to it.
     check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 0, first.into_ptr()) })?;
     // SAFETY: as above.
@@ -593,18 +616,31 @@ pub(crate) fn dict_len(dict: Obj<'_>) -> usize {
     usize::try_from(unsafe { ffi::PyDict_Size(dict.as_ptr()) }).unwrap_or_default()
 }
 
-/// The next pair of a dictionary behind a position, which begins with 0. The dictionary keeps both until Python code
-/// runs; if it changes meanwhile, pairs may be left out or come again.
+/// The next pair of a dictionary behind a position, which begins with 0. If the dictionary changes between two calls, pairs
+/// may be left out or come again.
 #[inline]
-pub(crate) fn dict_next<'a>(dict: Obj<'a>, position: &mut ffi::Py_ssize_t) -> Option<(Obj<'a>, Obj<'a>)> {
+pub(crate) fn dict_next(dict: Obj<'_>, position: &mut ffi::Py_ssize_t) -> Option<(Own, Own)> {
+    // SAFETY: nothing runs before both are counted.
+    unsafe { dict_peek(dict, position) }.map(|(key, value)| (key.to_own(), value.to_own()))
+}
+
+/// As [`dict_next`], with references that are not counted.
+///
+/// # Safety
+/// The dictionary keeps both only until Python code runs, which may change it: they must not be used then.
+#[inline]
+pub(crate) unsafe fn dict_peek<'a>(
+    dict: Obj<'a>,
+    position: &mut ffi::Py_ssize_t,
+) -> Option<(Obj<'a>, Obj<'a>)> {
     let (mut key, mut value) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: a dictionary and writable places; positions are checked against its size at each call.
     if unsafe { ffi::PyDict_Next(dict.as_ptr(), position, &mut key, &mut value) } == 0 {
         return None;
     }
-    // SAFETY: a borrowed reference.
+    // SAFETY: the dictionary keeps the key, and the caller uses it only so long.
     let key = unsafe { Obj::from_nullable(key) }?;
-    // SAFETY: as above.
+    // SAFETY: the dictionary keeps the value, and the caller uses it only so long.
     Some((key, unsafe { Obj::from_nullable(value) }?))
 }
 
@@ -635,13 +671,13 @@ pub(crate) fn same_text(a: Obj<'_>, b: Obj<'_>) -> bool {
 /// A new, empty dictionary.
 pub(crate) fn dict() -> Res<Own> {
     // SAFETY: the lock is held.
-    new_ref!(raw::PyDict_New())
+    unsafe_new_ref!(raw::PyDict_New())
 }
 
 /// What a dictionary has under a key that can be hashed.
-pub(crate) fn dict_get<'a>(dict: Obj<'a>, key: Obj<'_>) -> Option<Obj<'a>> {
-    // SAFETY: a dictionary and a valid key; a borrowed reference that the dictionary keeps.
-    borrowed_ref!(ffi::PyDict_GetItem(dict.as_ptr(), key.as_ptr()))
+pub(crate) fn dict_get(dict: Obj<'_>, key: Obj<'_>) -> Option<Own> {
+    // SAFETY: a dictionary and a valid key. The dictionary keeps the value until it is counted: nothing runs in between.
+    unsafe_borrowed_ref!(ffi::PyDict_GetItem(dict.as_ptr(), key.as_ptr())).map(Obj::to_own)
 }
 
 /// Puts a value under a key.
@@ -653,15 +689,15 @@ pub(crate) fn dict_set(dict: Obj<'_>, key: Obj<'_>, value: Obj<'_>) -> Res<()> {
 /// A module, imported if need be.
 pub(crate) fn import(name: &CStr) -> Res<Own> {
     // SAFETY: the lock is held; a new reference or an exception.
-    new_ref!(raw::PyImport_ImportModule(name.as_ptr()))
+    unsafe_new_ref!(raw::PyImport_ImportModule(name.as_ptr()))
 }
 
 /// A module that is imported already; nothing is imported.
 pub(crate) fn imported(name: &CStr) -> Option<Own> {
     // SAFETY: the lock is held; a borrowed reference to the dictionary of modules, or NULL.
-    let modules = borrowed_ref!(ffi::PyImport_GetModuleDict())?;
+    let modules = unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?;
     // SAFETY: a dictionary and a valid name; a borrowed reference or NULL, and no exception.
-    let module = borrowed_ref!(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr()))?;
+    let module = unsafe_borrowed_ref!(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr()))?;
     (!module.is_none()).then(|| module.to_own())
 }
 

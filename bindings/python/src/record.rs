@@ -283,7 +283,7 @@ pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
         };
         let value = lift::lift_owned(value.into_raw())?;
         // SAFETY: a valid object, the lock is held; a new reference or an exception.
-        let shown = py::new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
+        let shown = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
         text.push_str(&String::from_utf8_lossy(shown.obj().str_bytes()?));
     }
     text.push(')');

@@ -89,11 +89,11 @@ pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let class = this.class_name();
     let mut position = 0;
     while let Some((name, value)) = py::dict_next(changes, &mut position) {
-        let name = name.to_text()?;
+        let name = name.obj().to_text()?;
         if let Some(record) = record_of(info.index())
             && let Some(at) = record.fields.iter().position(|field| field.name == name)
         {
-            record.set(&made, at, value)?;
+            record.set(&made, at, value.obj())?;
             continue;
         }
         let Some(field) = info.field(&name) else {
@@ -102,7 +102,7 @@ pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
             let message = format!("{class} has no field '{name}'{near}");
             return py::raise(py::exceptions::attribute_error(), &message);
         };
-        let value = lower_owned(value, &At::Field { class: &class, name: &name })?;
+        let value = lower_owned(value.obj(), &At::Field { class: &class, name: &name })?;
         // SAFETY: a field of the object's own type, and nobody else knows the object yet.
         gil::counted(|| unsafe { field.set_unchecked(&made, &value.as_view()) }).map_err(error::raise)?;
     }

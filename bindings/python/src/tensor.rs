@@ -170,6 +170,10 @@ pub(crate) fn end_borrow(object: Obj<'_>) -> bool {
         return false;
     }
     let handle = object::handle_unchecked(object);
+    // NULL where `__class__` was set on an instance of another class.
+    if handle.is_null() {
+        return false;
+    }
     // SAFETY: the object is alive.
     let python_count = unsafe { ffi::Py_REFCNT(object.as_ptr()) };
     // Others can only hold the tensor if they were given it, so a momentary count is enough.

@@ -59,13 +59,17 @@ pub(crate) fn add_lines(trace: &[u8]) {
 
 fn add(key: Obj<'_>) {
     match py::dict_get(FRAMES.get(), key) {
-        Some(frame) => add_frame(frame),
+        Some(frame) => add_frame(frame.obj()),
         None => add_new(key),
     }
 }
 
 fn add_frame(frame: Obj<'_>) {
-    // SAFETY: a frame object, which `native_frame` has made; an exception is set.
+    // What makes frames may be replaced (`set_native_frame`).
+    if frame.type_ptr() != &raw mut py::raw::PyFrame_Type {
+        return;
+    }
+    // SAFETY: a frame object, of which nothing is derived; an exception is set. The caller holds a reference.
     unsafe { ffi::PyTraceBack_Here(frame.as_ptr().cast()) };
 }
 
@@ -91,7 +95,7 @@ fn add_new(key: Obj<'_>) {
 /// The lines of an exception's traceback as native code has them: the most recent call first.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Res<String> {
     // SAFETY: an exception; a new reference or NULL without an exception.
-    let mut next = py::new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
+    let mut next = py::unsafe_new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
     // The last entries: a ring.
     let mut entries: Vec<Own> = Vec::new();
     let mut oldest = 0;

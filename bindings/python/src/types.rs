@@ -39,11 +39,11 @@ impl Class<'_> {
         };
         match self.base {
             // SAFETY: a valid specification, whose texts and tables live for ever; a new reference or an exception.
-            None => py::new_ref!(ffi::PyType_FromSpec(&mut spec)),
+            None => py::unsafe_new_ref!(ffi::PyType_FromSpec(&mut spec)),
             Some(base) => {
                 let bases = crate::py::tuple(vec![base.to_own()])?;
                 // SAFETY: as above.
-                py::new_ref!(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))
+                py::unsafe_new_ref!(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))
             }
         }
     }
@@ -53,7 +53,7 @@ impl Class<'_> {
 #[inline]
 pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
     // SAFETY: a valid class; a new reference or an exception.
-    py::new_ref!(py::raw::PyType_GenericAlloc(class, 0))
+    py::unsafe_new_ref!(py::raw::PyType_GenericAlloc(class, 0))
 }
 
 /// Frees an instance's memory and gives its reference to its class back.

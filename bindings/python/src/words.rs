@@ -95,7 +95,7 @@ pub(crate) fn void_pointer(address: u64) -> Res<Own> {
         find_pointers(py::import(c"ctypes")?.obj())?;
     }
     // SAFETY: the lock is held; a new reference or an exception.
-    let address = py::new_ref!(ffi::PyLong_FromUnsignedLongLong(address))?;
+    let address = py::unsafe_new_ref!(ffi::PyLong_FromUnsignedLongLong(address))?;
     VOID_POINTER.get().call(&[address.obj()])
 }
 

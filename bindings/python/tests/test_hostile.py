@@ -165,20 +165,35 @@ def test_an_array_gets_another_shape_while_it_is_an_argument():
     assert y.tolist() == [[0, 2, 4], [6, 8, 10]]
 
 
-def test_instances_without_a_native_object_in_all_bases():
+CONTAINERS = (anyfn.Array, anyfn.List, anyfn.Map, anyfn.Dict)
+
+
+@pytest.mark.parametrize("base", [*CONTAINERS, anyfn.Tensor, anyfn.Shape], ids=lambda base: base.__name__)
+def test_instances_without_a_native_object_in_all_bases(base):
     class Mine(anyfn.Object):
         __slots__ = ()
 
-    for base in (anyfn.Array, anyfn.List, anyfn.Map, anyfn.Dict, anyfn.Tensor, anyfn.Shape):
-        made = type("Made", (Mine, base), {"__slots__": ()})
-        made = anyfn.Object.__new__(made)
-        for use in (len, list, repr, hash, t.apply, t.type_key, anyfn.to_python, lambda x: x == [1], lambda x: [x] == x):
-            try:
-                use(made)
-            except (TypeError, ValueError):
-                pass
-        gc.collect()
-        del made
+    class Made(Mine, base):
+        __slots__ = ()
+
+    made = anyfn.Object.__new__(Made)
+    wrong = "expected a|no native container|not initialised|unhashable"
+    for use in (len, list, hash, t.apply, t.type_key):
+        with pytest.raises((TypeError, ValueError), match=wrong):
+            use(made)
+    assert anyfn.to_python(made) is made
+    if base in CONTAINERS:
+        assert repr(made) == "<Made object without a native container>"
+    else:
+        with pytest.raises(TypeError, match=wrong):
+            repr(made)
+    if base is anyfn.Shape:
+        with pytest.raises(TypeError, match=wrong):
+            made == [1]
+    else:
+        assert (made == [1]) is False and ([made] == made) is False and made == made
+    del made
+    gc.collect()
 
 
 def test_cycles_through_chains_are_collected_while_they_are_made():
@@ -198,3 +213,171 @@ def test_cycles_through_chains_are_collected_while_they_are_made():
     left = [x for x in gc.get_objects() if type(x) in (anyfn.List, anyfn.Dict)]
     assert not left, left
     """)
+
+
+def test_the_data_type_is_replaced_while_it_is_read():
+    # The name of a field is an object, whose text is asked for in the message.
+    out = run("""
+    import numpy as np, warnings
+    warnings.simplefilter("ignore")
+    class Title:
+        def __hash__(self): return 1
+        def __repr__(self):
+            array.dtype = np.dtype("i4")
+            gc.collect()
+            return "title"
+    array = np.zeros(3, dtype=np.dtype({"names": ["a"], "formats": ["i4"], "titles": [Title()]}))
+    try:
+        anyfn.get_global_func("anyfn.tensor_text")(array)
+    except RuntimeError as error:
+        print("array changed" in str(error))
+    """)
+    assert out == "True\n"
+
+
+# A class whose instances clear what `held` names while they are converted.
+CLEARS = """
+class Meta(type):
+    @property
+    def __dlpack__(cls):
+        held.clear()
+        gc.collect()
+        raise AttributeError
+class Clears(metaclass=Meta):
+    pass
+"""
+
+
+def test_new_values_of_fields_are_held_while_they_are_converted():
+    out = run(
+        CLEARS
+        + textwrap.dedent("""
+    import typing
+    @anyfn.object("hostile.Any")
+    class Any(anyfn.Object):
+        a: typing.Any
+    old = Any(1)
+    held = {"a": Clears()}
+    print(type(_core.replace(old, held).a).__name__, old.a, held)
+    """)
+    )
+    assert out == "Clears 1 {}\n"
+
+
+def test_fields_are_held_while_their_defaults_are_converted():
+    out = run(
+        CLEARS
+        + textwrap.dedent("""
+    class Mine(anyfn.Object):
+        __slots__ = ()
+    held = [("a", '{"type": "Any"}', "Any", "", 0, 1, Clears())]
+    _core.define(Mine, "hostile.Mine", held, False, "", 0)
+    print(held, anyfn.reflection.type_info("hostile.Mine") if hasattr(anyfn, "reflection") else "")
+    """)
+    )
+    assert out.startswith("[] ")
+
+
+def test_an_iterator_is_used_by_what_it_releases():
+    out = run("""
+    class Dropped:
+        def __init__(self, number): self.number = number
+        def __del__(self): seen.append((self.number, next(keys, "end")))
+    seen = []
+    pairs = anyfn.Dict({str(i): Dropped(i) for i in range(4)})
+    keys = iter(pairs)
+    pairs.clear()
+    gc.collect()
+    print(list(keys), seen)
+    """)
+    assert out == "['0'] [(3, 'end'), (2, '3'), (1, '2'), (0, '1')]\n"
+
+
+@pytest.mark.parametrize("bases", ["", "A.__bases__ = (_core.BuiltinObject,)"])
+def test_a_tensor_without_a_native_object(bases):
+    out = run(f"""
+    class A(_core.Object):
+        __slots__ = ()
+    x = A.__new__(A)
+    {bases}
+    try:
+        x.__class__ = anyfn.Tensor
+    except TypeError:
+        pass
+    for use in (anyfn.get_global_func("anyfn.tensor_text"), t.echo, t.apply):
+        try:
+            use(x)
+        except (TypeError, ValueError) as error:
+            print(type(error).__name__)
+    """)
+    assert len(out.splitlines()) == 3
+
+
+def test_the_package_sets_itself_up_once():
+    class Other(anyfn.Object):
+        __slots__ = ()
+
+    with pytest.raises(TypeError, match="for the package itself"):
+        _core.setup(anyfn.dtype, anyfn.device, Other, print, type(print))
+
+
+def test_a_stand_in_for_numpy():
+    out = run("""
+    import sys, types
+    module = types.ModuleType("numpy")
+    for name in "bool_ floating complexfloating datetime64 timedelta64 void dtype generic ndarray".split():
+        setattr(module, name, type(name, (), {}))
+    sys.modules["numpy"] = module
+    try:
+        anyfn.get_global_func("anyfn.tensor_text")(module.ndarray())
+    except TypeError as error:
+        print("ndarray" in str(error))
+    """)
+    # `anyfn` imports no NumPy of its own.
+    assert out == "True\n"
+
+
+def test_frames_of_tracebacks_that_are_none():
+    out = run("""
+    _core.set_native_frame(lambda name: 5)
+    try:
+        t.add_i64("x")
+    except TypeError:
+        print("raised")
+    try:
+        t.raise_error("ValueError", "text")
+    except ValueError as error:
+        print(error)
+    """)
+    assert out == "raised\ntext\n"
+
+
+def test_an_error_is_extended_while_its_trace_is_read():
+    # One error object is raised by a thread while another extends the trace of it.
+    out = run("""
+    import sys, threading
+    def raises(error):
+        def function(): raise error
+        return function
+    try:
+        t.raise_error("ValueError", "text")
+    except ValueError as error:
+        shared = error
+    def deep(depth):
+        if depth: return deep(depth - 1)
+        t.apply(raises(shared))
+    sys.setswitchinterval(1e-6)
+    stop = threading.Event()
+    def extend():
+        while not stop.is_set():
+            try: deep(30)
+            except ValueError: pass
+    thread = threading.Thread(target=extend)
+    thread.start()
+    native = shared.__anyfn_error__
+    texts = {_core.error_texts(native)[2][:7] for _ in range(3000)} if hasattr(_core, "error_texts") else {"  File "}
+    stop.set()
+    thread.join()
+    print(texts <= {"", '  File "', "  File "})
+    """)
+    assert out == "True\n"

@@ -91,7 +91,7 @@ impl<'a> Other<'a> {
     fn get(&self, at: usize) -> Res<Option<Own>> {
         match self {
             Other::Native(items) => items.as_slice().get(at).map(lift_item).transpose(),
-            Other::List(list) => Ok(py::list_get(*list, at).map(Obj::to_own)),
+            Other::List(list) => Ok(py::list_get(*list, at)),
             Other::Tuple(tuple) => Ok(py::tuple_get(*tuple, at).map(Obj::to_own)),
         }
     }
@@ -168,7 +168,7 @@ fn compare_items(items: &[Any], other: &Other<'_>, operation: i32) -> Res<Own> {
     let item = lift_item(item)?;
     let Some(other) = other.get(at)? else { return Ok(by_order(std::cmp::Ordering::Greater, operation)) };
     // SAFETY: both are valid and the lock is held; a new reference or an exception.
-    py::new_ref!(py::raw::PyObject_RichCompare(item.as_ptr(), other.as_ptr(), operation))
+    py::unsafe_new_ref!(py::raw::PyObject_RichCompare(item.as_ptr(), other.as_ptr(), operation))
 }
 
 /// Whether a mapping has the same keys as another object, with equal values; `None` if that is no mapping.
@@ -195,7 +195,6 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>) -> Res<Option<bool>> {
     }
     let mut position = 0;
     while let Some((key, value)) = py::dict_next(right, &mut position) {
-        let (key, value) = (key.to_own(), value.to_own());
         match left.find(key.obj())? {
             Some(found) if item_equals(&found, value.obj())? => {}
             _ => return Ok(Some(false)),
@@ -258,7 +257,7 @@ slots! {
             let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));
             let pairs = py::list(pairs.collect::<Res<Vec<Own>>>()?)?;
             // SAFETY: a list, the lock is held; a new reference or an exception.
-            let set = py::new_ref!(py::raw::PyFrozenSet_New(pairs.as_ptr()))?;
+            let set = py::unsafe_new_ref!(py::raw::PyFrozenSet_New(pairs.as_ptr()))?;
             py::hash(set.obj())
         })
     }

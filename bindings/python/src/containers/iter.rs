@@ -48,6 +48,8 @@ enum Step {
     Int(i64),
     One(Any),
     Two(Any, Any),
+    /// One half of a pair, and the other, which goes when nothing of the iterator is borrowed any more.
+    Other(Any, Any),
 }
 
 #[repr(C)]
@@ -120,8 +122,8 @@ impl State {
             State::Pairs(pairs, what) => {
                 let (key, value) = pairs.next()?;
                 Some(match what {
-                    What::Keys => Step::One(key),
-                    What::Values => Step::One(value),
+                    What::Keys => Step::Other(key, value),
+                    What::Values => Step::Other(value, key),
                     What::Items => Step::Two(key, value),
                 })
             }
@@ -162,6 +164,11 @@ slots! {
         match step {
             Step::Int(value) => py::int(value),
             Step::One(value) => lift_item(&value),
+            // What is not asked for may run Python code when it goes, which may use this iterator.
+            Step::Other(value, other) => {
+                drop(other);
+                lift_item(&value)
+            }
             Step::Two(key, value) => py::pair(lift_item(&key)?, lift_item(&value)?),
         }
         .map(Some)

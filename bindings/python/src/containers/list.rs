@@ -137,8 +137,8 @@ fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> 
     sorted.obj().attr(names::SORT.get())?.obj().call_named(options)?;
     let mut new: Vec<Any> = super::reserved(items.len())?;
     for at in 0..items.len() {
-        let place = py::list_get(sorted.obj(), at).and_then(|object| places.get(&object.as_ptr()));
-        let Some(item) = place.and_then(|place| items.get(*place)) else { return Ok(None) };
+        let place = py::list_get(sorted.obj(), at).and_then(|object| places.get(&object.as_ptr()).copied());
+        let Some(item) = place.and_then(|place| items.get(place)) else { return Ok(None) };
         new.push(item.clone());
     }
     Ok(native(list.replace_all(&items, new))?.then_some(()))
@@ -200,7 +200,7 @@ methods! { list_methods;
             }
         }
         // SAFETY: a valid object, the lock is held; a new reference or an exception.
-        let text = py::new_ref!(raw::PyObject_Repr(value.as_ptr()))?;
+        let text = py::unsafe_new_ref!(raw::PyObject_Repr(value.as_ptr()))?;
         py::raise(py::exceptions::value_error(), &format!("{} is not in the List", text.obj().to_text()?))
     }
 

@@ -48,11 +48,17 @@ pub(super) fn each_item(
     mut each: impl FnMut(usize, Obj<'_>) -> Res<()>,
 ) -> Res<()> {
     let mut index = 0;
-    while let Some(item) = if is_list { py::list_get(items, index) } else { py::tuple_get(items, index) } {
+    loop {
+        let item = if is_list {
+            // SAFETY: `each` takes a reference of its own before Python code runs, which may change the list.
+            unsafe { py::list_peek(items, index) }
+        } else {
+            py::tuple_get(items, index)
+        };
+        let Some(item) = item else { return Ok(()) };
         each(index, item)?;
         index += 1;
     }
-    Ok(())
 }
 
 /// Makes an Array of a list or tuple.
@@ -101,7 +107,7 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
 /// Calls `each` with all that an iterable gives.
 pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Res<()>) -> Res<()> {
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
-    let iterator = py::new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
+    let iterator = py::unsafe_new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
     let mut index = 0;
     loop {
         // SAFETY: an iterator; a new reference, or NULL at the end or with an exception.
@@ -134,7 +140,6 @@ fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = reserved(len)?;
     let mut position = 0;
     while let Some((key, value)) = py::dict_next(dict, &mut position) {
-        let (key, value) = (key.to_own(), value.to_own());
         let lowered = lower_item(value.obj(), &At::Entry { of: at, key: key.obj() })?;
         pairs.push((lower_item(key.obj(), &At::Key { of: at })?, lowered));
         if py::dict_len(dict) != len {
@@ -153,7 +158,7 @@ fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
     each(keys.obj(), |_, key| {
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        let value = py::new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
+        let value = py::unsafe_new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
         let lowered = lower_item(value.obj(), &At::Entry { of: at, key })?;
         pairs.push((keys::lower_key(key, at)?, lowered));
         Ok(())
@@ -200,7 +205,7 @@ fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
     each(source, |index, pair| {
         // SAFETY: a valid object, the lock is held; a new reference or an exception.
-        let pair = match py::new_ref!(raw::PySequence_Tuple(pair.as_ptr())) {
+        let pair = match py::unsafe_new_ref!(raw::PySequence_Tuple(pair.as_ptr())) {
             Err(raised) if !py::error_is(py::exceptions::type_error()) => return Err(raised),
             Err(py::Raised) => {
                 py::clear_error();

@@ -259,7 +259,7 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
         }
     }
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
-    let text = py::new_ref!(raw::PyObject_Repr(values[0].as_ptr()))?;
+    let text = py::unsafe_new_ref!(raw::PyObject_Repr(values[0].as_ptr()))?;
     let text = text.obj().to_text()?;
     py::raise(py::exceptions::value_error(), &format!("{text} is not in the {}", this.class_name()))
 }

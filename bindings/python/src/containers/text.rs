@@ -49,7 +49,7 @@ fn write_value(out: &mut String, value: &Any) -> Res<()> {
     }
     let value = lift_item(value)?;
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
-    let text = py::new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
+    let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
     match text.obj().str_bytes() {
         Ok(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
         Err(py::Raised) => {
@@ -128,15 +128,17 @@ fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) 
 /// `repr` of the pairs, keys or values that a view shows.
 pub(super) fn write_listed(name: &str, items: Obj<'_>) -> Res<Own> {
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
-    let text = py::new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;
+    let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;
     let text = text.obj().to_text()?;
     py::string_lossy(format!("{name}({text})").as_bytes())
 }
 
 slots! {
     pub(super) fn repr(this: obj) -> Own {
-        let Some(container) = object::reference_of(this) else { return Ok(py::none()) };
         let name = this.class_name();
+        let Some(container) = object::reference_of(this) else {
+            return py::string_lossy(format!("<{name} object without a native container>").as_bytes());
+        };
         let own = super::CLASSES.iter().any(|(_, class)| this.class().is(class.ptr()));
         let mut text = String::new();
         write_container(&mut text, container, (!own).then_some(name.as_str()))?;

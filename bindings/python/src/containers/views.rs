@@ -92,7 +92,7 @@ fn what(view: Obj<'_>) -> What {
 /// A new set of what an iterable gives.
 fn set_of(iterable: Obj<'_>) -> Res<Own> {
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
-    py::new_ref!(raw::PySet_New(iterable.as_ptr()))
+    py::unsafe_new_ref!(raw::PySet_New(iterable.as_ptr()))
 }
 
 /// Both sides of an operation as sets.
@@ -138,32 +138,32 @@ slots! {
 
     fn repr(view: obj) -> Own {
         // SAFETY: a valid object, the lock is held; a new reference or an exception.
-        let listed = py::new_ref!(raw::PySequence_List(view.as_ptr()))?;
+        let listed = py::unsafe_new_ref!(raw::PySequence_List(view.as_ptr()))?;
         text::write_listed(&view.class_name(), listed.obj())
     }
 
     fn and(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        py::new_ref!(raw::PyNumber_And(left.as_ptr(), right.as_ptr()))
+        py::unsafe_new_ref!(raw::PyNumber_And(left.as_ptr(), right.as_ptr()))
     }
 
     fn or(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        py::new_ref!(raw::PyNumber_Or(left.as_ptr(), right.as_ptr()))
+        py::unsafe_new_ref!(raw::PyNumber_Or(left.as_ptr(), right.as_ptr()))
     }
 
     fn xor(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        py::new_ref!(raw::PyNumber_Xor(left.as_ptr(), right.as_ptr()))
+        py::unsafe_new_ref!(raw::PyNumber_Xor(left.as_ptr(), right.as_ptr()))
     }
 
     fn subtract(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        py::new_ref!(raw::PyNumber_Subtract(left.as_ptr(), right.as_ptr()))
+        py::unsafe_new_ref!(raw::PyNumber_Subtract(left.as_ptr(), right.as_ptr()))
     }
 
     fn compare_sets(left: obj, right: obj, operation: int) -> Own {
@@ -172,7 +172,7 @@ slots! {
         }
         let (left, right) = sets(left, right)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        py::new_ref!(raw::PyObject_RichCompare(left.as_ptr(), right.as_ptr(), operation))
+        py::unsafe_new_ref!(raw::PyObject_RichCompare(left.as_ptr(), right.as_ptr(), operation))
     }
 }
 
@@ -200,7 +200,7 @@ methods! { view_methods;
         let own = set_of(view)?;
         let other = set_of(args.one()?)?;
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
-        let both = py::new_ref!(raw::PyNumber_And(own.as_ptr(), other.as_ptr()))?;
+        let both = py::unsafe_new_ref!(raw::PyNumber_And(own.as_ptr(), other.as_ptr()))?;
         Ok(py::boolean(!both.obj().is_true()?))
     }
 }

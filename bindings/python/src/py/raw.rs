@@ -10,6 +10,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState, PyTypeObject};
 
+unsafe extern "C" {
+    /// The class of frames; not in the headers of the stable ABI, exported by each version.
+    pub(crate) static mut PyFrame_Type: PyTypeObject;
+}
+
 // What runs Python code may end the thread: see [`run`].
 unsafe extern "C-unwind" {
     pub(crate) fn PyObject_GetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
