@@ -124,7 +124,16 @@ fn callbacks() {
     fails(call("testing.call_kept", (5,)), "RuntimeError", "no function is kept");
     let adder = call("testing.make_adder", (3,)).unwrap().get::<PackedFunc>().unwrap();
     assert_eq!(adder.call((4,)).unwrap().get::<i64>().unwrap(), 7);
-    assert!(call("testing.call_n", (&double, 0)).unwrap().get::<f64>().unwrap() >= 0.0);
+    let calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&calls);
+    let count = PackedFunc::new(move |_| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Any::NONE)
+    });
+    for (n, sum) in [(0, 0), (10, 10)] {
+        call("testing.call_n", (&count, n)).unwrap().get::<f64>().unwrap();
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), sum);
+    }
     assert!(call("testing.call_n_with", (&double, 10, 1)).unwrap().get::<f64>().unwrap() > 0.0);
     assert!(call("testing.raise_n", (10,)).unwrap().get::<f64>().unwrap() > 0.0);
 }

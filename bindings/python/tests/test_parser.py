@@ -100,5 +100,7 @@ def test_errors_are_exceptions_of_their_kind():
 def test_the_page():
     """``docs/ir-text.md``, its samples run one after the other."""
     names = {}
-    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs/ir-text.md").read_text(encoding="utf-8"), re.DOTALL):
+    samples = re.findall(r"```python\n(.*?)```", (ROOT / "docs/ir-text.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert samples
+    for code in samples:
         exec(code, names)

@@ -288,7 +288,9 @@ def test_the_guide():
     """``docs/passes.md``, its samples run one after the other."""
     text = (ROOT / "docs/passes.md").read_text(encoding="utf-8")
     names = {}
-    for sample in re.findall(r"```python\n(.*?)```", text, re.S):
+    samples = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert samples
+    for sample in samples:
         exec(compile(sample, "docs/passes.md", "exec"), names)
     for name in ("doc.sort", "doc.rate"):
         anyfn.remove_global_func(name)

@@ -91,6 +91,9 @@ pub(super) fn function_name(signature: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::format;
+    use std::prelude::v1::*;
+
     use super::*;
 
     #[test]
@@ -111,10 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_problem() {
-        for text in ["", "f", "f(", "f(A: Tensor([", "f)))(]]", "f(A:Tensor([[[1))", "(,,,)"] {
-            parameters(text);
+    fn damaged_signatures_give_what_can_be_read() {
+        let shown = |text| -> Vec<String> {
+            let parts = parameters(text).into_iter();
+            parts.map(|part| format!("{} {:?}", part.name, part.tensor)).collect()
+        };
+        for text in ["", "f", "f(", "(,,,)"] {
+            assert_eq!(shown(text), [""; 0], "{text}");
         }
+        assert_eq!(shown("f(A: Tensor(["), ["A None"]);
+        assert_eq!(shown("f)))(]]"), ["]] None"]);
+        assert_eq!(shown("f(A:Tensor([[[1))"), ["A None"]);
+        assert_eq!(shown("f(A: Tensor([1, 2], B"), ["A Some([\"1\", \"2\"])"]);
     }
 
     #[test]
