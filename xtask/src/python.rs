@@ -89,6 +89,27 @@ pub(crate) fn pytest_with(run: &Run, python: &Path, tests: &[String]) -> Result<
     run.cmd(command_of(python.to_path_buf()).words(PYTEST).args(tests))
 }
 
+/// Runs the tests in a folder with the peer's Python package on our library: a copy of the package in which `libanyfn.so` lies
+/// under the name of the package's own library.
+pub(crate) fn peer_package(run: &Run, tests: &str) -> Result<()> {
+    let python = paths::peer_python().ok_or("no apache-tvm-ffi")?;
+    // The package finds its library by its list of installed files.
+    const FIND: &str = "import importlib.metadata as m, tvm_ffi\n\
+                        print(tvm_ffi.__path__[0])\n\
+                        print(m.distribution('apache-tvm-ffi')._path)";
+    let found = Cmd::new(&python).arg("-c").arg(FIND).output()?;
+    let copy = paths::scratch_dir("peer_package");
+    if copy.exists() {
+        fs::remove_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
+    }
+    fs::create_dir_all(&copy).map_err(|e| format!("{}: {e}", copy.display()))?;
+    run.cmd(Cmd::new("cp").arg("-R").args(found.lines()).arg(&copy))?;
+    let library = copy.join("tvm_ffi/lib/libtvm_ffi.so");
+    fs::copy(paths::build_dir().join("libanyfn.so"), &library)
+        .map_err(|e| format!("{}: {e}", library.display()))?;
+    run.cmd(command_of(python).env("PYTHONPATH", &copy).words(PYTEST).arg(tests))
+}
+
 /// Runs a program with its output in the step's log.
 pub(crate) fn script(run: &Run, file: &str) -> Result<()> {
     run.cmd(command()?.arg(file))

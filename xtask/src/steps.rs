@@ -57,6 +57,9 @@ const BESIDE_PEER: [&str; 2] = ["test_beside.py", "test_dlpack_table.py"];
 const RELEASE_BUILD: &str =
     "build --release --workspace --exclude anyfn-xtask --exclude anyfn-hosts --exclude anyfn-hosts-plugin";
 
+/// Tests that run with the peer's Python package on our library.
+const PEER_PACKAGE: &str = "testing/peer_package";
+
 /// What the demonstration uses and no more: each library and program is optimised as a whole, which takes its time.
 const DEMO_BUILD: &str = "build --release -p anyfn-lib -p anyfn-python -p anyfn-compiler-lib -p anyfn-testing -p anyfn-demo \
      -p anyfn-example-deploy -p anyfn-example-te --lib --bin deploy --bin dense";
@@ -116,6 +119,9 @@ pub(crate) fn test() -> Vec<Step> {
         })
         .needs(PYTHON_TESTS)
         .skip_if(no_peer),
+        Step::new("the peer's python package on our library", |run| python::peer_package(run, PEER_PACKAGE))
+            .needs(PEER_PACKAGE)
+            .skip_if(no_peer),
         Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
             .needs_member("conformance"),
         Step::new("conformance, c", c_tests::conformance).needs_member("conformance"),

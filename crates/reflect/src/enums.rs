@@ -8,7 +8,8 @@
 use core::mem::offset_of;
 
 use anyfn::abi::{
-    TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, kTVMFFIInt, kTVMFFIObject, kTVMFFISEqHashKindUniqueInstance,
+    TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, kTVMFFIFieldFlagBitMaskInitOff,
+    kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIInt, kTVMFFIObject, kTVMFFISEqHashKindUniqueInstance,
     kTVMFFIStr,
 };
 use anyfn::{Any, Dict, Error, List, ObjectRef, Result, String};
@@ -38,6 +39,11 @@ struct Entry {
     name: String,
 }
 
+/// Flag of the number, which says nothing about what an object stands for.
+const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
+/// Flags of another name for a field: not an argument of the constructor, too.
+const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
+
 /// Makes a type of objects with this content.
 fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
     let key = TVMFFIByteArray::from_slice(key.as_bytes());
@@ -55,17 +61,17 @@ fn register() -> Result<()> {
     let (size, kind) = (size_of::<Entry>(), kTVMFFISEqHashKindUniqueInstance);
     let base = make("ffi.Enum", 1, kTVMFFIObject)?;
     // SAFETY: the struct has the field there.
-    unsafe { base.field(("_int_index", "Its number."), number, define::get_i64, kTVMFFIInt) }?;
-    // SAFETY: as above.
-    unsafe { base.field(("_str_index", "Its name."), name, define::get_any, kTVMFFIStr) }?;
+    unsafe { base.field_with_flags(("_int_index", "Its number."), number, define::I64, kTVMFFIInt, IGNORED) }?;
+    // SAFETY: the struct has the field there, a string as a value.
+    unsafe { base.field(("_str_index", "Its name."), name, define::TEXT, kTVMFFIStr) }?;
     base.metadata("One of a few objects, each with a number and a name.", size, kind)?;
     let by_number = make("ffi.IntEnum", 2, base.0)?;
-    // SAFETY: as above.
-    unsafe { by_number.field(("value", "Its number."), number, define::get_i64, kTVMFFIInt) }?;
+    // SAFETY: the struct has the field there.
+    unsafe { by_number.field_with_flags(("value", "Its number."), number, define::I64, kTVMFFIInt, ALIAS) }?;
     by_number.metadata("One of a few objects that stand for numbers.", size, kind)?;
     let by_name = make("ffi.StrEnum", 2, base.0)?;
-    // SAFETY: as above.
-    unsafe { by_name.field(("value", "Its name."), name, define::get_any, kTVMFFIStr) }?;
+    // SAFETY: the struct has the field there, a string as a value.
+    unsafe { by_name.field_with_flags(("value", "Its name."), name, define::TEXT, kTVMFFIStr, ALIAS) }?;
     by_name.metadata("One of a few objects that stand for texts.", size, kind)
 }
 

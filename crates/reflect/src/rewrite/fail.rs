@@ -92,7 +92,7 @@ pub(crate) unsafe fn add_field(
         alignment: 8,
         offset: offset as i64,
         getter: Some(getter),
-        setter: core::ptr::null_mut(),
+        setter: crate::define::refuse as *mut core::ffi::c_void,
         default_value_or_factory: TVMFFIAny::NONE,
         field_static_type_index: static_type,
     };

@@ -99,13 +99,13 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
 pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
     // SAFETY: the struct has the field there.
-    unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::get_any, define::ANY) }?;
+    unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::VALUE, define::ANY) }?;
     // SAFETY: as above.
     unsafe {
         key.field(
             ("hash_i64", "Structural hash of the value."),
             (offset_of!(Key, hash), 8),
-            define::get_i64,
+            define::I64,
             define::INT,
         )
     }?;

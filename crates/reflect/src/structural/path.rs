@@ -182,14 +182,14 @@ pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
     // SAFETY: the struct has the field there.
     unsafe {
-        step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::get_i32, define::INT)
+        step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::I32, define::INT)
     }?;
     // SAFETY: as above.
     unsafe {
         step.field(
             ("key", "Name of the field, number of the element, or the key."),
             (offset_of!(Step, key), 16),
-            define::get_any,
+            define::VALUE,
             define::ANY,
         )
     }?;
@@ -202,7 +202,7 @@ pub(super) fn define() -> Result<()> {
         path.field(
             ("parent", "The path to the holder; None for the root."),
             (offset_of!(Path, parent), 8),
-            define::get_object,
+            define::OBJECT,
             define::ANY,
         )
     }?;
@@ -211,13 +211,13 @@ pub(super) fn define() -> Result<()> {
         path.field(
             ("step", "The step from the holder; None for the root."),
             (offset_of!(Path, step), 8),
-            define::get_object,
+            define::OBJECT,
             define::ANY,
         )
     }?;
     // SAFETY: as above.
     unsafe {
-        path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::get_i32, define::INT)
+        path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::I32, define::INT)
     }?;
     path.metadata("The way from a root to a value in it.", size_of::<Path>(), CONST_TREE)?;
     path.attribute("__ffi_repr__", &PackedFunc::new(print_path))?;

@@ -1,0 +1,46 @@
+//! Every field that a type tells of has a setter: "read-only" is a flag. Frontends of the ABI call setters without a look.
+
+use anyfn::reflection::TypeInfo;
+use anyfn::{Any, registry};
+use anyfn_core as _;
+use anyfn_reflect as _;
+
+#[test]
+fn every_field_has_a_setter() -> anyfn::Result<()> {
+    let keys = registry::get("ffi.GetRegisteredTypeKeys")?.call(())?.get::<Vec<String>>()?;
+    let mut fields = 0;
+    for info in keys.iter().filter_map(|key| TypeInfo::from_key(key)) {
+        for field in info.own_fields() {
+            assert!(field.is_settable(), "{}.{}", info.key(), field.name());
+            fields += 1;
+        }
+    }
+    assert!(fields > 10);
+    Ok(())
+}
+
+#[test]
+fn an_enumeration_is_made_by_its_setters() -> anyfn::Result<()> {
+    // The first use of the registry defines the types of the program.
+    registry::get("ffi.String")?;
+    let info = TypeInfo::from_key("ffi.StrEnum").expect("a type of this crate");
+    assert!(info.fields().all(|field| !field.is_writable()));
+    // What the ABI's own frontend does for a class of its own: zeroed memory, then each field by its setter.
+    // SAFETY: a type without other content than its fields, which zeroed memory is valid for.
+    unsafe { registry::get_unsafe("ffi._PyClassRegisterTypeAttrColumns") }?.call((info.index(), 48))?;
+    let made = info.make()?;
+    for (name, value) in
+        [("_int_index", Any::new(3)?), ("_str_index", Any::new("a name beyond seven letters")?)]
+    {
+        let field = info.field(name).expect("a field");
+        // SAFETY: an object of the type that nobody else knows.
+        unsafe { field.set_unchecked(&made, &value.as_view()) }?;
+        // SAFETY: an object of the type that nobody else knows; the value is of another type.
+        let wrong = unsafe { field.set_unchecked(&made, &Any::NONE.as_view()) };
+        assert_eq!(wrong.unwrap_err().kind(), "TypeError");
+    }
+    assert_eq!(made.get_field("_int_index")?.get::<i64>()?, 3);
+    assert_eq!(made.get_field("value")?.get::<String>()?, "a name beyond seven letters");
+    assert!(made.set_field("value", "another").is_err());
+    Ok(())
+}
