@@ -138,21 +138,21 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     let place = scratch.take(ndarray::HEAD + 2 * ndim);
     // SAFETY: `take` gives room for the head and twice `ndim` words.
     let shape: *mut i64 = unsafe { place.add(ndarray::HEAD) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the room for extents ends where that for strides begins, `ndim` words further.
     let strides = unsafe { shape.add(ndim) };
     let item = export.0.itemsize;
     for i in 0..ndim {
         // SAFETY: `i` is less than `ndim`.
         let place = unsafe { shape.add(i) };
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, within the room that `take` gave.
         unsafe { place.write(shape_in[i] as i64) };
         let steps = strides_in[i] / item;
         if steps * item != strides_in[i] && shape_in[i] != 1 && !shape_in.contains(&0) {
             return ndarray::uneven_stride(strides_in[i] as i64, item as i64, at);
         }
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, and there are as many words for strides.
         let place = unsafe { strides.add(i) };
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, within the room for strides.
         unsafe { place.write(steps as i64) };
     }
     let tensor: *mut DLTensor = place.cast();

@@ -121,7 +121,7 @@ fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
     }
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { function.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the caller has a valid function, whose cell is initialised.
     let called = unsafe { (*cell).safe_call };
     ptr::fn_addr_eq(called, safe_call as TVMFFISafeCallType).then_some(function.cast())
 }

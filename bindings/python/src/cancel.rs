@@ -191,7 +191,7 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
         let mut held = Vec::new();
         if let (Some(names), Some(named)) = (&names, &named) {
             for index in 0..names.obj().tuple_len() {
-                // SAFETY: as above.
+                // SAFETY: a tuple and an index below its length; the tuple keeps the name.
                 let name = unsafe { ffi::PyTuple_GetItem(names.as_ptr(), index as isize) };
                 // SAFETY: a dictionary and its own key; the dictionary keeps the value.
                 let value = unsafe { ffi::PyDict_GetItemWithError(named.as_ptr(), name) };

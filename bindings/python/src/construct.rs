@@ -44,9 +44,9 @@ pub(crate) unsafe extern "C" fn new(
 pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, kwargs: *mut PyObject) -> c_int {
     // SAFETY: Python passes a valid object and holds the lock.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: as above, a tuple.
+    // SAFETY: Python passes a tuple, which the caller of `init` keeps.
     let args: Obj<'_> = unsafe { Obj::from_ptr(args) };
-    // SAFETY: as above, a dictionary or NULL.
+    // SAFETY: Python passes a dictionary or NULL.
     let kwargs: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwargs) };
     let done = error::catch(|| {
         // A class may have made the whole object in its `__new__`.
@@ -161,7 +161,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     let mut result = TVMFFIAny::NONE;
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
-    // SAFETY: as above; the instance keeps the function alive.
+    // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
     // SAFETY: a valid function, `count` valid views and a result that holds nothing.

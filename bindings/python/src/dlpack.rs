@@ -299,7 +299,7 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
         // SAFETY: the capsule says what it is; `out` is writable.
         unsafe { TVMFFITensorFromDLPackVersioned(tensor.cast(), 0, 0, &mut out) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: the capsule says that it is of the older version; `out` is writable.
         unsafe { TVMFFITensorFromDLPack(tensor.cast(), 0, 0, &mut out) }
     };
     if code != 0 {
@@ -484,7 +484,7 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     // SAFETY: the caller passes a valid prototype.
     let prototype = unsafe { &*prototype };
-    // SAFETY: as above.
+    // SAFETY: a prototype describes its shape by valid pointers (DLPack).
     let view = unsafe { anyfn::TensorView::from_dl(prototype) };
     let made = new_tensor(&view).and_then(|tensor| tensor.to_dlpack());
     match made {

@@ -304,7 +304,7 @@ fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
 pub(crate) fn opaque_object<'a>(object: *const TVMFFIObject) -> Obj<'a> {
     // SAFETY: the caller has an object of that type, which has its cell behind the header.
     let cell: *const TVMFFIOpaqueObjectCell = unsafe { object.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the object is of that type, so its cell is initialised.
     let handle = unsafe { (*cell).handle };
     // SAFETY: such objects hold a reference to a Python object; the caller holds the lock and the object.
     unsafe { Obj::from_ptr(handle.cast()) }

@@ -113,7 +113,7 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
 unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut c_void) -> c_int {
     // SAFETY: Python passes an instance and holds the lock.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: as above; NULL to delete.
+    // SAFETY: Python passes a valid value, or NULL to delete.
     let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
     // SAFETY: the closure of a descriptor made by `describe`.
     let field: &Field = unsafe { &*field.cast() };

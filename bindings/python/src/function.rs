@@ -159,7 +159,7 @@ fn asks_for_release(function: &ObjectRef) -> bool {
     let cell: *const TVMFFIFunctionCell = unsafe { header.add(1) }.cast();
     // SAFETY: the flag says that a pointer to the extension lies behind the cell.
     let ext: *const *const AnyfnFunctionExt = unsafe { cell.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: whoever makes a function with this flag initialises the pointer.
     let ext = unsafe { *ext };
     // SAFETY: NULL or static data of the library that made the function.
     unsafe { ext.as_ref() }.is_some_and(|ext| ext.size >= 16 && ext.flags & 1 != 0)
@@ -177,7 +177,7 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
 ) -> *mut PyObject {
     // SAFETY: Python passes a valid object and holds the lock.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
-    // SAFETY: as above; NULL if there are no named arguments.
+    // SAFETY: Python passes a tuple of names, or NULL if there are no named arguments.
     let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
     let count = nargsf & !raw::ARGUMENTS_OFFSET;
     if let Some(names) = names
@@ -272,7 +272,7 @@ fn call<const RELEASE: bool>(
     let mut result = TVMFFIAny::NONE;
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
-    // SAFETY: as above; the instance keeps the function alive.
+    // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
     let code = if observe::is_on() {
@@ -283,7 +283,7 @@ fn call<const RELEASE: bool>(
         // what the views borrow alive while the lock is released.
         gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) }))
     } else {
-        // SAFETY: as above.
+        // SAFETY: a valid function, `count` valid views and a result that holds nothing; the lock is kept, so nobody takes the arguments away.
         gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
     };
     if code != 0 {
@@ -307,7 +307,7 @@ unsafe fn watched<const RELEASE: bool>(
     let handle = object::handle_unchecked(callable);
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.add(1) }.cast();
-    // SAFETY: as above; the instance keeps the function alive.
+    // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let call = crate::observe::call_of(callable, handle.cast(), data, count);
     // SAFETY: that is the call. Finding a name needs the lock, and its time does not hold the waiting for it.

@@ -117,7 +117,7 @@ pub(crate) fn end_borrows(
         }
         // SAFETY: the callback's arguments are set, and released only after this.
         let object = unsafe { object.assume_init() };
-        // SAFETY: as above.
+        // SAFETY: the arguments of the callback are references, which are released after this.
         let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
         let returned = result.as_ref().is_ok_and(|value| value.obj().is(object.as_ptr()));
         if returned && tensor::is_borrow(object) {
@@ -203,7 +203,7 @@ fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
     let object = unsafe { value.value.v_obj };
     // SAFETY: these objects have a byte array behind the header.
     let content: *const TVMFFIByteArray = unsafe { object.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the content of such an object is initialised and never changes.
     let content = unsafe { &*content };
     // SAFETY: the object owns its content, and the value keeps the object alive.
     unsafe { content.as_slice() }

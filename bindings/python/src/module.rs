@@ -74,7 +74,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     let import_error = |message: &str| py::raise(py::exceptions::import_error(), message);
     // SAFETY: the lock is held, so there is an interpreter.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
-    // SAFETY: as above.
+    // SAFETY: the interpreter of this thread, which is not ending.
     if unsafe { ffi::PyInterpreterState_GetID(interpreter) } != 0 {
         return import_error(
             "anyfn does not support sub-interpreters: it can be imported in the main interpreter only",

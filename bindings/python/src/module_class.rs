@@ -74,9 +74,9 @@ fn entry_of(module: Obj<'_>) -> Res<Own> {
     // SAFETY: an instance of `Module`, under the lock.
     let is_new = unsafe { (*layout).entry.is_null() };
     if is_new && entry.obj().is_instance_of(function::CLASS.ptr()) && kind.obj().to_text()? == "library" {
-        // SAFETY: as above.
+        // SAFETY: an instance of `Module`, under the lock; the field is NULL, so nothing is lost.
         unsafe { (*layout).entry = entry.obj().to_own().into_ptr() };
-        // SAFETY: as above.
+        // SAFETY: an instance of `Module`, under the lock.
         unsafe { (*layout).vectorcall = Some(call_entry) };
     }
     Ok(entry)

@@ -182,7 +182,7 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     let place = scratch.take(HEAD + 2 * ndim);
     // SAFETY: `take` gives room for the head and twice `ndim` words.
     let shape: *mut i64 = unsafe { place.add(HEAD) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the room for extents ends where that for strides begins, `ndim` words further.
     let strides = unsafe { shape.add(ndim) };
     let item = i64::from(dtype.bits / 8);
     // Copied, as `array.shape = ..` during the call frees the old ones.
@@ -194,15 +194,15 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
         }
         // SAFETY: `i` is less than `ndim`.
         let place = unsafe { shape.add(i) };
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, within the room for extents.
         unsafe { place.write(*extent) };
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, and there are as many words for strides.
         let place = unsafe { strides.add(i) };
-        // SAFETY: as above.
+        // SAFETY: `i` is less than `ndim`, within the room for strides.
         unsafe { place.write(steps) };
     }
     let tensor: *mut DLTensor = place.cast();
-    // SAFETY: as above.
+    // SAFETY: `take` gave `HEAD` words, in which a `DLTensor` fits.
     unsafe {
         tensor.write(DLTensor {
             data: array.data.cast(),

@@ -337,7 +337,7 @@ unsafe extern "C" fn get_type_index(object: *mut PyObject, _closure: *mut c_void
 unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mut PyObject {
     // SAFETY: Python passes an instance and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: as above, any object.
+    // SAFETY: Python passes a valid object, of any class.
     let other: Obj<'_> = unsafe { Obj::from_ptr(other) };
     let handle = handle_unchecked(object);
     if handle.is_null() {
@@ -392,7 +392,7 @@ unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
 unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
     // SAFETY: Python passes valid objects and holds the lock.
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
-    // SAFETY: as above.
+    // SAFETY: Python passes a valid object, of any class.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
     let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else {
         return py::not_implemented().into_ptr();

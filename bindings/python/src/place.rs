@@ -43,7 +43,7 @@ pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
 fn find(out: &mut String) -> Res<()> {
     // SAFETY: the lock is held; a borrowed reference, or NULL if no Python code runs.
     let frame = unsafe { ffi::PyEval_GetFrame() };
-    // SAFETY: as above.
+    // SAFETY: a borrowed reference or NULL, which is counted before other code runs.
     let frame: Option<Obj<'_>> = unsafe { Obj::from_nullable(frame.cast()) };
     let Some(mut frame) = frame.map(Obj::to_own) else { return Ok(()) };
     while is_of_package(frame.obj())? {

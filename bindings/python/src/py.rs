@@ -170,7 +170,7 @@ impl<'a> Obj<'a> {
         let mut value = ptr::null_mut();
         // SAFETY: both are valid and the lock is held; a new reference or NULL is written.
         check(raw::run(|| unsafe { raw::optional_attr()(self.as_ptr(), name.as_ptr(), &mut value) }))?;
-        // SAFETY: as above.
+        // SAFETY: the call wrote a new reference or NULL.
         Ok(unsafe { Own::from_nullable(value) })
     }
 
@@ -604,7 +604,7 @@ pub(crate) fn pair(first: Own, second: Own) -> Res<Own> {
     let tuple = unsafe_new_ref!(raw::PyTuple_New(2))?;
     // SAFETY: a new tuple that nobody else knows; the reference passes to it.
     check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 0, first.into_ptr()) })?;
-    // SAFETY: as above.
+    // SAFETY: a new tuple of two that nobody else knows; the reference passes to it.
     check(unsafe { ffi::PyTuple_SetItem(tuple.as_ptr(), 1, second.into_ptr()) })?;
     Ok(tuple)
 }
@@ -749,9 +749,9 @@ pub(crate) fn take_error() -> Option<Own> {
     unsafe { raw::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
     // SAFETY: the reference passes over.
     drop(unsafe { Own::from_nullable(class) });
-    // SAFETY: as above.
+    // SAFETY: `PyErr_Fetch` gave this reference to us, or NULL.
     let trace = unsafe { Own::from_nullable(trace) };
-    // SAFETY: as above.
+    // SAFETY: `PyErr_Fetch` gave this reference to us, or NULL.
     let value = unsafe { Own::from_nullable(value) }?;
     if let Some(trace) = trace {
         // SAFETY: an exception and a traceback; its own reference is taken.

@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn set_attribute(
 ) -> c_int {
     // SAFETY: Python passes a valid object and holds the lock.
     let object: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: as above.
+    // SAFETY: Python passes a string, and holds the lock.
     let key: Obj<'_> = unsafe { Obj::from_ptr(name) };
     let mut handle = object::handle_unchecked(object);
     if handle.is_null() {

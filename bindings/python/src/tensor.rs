@@ -183,7 +183,7 @@ pub(crate) fn end_borrow(object: Obj<'_>) -> bool {
     }
     // SAFETY: a tensor object has its `DLTensor` behind the header; the lock is held.
     let tensor: *mut DLTensor = unsafe { handle.add(1) }.cast();
-    // SAFETY: as above. Whoever looks at the tensor from now on finds it empty.
+    // SAFETY: the tensor lies there, and the lock is held. Whoever looks at it from now on finds it empty.
     unsafe { empty(tensor) };
     true
 }

@@ -42,7 +42,7 @@ impl Class<'_> {
             None => py::unsafe_new_ref!(ffi::PyType_FromSpec(&mut spec)),
             Some(base) => {
                 let bases = crate::py::tuple(vec![base.to_own()])?;
-                // SAFETY: as above.
+                // SAFETY: a valid specification, whose texts and tables live for ever, and a tuple; a new reference or an exception.
                 py::unsafe_new_ref!(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))
             }
         }

@@ -125,7 +125,7 @@ unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
 unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
     // SAFETY: Python passes valid objects and holds the lock.
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
-    // SAFETY: as above.
+    // SAFETY: Python passes a valid object, of any class.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
     let comparable = left.type_ptr() == right.type_ptr();
     let result = match operation {

@@ -85,7 +85,7 @@ pub(super) fn make(state: State) -> Res<Own> {
     let own = types::allocate(CLASS.ptr().cast())?;
     // SAFETY: a new instance that nobody else knows.
     let place = unsafe { &raw mut (*own.as_ptr().cast::<Layout>()).state };
-    // SAFETY: as above; what is there is not initialised.
+    // SAFETY: `place` is valid for writes. Nothing is dropped: what is there is not initialised.
     unsafe { place.write(state) };
     Ok(own)
 }

@@ -112,7 +112,7 @@ pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Re
     loop {
         // SAFETY: an iterator; a new reference, or NULL at the end or with an exception.
         let item = raw::run(|| unsafe { raw::PyIter_Next(iterator.as_ptr()) });
-        // SAFETY: as above.
+        // SAFETY: `PyIter_Next` gives a new reference or NULL.
         match unsafe { Own::from_nullable(item) } {
             Some(item) => each(index, item.obj())?,
             None if py::error_occurred() => return Err(py::Raised),
