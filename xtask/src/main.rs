@@ -37,7 +37,17 @@ fn run(args: &[String]) -> Result<()> {
     let root = paths::root();
     let (command, rest) = args.split_first().ok_or("which command? see `./x help`")?;
     match command.as_str() {
-        "codegen" => codegen::run(&root, flags(rest, &["--check"])?.contains(&"--check")),
+        "codegen" => {
+            let check = flags(rest, &["--check"])?.contains(&"--check");
+            codegen::run(&root, check)?;
+            match steps::no_nightly() {
+                Some(reason) => println!("skipped: the public items of `anyfn`: {reason}"),
+                None => {
+                    steps::cargo_cmd("run -q -p anyfn-public-api --").args(check.then_some("--check")).run()?
+                }
+            }
+            Ok(())
+        }
         "tidy" => {
             flags(rest, &[])?;
             tidy::run(&root, &|line| {

@@ -30,6 +30,9 @@ const ALL_RUST: &[&str] = &[
     "rustfmt.toml",
 ];
 
+/// What decides which items the crate `anyfn` shows.
+const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
+
 /// What decides what the Python package does, its tests and the corpus included.
 const ALL_PYTHON: &[&str] = &[
     RUNTIME[0],
@@ -79,6 +82,9 @@ pub(crate) fn test() -> Vec<Step> {
         Step::new("format", |run| cargo(run, "fmt --all --check")),
         Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings")),
         Step::new("generated files", |_| codegen::run(&paths::root(), true)),
+        Step::new("public api", |run| cargo(run, "run -q -p anyfn-public-api -- --check"))
+            .skip_if(no_nightly)
+            .inputs(PUBLIC_API),
         Step::new("tidy", |run| tidy::run(&paths::root(), &|line| run.say(line))),
         Step::new("libraries of apache-tvm", compiled_libraries).skip_if(no_tvm),
         Step::new("rust tests", rust_tests),
@@ -377,7 +383,7 @@ fn no_peer() -> Option<String> {
 }
 
 /// A missing toolchain must not be asked for by name: rustup would start to download it.
-fn no_nightly() -> Option<String> {
+pub(crate) fn no_nightly() -> Option<String> {
     let installed = Cmd::new("rustup").words("toolchain list").output().unwrap_or_default();
     let has = installed.lines().any(|line| line.starts_with("nightly"));
     (!has).then(|| "no nightly Rust toolchain".to_owned())

@@ -63,6 +63,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-conformance", &PROGRAM_WITH_SAMPLES),
     ("anyfn-benches", &PROGRAM_WITH_SAMPLES),
     ("anyfn-xtask", &["anyfn-abi"]),
+    ("anyfn-public-api", &["anyfn-skip"]),
 ];
 
 const PLUGIN: [&str; 2] = ["anyfn-abi", "anyfn"];
