@@ -5,8 +5,7 @@ use anyfn::{Result, Shape, TensorView, register};
 /// Sum of a float32 tensor, as a float.
 #[register("testing.tensor_sum")]
 fn tensor_sum(#[read_only] x: TensorView<'_>) -> Result<f64> {
-    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile.
-    let x = unsafe { x.as_slice::<f32>()? };
+    let x = x.read::<f32>()?;
     // A fold from 0: the sum of no floats is -0 in Rust.
     Ok(x.iter().fold(0.0, |sum, x| sum + f64::from(*x)))
 }
@@ -20,11 +19,8 @@ fn saxpy(a: f32, #[read_only] x: TensorView<'_>, y: TensorView<'_>) -> Result<()
     if x.shares_memory(&y) {
         anyfn::bail!("ValueError", "x and y must not share memory");
     }
-    // SAFETY: the caller lends the tensor for the call and no one writes it meanwhile.
-    let x = unsafe { x.as_slice::<f32>()? };
-    // SAFETY: the caller lends the tensor for the call; no one else uses it, nor is it x.
-    let y = unsafe { y.as_mut_slice::<f32>()? };
-    for (x, y) in x.iter().zip(y) {
+    let (x, mut y) = x.read_and_write::<f32, f32>(&y)?;
+    for (x, y) in x.iter().zip(y.iter_mut()) {
         *y += a * x;
     }
     Ok(())

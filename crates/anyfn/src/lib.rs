@@ -34,6 +34,7 @@ extern crate std;
 extern crate anyfn_core as _;
 extern crate self as anyfn;
 
+pub mod access;
 mod any;
 mod args;
 mod bigint;
@@ -75,6 +76,7 @@ mod typed;
 mod types;
 mod value_type;
 
+pub use access::{TensorRead, TensorWrite};
 pub use any::{Any, AnyView};
 pub use args::{IntoArg, IntoArgs};
 pub use cell::Cell;
@@ -100,7 +102,7 @@ pub use shape::Shape;
 pub use signals::check_signals;
 pub use signature::{Fallback, Literal, Param, Signature, Source};
 pub use string::{Bytes, String};
-pub use tensor::{Element, Tensor, TensorView};
+pub use tensor::{Element, NDIM_MAX, Tensor, TensorView};
 pub use typed::{Blocking, Names, PackableFn, TypedPackedFunc, Unsafe};
 pub use types::{is_instance, type_index_of, type_key};
 

@@ -18,6 +18,10 @@ pub struct Module(ObjectRef);
 impl Module {
     /// Loads a module from a file; the kind follows from the extension, `.so` is a shared library.
     ///
+    /// Loading a library trusts it: its code runs in this process, with everything that native code can do. That includes the memory
+    /// of tensors: a compiled kernel reads and writes the tensors that it is given without waiting for guards
+    /// ([`TensorWrite`](crate::TensorWrite)) or other threads, so whoever calls one ensures that nothing else uses them meanwhile.
+    ///
     /// # Errors
     /// `RuntimeError` for an unknown extension; what the loader raises for a file that it cannot load.
     pub fn load(path: &str) -> Result<Module> {

@@ -4,21 +4,36 @@ use core::ffi::c_void;
 use core::fmt;
 use core::ptr;
 
+use alloc::format;
+
 use anyfn_abi::{
-    DLManagedTensorVersioned, DLTensor, TVMFFIAny, TVMFFIAnyValue, TVMFFIObjectHandle,
-    TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPackVersioned, kDLCPU, kTVMFFIDLTensorPtr, kTVMFFITensor,
+    DLManagedTensorVersioned, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject,
+    TVMFFIObjectHandle, TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPackVersioned, kDLCPU,
+    kTVMFFIDLTensorPtr, kTVMFFITensor,
 };
 
 use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result, Schema};
 
+/// Maximum number of dimensions of a tensor.
+pub const NDIM_MAX: i32 = 64;
+
 /// A tensor that this reference keeps alive.
+///
+/// It describes the memory, and may be used from all threads. Elements are read and written through [`read`](Tensor::read),
+/// [`write`](Tensor::write) and the functions of the runtime, which exclude each other.
 #[derive(Clone)]
 #[repr(transparent)]
 pub struct Tensor(ObjectRef);
 
 /// A tensor, borrowed for a call: a tensor object's, or one that the caller describes.
+///
+/// It describes the memory. Elements are read and written through [`read`](TensorView::read) and [`write`](TensorView::write).
 #[derive(Clone, Copy)]
-pub struct TensorView<'a>(&'a DLTensor);
+pub struct TensorView<'a> {
+    tensor: &'a DLTensor,
+    /// The object that the tensor is the content of, if its memory must not be written; else NULL.
+    read_only: *const TVMFFIObject,
+}
 
 impl Tensor {
     /// Takes a DLPack tensor over.
@@ -107,10 +122,8 @@ impl Tensor {
     /// The tensor as a view.
     #[inline]
     pub fn view(&self) -> TensorView<'_> {
-        // SAFETY: a tensor object has the `DLTensor` right behind the header.
-        let tensor = unsafe { self.0.header().add(1) };
-        // SAFETY: as above; `self` keeps it alive.
-        TensorView(unsafe { &*tensor.cast() })
+        // SAFETY: a `Tensor` refers to a tensor object, which lives as long as the reference.
+        unsafe { TensorView::of_object(self.0.header()) }
     }
 
     /// The tensor as an object.
@@ -144,20 +157,47 @@ impl<'a> TensorView<'a> {
     /// # Safety
     /// The tensor's shape, strides and data must be valid for `'a`.
     pub unsafe fn from_dl(tensor: &'a DLTensor) -> TensorView<'a> {
-        TensorView(tensor)
+        TensorView { tensor, read_only: ptr::null() }
+    }
+
+    /// # Safety
+    /// `header` must be that of a tensor object that lives for `'a`.
+    #[inline]
+    unsafe fn of_object(header: *const TVMFFIObject) -> TensorView<'a> {
+        // SAFETY: the caller guarantees a live object; makers other than ours leave the flags zero.
+        let flags = unsafe { (*header).flags };
+        // SAFETY: a tensor object has the `DLTensor` right behind the header, inside one allocation.
+        let tensor = unsafe { header.add(1) };
+        // SAFETY: the tensor is part of the object, which the caller guarantees to live for `'a`.
+        let tensor = unsafe { &*tensor.cast::<DLTensor>() };
+        let is_read_only = flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0;
+        TensorView { tensor, read_only: if is_read_only { header } else { ptr::null() } }
+    }
+
+    /// Whether the memory must not be written. Tensors that a caller describes for a call do not say so; which of them a
+    /// function may only read is part of its signature (`#[read_only]`).
+    pub fn is_read_only(&self) -> bool {
+        !self.read_only.is_null()
     }
 
     /// The tensor as DLPack describes it.
     pub fn as_dl(&self) -> &'a DLTensor {
-        self.0
+        self.tensor
+    }
+
+    /// Whether the shape can be read: all else is checked where the tensor is used.
+    #[inline]
+    fn is_described(&self) -> bool {
+        let ndim = self.tensor.ndim;
+        (0..=NDIM_MAX).contains(&ndim) && (ndim == 0 || !self.tensor.shape.is_null())
     }
 
     /// The extents.
     pub fn shape(&self) -> &'a [i64] {
-        match usize::try_from(self.0.ndim) {
+        match usize::try_from(self.tensor.ndim) {
             // SAFETY: DLPack says that `shape` has `ndim` extents.
-            Ok(ndim) if ndim > 0 && !self.0.shape.is_null() => unsafe {
-                core::slice::from_raw_parts(self.0.shape, ndim)
+            Ok(ndim) if ndim > 0 && !self.tensor.shape.is_null() => unsafe {
+                core::slice::from_raw_parts(self.tensor.shape, ndim)
             },
             _ => &[],
         }
@@ -165,27 +205,27 @@ impl<'a> TensorView<'a> {
 
     /// The strides in elements; `None` means compact, row major.
     pub fn strides(&self) -> Option<&'a [i64]> {
-        let ndim = usize::try_from(self.0.ndim).ok()?;
-        if self.0.strides.is_null() {
+        let ndim = usize::try_from(self.tensor.ndim).ok()?;
+        if self.tensor.strides.is_null() {
             return None;
         }
         // SAFETY: DLPack says that `strides` has `ndim` entries when it is not NULL.
-        Some(unsafe { core::slice::from_raw_parts(self.0.strides, ndim) })
+        Some(unsafe { core::slice::from_raw_parts(self.tensor.strides, ndim) })
     }
 
     /// Type of the elements.
     pub fn dtype(&self) -> DType {
-        DType(self.0.dtype)
+        DType(self.tensor.dtype)
     }
 
     /// Where the data is.
     pub fn device(&self) -> Device {
-        Device(self.0.device)
+        Device(self.tensor.device)
     }
 
     /// Address of the first element on its device.
     pub fn data(&self) -> *mut c_void {
-        self.0.data.wrapping_byte_add(self.0.byte_offset as usize)
+        self.tensor.data.wrapping_byte_add(self.tensor.byte_offset as usize)
     }
 
     /// Number of elements; `None` if the extents are negative or their product overflows.
@@ -218,8 +258,8 @@ impl<'a> TensorView<'a> {
     }
 
     /// Addresses of the first byte and behind the last one; `None` without elements.
-    fn span(&self) -> Option<(i128, i128)> {
-        let element = (i128::from(self.0.dtype.bits) * i128::from(self.0.dtype.lanes) + 7) / 8;
+    pub(crate) fn span(&self) -> Option<(i128, i128)> {
+        let element = (i128::from(self.tensor.dtype.bits) * i128::from(self.tensor.dtype.lanes) + 7) / 8;
         let (mut low, mut high, mut compact) = (0i128, 0i128, 1i128);
         for (i, extent) in self.shape().iter().enumerate().rev() {
             let last = i128::from(*extent) - 1;
@@ -236,26 +276,41 @@ impl<'a> TensorView<'a> {
         Some((at(low), at(high.saturating_add(1))))
     }
 
-    /// The elements as a slice.
+    /// The elements as a slice, without an entry in the table of accesses; [`TensorView::read`] is the safe way.
+    ///
+    /// ```compile_fail,E0133
+    /// fn f<'a>(tensor: &'a anyfn::Tensor) -> &'a [f32] {
+    ///     tensor.view().as_slice::<f32>().unwrap()
+    /// }
+    /// ```
     ///
     /// # Errors
     /// `TypeError` if they are not of type `T`, `ValueError` if they are not contiguous, aligned, in main memory.
     ///
     /// # Safety
-    /// The elements must be initialised and not change during `'a`.
+    /// The elements must be initialised, and nothing may write them during `'a`: neither a function of the runtime, which may wait
+    /// for guards but not for this slice, nor compiled or foreign code.
     pub unsafe fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         let (data, len) = self.checked::<T>()?;
         // SAFETY: the layout was checked; the caller guarantees the content.
         Ok(unsafe { core::slice::from_raw_parts(data, len) })
     }
 
-    /// The elements as a slice that can be written.
+    /// The elements as a slice that can be written, without an entry in the table of accesses; [`TensorView::write`] is the safe
+    /// way.
+    ///
+    /// ```compile_fail,E0133
+    /// fn f<'a>(tensor: &'a anyfn::Tensor) -> &'a mut [f32] {
+    ///     tensor.view().as_mut_slice::<f32>().unwrap()
+    /// }
+    /// ```
     ///
     /// # Errors
     /// As [`TensorView::as_slice`].
     ///
     /// # Safety
-    /// The elements must be initialised, writable, and not used otherwise during `'a`.
+    /// The elements must be initialised and writable, and nothing else may use them during `'a`: neither a function of the
+    /// runtime, which may wait for guards but not for this slice, nor compiled or foreign code.
     pub unsafe fn as_mut_slice<T: Element>(&self) -> Result<&'a mut [T]> {
         let (data, len) = self.checked::<T>()?;
         // SAFETY: the layout was checked; the caller guarantees exclusive use.
@@ -265,23 +320,39 @@ impl<'a> TensorView<'a> {
     /// A copy of the elements' bytes.
     ///
     /// # Errors
-    /// `ValueError` if they are not contiguous in main memory.
+    /// `ValueError` if they are not contiguous in main memory, else as [`TensorView::read`].
     pub fn to_bytes(&self) -> Result<alloc::vec::Vec<u8>> {
-        if self.0.device.device_type != kDLCPU || !self.is_contiguous() {
-            crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
+        let elements = self.read_bytes()?;
+        let mut bytes = alloc::vec::Vec::new();
+        if bytes.try_reserve_exact(elements.len()).is_err() {
+            crate::bail!("MemoryError", "{} bytes of main memory are not available", elements.len());
         }
-        let size = owned::size(self.dtype(), self.shape())?;
-        let mut bytes = alloc::vec![0; size];
-        // SAFETY: a valid tensor has so many bytes.
-        unsafe { ptr::copy_nonoverlapping(self.data().cast::<u8>(), bytes.as_mut_ptr(), size) };
+        bytes.extend_from_slice(&elements);
         Ok(bytes)
     }
 
-    fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
+    /// Address and number of the bytes of all elements, which lie in main memory without gaps.
+    pub(crate) fn checked_bytes(&self) -> Result<(*mut u8, usize)> {
+        if self.tensor.device.device_type != kDLCPU || !self.is_contiguous() {
+            crate::bail!("ValueError", "expected a contiguous tensor in main memory but got {self:?}");
+        }
+        let size = owned::size(self.dtype(), self.shape())?;
+        let data: *mut u8 = self.data().cast();
+        if size == 0 {
+            return Ok((ptr::dangling_mut(), 0));
+        }
+        if data.is_null() || isize::try_from(size).is_err() {
+            crate::bail!("ValueError", "expected {size} bytes of main memory but got {data:p}");
+        }
+        Ok((data, size))
+    }
+
+    /// Address and number of all elements, which lie in main memory without gaps.
+    pub(crate) fn checked<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype() != T::DTYPE {
             crate::bail!("TypeError", "expected a tensor of {} but got {}", T::DTYPE, self.dtype());
         }
-        if self.0.device.device_type != kDLCPU {
+        if self.tensor.device.device_type != kDLCPU {
             crate::bail!("ValueError", "expected a tensor in main memory but got one on {}", self.device());
         }
         if !self.is_contiguous() {
@@ -336,27 +407,45 @@ impl FromArg for TensorView<'_> {
     }
     #[inline]
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<TensorView<'a>, Mismatch> {
-        let tensor: *const DLTensor = match view.type_index() {
-            // SAFETY: tensor views have their value in `v_ptr`.
-            kTVMFFIDLTensorPtr => unsafe { view.as_raw().value.v_ptr }.cast(),
+        let found = match view.type_index() {
+            kTVMFFIDLTensorPtr => {
+                // SAFETY: tensor views have their value in `v_ptr`.
+                let tensor: *const DLTensor = unsafe { view.as_raw().value.v_ptr }.cast();
+                // SAFETY: NULL, or a tensor that lives as long as the view.
+                unsafe { tensor.as_ref() }.map(|tensor| TensorView { tensor, read_only: ptr::null() })
+            }
             kTVMFFITensor => {
                 // SAFETY: tensor objects have their value in `v_obj`.
                 let object = unsafe { view.as_raw().value.v_obj };
-                // SAFETY: a tensor object has the `DLTensor` right behind the header.
-                unsafe { object.add(1) }.cast()
+                // SAFETY: the view borrows the object, which is a tensor by its type.
+                Some(unsafe { TensorView::of_object(object) })
             }
-            _ => ptr::null(),
+            _ => None,
         };
-        // SAFETY: NULL, or a tensor that lives as long as the view.
-        unsafe { tensor.as_ref() }.map(TensorView).ok_or_else(|| Mismatch::of_type::<Self>(view))
+        match found {
+            Some(tensor) if tensor.is_described() => Ok(tensor),
+            Some(_) => Err(undescribed()),
+            None => Err(Mismatch::of_type::<Self>(view)),
+        }
     }
+}
+
+#[cold]
+fn undescribed() -> Mismatch {
+    let text = format!("expected a tensor of 0 to {NDIM_MAX} dimensions with a shape, got another description");
+    Mismatch::new("ValueError", "DLTensor*".into(), text)
 }
 
 // SAFETY: a view of a tensor that the borrow keeps alive.
 unsafe impl crate::IntoArg for TensorView<'_> {
     const OWNED: bool = false;
     fn into_arg(self) -> Result<TVMFFIAny> {
-        let value = TVMFFIAnyValue { v_ptr: ptr::from_ref(self.0).cast_mut().cast() };
+        if self.is_read_only() {
+            // The object says that it must not be written; its description alone could not.
+            let value = TVMFFIAnyValue { v_obj: self.read_only.cast_mut() };
+            return Ok(TVMFFIAny { type_index: kTVMFFITensor, small_str_len: 0, value });
+        }
+        let value = TVMFFIAnyValue { v_ptr: ptr::from_ref(self.tensor).cast_mut().cast() };
         Ok(TVMFFIAny { type_index: kTVMFFIDLTensorPtr, small_str_len: 0, value })
     }
 }

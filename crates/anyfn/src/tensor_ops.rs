@@ -6,8 +6,6 @@
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
 
-use anyfn_abi::{OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject};
-
 use crate::{AnyView, Bytes, DType, Device, Element, IntoArg, Result, Shape, Tensor, TensorView, bail, global};
 
 impl Tensor {
@@ -181,9 +179,7 @@ impl Tensor {
 
     /// Whether the memory must not be written.
     pub fn is_read_only(&self) -> bool {
-        let header: *const TVMFFIObject = self.as_object().as_handle().cast();
-        // SAFETY: the reference keeps the object; other makers leave the flags zero.
-        unsafe { (*header).flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0 }
+        self.view().is_read_only()
     }
 }
 

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use alloc::string::String;
 
-use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr};
+use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFITensor};
 use anyfn::shared::{SharedColumn, set_entry};
 use anyfn::{AnyView, Result, bail};
 
@@ -64,6 +64,15 @@ static START: Start = Start::new();
 fn make_well_known() {
     for name in WELL_KNOWN {
         column_of(name.as_bytes());
+    }
+    let (name, functions) = crate::access::attribute();
+    let mut value = TVMFFIAny::NONE;
+    value.type_index = kTVMFFIOpaquePtr;
+    value.value.v_ptr = functions;
+    // SAFETY: an opaque pointer is valid whatever it holds.
+    if let Err(error) = unsafe { set(kTVMFFITensor, name.as_bytes(), &value) } {
+        // Never so: the type is built in and nobody could set the entry before. Libraries would exclude their own accesses only.
+        drop(error);
     }
     for (name, hook) in crate::bigint::hooks() {
         let mut value = TVMFFIAny::NONE;

@@ -7,6 +7,7 @@
 //! - `c_api`: the exported functions, one file per noun. They check what they are given and call one of:
 //! - `registry`: functions by name; `type_table`: types and what they tell of themselves; `attributes`: one column per
 //!   type attribute.
+//! - `access`: the table of accesses to the elements of tensors.
 //! - `value`, `dtype_text`, `bigint`, `opaque`, `extern_function`, `tensor`: making the built-in objects.
 //! - `raised`, `backtrace`, `once`, `env`: what belongs to a thread or to the process.
 //! - `record`: objects of types that are defined at run time; `method`: methods of types in Rust; `unload`: types whose
@@ -23,6 +24,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+mod access;
 mod attributes;
 mod backtrace;
 mod bigint;

@@ -51,9 +51,8 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
 /// anyfn::export! {
 ///     /// y = a * x + y, element by element.
 ///     fn saxpy(a: f32, x: TensorView<'_>, y: TensorView<'_>) -> Result<()> {
-///         // SAFETY: the caller lends both tensors for the call and no one else writes them.
-///         let (x, y) = unsafe { (x.as_slice::<f32>()?, y.as_mut_slice::<f32>()?) };
-///         for (x, y) in x.iter().zip(y) {
+///         let (x, mut y) = x.read_and_write::<f32, f32>(&y)?;
+///         for (x, y) in x.iter().zip(y.iter_mut()) {
 ///             *y += a * x;
 ///         }
 ///         Ok(())

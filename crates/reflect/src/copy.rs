@@ -77,7 +77,7 @@ fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
 fn tensor(value: &Any) -> Result<Any> {
     let view = value.get::<TensorView<'_>>()?;
     let bytes = value::content(&view, "copy")?;
-    Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), bytes)?.into_object()))
+    Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), &bytes)?.into_object()))
 }
 
 /// The copy that the type makes.

@@ -7,7 +7,7 @@ use anyfn::abi::{
     TVMFFIBigIntGetContentByteArray, kTVMFFIArray, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap,
     kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
-use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, TensorView};
+use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, TensorRead, TensorView};
 
 pub(crate) use anyfn::__private::{bytes_of, hash_bytes, hash_combine};
 
@@ -154,11 +154,12 @@ pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
     Mapping::of(object.clone())?.pairs()
 }
 
-/// The bytes of a tensor's elements.
+/// Reads the bytes of a tensor's elements in place.
 ///
 /// # Errors
-/// `InternalError` if they are not contiguous in main memory; the text says what cannot be done then.
-pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<&'a [u8]> {
+/// `InternalError` if they are not contiguous in main memory, naming what cannot be done then; `RuntimeError` if this thread writes
+/// them.
+pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorRead<'a, u8>> {
     use anyfn::abi::kDLCPU;
     if tensor.device().0.device_type != kDLCPU {
         anyfn::bail!("InternalError", "can only {verb} CPU tensor");
@@ -166,19 +167,7 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<&'a [u8
     if !tensor.is_contiguous() {
         anyfn::bail!("InternalError", "Can only {verb} contiguous tensor");
     }
-    let dtype = tensor.dtype().0;
-    let elements = tensor.num_elements().unwrap_or(0);
-    let size = (elements as u128 * u128::from(dtype.bits) * u128::from(dtype.lanes)).div_ceil(8);
-    let dl = tensor.as_dl();
-    let Ok(size) = usize::try_from(size) else {
-        anyfn::bail!("InternalError", "a tensor says that it is larger than all memory");
-    };
-    if size == 0 || dl.data.is_null() {
-        return Ok(&[]);
-    }
-    let data = dl.data.cast::<u8>().wrapping_byte_add(dl.byte_offset as usize);
-    // SAFETY: a valid tensor in main memory has so many bytes from there on, and lives as long as its view.
-    Ok(unsafe { core::slice::from_raw_parts(data, size) })
+    tensor.read_bytes()
 }
 
 /// An object that is being looked at: with a reference of its own, or by that of an Array which is being looked at, too.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use anyfn::{
     Any, Args, DType, Device, IntoArgs, Module, ModuleKind, Object, ObjectRef, PackedFunc, Ref, Result, Shape,
-    String, TensorView, bail, methods,
+    String, TensorRead, TensorView, bail, methods,
 };
 
 use crate::connection::{Connection, Target, Transfer};
@@ -147,8 +147,13 @@ impl RemoteTensor {
         if !to.is_contiguous() || to.device() != Device::CPU {
             bail!("ValueError", "expected a tensor without gaps in main memory but got {to:?}");
         }
+        // Until all bytes are there: `progress` and calls that come in meanwhile cannot use the elements.
+        let mut written = to.write_bytes()?;
         let length = usize::try_from(self.nbytes).unwrap_or(0);
-        let into = Some((to.data().cast::<u8>(), length));
+        if written.len() != length {
+            bail!("ValueError", "expected a tensor of {length} bytes but got {}", written.len());
+        }
+        let into = Some((written.as_mut_ptr(), length));
         let transfer = Transfer { bytes: &[], into, progress: progress.as_ref() };
         let (read, args) = (Target::Service(code::READ), (self.handle.number, 0_u64, length));
         args.with_views(|views| self.handle.connection.transfer(&read, views, transfer)).map(drop)
@@ -258,25 +263,18 @@ pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Op
     Ok(Some(function))
 }
 
-/// The bytes of a tensor: where they are if they lie in order, else a copy.
+/// The bytes of a tensor: where they are if they lie in order, else a copy. Nobody writes them until they are sent.
 enum Bytes<'a> {
-    There(&'a [u8]),
+    There(TensorRead<'a, u8>),
     Copied(Any),
 }
 
 impl<'a> Bytes<'a> {
     fn of(tensor: &TensorView<'a>) -> Result<Bytes<'a>> {
-        let info =
-            TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
-        let size = info.bytes()?;
         if tensor.device() != Device::CPU || !tensor.is_contiguous() {
             return anyfn::registry::get("anyfn.tensor_to_bytes")?.call((*tensor,)).map(Bytes::Copied);
         }
-        if size == 0 {
-            return Ok(Bytes::There(&[]));
-        }
-        // SAFETY: a contiguous tensor in main memory has so many bytes, which the caller lends for reading.
-        Ok(Bytes::There(unsafe { std::slice::from_raw_parts(tensor.data().cast::<u8>(), size) }))
+        tensor.read_bytes().map(Bytes::There)
     }
 
     fn get(&self) -> Result<&[u8]> {

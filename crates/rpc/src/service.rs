@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyfn::abi::{kDLCPU, kDLOpaqueHandle};
+use anyfn::access::{Access, Mode, Region};
 use anyfn::{
     Any, AnyView, Array, DType, Device, Error, Map, Module, PackedFunc, Result, Shape, Tensor, TensorView,
     WeakRef, bail, registry,
@@ -260,11 +261,8 @@ impl Service for Services {
                 let (first, count) = part(&view, first.get::<u64>()?, count.get::<u64>()?)?;
                 if is_plain(&view) {
                     if count > 0 {
-                        // SAFETY: the part lies within the tensor's memory.
-                        let data = unsafe { view.data().cast::<u8>().add(first) };
-                        // SAFETY: as above; the handle keeps the memory. Others may write it meanwhile, as any memory that
-                        // calls in progress share.
-                        let bytes = unsafe { std::slice::from_raw_parts(data, count) };
+                        let bytes = view.read_bytes()?;
+                        let Some(bytes) = bytes.get(first..first + count) else { return wrong_args() };
                         connection.send_result_data(id, bytes)?;
                     }
                 } else {
@@ -359,6 +357,9 @@ impl Service for Services {
     }
 }
 
+/// How long received bytes wait for calls that use the tensor which they go to, in milliseconds.
+const SINK_WAIT_MS: u32 = 10_000;
+
 /// Bytes go into a tensor.
 struct TensorSink {
     tensor: Tensor,
@@ -382,9 +383,11 @@ impl Sink for TensorSink {
             self.staged.extend_from_slice(bytes);
             return Ok(());
         }
-        // SAFETY: the connection passes no more bytes than were announced, which lie within the tensor.
-        let to = unsafe { view.data().cast::<u8>().add(self.at) };
-        // SAFETY: as above.
+        let to = view.data().cast::<u8>().wrapping_add(self.at);
+        // This thread reads for all calls of the connection: one that uses the elements may wait for what it has to read.
+        let [_access] = Access::begin_within([(Region::host(to, bytes.len()), Mode::Write)], SINK_WAIT_MS)?;
+        // SAFETY: the connection passes no more bytes than were announced, all of which lie within the tensor, as `part` has
+        // checked; the access keeps everybody else away.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.at += bytes.len();
         Ok(())

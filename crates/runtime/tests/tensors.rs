@@ -20,9 +20,7 @@ fn made_and_read() {
     assert_eq!(tensor.view().data().addr() % 64, 0);
     tensor.fill(1.5).unwrap();
     assert_eq!(tensor.to_vec::<f32>().unwrap(), [1.5; 6]);
-    // SAFETY: nobody else uses the tensor.
-    let elements = unsafe { tensor.view().as_mut_slice::<f32>() }.unwrap();
-    elements[4] = 7.0;
+    tensor.write::<f32>().unwrap()[4] = 7.0;
     assert_eq!(tensor.slice(0, 1..).unwrap().to_vec::<f32>().unwrap(), [1.5, 7.0, 1.5]);
     assert_eq!(Tensor::zeros_on(INT32, &[2], Device::CPU).unwrap().to_vec::<i32>().unwrap(), [0, 0]);
     assert_eq!(Tensor::full(INT32, &[3], 9, Device::CPU).unwrap().to_vec::<i32>().unwrap(), [9; 3]);
@@ -81,9 +79,10 @@ fn between_devices() {
     assert_eq!(there.to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
     there.copy_to(&tensor).unwrap();
     assert_eq!(tensor.to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
-    // SAFETY: not reached: the elements are not in main memory.
-    let elements = unsafe { there.view().as_slice::<i32>() };
-    assert_eq!(error(elements), "ValueError: expected a tensor in main memory but got one on ext_dev:0");
+    assert_eq!(
+        error(there.read::<i32>()),
+        "ValueError: expected a tensor in main memory but got one on ext_dev:0"
+    );
     let half: DType = "bfloat16".parse().unwrap();
     assert_eq!(there.cast(half).unwrap().cast(INT32).unwrap().to_vec::<i32>().unwrap(), [0, -1, 2, 3, -1, 5]);
     assert!(error(tensor.copy_to(&there.reshape(&[6]).unwrap())).contains("the shapes differ"));
@@ -93,11 +92,10 @@ fn between_devices() {
 fn a_function_makes_what_its_caller_gets() {
     let double = TypedPackedFunc::from_fn(|x: anyfn::TensorView<'_>| -> anyfn::Result<Tensor> {
         let made = Tensor::empty_for_caller(x.dtype(), x.shape(), x.device())?;
-        // SAFETY: the caller lends the argument, and nobody writes it meanwhile.
-        let from = unsafe { x.as_slice::<i32>() }?;
-        // SAFETY: nobody else knows the result.
-        let to = unsafe { made.view().as_mut_slice::<i32>() }?;
-        from.iter().zip(to).for_each(|(from, to)| *to = 2 * from);
+        let view = made.view();
+        let (from, mut to) = x.read_and_write::<i32, i32>(&view)?;
+        from.iter().zip(to.iter_mut()).for_each(|(from, to)| *to = 2 * from);
+        drop(to);
         Ok(made)
     });
     let result = double.as_packed().call((&numbers(3, &[3]),)).unwrap();

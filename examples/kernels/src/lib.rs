@@ -13,11 +13,8 @@ anyfn::export! {
         if x.shares_memory(&y) {
             anyfn::bail!("ValueError", "y: expected memory apart from that of x, but got an overlap");
         }
-        // SAFETY: the caller lends x for the call, and nothing writes it meanwhile.
-        let x = unsafe { x.as_slice::<f32>()? };
-        // SAFETY: the caller lends y for the call; nothing else uses it, nor is it part of x.
-        let y = unsafe { y.as_mut_slice::<f32>()? };
-        for (x, y) in x.iter().zip(y) {
+        let (x, mut y) = x.read_and_write::<f32, f32>(&y)?;
+        for (x, y) in x.iter().zip(y.iter_mut()) {
             *y += a * x;
         }
         Ok(())

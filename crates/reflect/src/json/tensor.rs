@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use anyfn::abi::kDLCPU;
+use anyfn::access::{Access, Mode};
 use anyfn::{DType, Result, Tensor};
 
 /// The bytes of a tensor's elements.
@@ -31,11 +32,21 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     if bytes.try_reserve_exact(total).is_err() {
         anyfn::bail!("MemoryError", "no memory for the {count} elements of a tensor");
     }
+    if count == 0 {
+        return Ok(bytes);
+    }
+    let Some(region) = view.host_region() else {
+        anyfn::bail!(
+            "ValueError",
+            "a tensor of shape {shape:?} with strides {strides:?} reaches beyond all memory"
+        );
+    };
+    let [_access] = Access::begin([(region, Mode::Read)])?;
     let mut place: Vec<i64> = alloc::vec![0; shape.len()];
     for _ in 0..count {
         let offset: i64 = place.iter().zip(strides).map(|(at, stride)| at.wrapping_mul(*stride)).sum();
         let element = view.data().cast::<u8>().wrapping_offset((offset as isize).wrapping_mul(size as isize));
-        // SAFETY: a valid tensor has an element of this size at each place within its shape.
+        // SAFETY: a valid tensor has an element of this size at each index within its shape, and the access keeps writers away.
         bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(element, size) });
         for axis in (0..shape.len()).rev() {
             place[axis] += 1;

@@ -465,7 +465,9 @@ fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
         return Ok(Ordering::Greater);
     }
     match (value::content(&left, "compare"), value::content(&right, "compare")) {
-        (Ok(left), Ok(right)) if left == right => Ok(Ordering::Equal),
+        (Ok(left), Ok(right)) if *left == *right => Ok(Ordering::Equal),
+        // Elements that are in use, or a signal.
+        (Err(error), _) | (_, Err(error)) if error.kind() != "InternalError" => Err(error),
         // Two that cannot be read are two.
         _ => Ok(Ordering::Greater),
     }

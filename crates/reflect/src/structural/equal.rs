@@ -594,7 +594,7 @@ fn plain_object(skip_content: bool, left: &Any, right: &Any) -> Result<bool> {
             if left.shape() != right.shape() || left.dtype() != right.dtype() {
                 return Ok(false);
             }
-            Ok(skip_content || value::content(&left, "compare")? == value::content(&right, "compare")?)
+            Ok(skip_content || *value::content(&left, "compare")? == *value::content(&right, "compare")?)
         }
     }
 }

@@ -467,7 +467,7 @@ fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
             if skip_content {
                 return Ok(hash);
             }
-            Ok(hash_combine(hash, hash_bytes(value::content(&tensor, "hash")?)))
+            Ok(hash_combine(hash, hash_bytes(&value::content(&tensor, "hash")?)))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Copies between tensors, however they lie in memory and wherever that is.
 
 use anyfn::abi::DLTensor;
+use anyfn::access::{Access, Mode};
 use anyfn::{DType, Device, Result, TensorView, bail};
 
 use super::layout::{Layout, byte_count, numbers, push_compact, show};
@@ -10,11 +11,12 @@ use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driv
 /// tensor is not compact, the copy is done when the call returns.
 ///
 /// # Errors
-/// `ValueError` if the shapes differ or a tensor has no memory, `TypeError` if the types do, `RuntimeError` if a device is not
+/// `RuntimeError` if this thread has a conflicting access to the elements; `ValueError` if the shapes differ or a tensor has no memory, `TypeError` if the types do, `RuntimeError` if a device is not
 /// there, `MemoryError` when memory is short.
 ///
 /// # Safety
-/// The memory of both tensors must be valid, that of `to` writable, and neither be used by others during the copy.
+/// The memory of both tensors must be valid and initialised, and that of `to` writable. Functions of the runtime and guards of
+/// safe code wait for each other (see [`anyfn::access`]); other code must not use the memory during the copy.
 pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -> Result<()> {
     let (from, to) = (Layout::of(from)?, Layout::of(to)?);
     if from.shape != to.shape {
@@ -26,6 +28,8 @@ pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -
     if from.count == 0 {
         return Ok(());
     }
+    // Both at once; where the tensors overlap each other, the elements go through a copy.
+    let _accesses = Access::begin([(from.region(), Mode::Read), (to.region(), Mode::Write)])?;
     for side in [&from, &to] {
         if side.kind != MemoryKind::Host {
             driver_of(side.place.device)?;

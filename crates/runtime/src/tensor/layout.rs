@@ -1,6 +1,7 @@
 //! Extents, strides and sizes of tensors.
 
 use anyfn::abi::DLTensor;
+use anyfn::access::Region;
 use anyfn::{DType, Result, TensorView, bail};
 
 use crate::device::{MemoryKind, Place, memory_kind};
@@ -150,6 +151,24 @@ impl<'a> Layout<'a> {
         match usize::try_from(offset) {
             Ok(offset) => Ok(Place { offset, ..self.place }),
             Err(_) => bail!("ValueError", "the tensor begins {} bytes before its memory", -offset),
+        }
+    }
+
+    /// The memory that the elements span, for the table of accesses.
+    pub(crate) fn region(&self) -> Region {
+        let (low, high) = (self.low.div_euclid(8), (self.high + 7).div_euclid(8));
+        let (data, offset) = (self.place.data.addr() as u64, self.place.offset as u64);
+        // Both ends were checked to be less than all memory apart.
+        let (low, bytes) = (low as i64, (high - low) as u64);
+        match self.kind {
+            MemoryKind::Host => Region::host(self.start().wrapping_offset(low as isize), bytes as usize),
+            MemoryKind::Address => {
+                let start = data.wrapping_add(offset).wrapping_add_signed(low);
+                Region::on_device(self.place.device, 0, start, bytes)
+            }
+            MemoryKind::Handle => {
+                Region::on_device(self.place.device, data, offset.saturating_add_signed(low), bytes)
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tensors as text.
 
+use anyfn::access::{Access, Mode};
 use anyfn::{Device, Result, TensorView};
 
 use super::cast::Codes;
@@ -20,7 +21,7 @@ const FETCHED_MAX: usize = 1 << 24;
 /// As [`to_bytes`].
 ///
 /// # Safety
-/// The tensor's memory must be valid, and not be written meanwhile.
+/// The tensor's memory must be valid and initialised, and not be written meanwhile by code that asks nobody.
 pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<String> {
     let layout = Layout::of(tensor)?;
     let summary = layout.count > limit;
@@ -44,8 +45,11 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
         *extent = (*extent).min(2 * EDGE as i64 + 1);
     }
     kept.extend(shown.iter().map(|extent| *extent as usize));
+    // Piece by piece: nobody writes in between.
+    let access = if layout.count > 0 { Some(Access::begin([(layout.region(), Mode::Read)])?) } else { None };
     // SAFETY: the caller guarantees the tensor.
     let bytes = unsafe { edges(tensor, &layout, &shown) }?;
+    drop(access);
     let codes = Codes::new(&bytes, &element.scalar);
     let count = kept.iter().product::<usize>();
     let mut words: Vec<String> = (0..count).map(|index| word(&element, &codes, index)).collect();

@@ -1,0 +1,346 @@
+//! The table of this process: that of the runtime, which all libraries share.
+//!
+//! The runtime shows its functions as an attribute of the type of tensors. Another runtime of the same ABI has none; there each
+//! library keeps a table of its own, which excludes its own accesses.
+
+use core::marker::PhantomData;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use anyfn_abi::{kTVMFFIOpaquePtr, kTVMFFITensor};
+
+use super::table::{Outcome, RANGES_MAX, Table};
+use super::{Access, Wanted};
+use crate::{Error, Result, types};
+
+/// Attribute of the type of tensors that holds the address of the runtime's [`Functions`].
+const ATTRIBUTE: &str = "__anyfn_access__";
+
+/// The functions of a table.
+#[doc(hidden)]
+#[repr(C)]
+#[derive(Debug)]
+pub struct Functions {
+    /// Size of this struct.
+    size: usize,
+    /// Takes `count` ranges, waits up to `milliseconds`, writes as many tickets; one of the codes below. On `OWN`, the first ticket
+    /// is the index of the range times two, plus one if the access in progress writes.
+    begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
+    /// Ends an access.
+    end: unsafe extern "C" fn(ticket: u64),
+}
+
+mod code {
+    pub(super) const BEGUN: i32 = 0;
+    pub(super) const OWN: i32 = 1;
+    pub(super) const DEADLOCK: i32 = 2;
+    pub(super) const TIMED_OUT: i32 = 3;
+    pub(super) const OUT_OF_MEMORY: i32 = 4;
+}
+
+static TABLE: Table<imp::Lock> = Table(imp::Lock::new());
+
+static OWN: Functions = Functions { size: size_of::<Functions>(), begin: begin_own, end: end_own };
+
+/// The functions of the table in this copy of the crate, and the attribute that shows them; for the runtime.
+#[doc(hidden)]
+pub fn functions() -> (&'static str, &'static Functions) {
+    (ATTRIBUTE, &OWN)
+}
+
+/// # Safety
+/// `count` ranges must be readable and as many tickets writable.
+unsafe extern "C" fn begin_own(
+    ranges: *const Wanted,
+    count: usize,
+    milliseconds: u32,
+    tickets: *mut u64,
+) -> i32 {
+    if count > RANGES_MAX {
+        return code::OUT_OF_MEMORY;
+    }
+    // SAFETY: the caller guarantees so many ranges.
+    let ranges = unsafe { core::slice::from_raw_parts(ranges, count) };
+    // SAFETY: the caller guarantees as many tickets.
+    let tickets = unsafe { core::slice::from_raw_parts_mut(tickets, count) };
+    match TABLE.begin(imp::thread(), ranges, || imp::deadline(milliseconds), tickets) {
+        Outcome::Begun => code::BEGUN,
+        Outcome::Own { index, writes } => {
+            if let Some(first) = tickets.first_mut() {
+                *first = index as u64 * 2 + u64::from(writes);
+            }
+            code::OWN
+        }
+        Outcome::Deadlock => code::DEADLOCK,
+        Outcome::TimedOut => code::TIMED_OUT,
+        Outcome::OutOfMemory => code::OUT_OF_MEMORY,
+    }
+}
+
+unsafe extern "C" fn end_own(ticket: u64) {
+    TABLE.end(ticket);
+}
+
+static FUNCTIONS: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
+
+#[inline]
+fn shared() -> &'static Functions {
+    // SAFETY: NULL, or functions that live as long as the process (the runtime's) or as this library (its own).
+    match unsafe { FUNCTIONS.load(Ordering::Acquire).as_ref() } {
+        Some(functions) => functions,
+        None => find(),
+    }
+}
+
+#[cold]
+fn find() -> &'static Functions {
+    let found = types::attribute(ATTRIBUTE, kTVMFFITensor).filter(|value| value.type_index == kTVMFFIOpaquePtr);
+    // SAFETY: an opaque pointer has its value in `v_ptr`.
+    let found = found.map(|value| unsafe { value.value.v_ptr }.cast::<Functions>());
+    // SAFETY: the runtime sets the attribute before anybody else can, to functions that live as long as it.
+    let found = found.and_then(|found| unsafe { found.as_ref() });
+    let functions = found.filter(|found| found.size >= size_of::<Functions>()).unwrap_or(&OWN);
+    FUNCTIONS.store(ptr::from_ref(functions).cast_mut(), Ordering::Release);
+    functions
+}
+
+/// Looks for signals so often while it waits.
+const SLICE_MS: u32 = 100;
+
+#[inline]
+pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) -> Result<[Access; N]> {
+    const { assert!(N <= RANGES_MAX) };
+    let mut tickets = [0; N];
+    let slice = limit_ms.map_or(SLICE_MS, |limit| limit.min(SLICE_MS));
+    // SAFETY: both arrays have `N` entries.
+    let outcome = unsafe { (shared().begin)(wanted.as_ptr(), N, slice, tickets.as_mut_ptr()) };
+    if outcome != code::BEGUN {
+        again(outcome, &wanted, limit_ms, &mut tickets)?;
+    }
+    Ok(tickets.map(|ticket| Access { ticket, _thread: PhantomData }))
+}
+
+/// Waits on, or says why that is in vain.
+#[cold]
+fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
+    let mut waited = SLICE_MS;
+    while outcome == code::TIMED_OUT {
+        if limit_ms.is_some_and(|limit| waited >= limit) {
+            crate::bail!(
+                "RuntimeError",
+                "cannot access the elements of a tensor: another thread has used them for more than {waited} ms"
+            );
+        }
+        crate::check_signals()?;
+        // SAFETY: both slices have as many entries.
+        outcome = unsafe { (shared().begin)(wanted.as_ptr(), wanted.len(), SLICE_MS, tickets.as_mut_ptr()) };
+        waited = waited.saturating_add(SLICE_MS);
+    }
+    match outcome {
+        code::BEGUN => Ok(()),
+        code::OWN => Err(own_conflict(wanted, tickets.first().copied().unwrap_or(0))),
+        code::DEADLOCK => crate::bail!(
+            "RuntimeError",
+            "cannot access the elements of a tensor: the thread that uses them waits for elements that this thread uses; take \
+             them at once"
+        ),
+        _ => crate::bail!("MemoryError", "out of memory for an access to the elements of a tensor"),
+    }
+}
+
+fn own_conflict(wanted: &[Wanted], report: u64) -> Error {
+    let verb = |writes: bool| if writes { "write" } else { "read" };
+    let wanted = wanted.get((report / 2) as usize).copied().unwrap_or(Wanted::NOTHING);
+    let held = if report % 2 == 1 { "TensorWrite" } else { "TensorRead" };
+    crate::error!(
+        "RuntimeError",
+        "cannot {} the {} bytes of a tensor at {:#x}: this thread holds a {held} of the same memory",
+        verb(wanted.write != 0),
+        wanted.end - wanted.start,
+        wanted.start
+    )
+}
+
+#[inline]
+pub(super) fn end(ticket: u64) {
+    if ticket != 0 {
+        // SAFETY: each ticket that was given out ends once; the table ignores others.
+        unsafe { (shared().end)(ticket) };
+    }
+}
+
+/// Takes the table's lock before a fork, so that no other thread leaves it half changed in the child; each call is followed by
+/// [`after_fork`] on the same thread, in both processes.
+#[doc(hidden)]
+pub fn before_fork() {
+    imp::before_fork();
+}
+
+/// Gives the lock back after a fork. In the child only the accesses of the thread that forked are left.
+#[doc(hidden)]
+pub fn after_fork(in_child: bool) {
+    imp::after_fork(in_child);
+}
+
+#[cfg(feature = "std")]
+mod imp {
+    use core::cell::UnsafeCell;
+    use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    use std::time::{Duration, Instant};
+
+    use super::super::table::{Monitor, State};
+    use super::TABLE;
+
+    pub(super) struct Lock {
+        state: Mutex<State>,
+        changed: Condvar,
+    }
+
+    impl Lock {
+        pub(super) const fn new() -> Lock {
+            Lock { state: Mutex::new(State::new()), changed: Condvar::new() }
+        }
+    }
+
+    impl Monitor for Lock {
+        type Guard<'a> = MutexGuard<'a, State>;
+        type Deadline = Instant;
+
+        #[inline]
+        fn lock(&self) -> MutexGuard<'_, State> {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn wait<'a>(
+            &'a self,
+            guard: MutexGuard<'a, State>,
+            deadline: Instant,
+        ) -> (MutexGuard<'a, State>, bool) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (guard, true);
+            }
+            let (guard, result) =
+                self.changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
+            (guard, result.timed_out())
+        }
+
+        fn notify_all(&self) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// The lock, while a thread forks.
+    struct Kept(UnsafeCell<Option<MutexGuard<'static, State>>>);
+
+    // SAFETY: used only by the thread that holds the table's lock.
+    unsafe impl Sync for Kept {}
+
+    static KEPT: Kept = Kept(UnsafeCell::new(None));
+
+    pub(super) fn before_fork() {
+        let guard = TABLE.0.lock();
+        // SAFETY: the lock is held, and nothing else refers to the content.
+        unsafe { *KEPT.0.get() = Some(guard) };
+    }
+
+    pub(super) fn after_fork(in_child: bool) {
+        // SAFETY: the thread still holds the lock that `before_fork` has taken, and nothing else refers to the content.
+        let kept = unsafe { &mut *KEPT.0.get() };
+        if let Some(mut guard) = kept.take()
+            && in_child
+        {
+            guard.keep_only(thread());
+        }
+    }
+
+    pub(super) fn deadline(milliseconds: u32) -> Instant {
+        Instant::now() + Duration::from_millis(milliseconds.into())
+    }
+
+    /// A number that no other living thread has.
+    #[inline]
+    pub(super) fn thread() -> usize {
+        std::thread_local! {
+            static MARK: u8 = const { 0 };
+        }
+        MARK.with(|mark| core::ptr::from_ref(mark).addr())
+    }
+}
+
+#[cfg(not(feature = "std"))]
+mod imp {
+    use core::cell::UnsafeCell;
+    use core::ops::{Deref, DerefMut};
+    use core::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::table::{Monitor, State};
+
+    /// A lock that spins. There is one thread, or there are several that take turns, so a conflict is one's own.
+    pub(super) struct Lock {
+        taken: AtomicBool,
+        state: UnsafeCell<State>,
+    }
+
+    // SAFETY: the state is used by the holder of the lock only.
+    unsafe impl Sync for Lock {}
+
+    pub(super) struct Guard<'a>(&'a Lock);
+
+    impl Lock {
+        pub(super) const fn new() -> Lock {
+            Lock { taken: AtomicBool::new(false), state: UnsafeCell::new(State::new()) }
+        }
+    }
+
+    impl Deref for Guard<'_> {
+        type Target = State;
+        fn deref(&self) -> &State {
+            // SAFETY: the guard is the only holder of the lock.
+            unsafe { &*self.0.state.get() }
+        }
+    }
+
+    impl DerefMut for Guard<'_> {
+        fn deref_mut(&mut self) -> &mut State {
+            // SAFETY: the guard is the only holder of the lock, and it is borrowed exclusively.
+            unsafe { &mut *self.0.state.get() }
+        }
+    }
+
+    impl Drop for Guard<'_> {
+        fn drop(&mut self) {
+            self.0.taken.store(false, Ordering::Release);
+        }
+    }
+
+    impl Monitor for Lock {
+        type Guard<'a> = Guard<'a>;
+        type Deadline = ();
+
+        fn lock(&self) -> Guard<'_> {
+            while self.taken.swap(true, Ordering::Acquire) {
+                core::hint::spin_loop();
+            }
+            Guard(self)
+        }
+
+        fn wait<'a>(&'a self, guard: Guard<'a>, _deadline: ()) -> (Guard<'a>, bool) {
+            drop(guard);
+            core::hint::spin_loop();
+            (self.lock(), false)
+        }
+
+        fn notify_all(&self) {}
+    }
+
+    pub(super) fn before_fork() {}
+
+    pub(super) fn after_fork(_in_child: bool) {}
+
+    pub(super) fn deadline(_milliseconds: u32) {}
+
+    pub(super) fn thread() -> usize {
+        1
+    }
+}

@@ -1,0 +1,247 @@
+//! The table of accesses that are in progress: a lock for each range of memory, without an object for each range.
+//!
+//! It is generic over the lock that it is made of, so that its tests run the very same code on `loom`'s.
+
+use alloc::vec::Vec;
+use core::ops::DerefMut;
+
+use super::Wanted;
+
+/// Maximum number of ranges that are taken at once.
+pub(super) const RANGES_MAX: usize = 4;
+
+/// A lock with a condition variable around the [`State`].
+pub(super) trait Monitor {
+    type Guard<'a>: DerefMut<Target = State>
+    where
+        Self: 'a;
+    /// A point in time.
+    type Deadline: Copy;
+    fn lock(&self) -> Self::Guard<'_>;
+    /// Waits for a notification; the flag says that the deadline has passed. There may be wake-ups without a reason.
+    fn wait<'a>(&'a self, guard: Self::Guard<'a>, deadline: Self::Deadline) -> (Self::Guard<'a>, bool);
+    fn notify_all(&self);
+}
+
+/// Result of [`Table::begin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The accesses are in the table.
+    Begun,
+    /// The calling thread itself has a conflicting access.
+    Own {
+        /// Index of the range.
+        index: usize,
+        /// Whether the access in progress writes.
+        writes: bool,
+    },
+    /// Waiting would never end: the threads that hold the ranges wait for accesses of the calling thread.
+    Deadlock,
+    /// The deadline has passed.
+    TimedOut,
+    /// The table could not grow.
+    OutOfMemory,
+}
+
+struct Held {
+    ticket: u64,
+    thread: usize,
+    range: Wanted,
+}
+
+/// A thread that waits, and the ranges that it waits for.
+struct Waiting {
+    order: u64,
+    thread: usize,
+    ranges: [Wanted; RANGES_MAX],
+}
+
+/// Accesses in progress, and threads that wait for theirs.
+pub(super) struct State {
+    held: Vec<Held>,
+    waiting: Vec<Waiting>,
+    last_ticket: u64,
+    last_order: u64,
+}
+
+enum Verdict {
+    Free,
+    Wait,
+    Failed(Outcome),
+}
+
+impl State {
+    pub(super) const fn new() -> State {
+        State { held: Vec::new(), waiting: Vec::new(), last_ticket: 0, last_order: 0 }
+    }
+
+    /// Decides on a request; `order` is its place in the queue, if it has one.
+    fn judge(&self, me: usize, wanted: &[Wanted], order: Option<u64>) -> Verdict {
+        let mut blocked = false;
+        for held in &self.held {
+            let Some(index) = wanted.iter().position(|wanted| wanted.conflicts_with(&held.range)) else {
+                continue;
+            };
+            if held.thread == me {
+                return Verdict::Failed(Outcome::Own { index, writes: held.range.write != 0 });
+            }
+            blocked = true;
+        }
+        if !blocked && self.waiting.is_empty() {
+            return Verdict::Free;
+        }
+        let holds_any = self.held.iter().any(|held| held.thread == me);
+        if blocked {
+            let stuck = holds_any && self.waits_for(me, wanted);
+            return if stuck { Verdict::Failed(Outcome::Deadlock) } else { Verdict::Wait };
+        }
+        // First come, first served, so that a writer gets its turn among readers. A thread that holds an access passes: who
+        // is in front of it may wait for that very access.
+        let in_front =
+            |waiting: &&Waiting| waiting.thread != me && order.is_none_or(|order| waiting.order < order);
+        let behind = !holds_any && self.waiting.iter().filter(in_front).any(|waiting| waiting.meets(wanted));
+        if behind { Verdict::Wait } else { Verdict::Free }
+    }
+
+    /// Whether a thread that holds one of the ranges waits, directly or by way of others, for an access of `me`.
+    fn waits_for(&self, me: usize, wanted: &[Wanted]) -> bool {
+        let holders = |ranges: &[Wanted], out: &mut Vec<usize>| {
+            for held in &self.held {
+                if ranges.iter().any(|range| range.conflicts_with(&held.range)) && !out.contains(&held.thread) {
+                    out.push(held.thread);
+                }
+            }
+        };
+        let mut reached = Vec::new();
+        holders(wanted, &mut reached);
+        let mut at = 0;
+        while let Some(thread) = reached.get(at).copied() {
+            if thread == me {
+                return true;
+            }
+            for waiting in self.waiting.iter().filter(|waiting| waiting.thread == thread) {
+                holders(&waiting.ranges, &mut reached);
+            }
+            at += 1;
+        }
+        false
+    }
+
+    fn enter(&mut self, me: usize, wanted: &[Wanted], tickets: &mut [u64]) {
+        for (range, ticket) in wanted.iter().zip(tickets) {
+            // Nothing can conflict with an empty range, so it takes no place.
+            *ticket = 0;
+            if range.start < range.end {
+                self.last_ticket += 1;
+                *ticket = self.last_ticket;
+                self.held.push(Held { ticket: *ticket, thread: me, range: *range });
+            }
+        }
+    }
+
+    fn leave_queue(&mut self, order: u64) {
+        self.waiting.retain(|waiting| waiting.order != order);
+    }
+
+    /// Keeps the accesses of one thread: the others do not exist in the child of a fork.
+    pub(super) fn keep_only(&mut self, thread: usize) {
+        self.held.retain(|held| held.thread == thread);
+        self.waiting.clear();
+    }
+
+    #[cfg(test)]
+    fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+}
+
+impl Waiting {
+    fn meets(&self, wanted: &[Wanted]) -> bool {
+        wanted.iter().any(|wanted| self.ranges.iter().any(|range| wanted.conflicts_with(range)))
+    }
+}
+
+/// The table.
+pub(super) struct Table<M>(pub(super) M);
+
+impl<M: Monitor> Table<M> {
+    /// Takes all ranges at once for the thread `me`, as soon as no access of another thread conflicts; writes their tickets. The
+    /// ranges may conflict with each other. Nothing is taken unless the outcome is [`Outcome::Begun`].
+    pub(super) fn begin(
+        &self,
+        me: usize,
+        wanted: &[Wanted],
+        deadline: impl FnOnce() -> M::Deadline,
+        tickets: &mut [u64],
+    ) -> Outcome {
+        let mut state = self.0.lock();
+        if state.held.try_reserve(wanted.len()).is_err() {
+            return Outcome::OutOfMemory;
+        }
+        match state.judge(me, wanted, None) {
+            Verdict::Free => {
+                state.enter(me, wanted, tickets);
+                Outcome::Begun
+            }
+            Verdict::Failed(outcome) => outcome,
+            Verdict::Wait => {
+                drop(state);
+                self.wait(me, wanted, deadline(), tickets)
+            }
+        }
+    }
+
+    #[cold]
+    fn wait(&self, me: usize, wanted: &[Wanted], deadline: M::Deadline, tickets: &mut [u64]) -> Outcome {
+        let mut ranges = [Wanted::NOTHING; RANGES_MAX];
+        for (range, wanted) in ranges.iter_mut().zip(wanted) {
+            *range = *wanted;
+        }
+        let mut state = self.0.lock();
+        if state.waiting.try_reserve(1).is_err() {
+            return Outcome::OutOfMemory;
+        }
+        state.last_order += 1;
+        let order = state.last_order;
+        state.waiting.push(Waiting { order, thread: me, ranges });
+        let mut is_late = false;
+        let outcome = loop {
+            match state.judge(me, wanted, Some(order)) {
+                Verdict::Free if state.held.try_reserve(wanted.len()).is_err() => break Outcome::OutOfMemory,
+                Verdict::Free => {
+                    state.enter(me, wanted, tickets);
+                    break Outcome::Begun;
+                }
+                Verdict::Failed(outcome) => break outcome,
+                Verdict::Wait if is_late => break Outcome::TimedOut,
+                Verdict::Wait => (state, is_late) = self.0.wait(state, deadline),
+            }
+        };
+        state.leave_queue(order);
+        let others = !state.waiting.is_empty();
+        drop(state);
+        if others {
+            // Somebody may have waited behind this request.
+            self.0.notify_all();
+        }
+        outcome
+    }
+
+    /// Ends an access.
+    pub(super) fn end(&self, ticket: u64) {
+        let mut state = self.0.lock();
+        // The last ones end first, mostly.
+        if let Some(at) = state.held.iter().rposition(|held| held.ticket == ticket) {
+            state.held.swap_remove(at);
+        }
+        let others = !state.waiting.is_empty();
+        drop(state);
+        if others {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

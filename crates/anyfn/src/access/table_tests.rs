@@ -1,0 +1,287 @@
+//! The table against a model, and in all orders of what threads do.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::cell::RefCell;
+use std::sync::mpsc;
+
+use super::*;
+
+fn range(start: u64, end: u64, write: bool) -> Wanted {
+    Wanted { space: 0, base: 0, start, end, write: u64::from(write) }
+}
+
+/// A lock for one thread: a wait is late at once.
+struct Single(RefCell<State>);
+
+impl Monitor for Single {
+    type Guard<'a> = core::cell::RefMut<'a, State>;
+    type Deadline = ();
+    fn lock(&self) -> Self::Guard<'_> {
+        self.0.borrow_mut()
+    }
+    fn wait<'a>(&'a self, guard: Self::Guard<'a>, _deadline: ()) -> (Self::Guard<'a>, bool) {
+        (guard, true)
+    }
+    fn notify_all(&self) {}
+}
+
+fn begin<M: Monitor<Deadline = ()>>(
+    table: &Table<M>,
+    me: usize,
+    wanted: &[Wanted],
+) -> Result<Vec<u64>, Outcome> {
+    let mut tickets = alloc::vec![0; wanted.len()];
+    match table.begin(me, wanted, || (), &mut tickets) {
+        Outcome::Begun => Ok(tickets),
+        outcome => Err(outcome),
+    }
+}
+
+#[test]
+fn it_agrees_with_a_model_of_single_bytes() {
+    // A byte of the model: its readers, and its writer.
+    const BYTES: usize = 24;
+    const THREADS: usize = 3;
+    let mut random = 11_u64;
+    let mut next = move |below: usize| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) as usize % below
+    };
+    let table = Table(Single(RefCell::new(State::new())));
+    let mut live: Vec<(usize, Wanted, u64)> = Vec::new();
+    let (mut begun, mut own, mut late) = (0, 0, 0);
+    for _ in 0..20_000 {
+        if !live.is_empty() && next(3) == 0 {
+            let (.., ticket) = live.swap_remove(next(live.len()));
+            table.end(ticket);
+            continue;
+        }
+        let me = 1 + next(THREADS);
+        let wanted: Vec<Wanted> = (0..1 + next(2))
+            .map(|_| {
+                let start = next(BYTES);
+                range(start as u64, (start + next(BYTES - start)) as u64, next(2) == 1)
+            })
+            .collect();
+        let conflicts = |mine: bool| {
+            (0..BYTES as u64).any(|byte| {
+                let covers = |range: &Wanted| range.start <= byte && byte < range.end;
+                let uses = |range: &Wanted| {
+                    covers(range) && wanted.iter().any(|w| covers(w) && w.write + range.write > 0)
+                };
+                live.iter().any(|(thread, range, _)| (*thread == me) == mine && uses(range))
+            })
+        };
+        let expected = if conflicts(true) {
+            1
+        } else if conflicts(false) {
+            2
+        } else {
+            0
+        };
+        match begin(&table, me, &wanted) {
+            Ok(tickets) => {
+                assert_eq!(expected, 0);
+                begun += 1;
+                let entries = wanted.iter().zip(tickets).filter(|(_, ticket)| *ticket != 0);
+                live.extend(entries.map(|(range, ticket)| (me, *range, ticket)));
+            }
+            Err(Outcome::Own { index, .. }) => {
+                assert_eq!(expected, 1);
+                assert!(
+                    live.iter().any(|(thread, range, _)| *thread == me && wanted[index].conflicts_with(range))
+                );
+                own += 1;
+            }
+            Err(outcome) => {
+                assert_eq!((expected, outcome), (2, Outcome::TimedOut));
+                late += 1;
+            }
+        }
+    }
+    assert!(begun > 1000 && own > 1000 && late > 1000, "{begun} {own} {late}");
+    live.into_iter().for_each(|(.., ticket)| table.end(ticket));
+    assert!(table.0.lock().is_idle());
+}
+
+#[test]
+fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
+    let table = Table(Single(RefCell::new(State::new())));
+    let write = range(0, 8, true);
+    let others =
+        [Wanted { space: 1, ..write }, Wanted { base: 1, ..write }, range(8, 9, true), range(4, 4, true)];
+    begin(&table, 1, &[write]).unwrap();
+    begin(&table, 1, &others).unwrap();
+    assert_eq!(begin(&table, 1, &[range(7, 8, false)]), Err(Outcome::Own { index: 0, writes: true }));
+}
+
+/// Locks of loom.
+struct Loom {
+    state: loom::sync::Mutex<State>,
+    changed: loom::sync::Condvar,
+}
+
+impl Loom {
+    fn new() -> Loom {
+        Loom { state: loom::sync::Mutex::new(State::new()), changed: loom::sync::Condvar::new() }
+    }
+}
+
+impl Monitor for Loom {
+    type Guard<'a> = loom::sync::MutexGuard<'a, State>;
+    type Deadline = ();
+    fn lock(&self) -> Self::Guard<'_> {
+        self.state.lock().unwrap()
+    }
+    fn wait<'a>(&'a self, guard: Self::Guard<'a>, _deadline: ()) -> (Self::Guard<'a>, bool) {
+        (self.changed.wait(guard).unwrap(), false)
+    }
+    fn notify_all(&self) {
+        self.changed.notify_all();
+    }
+}
+
+/// A byte of memory that loom watches for races, with the table.
+struct Memory {
+    table: Table<Loom>,
+    bytes: [loom::cell::UnsafeCell<u8>; 2],
+}
+
+// SAFETY: the table excludes conflicting accesses; loom checks that.
+unsafe impl Sync for Memory {}
+// SAFETY: plain bytes.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new() -> Memory {
+        let bytes = [loom::cell::UnsafeCell::new(0), loom::cell::UnsafeCell::new(0)];
+        Memory { table: Table(Loom::new()), bytes }
+    }
+
+    fn read(&self, me: usize, at: usize) -> u8 {
+        let tickets = begin(&self.table, me, &[range(at as u64, at as u64 + 1, false)]).unwrap();
+        // SAFETY: the table excludes writers; loom checks that.
+        let byte = self.bytes[at].with(|byte| unsafe { *byte });
+        self.table.end(tickets[0]);
+        byte
+    }
+
+    fn add(&self, me: usize, at: usize) {
+        let tickets = begin(&self.table, me, &[range(at as u64, at as u64 + 1, true)]).unwrap();
+        // SAFETY: the table excludes everybody else; loom checks that.
+        self.bytes[at].with_mut(|byte| unsafe { *byte += 1 });
+        self.table.end(tickets[0]);
+    }
+
+    fn copy(&self, me: usize, from: usize, to: usize) {
+        let wanted = [range(from as u64, from as u64 + 1, false), range(to as u64, to as u64 + 1, true)];
+        let tickets = begin(&self.table, me, &wanted).unwrap();
+        // SAFETY: the table excludes writers; loom checks that.
+        let byte = self.bytes[from].with(|byte| unsafe { *byte });
+        // SAFETY: the table excludes everybody else; loom checks that.
+        self.bytes[to].with_mut(|to| unsafe { *to = byte });
+        tickets.into_iter().for_each(|ticket| self.table.end(ticket));
+    }
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(body);
+}
+
+#[test]
+fn writers_exclude_each_other_and_readers() {
+    model(|| {
+        let memory = loom::sync::Arc::new(Memory::new());
+        let threads = [2, 3].map(|me| {
+            let memory = memory.clone();
+            loom::thread::spawn(move || memory.add(me, 0))
+        });
+        assert!(memory.read(1, 0) <= 2);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(memory.read(1, 0), 2);
+        assert!(memory.table.0.lock().is_idle());
+    });
+}
+
+#[test]
+fn copies_in_opposite_directions_do_not_block_each_other_for_ever() {
+    model(|| {
+        let memory = loom::sync::Arc::new(Memory::new());
+        memory.add(1, 0);
+        let other = memory.clone();
+        let thread = loom::thread::spawn(move || other.copy(2, 1, 0));
+        memory.copy(1, 0, 1);
+        thread.join().unwrap();
+        assert_eq!(memory.read(1, 0), memory.read(1, 1));
+    });
+}
+
+#[test]
+fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
+    model(|| {
+        let table = loom::sync::Arc::new(Table(Loom::new()));
+        let (a, b) = (range(0, 1, true), range(1, 2, true));
+        let both = |table: &Table<Loom>, me, first, second| {
+            let held = begin(table, me, &[first]).unwrap();
+            let then = begin(table, me, &[second]);
+            held.iter().chain(then.iter().flatten()).for_each(|ticket| table.end(*ticket));
+            then.err()
+        };
+        let other = table.clone();
+        let thread = loom::thread::spawn(move || both(&other, 2, b, a));
+        let outcomes = [both(&table, 1, a, b), thread.join().unwrap()];
+        let errors: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        assert!(matches!(errors[..], [] | [Outcome::Deadlock]), "{errors:?}");
+        assert!(table.0.lock().is_idle());
+    });
+}
+
+/// A lock of the standard library whose waits are announced.
+struct Announced {
+    state: std::sync::Mutex<State>,
+    changed: std::sync::Condvar,
+    waits: mpsc::Sender<()>,
+}
+
+impl Monitor for Announced {
+    type Guard<'a> = std::sync::MutexGuard<'a, State>;
+    type Deadline = ();
+    fn lock(&self) -> Self::Guard<'_> {
+        self.state.lock().unwrap()
+    }
+    fn wait<'a>(&'a self, guard: Self::Guard<'a>, _deadline: ()) -> (Self::Guard<'a>, bool) {
+        self.waits.send(()).unwrap();
+        (self.changed.wait(guard).unwrap(), false)
+    }
+    fn notify_all(&self) {
+        self.changed.notify_all();
+    }
+}
+
+#[test]
+fn a_writer_gets_its_turn_before_readers_that_come_later() {
+    let (waits, waited) = mpsc::channel();
+    let state = std::sync::Mutex::new(State::new());
+    let table = Arc::new(Table(Announced { state, changed: std::sync::Condvar::new(), waits }));
+    let (order, seen) = mpsc::channel();
+    let held = begin(&table, 1, &[range(0, 8, false)]).unwrap();
+    let spawn = |me: usize, write: bool| {
+        let (table, order) = (table.clone(), order.clone());
+        let thread = std::thread::spawn(move || {
+            let tickets = begin(&table, me, &[range(4, 5, write)]).unwrap();
+            order.send(me).unwrap();
+            table.end(tickets[0]);
+        });
+        waited.recv().unwrap();
+        thread
+    };
+    let threads = [spawn(2, true), spawn(3, false)];
+    // Who holds an access already is not kept waiting by the queue.
+    let more = begin(&table, 1, &[range(4, 5, false)]).unwrap();
+    held.into_iter().chain(more).for_each(|ticket| table.end(ticket));
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), [2, 3]);
+}

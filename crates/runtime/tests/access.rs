@@ -1,0 +1,186 @@
+//! Access to the elements of tensors: nobody sees half of what another thread writes, and nothing blocks itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use anyfn::{DType, Error, Tensor, registry};
+use anyfn_core as _;
+use anyfn_runtime as _;
+
+fn error<T>(result: Result<T, Error>) -> String {
+    result.err().map(|error| format!("{}: {}", error.kind(), error.message())).unwrap()
+}
+
+/// Ends the other threads of a test, also when it fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn readers_never_see_half_of_what_is_written() {
+    const LENGTH: usize = 1 << 15;
+    let tensor = Tensor::zeros(DType::UINT8, &[LENGTH as i64]).unwrap();
+    let (stop, patterns) = (AtomicBool::new(false), [3u8, 4].map(|byte| vec![byte; LENGTH]));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                tensor.fill(1).unwrap();
+                tensor.set_bytes(&patterns[0]).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            let other = Tensor::from_bytes(DType::UINT8, &[LENGTH as i64], &patterns[1]).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                other.copy_to(&tensor).unwrap();
+                tensor.write::<u8>().unwrap().fill(2);
+            }
+        });
+        let _stop = Stop(&stop);
+        for _ in 0..100 {
+            let seen = tensor.to_vec::<u8>().unwrap();
+            assert!(seen.iter().all(|byte| *byte == seen[0]), "torn");
+            let seen = tensor.read::<u8>().unwrap();
+            assert!(seen.iter().all(|byte| *byte == seen[0]), "torn");
+            drop(seen);
+            let seen = tensor.cast(DType::FLOAT32).unwrap().to_vec::<f32>().unwrap();
+            assert!(seen.iter().all(|value| *value == seen[0]), "torn");
+        }
+    });
+}
+
+#[test]
+fn other_threads_wait_for_a_guard_and_views_that_are_apart_do_not() {
+    let tensor = Tensor::zeros(DType::INT32, &[2, 4]).unwrap();
+    let (first, second) = (tensor.slice(0, 0..1).unwrap(), tensor.slice(0, 1..2).unwrap());
+    let filled = AtomicBool::new(false);
+    let (started, start) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let mut guard = first.write::<i32>().unwrap();
+        scope.spawn(|| {
+            second.fill(5).unwrap();
+            started.send(()).unwrap();
+            tensor.fill(7).unwrap();
+            filled.store(true, Ordering::SeqCst);
+        });
+        start.recv().unwrap();
+        // The other row is written, by this thread too.
+        assert_eq!(*second.read::<i32>().unwrap(), [5; 4]);
+        guard.fill(6);
+        assert_eq!(*guard, [6; 4]);
+        assert!(!filled.load(Ordering::SeqCst));
+        drop(guard);
+    });
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [7; 8]);
+}
+
+#[test]
+fn a_conflict_with_a_guard_of_the_same_thread_is_an_error() {
+    let tensor = Tensor::from_slice(&[2, 2], &[1i32, 2, 3, 4]).unwrap();
+    let other = Tensor::zeros(DType::INT32, &[2, 2]).unwrap();
+    let held = |name: &str| format!("this thread holds a {name} of the same memory");
+    let read = tensor.read::<i32>().unwrap();
+    for result in [tensor.fill(1), tensor.set_bytes(&[0; 16]), other.copy_to(&tensor)] {
+        let text = error(result);
+        assert!(
+            text.starts_with("RuntimeError: cannot write the 16 bytes") && text.ends_with(&held("TensorRead")),
+            "{text}"
+        );
+    }
+    assert!(error(tensor.write::<i32>()).ends_with(&held("TensorRead")));
+    // Reading once more is fine, and so is copying from it.
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), *read);
+    tensor.copy_to(&other).unwrap();
+    drop(read);
+
+    let write = tensor.write::<i32>().unwrap();
+    let text = |name: &str| registry::get(name).unwrap().call((&tensor,)).map(drop);
+    for result in [
+        tensor.to_vec::<i32>().map(drop),
+        tensor.copy_to(&other),
+        tensor.cast(DType::FLOAT32).map(drop),
+        tensor.view().to_bytes().map(drop),
+        text("anyfn.tensor_text"),
+        text("anyfn.tensor_decode"),
+        text("anyfn.tensor_copy"),
+        tensor.permute(&[1, 0]).unwrap().contiguous().map(drop),
+    ] {
+        let text = error(result);
+        assert!(text.starts_with("RuntimeError: cannot read") && text.contains(&held("TensorWrite")), "{text}");
+    }
+    drop(write);
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_copy_between_views_that_overlap_is_one_access() {
+    let tensor = Tensor::from_slice(&[5], &[1i32, 2, 3, 4, 5]).unwrap();
+    tensor.slice(0, 0..4).unwrap().copy_to(&tensor.slice(0, 1..5).unwrap()).unwrap();
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [1, 1, 2, 3, 4]);
+    let reversed = tensor.slice_with_step(0, .., -1).unwrap();
+    reversed.copy_to(&tensor).unwrap();
+    assert_eq!(tensor.to_vec::<i32>().unwrap(), [4, 3, 2, 1, 1]);
+}
+
+#[test]
+fn threads_that_would_wait_for_each_other_get_an_error_or_their_turn() {
+    let [a, b] = [0, 1].map(|_| Tensor::zeros(DType::INT32, &[4]).unwrap());
+    let (ready, both) = (std::sync::Barrier::new(2), [(&a, &b), (&b, &a)]);
+    let outcomes: Vec<Result<(), Error>> = std::thread::scope(|scope| {
+        let threads = both.map(|(first, second)| {
+            let ready = &ready;
+            scope.spawn(move || {
+                let _first = first.write::<i32>()?;
+                ready.wait();
+                second.fill(1)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap()).into()
+    });
+    let errors: Vec<String> = outcomes.into_iter().filter(Result::is_err).map(error).collect();
+    assert_eq!(errors.len(), 1);
+    assert!(
+        errors[0].starts_with("RuntimeError: cannot access the elements of a tensor: the thread"),
+        "{}",
+        errors[0]
+    );
+    // Both at once, in opposite directions, many times: each gets its turn.
+    std::thread::scope(|scope| {
+        for (from, to) in both {
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    from.copy_to(to).unwrap();
+                    let (from, to) = (from.view(), to.view());
+                    let (from, mut to) = from.read_and_write::<i32, i32>(&to).unwrap();
+                    to.copy_from_slice(&from);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn memory_of_devices_is_in_the_table_too() {
+    let device = anyfn_runtime::device::enable_null().unwrap();
+    let there = Tensor::full(DType::UINT8, &[1 << 16], 1, device).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Strided, so each write reads the memory of the device, changes it and writes it back.
+            let even = there.slice_with_step(0, .., 2).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                even.fill(2).unwrap();
+                there.fill(3).unwrap();
+            }
+        });
+        let _stop = Stop(&stop);
+        let odd = there.slice_with_step(0, 1.., 2).unwrap();
+        for _ in 0..200 {
+            let seen = odd.to_vec::<u8>().unwrap();
+            assert!(seen.iter().all(|byte| *byte == seen[0]), "torn");
+        }
+    });
+}
