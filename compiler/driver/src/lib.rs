@@ -22,3 +22,8 @@ pub use anyfn_schedule as schedule;
 pub use anyfn_te as te;
 pub use build::{BuildOptions, Buildable, build, build_with, export, source, source_of_built};
 pub use lower::lower;
+
+/// The Rust sample of the page about the compiler.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/compiler.md")]
+struct Guide;

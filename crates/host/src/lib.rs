@@ -51,3 +51,13 @@ struct Bundles;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
+
+/// The Rust sample of the page about signatures.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/signature.md")]
+struct Signatures;
+
+/// The Rust sample of the page about walks and rewriting.
+#[cfg(all(doctest, feature = "reflect"))]
+#[doc = include_str!("../../../docs/rewriting.md")]
+struct Rewriting;

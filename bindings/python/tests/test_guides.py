@@ -1,0 +1,129 @@
+"""Every sample of the guides runs: here, or in the test that names its page."""
+
+import asyncio
+import os
+import re
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyfn
+import anyfn.testing
+import numpy as np
+import pytest
+
+if "ANYFN_WHEEL" in os.environ:
+    pytest.skip("runs with the sources, not with the wheel", allow_module_level=True)
+ROOT = Path(os.environ.get("ANYFN_ROOT", Path(__file__).resolve().parents[3]))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+
+
+def samples(page, language):
+    """The blocks of a language in a page. What follows its name, such as ``ignore``, is part of the block."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(rf"^ *```{language}\b(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    return [textwrap.dedent(block) for block in found]
+
+
+def named_in(page, *patterns):
+    """The sources that name a page in quotes."""
+    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
+    return [path for path in files if re.search(rf"""["/]{re.escape(page)}["`]""", path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_samples_are_run_by_some_test(page):
+    if samples(page, "python"):
+        assert named_in(page, "bindings/python/tests/test_*.py"), f"no test runs the Python samples of {page}"
+    if samples(page, "rust"):
+        assert named_in(page, "crates/*/src/lib.rs", "compiler/*/src/lib.rs"), f"no doctest has the Rust samples of {page}"
+        assert not [block for block in samples(page, "rust") if block.startswith(",")], f"{page} has samples that do not run"
+    if samples(page, "c"):
+        assert named_in(page, "xtask/src/c_tests.rs"), f"nothing compiles the C samples of {page}"
+
+
+def test_async():
+    [sample] = samples("docs/async.md", "python")
+    names = {"f": anyfn.testing.add_i64, "x": 1, "y": 2}
+
+    async def main():
+        results = []
+        body = f"async def run(loop):\n{textwrap.indent(sample, '    ')}"
+        # Each line gives a result.
+        body = body.replace("result = await", "results.append(result := await").replace("y)\n", "y))\n")
+        body = re.sub(r"(timeout=2.5|2.5)\)", r"\1))", body)
+        names["results"] = results
+        exec(compile(body, "docs/async.md", "exec"), names)
+        await names["run"](asyncio.get_running_loop())
+        return results
+
+    assert asyncio.run(main()) == [3, 3, 3]
+
+
+def test_compiled(compile_source, monkeypatch, tmp_path):
+    library = """
+#include <anyfn/anyfn.h>
+ANYFN_EXPORT(main) {
+  DLTensor* tensors[3];
+  for (int i = 0; i < 3; ++i) if (anyfn_arg_tensor(args, num_args, i, &tensors[i])) return -1;
+  for (int64_t i = 0; i < anyfn_tensor_size(tensors[2]); ++i)
+    ((float*)anyfn_tensor_data(tensors[2]))[i] = ((float*)anyfn_tensor_data(tensors[0]))[i] + ((float*)anyfn_tensor_data(tensors[1]))[i];
+  return anyfn_return_none(result);
+}
+"""
+    compile_source(library, tmp_path / "add.so")
+    monkeypatch.chdir(tmp_path)
+    a, b, c = (np.full(4, value, "float32") for value in (1, 2, 0))
+    names = {"anyfn": anyfn, "a": a, "b": b, "c": c}
+    first, second = samples("docs/compiled.md", "python")
+    exec(compile(first, "docs/compiled.md", "exec"), names)
+    assert c.tolist() == [3.0] * 4
+    try:
+        exec(compile(second, "docs/compiled.md", "exec"), names)
+        assert isinstance(names["pool"], ThreadPoolExecutor)
+    finally:
+        anyfn.set_parallel_launcher(None)
+        names["pool"].shutdown()
+
+
+def test_errors():
+    [sample] = samples("docs/errors.md", "python")
+    names = {}
+    exec(compile(sample, "docs/errors.md", "exec"), names)
+    with pytest.raises(names["ParseError"], match="text"):
+        anyfn.testing.raise_error("ParseError", "text")
+
+
+def test_objects():
+    """The samples of ``docs/objects.md``, with a function and types that the plugins of the page would define."""
+    first, second = samples("docs/objects.md", "python")
+
+    @anyfn.object("guide.Placeholder")
+    class Placeholder(anyfn.Object):
+        name: str
+
+    @anyfn.object("guide.Tensor")
+    class Tensor(anyfn.Object):
+        op: Placeholder
+        shape: anyfn.Array
+
+    @anyfn.object("my.Complex")
+    class Complex(anyfn.Object):
+        re: float
+        im: float = 0.0
+
+    @anyfn.register_func("graph.placeholder", override=True)
+    def placeholder(shape, name):
+        return Tensor(Placeholder(name), anyfn.Array(shape))
+
+    def multiply(a: Complex, b: Complex) -> Complex:
+        return a * b
+
+    try:
+        names = {"anyfn": anyfn, "multiply": anyfn.convert(multiply)}
+        exec(compile(first, "docs/objects.md", "exec"), names)
+        assert names["x"].op.name == "x" and names["x"].shape == [3, 4]
+        exec(compile(second, "docs/objects.md", "exec"), names)
+        assert names["multiply"](2j, 2j) == -4 + 0j
+    finally:
+        anyfn.remove_global_func("graph.placeholder")
