@@ -42,9 +42,9 @@ mod elf {
     /// # Safety
     /// As `dl_iterate_phdr` calls it, with the address of a [`Search`].
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: see above.
+        // SAFETY: the caller passes the address of a search that nobody else uses meanwhile.
         let search = unsafe { &mut *data.cast::<Search>() };
-        // SAFETY: see above.
+        // SAFETY: `dl_iterate_phdr` passes a valid description for the call.
         let info = unsafe { &*info };
         // SAFETY: so many headers are there as long as the library is loaded.
         let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };

@@ -31,7 +31,8 @@ pub struct Any(TVMFFIAny);
 // SAFETY: plain data, or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is just a number
 // here; using it is unsafe and up to whoever does so.
 unsafe impl Send for Any {}
-// SAFETY: as above; a shared `Any` gives read access only.
+// SAFETY: plain data, or an object reference, which is `Send` (see `ObjectRef`). An opaque pointer is just a number
+// here; a shared `Any` gives read access only.
 unsafe impl Sync for Any {}
 
 /// A borrowed value of any type: 16 bytes, valid for `'a`.
@@ -43,7 +44,7 @@ pub struct AnyView<'a>(TVMFFIAny, PhantomData<&'a TVMFFIAny>);
 
 // SAFETY: as for `Any`; what is borrowed outlives `'a` on any thread.
 unsafe impl Send for AnyView<'_> {}
-// SAFETY: as above.
+// SAFETY: as for `Any`; what is borrowed outlives `'a` on any thread.
 unsafe impl Sync for AnyView<'_> {}
 
 #[inline]

@@ -21,7 +21,7 @@ impl<'a> Words<'a> {
         }
         // SAFETY: a valid value, from which the result borrows.
         let words = unsafe { TVMFFIBigIntGetContentByteArray(view.as_raw()) };
-        // SAFETY: as above.
+        // SAFETY: a valid value, from which the result borrows.
         Some(Words(unsafe { words.as_slice() }))
     }
 

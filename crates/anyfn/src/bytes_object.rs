@@ -51,7 +51,7 @@ impl BytesObject {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len()) };
         // SAFETY: the last byte of the allocation.
         let end = unsafe { data.add(bytes.len()) };
-        // SAFETY: as above.
+        // SAFETY: the last byte of the allocation.
         unsafe { end.write(0) };
         live::created(this, type_index);
         // SAFETY: a valid object with one reference, which the result takes.
@@ -91,7 +91,7 @@ impl BytesObject {
 pub(crate) unsafe fn content_of<'a>(object: *const TVMFFIObject) -> &'a [u8] {
     // SAFETY: these objects have a byte array right behind the header.
     let array: *const TVMFFIByteArray = unsafe { object.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: these objects have a byte array right behind the header.
     let array = unsafe { &*array };
     // SAFETY: the object owns the bytes and never changes them.
     unsafe { array.as_slice() }

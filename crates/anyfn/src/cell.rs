@@ -44,7 +44,7 @@ pub struct Cell<T> {
 
 // SAFETY: the slot holds an `Any`, which any thread may use, and is read and written under its own lock.
 unsafe impl<T> Send for Cell<T> {}
-// SAFETY: as above.
+// SAFETY: the slot holds an `Any`, which any thread may use, and is read and written under its own lock.
 unsafe impl<T> Sync for Cell<T> {}
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Cell<T> {

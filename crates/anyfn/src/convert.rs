@@ -401,7 +401,7 @@ fn borrowed_bytes<'a>(view: &'a AnyView<'_>, raw: i32, small: i32, object: i32) 
     let array = unsafe { view.as_raw().value.v_ptr }.cast::<TVMFFIByteArray>();
     // SAFETY: NULL (against the rules), or an array that lives as long as the view.
     let array = unsafe { array.as_ref() }?;
-    // SAFETY: as above, its bytes too.
+    // SAFETY: NULL (against the rules), or an array that lives as long as the view, its bytes too.
     Some(unsafe { array.as_slice() })
 }
 

@@ -229,7 +229,7 @@ impl ObjectRef {
             if let Some(value) = unsafe { field.lend_unchecked(self) } {
                 visit_value(visitor, field, &value)?;
             } else {
-                // SAFETY: as above.
+                // SAFETY: a field of the object's own type; the value is used while `self` keeps the object alive.
                 let value = unsafe { field.get_unchecked(self) }?;
                 visit_value(visitor, field, &value)?;
             }

@@ -233,7 +233,7 @@ impl PackedFunc {
         };
         let (handle, values) = (self.0.as_handle(), args.as_ptr().cast());
         let code = if observe::is_on() {
-            // SAFETY: as below.
+            // SAFETY: the object is a function; the views live for the call, and `result` is a None that holds nothing.
             unsafe { observe::call(observe::door::RUST, handle, values, count, &mut result) }
         } else {
             // SAFETY: the object is a function, so its cell is valid; the views are transparent over the ABI's struct
@@ -294,7 +294,7 @@ impl PackedFunc {
         }
         // SAFETY: the flag says that the pointer lies right behind the cell.
         let ext: *const *const AnyfnFunctionExt = unsafe { core::ptr::from_ref(self.cell()).add(1) }.cast();
-        // SAFETY: as above.
+        // SAFETY: the flag says that the pointer lies right behind the cell.
         let ext = unsafe { *ext };
         // SAFETY: it points to static data of the library that made the function, which the function keeps loaded.
         unsafe { ext.as_ref() }.filter(|ext| ext.size >= size_of::<AnyfnFunctionExt>())
@@ -304,7 +304,7 @@ impl PackedFunc {
     fn cell(&self) -> &TVMFFIFunctionCell {
         // SAFETY: a function object has the cell right behind the header.
         let cell = unsafe { self.0.header().add(1) };
-        // SAFETY: as above; `self` keeps it alive.
+        // SAFETY: a function object has the cell right behind the header; `self` keeps it alive.
         unsafe { &*cell.cast() }
     }
 

@@ -25,7 +25,8 @@ pub struct ObjectRef(NonNull<TVMFFIObject>);
 // SAFETY: the ABI makes counts atomic and lets any thread release an object; contents that can change are guarded by
 // their own operations (List and Dict by a lock in their header, Rust types by `Object: Send + Sync`).
 unsafe impl Send for ObjectRef {}
-// SAFETY: as above; a shared `ObjectRef` gives read access and new references only.
+// SAFETY: the ABI makes counts atomic and lets any thread release an object; a shared `ObjectRef` gives read access
+// and new references only.
 unsafe impl Sync for ObjectRef {}
 
 impl ObjectRef {
@@ -165,7 +166,7 @@ pub struct WeakRef(NonNull<TVMFFIObject>);
 
 // SAFETY: as for `ObjectRef`; a weak reference only counts.
 unsafe impl Send for WeakRef {}
-// SAFETY: as above.
+// SAFETY: as for `ObjectRef`; a weak reference only counts.
 unsafe impl Sync for WeakRef {}
 
 impl WeakRef {

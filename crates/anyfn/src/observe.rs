@@ -166,7 +166,7 @@ pub unsafe fn call(
 ) -> c_int {
     // SAFETY: a function object has its cell right behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { function.cast::<TVMFFIObject>().add(1) }.cast();
-    // SAFETY: as above; the caller keeps the function alive.
+    // SAFETY: a function object has its cell right behind the header; the caller keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let call = Call { function, args, num_args, door, name: None, data: core::ptr::null_mut() };
     // SAFETY: that is the call.

@@ -431,7 +431,7 @@ impl Slot {
         let (word, length) = unsafe { Slot::lock(slot) };
         // SAFETY: nobody writes it while it is locked.
         let type_index = unsafe { (*slot).0.type_index };
-        // SAFETY: as above.
+        // SAFETY: nobody writes it while it is locked.
         let value = unsafe { (*slot).0.value };
         let value = TVMFFIAny { type_index, small_str_len: length, value };
         // SAFETY: owned by the slot, which keeps it while it is locked; `ManuallyDrop` leaves that reference alone.
@@ -463,7 +463,7 @@ impl Slot {
         let (word, length) = unsafe { Slot::lock(slot) };
         // SAFETY: nobody else uses it while it is locked.
         let old_index = unsafe { core::mem::replace(&mut (*slot).0.type_index, value.type_index) };
-        // SAFETY: as above.
+        // SAFETY: nobody else uses it while it is locked.
         let old_value = unsafe { core::mem::replace(&mut (*slot).0.value, value.value) };
         word.store(value.small_str_len, Ordering::Release);
         // SAFETY: the slot owned it.
@@ -494,11 +494,11 @@ impl Slot {
 pub(crate) unsafe fn lend(place: *mut TVMFFIAny) -> Option<TVMFFIAny> {
     // SAFETY: as the caller guarantees.
     let word = unsafe { &raw mut (*place).small_str_len };
-    // SAFETY: as above; a reader may lock the slot meanwhile, by an atomic operation.
+    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
     let length = unsafe { AtomicU32::from_ptr(word) }.load(Ordering::Relaxed) & !LOCKED;
-    // SAFETY: as above.
+    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
     let type_index = unsafe { (*place).type_index };
-    // SAFETY: as above.
+    // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
     let value = TVMFFIAny { type_index, small_str_len: length, value: unsafe { (*place).value } };
     (type_index != kTVMFFINone || value.bits() != UNSET).then_some(value)
 }

@@ -334,7 +334,7 @@ impl Field {
         // SAFETY: the field has this many bytes in the object.
         let word = unsafe { at.read() };
         if self.0.size == 16 {
-            // SAFETY: as above.
+            // SAFETY: the field has this many bytes in the object.
             let kind = unsafe { words.cast::<i32>().read() };
             return word == value.as_handle().addr() && kind == value.type_index();
         }
@@ -402,7 +402,7 @@ impl Field {
         } else {
             // SAFETY: by the flag the field is the address of an object, or NULL.
             let handle = unsafe { *place.cast::<TVMFFIObjectHandle>() };
-            // SAFETY: as above; the object keeps it alive.
+            // SAFETY: by the flag the field is the address of an object, or NULL; the object keeps it alive.
             match unsafe { handle.cast::<TVMFFIObject>().as_ref() } {
                 Some(header) => {
                     let value = TVMFFIAnyValue { v_obj: handle.cast() };

@@ -44,7 +44,7 @@ impl Deref for Shape {
     fn deref(&self) -> &[i64] {
         // SAFETY: a shape object has the cell right behind the header.
         let cell: *const TVMFFIShapeCell = unsafe { self.0.header().add(1) }.cast();
-        // SAFETY: as above; `self` keeps it alive.
+        // SAFETY: a shape object has the cell right behind the header; `self` keeps it alive.
         let cell = unsafe { &*cell };
         if cell.size == 0 {
             return &[];

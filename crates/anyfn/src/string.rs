@@ -80,7 +80,8 @@ pub(crate) fn bytes_of<'a>(view: &'a AnyView<'_>) -> &'a [u8] {
         _ => {
             // SAFETY: the remaining two types are objects with a byte array behind the header.
             let object: *const TVMFFIObject = unsafe { raw.value.v_obj };
-            // SAFETY: as above; the view keeps the object alive for `'a`.
+            // SAFETY: the remaining two types are objects with a byte array behind the header; the view keeps the
+            // object alive for `'a`.
             unsafe { content_of(object) }
         }
     }

@@ -14,14 +14,14 @@ const NONE: u64 = u64::MAX;
 fn seq(object: &ObjectRef) -> &TVMFFISeqCell {
     // SAFETY: Arrays and Lists have the cell right behind the header.
     let cell = unsafe { object.as_handle().cast::<TVMFFIObject>().add(1) };
-    // SAFETY: as above.
+    // SAFETY: Arrays and Lists have the cell right behind the header.
     unsafe { &*cell.cast() }
 }
 
 fn map(object: &ObjectRef) -> &TVMFFIMapCell {
     // SAFETY: Maps and Dicts have the cell right behind the header.
     let cell = unsafe { object.as_handle().cast::<TVMFFIObject>().add(1) };
-    // SAFETY: as above.
+    // SAFETY: Maps and Dicts have the cell right behind the header.
     unsafe { &*cell.cast() }
 }
 
@@ -29,7 +29,7 @@ fn tail(object: &ObjectRef) -> &TVMFFIDenseMapTail {
     assert_eq!(map(object).slots & SMALL, 0);
     // SAFETY: a dense object has the tail behind the cell.
     let tail = unsafe { core::ptr::from_ref(map(object)).add(1) };
-    // SAFETY: as above.
+    // SAFETY: a dense object has the tail behind the cell.
     unsafe { &*tail.cast() }
 }
 
@@ -123,7 +123,7 @@ fn a_dict_becomes_dense_in_place() {
     while at != NONE {
         // SAFETY: two blocks of sixteen slots.
         let block = unsafe { cell.data.cast::<TVMFFIMapBlock>().add(at as usize / 16) };
-        // SAFETY: as above; the table does not change meanwhile, and a linked slot holds a pair.
+        // SAFETY: two blocks of sixteen slots; the table does not change meanwhile, and a linked slot holds a pair.
         let block = unsafe { &*block };
         let (meta, item) = (block.meta[at as usize % 16], &block.items[at as usize % 16]);
         assert_eq!(item.prev, previous);

@@ -32,7 +32,7 @@ fn what_is_lent_is_what_is_read() {
             let read = unsafe { field.get_unchecked(object) }.unwrap();
             let counted = |value: &Any| value.as_object().map(ObjectRef::use_count);
             let before = counted(&read);
-            // SAFETY: as above, and the object lives on.
+            // SAFETY: a field of the object's type, and the object lives on.
             if let Some(value) = unsafe { field.lend_unchecked(object) } {
                 assert_eq!(*value, read);
                 assert_eq!(counted(&value), before);
@@ -64,6 +64,6 @@ fn slots_are_lent_when_they_are_constant() {
     // Nothing is lent of an object that is still being made.
     let empty = info.attribute("__ffi_new__").unwrap().get::<anyfn::PackedFunc>().unwrap();
     let empty = empty.call(()).unwrap().into_object().unwrap();
-    // SAFETY: as above.
+    // SAFETY: a field of the object's type, and the object lives on.
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }

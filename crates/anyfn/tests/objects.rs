@@ -224,9 +224,9 @@ fn a_partial_object_releases_what_it_has() {
         let field = info.field("name").unwrap();
         // SAFETY: a new object that is made for the type of this field.
         assert_eq!(unsafe { field.get_unchecked(&object) }.unwrap_err().kind(), "AttributeError");
-        // SAFETY: as above.
+        // SAFETY: a new object that is made for the type of this field.
         unsafe { field.set_unchecked(&object, &value.as_view()) }.unwrap();
-        // SAFETY: as above.
+        // SAFETY: a new object that is made for the type of this field.
         assert_eq!(unsafe { field.get_unchecked(&object) }.unwrap(), value);
         assert_eq!(value.as_object().unwrap().use_count(), 2);
         assert!(Ref::<Leaf>::try_from_object(object).is_err());

@@ -173,7 +173,7 @@ fn linker_message() -> String {
 fn check(path: &Path, api: *const AnyfnApi) -> Result<&'static AnyfnApi, AttachError> {
     // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
     let size = unsafe { (*api).size };
-    // SAFETY: as above.
+    // SAFETY: every table begins with its size and version, and lives as long as the library, which is never closed.
     let found = unsafe { (*api).version };
     // Members are only appended, so a longer table serves too.
     if size < size_of::<AnyfnApi>() || found.major != ABI_VERSION.major || found.minor < ABI_VERSION.minor {

@@ -112,7 +112,7 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
             let object: *mut BigInt = unsafe { value.value.v_obj }.cast();
             // SAFETY: the caller guarantees a valid value, so the object is live.
             let count = unsafe { (*object).cell.word_count };
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees a valid value, so the object is live.
             let data = unsafe { BigInt::words(object) };
             TVMFFIByteArray { data: data.cast_const().cast(), size: count * WORD }
         }
@@ -130,7 +130,7 @@ pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
 unsafe fn content<'a>(value: *const TVMFFIAny) -> &'a [u8] {
     // SAFETY: the caller passes a valid value.
     let value = unsafe { &*value };
-    // SAFETY: as above.
+    // SAFETY: the caller passes a valid value.
     let words = unsafe { words_of(value) };
     // SAFETY: borrowed from the value, which the caller keeps.
     unsafe { words.as_slice() }
@@ -152,7 +152,7 @@ unsafe extern "C" fn hash(value: *const TVMFFIAny) -> TVMFFIAny {
 unsafe extern "C" fn equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {
     // SAFETY: the caller passes a valid value, which outlives the call.
     let left = unsafe { content(left) };
-    // SAFETY: as above.
+    // SAFETY: the caller passes a valid value, which outlives the call.
     let right = unsafe { content(right) };
     TVMFFIAny::from_bits(kTVMFFIBool, u64::from(left == right))
 }

@@ -192,9 +192,9 @@ pub(crate) fn check_signals() -> Result<c_int> {
     }
     // SAFETY: registered under the name of a function of this type.
     let check = unsafe { core::mem::transmute::<*mut c_void, CheckSignals>(check) };
-    // SAFETY: as above.
+    // SAFETY: registered under the name of a function of this type.
     let ensure = unsafe { core::mem::transmute::<*mut c_void, EnsureGil>(ensure) };
-    // SAFETY: as above.
+    // SAFETY: registered under the name of a function of this type.
     let release = unsafe { core::mem::transmute::<*mut c_void, ReleaseGil>(release) };
     // SAFETY: may be called from any thread.
     let state = unsafe { ensure() };

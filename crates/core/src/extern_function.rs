@@ -36,9 +36,9 @@ struct Closure {
 
 // SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
 unsafe impl Send for Plain {}
-// SAFETY: as above.
+// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
 unsafe impl Send for Leased {}
-// SAFETY: as above.
+// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
 unsafe impl Send for Closure {}
 
 impl Drop for Closure {

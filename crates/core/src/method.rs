@@ -249,7 +249,7 @@ fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: 
 unsafe fn content<'a>(handle: *mut c_void) -> &'a Method {
     // SAFETY: as the caller guarantees; the content lies behind the header.
     let method = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Method>();
-    // SAFETY: as above; shared references only.
+    // SAFETY: as the caller guarantees; shared references only.
     unsafe { &*method }
 }
 
@@ -341,7 +341,7 @@ fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIA
         // SAFETY: the function object itself, which the caller keeps alive.
         let function = unsafe { ObjectRef::from_borrowed_or_null(handle) };
         let Some(Ok(function)) = function.map(PackedFunc::try_from_object) else { return Ok(()) };
-        // SAFETY: as above.
+        // SAFETY: the function object itself, which the caller keeps alive.
         let name = unsafe { &content(handle).name };
         let pairs = &views[at + 1..];
         if !pairs.len().is_multiple_of(2) {

@@ -46,14 +46,14 @@ impl Drop for Owner {
             Owner::Managed(tensor) => {
                 // SAFETY: the tensor was handed over and is released once, here.
                 if let Some(deleter) = unsafe { (*tensor).deleter } {
-                    // SAFETY: as above.
+                    // SAFETY: the tensor was handed over and is released once, here.
                     unsafe { deleter(tensor) };
                 }
             }
             Owner::Versioned(tensor) => {
                 // SAFETY: the tensor was handed over and is released once, here.
                 if let Some(deleter) = unsafe { (*tensor).deleter } {
-                    // SAFETY: as above.
+                    // SAFETY: the tensor was handed over and is released once, here.
                     unsafe { deleter(tensor) };
                 }
             }
@@ -81,7 +81,7 @@ impl Require {
 pub(crate) unsafe fn from_managed(from: *mut DLManagedTensor, require: Require) -> Result<ObjectRef> {
     // SAFETY: the caller guarantees a valid tensor.
     let tensor = unsafe { (*from).dl_tensor };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees a valid tensor.
     let (tensor, extents) = unsafe { checked(tensor, require) }?;
     Ok(new_tensor(tensor, Owner::Managed(from), extents, false))
 }
@@ -106,7 +106,7 @@ pub(crate) unsafe fn from_versioned(
     }
     // SAFETY: the caller guarantees a valid tensor.
     let tensor = unsafe { (*from).dl_tensor };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees a valid tensor.
     let flags = unsafe { (*from).flags };
     let read_only = flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
     if flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0 && !tensor.dtype.bits.is_multiple_of(8) {
@@ -116,7 +116,7 @@ pub(crate) unsafe fn from_versioned(
             "elements of {dtype} that have a whole byte each cannot be read: expected packed ones"
         );
     }
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees a valid tensor.
     let (tensor, extents) = unsafe { checked(tensor, require) }?;
     Ok(new_tensor(tensor, Owner::Versioned(from), extents, read_only))
 }
@@ -131,7 +131,7 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
             (deleter.map_or(null, |deleter| deleter as *const c_void), tensor.cast_const().cast())
         }
         Owner::Versioned(tensor) => {
-            // SAFETY: as above.
+            // SAFETY: the tensor was handed over, so it is valid.
             let deleter = unsafe { (*tensor).deleter };
             (deleter.map_or(null, |deleter| deleter as *const c_void), tensor.cast_const().cast())
         }
@@ -249,7 +249,7 @@ fn first_byte(tensor: &DLTensor) -> u64 {
 unsafe fn tensor_of<'a>(object: TVMFFIObjectHandle) -> &'a DLTensor {
     // SAFETY: a tensor object has the `DLTensor` right behind the header.
     let tensor = unsafe { object.cast::<TVMFFIObject>().add(1) };
-    // SAFETY: as above.
+    // SAFETY: a tensor object has the `DLTensor` right behind the header.
     unsafe { &*tensor.cast() }
 }
 
@@ -342,7 +342,7 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     };
     // SAFETY: the caller guarantees the prototype.
     let described = unsafe { *prototype };
-    // SAFETY: as above, its shape too.
+    // SAFETY: the caller guarantees the prototype, its shape too.
     unsafe { shape_of(&described) }?;
     let mut failure: Option<Error> = None;
     let mut made: *mut DLManagedTensorVersioned = ptr::null_mut();

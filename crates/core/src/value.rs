@@ -44,18 +44,19 @@ pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
         kTVMFFIRawStr => {
             // SAFETY: a raw string view holds a C string or (against the rules) NULL.
             let text = unsafe { view.value.v_c_str };
-            // SAFETY: as above; it is valid for the call.
+            // SAFETY: a raw string view holds a C string or (against the rules) NULL; it is valid for the call.
             let text = unsafe { text_or_error(text, "const char*") }?;
             string(text.to_bytes())
         }
         kTVMFFIByteArrayPtr => {
             // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL.
             let array = unsafe { view.value.v_ptr }.cast::<TVMFFIByteArray>();
-            // SAFETY: as above; it is valid for the call.
+            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL; it is valid for
+            // the call.
             let Some(array) = (unsafe { array.as_ref() }) else {
                 bail!("ValueError", "the value is a TVMFFIByteArray* that is NULL");
             };
-            // SAFETY: as above, its bytes too.
+            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL, its bytes too.
             bytes(unsafe { array.as_slice() })
         }
         kTVMFFIObjectRValueRef => {

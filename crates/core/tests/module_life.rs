@@ -150,12 +150,12 @@ fn context_slots_are_filled_and_emptied() {
     assert_eq!(pointer("symbol"), symbol);
     assert_eq!(pointer("function_call"), anyfn::abi::TVMFFIFunctionCall as *mut c_void);
     drop(module);
-    // SAFETY: as above.
+    // SAFETY: the library's variable, and libraries stay mapped.
     assert!(unsafe { *slot }.is_null());
 
     // Loaded again, it is filled again.
     let module = load(&path).unwrap();
-    // SAFETY: as above.
+    // SAFETY: the library's variable, and libraries stay mapped.
     assert_eq!(unsafe { *slot }.addr() + 8, module.as_object().as_handle().addr());
 }
 

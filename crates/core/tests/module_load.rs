@@ -27,7 +27,7 @@ fn call_saxpy(f: &PackedFunc, a: f64, x: &mut [f32], y: &mut [f32]) -> Result<()
     let (x, y) = (describe(x, &mut n), describe(y, &mut m));
     // SAFETY: data and shapes live for the call.
     let x = unsafe { TensorView::from_dl(&x) };
-    // SAFETY: as above.
+    // SAFETY: data and shapes live for the call.
     let y = unsafe { TensorView::from_dl(&y) };
     f.call((a, x, y)).map(drop)
 }

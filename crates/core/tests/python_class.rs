@@ -20,13 +20,13 @@ fn call(name: &str, args: impl anyfn::IntoArgs) -> Result<Any> {
 unsafe extern "C" fn convert(_: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int {
     // SAFETY: the caller passes a valid view.
     let raw = unsafe { *value };
-    // SAFETY: as above.
+    // SAFETY: the caller passes a valid view.
     let view = unsafe { anyfn::AnyView::from_raw(raw) };
     if view.get::<&str>().is_ok_and(|text| text == "refused") {
         Error::new("ValueError", "refused by the converter").raise();
         return -1;
     }
-    // SAFETY: as above, and a writable result.
+    // SAFETY: the caller passes a valid view, and a writable result.
     unsafe { TVMFFIAnyViewToOwnedAny(value, result) }
 }
 

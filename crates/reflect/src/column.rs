@@ -63,7 +63,7 @@ impl Column {
         let data = unsafe { AtomicPtr::from_ptr(data.cast::<*mut TVMFFIAny>()) }.load(Ordering::Acquire);
         // SAFETY: the array covers `at`, as the size said, and is kept for ever.
         let entry = unsafe { data.add(at as usize) };
-        // SAFETY: as above.
+        // SAFETY: the array covers `at`, as the size said, and is kept for ever.
         let kind = unsafe { &raw mut (*entry).type_index };
         // SAFETY: changed by atomic stores only.
         if unsafe { AtomicI32::from_ptr(kind) }.load(Ordering::Acquire) == kTVMFFINone {

@@ -215,7 +215,7 @@ type Handle = *mut core::ffi::c_void;
 unsafe extern "C" fn print(object: Handle, callback: *const Handle) -> TVMFFIAny {
     // SAFETY: called with the place of a handle.
     let callback = unsafe { *callback };
-    // SAFETY: as above, of a function.
+    // SAFETY: called with the place of a handle, of a function.
     let callback = unsafe { anyfn::ObjectRef::from_borrowed_or_null(callback) }.unwrap();
     let shown = PackedFunc::try_from_object(callback).unwrap().call((of(object),)).unwrap();
     let text = format!("number {}", shown.get::<String>().unwrap());

@@ -308,7 +308,7 @@ fn visitors_of_others_find_the_functions_of_containers() {
                 hook,
             )
         };
-        // SAFETY: as above.
+        // SAFETY: what the table has is a function of this kind.
         unsafe { hook(visitor, value) }
     }
     // Registers the types.

@@ -32,7 +32,7 @@ fn run(saxpy: &PackedFunc, a: f32, x: &mut [f32], y: &mut [f32]) -> Result<()> {
     let (x, y) = (describe(x, &mut shape_x), describe(y, &mut shape_y));
     // SAFETY: data and shape live until the end of this function.
     let x = unsafe { TensorView::from_dl(&x) };
-    // SAFETY: as above.
+    // SAFETY: data and shape live until the end of this function.
     let y = unsafe { TensorView::from_dl(&y) };
     saxpy.call((a, x, y)).map(drop)
 }

@@ -69,7 +69,7 @@ impl<K, V> Map<K, V> {
     /// Number of pairs.
     #[inline]
     pub fn len(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: a Map changes only by `&mut self`, and only if nobody else holds it.
         unsafe { mapping::len_of(&self.object) }
     }
 

@@ -69,7 +69,7 @@ fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     let place = unsafe { &raw mut (*object).tail };
     // SAFETY: fresh memory, large enough.
     unsafe { place.write(tail) };
-    // SAFETY: as above.
+    // SAFETY: fresh memory, large enough.
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
@@ -80,9 +80,9 @@ unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -
         TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
     // SAFETY: the caller guarantees the memory; the header comes first.
     unsafe { object.cast::<TVMFFIObject>().write(header) };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the memory; the header comes first.
     let place = unsafe { &raw mut (*object).cell };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the memory; the header comes first.
     unsafe { place.write(cell) };
     live::created(object, type_index);
     // SAFETY: a valid object with one reference, which the result takes.
@@ -393,7 +393,7 @@ impl Mapping<'_> {
         assert!(at < cell.size as usize);
         // SAFETY: the place is within the pairs.
         let pair = unsafe { cell.data.cast::<Pair>().add(at) };
-        // SAFETY: as above; `self` is borrowed exclusively.
+        // SAFETY: the place is within the pairs; `self` is borrowed exclusively.
         unsafe { &mut *pair }
     }
 
@@ -512,7 +512,7 @@ impl Mapping<'_> {
         let old = core::mem::replace(self.cell(), cell);
         // SAFETY: every object has room for the tail.
         let place = unsafe { &raw mut (*self.object).tail };
-        // SAFETY: as above; the old bytes, pairs or a tail, have moved.
+        // SAFETY: every object has room for the tail; the old bytes, pairs or a tail, have moved.
         unsafe { place.write(tail) };
         // SAFETY: the object does not use it any more; pairs in its own memory have no deleter.
         unsafe { Buffer::from_raw(old.data, old.data_deleter) }
@@ -523,7 +523,7 @@ impl Mapping<'_> {
         let cell = self.cell();
         // SAFETY: there is room for one pair more.
         let at = unsafe { cell.data.cast::<Pair>().add(cell.size as usize) };
-        // SAFETY: as above.
+        // SAFETY: there is room for one pair more.
         unsafe { at.write(pair) };
         cell.size += 1;
     }

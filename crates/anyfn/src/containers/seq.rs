@@ -116,7 +116,7 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
 pub(super) unsafe fn items_of(object: &ObjectRef) -> &[Any] {
     // SAFETY: such an object has the cell right behind the header.
     let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: as above; the reference keeps it alive.
+    // SAFETY: such an object has the cell right behind the header; the reference keeps it alive.
     let cell = unsafe { &*cell };
     if cell.size <= 0 {
         return &[];
@@ -133,7 +133,7 @@ pub(super) unsafe fn items_of(object: &ObjectRef) -> &[Any] {
 pub(super) unsafe fn capacity_of(object: &ObjectRef) -> usize {
     // SAFETY: such an object has the cell right behind the header.
     let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: as above; the reference keeps it alive.
+    // SAFETY: such an object has the cell right behind the header; the reference keeps it alive.
     unsafe { (*cell).capacity.max(0) as usize }
 }
 
@@ -145,7 +145,7 @@ pub(super) unsafe fn capacity_of(object: &ObjectRef) -> usize {
 pub(super) unsafe fn seq_of(object: &ObjectRef) -> Seq<'_> {
     // SAFETY: such an object has the cell right behind the header.
     let cell: *mut TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: as above; the caller guarantees exclusive use.
+    // SAFETY: such an object has the cell right behind the header; the caller guarantees exclusive use.
     Seq(unsafe { &mut *cell })
 }
 
@@ -219,7 +219,7 @@ impl Seq<'_> {
         }
         // SAFETY: the cell has room for `capacity` elements at `data`.
         let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
-        // SAFETY: as above; nothing is there yet.
+        // SAFETY: the cell has room for `capacity` elements at `data`; nothing is there yet.
         unsafe { slot.write(value.into_raw()) };
         self.0.size = len + 1;
         None
@@ -235,7 +235,7 @@ impl Seq<'_> {
         }
         // SAFETY: the cell has room for `capacity` elements at `data`.
         let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
-        // SAFETY: as above; nothing is there yet.
+        // SAFETY: the cell has room for `capacity` elements at `data`; nothing is there yet.
         unsafe { slot.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
         self.0.size = len + 1;
         true

@@ -132,7 +132,7 @@ impl NewTable {
         for at in 0..count {
             // SAFETY: within the allocation.
             let block = unsafe { data.as_ptr().cast::<Block>().add(at) };
-            // SAFETY: as above; `meta` comes first, and the items stay uninitialised.
+            // SAFETY: within the allocation; `meta` comes first, and the items stay uninitialised.
             unsafe { block.cast::<[u8; BLOCK]>().write([EMPTY; BLOCK]) };
         }
         let data_deleter = Some(memory::FREE);

@@ -343,7 +343,7 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
     crate::panics::trampoline(|| {
         // SAFETY: the caller guarantees the view.
         let value = unsafe { *value };
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the view.
         let view = unsafe { AnyView::from_raw(value) };
         // SAFETY: the caller guarantees the field.
         let (object, is_partial) = unsafe { object_of::<OFFSET>(place) };

@@ -56,7 +56,7 @@ unsafe fn place(object: *mut TVMFFIObject, index: usize) -> *mut bool {
 pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
     // SAFETY: the caller guarantees it.
     let place = unsafe { place(object, index) };
-    // SAFETY: as above; written when the object was made.
+    // SAFETY: the caller guarantees it; written when the object was made.
     unsafe { *place }
 }
 
@@ -67,15 +67,15 @@ pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
 pub(super) unsafe fn mark(object: *mut TVMFFIObject, index: usize) {
     // SAFETY: the caller guarantees it.
     let place = unsafe { place(object, index) };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     unsafe { *place = true };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     let note = unsafe { note(object) };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     let missing = unsafe { &mut (*note).missing };
     *missing -= 1;
     if *missing == 0 {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees it.
         let type_index = unsafe { (*note).type_index };
         // SAFETY: the object is complete, and nobody else knows it.
         unsafe { (*object).type_index = type_index };
@@ -111,9 +111,9 @@ pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     };
     // SAFETY: new memory; the front part has room for the note.
     unsafe { object.write(content) };
-    // SAFETY: as above.
+    // SAFETY: new memory; the front part has room for the note.
     let note = unsafe { note(object) };
-    // SAFETY: as above; the bytes in front of it are zero, which is `false`.
+    // SAFETY: new memory; the bytes in front of it are zero, which is `false`.
     unsafe { note.write(Note { missing: T::COUNT as u32, type_index: T::type_index() }) };
     // SAFETY: within the memory, where objects have their content.
     let content: *mut T = unsafe { object.byte_add(content_offset::<T>()) }.cast();
@@ -142,7 +142,8 @@ unsafe extern "C" fn delete<T: Define>(object: *mut c_void, flags: c_int) {
             // SAFETY: no strong reference is left, so the fields are dropped here and only here.
             panics::swallow(|| unsafe { T::drop_partial(content, &is_set) });
         } else {
-            // SAFETY: as above, and all fields are set.
+            // SAFETY: no strong reference is left, so the fields are dropped here and only here, and all fields are
+            // set.
             panics::swallow(|| unsafe { content.drop_in_place() });
         }
         nesting::leave();

@@ -63,7 +63,7 @@ mod tests {
     fn the_table_is_complete_and_stays() {
         // SAFETY: may be called at any time.
         let table = unsafe { anyfn_api() };
-        // SAFETY: as above.
+        // SAFETY: may be called at any time.
         assert_eq!(table, unsafe { anyfn_api() });
         // SAFETY: the table lives as long as the process.
         let table = unsafe { &*table };

@@ -57,7 +57,7 @@ pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStr(kind: *const c_char, messa
     trampoline(|| {
         // SAFETY: the ABI asks for C strings or NULL.
         let kind = unsafe { text(kind) };
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for C strings or NULL.
         raise(kind, unsafe { text(message) });
         Ok(())
     });
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStrParts(
         for at in 0..count {
             // SAFETY: the ABI asks for `num_parts` pointers.
             let part = unsafe { message_parts.add(at) };
-            // SAFETY: as above.
+            // SAFETY: the ABI asks for `num_parts` pointers.
             let part = unsafe { *part };
             // SAFETY: each is a C string or NULL.
             message.extend_from_slice(unsafe { text(part) });
@@ -126,9 +126,9 @@ unsafe fn create(
     let code = trampoline(|| {
         // SAFETY: the caller guarantees the texts.
         let kind = unsafe { bytes(this, "kind", kind) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         let message = unsafe { bytes(this, "message", message) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts.
         let trace = if trace.is_null() { &[] } else { unsafe { bytes(this, "backtrace", trace) }? };
         // SAFETY: the caller guarantees the result.
         let result = unsafe { out(this, "out", result) }?;
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn TVMFFIBacktrace(
     super::or_raise(&EMPTY.0, || {
         // SAFETY: the ABI asks for a C string or NULL.
         let file = String::from_utf8_lossy(unsafe { text(filename) });
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for a C string or NULL.
         let function = String::from_utf8_lossy(unsafe { text(func) });
         let known = !filename.is_null() && !func.is_null();
         Ok(backtrace::in_buffer(known.then_some((&*file, lineno, &*function))))

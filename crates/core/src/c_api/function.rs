@@ -75,11 +75,11 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
         const THIS: &str = "TVMFFIFunctionSetGlobalFromMethodInfo";
         // SAFETY: the ABI asks for a valid struct.
         let info = unsafe { reference(THIS, "method_info", method_info) }?;
-        // SAFETY: as above, its texts too.
+        // SAFETY: the ABI asks for a valid struct, its texts too.
         let name = unsafe { super::new_name(THIS, "method_info.name", &info.name) }?;
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for a valid struct, its texts too.
         let doc = unsafe { bytes(THIS, "method_info.doc", &info.doc) }?;
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for a valid struct, its texts too.
         let metadata = unsafe { bytes(THIS, "method_info.metadata", &info.metadata) }?;
         if info.method.type_index != kTVMFFIFunction {
             bail!("TypeError", "{THIS}: argument `method_info.method` is no function");
@@ -149,7 +149,8 @@ pub unsafe extern "C" fn TVMFFIFunctionCall(
     }
     // SAFETY: a function object has the cell right behind the header.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
-    // SAFETY: as above; the caller keeps the function alive for the call.
+    // SAFETY: a function object has the cell right behind the header; the caller keeps the function alive for the
+    // call.
     let safe_call = unsafe { (*cell).safe_call };
     // SAFETY: the arguments are passed on as they came.
     unsafe { safe_call(func, args, num_args, result) }

@@ -93,7 +93,7 @@ unsafe extern "C" fn allocate(
     // SAFETY: `offset` leaves room for the struct before the body, and the body is aligned for it.
     let before = unsafe { body.cast::<Before>().sub(1) };
     let header = TVMFFIObjectAllocHeader { delete_space: Some(delete_space) };
-    // SAFETY: as above.
+    // SAFETY: `offset` leaves room for the struct before the body, and the body is aligned for it.
     unsafe { before.write(Before { base, layout, header }) };
     body.cast()
 }
@@ -101,9 +101,9 @@ unsafe extern "C" fn allocate(
 unsafe extern "C" fn delete_space(body: *mut c_void) {
     // SAFETY: the body was made by `allocate`, which puts the struct before it.
     let before = unsafe { body.cast::<Before>().sub(1) };
-    // SAFETY: as above.
+    // SAFETY: the body was made by `allocate`, which puts the struct before it.
     let Before { base, layout, .. } = unsafe { before.read() };
-    // SAFETY: as above; the block is freed once.
+    // SAFETY: the body was made by `allocate`, which puts the struct before it; the block is freed once.
     unsafe { dealloc(base, layout) };
 }
 

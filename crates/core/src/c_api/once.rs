@@ -23,7 +23,7 @@ pub unsafe extern "C" fn TVMFFIHandleInitOnce(
         let Some(init) = init_func else { return Err(null(THIS, "init_func")) };
         // SAFETY: the ABI asks for a place that only these functions change.
         let cell = unsafe { AtomicPtr::from_ptr(handle_addr) };
-        // SAFETY: as above; the function is the caller's.
+        // SAFETY: the ABI asks for a place that only these functions change; the function is the caller's.
         own_code = unsafe { once::init(cell, init) }?;
         Ok(())
     });

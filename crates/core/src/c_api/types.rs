@@ -70,7 +70,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterField(type_index: i32, info: *const T
         const THIS: &str = "TVMFFITypeRegisterField";
         // SAFETY: the ABI asks for a valid struct.
         let info = unsafe { reference(THIS, "info", info) }?;
-        // SAFETY: as above, its texts too.
+        // SAFETY: the ABI asks for a valid struct, its texts too.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
         // SAFETY: the ABI asks for valid texts and functions.
         module::field(type_index, info, || unsafe { type_table::add_field(type_index, info) })
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const 
         const THIS: &str = "TVMFFITypeRegisterMethod";
         // SAFETY: the ABI asks for a valid struct.
         let info = unsafe { reference(THIS, "info", info) }?;
-        // SAFETY: as above, its texts too.
+        // SAFETY: the ABI asks for a valid struct, its texts too.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
         // SAFETY: the ABI asks for valid texts.
         let is_there = || type_table::has_method(type_index, unsafe { info.name.as_slice() }).then_some(true);
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMetadata(
         const THIS: &str = "TVMFFITypeRegisterMetadata";
         // SAFETY: the ABI asks for a valid struct.
         let metadata = unsafe { reference(THIS, "metadata", metadata) }?;
-        // SAFETY: as above, its text too.
+        // SAFETY: the ABI asks for a valid struct, its text too.
         unsafe { bytes(THIS, "metadata.doc", &metadata.doc) }?;
         // SAFETY: the ABI asks for a valid text and a valid function.
         module::whole_type(type_index, metadata, || unsafe { type_table::set_metadata(type_index, metadata) })
@@ -136,11 +136,11 @@ pub unsafe extern "C" fn TVMFFITypeRegisterAttr(
         // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
         let value = match unsafe { attr_value.as_ref() } {
             None if type_index == anyfn::abi::kTVMFFINone => &TVMFFIAny::NONE,
-            // SAFETY: as above.
+            // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
             _ => unsafe { reference(THIS, "attr_value", attr_value) }?,
         };
         let is_there = || attributes::get(type_index, name).map(|_| true);
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
         module::part_of_type(type_index, is_there, || unsafe { attributes::set(type_index, name, value) })
     })
 }

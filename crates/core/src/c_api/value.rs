@@ -74,7 +74,7 @@ pub unsafe extern "C" fn TVMFFIBigIntFromByteArray(
 pub unsafe extern "C" fn TVMFFIBigIntGetContentByteArray(value: *const TVMFFIAny) -> TVMFFIByteArray {
     // SAFETY: the ABI asks for a valid value; NULL gives nothing.
     match unsafe { value.as_ref() } {
-        // SAFETY: as above.
+        // SAFETY: the ABI asks for a valid value; NULL gives nothing.
         Some(value) => unsafe { bigint::words_of(value) },
         None => TVMFFIByteArray::EMPTY,
     }

@@ -81,7 +81,7 @@ unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
             let _lock = lock_of(place).lock();
             // SAFETY: a reference or NULL.
             let handle = unsafe { place.cast::<TVMFFIObjectHandle>().read() };
-            // SAFETY: as above; the field keeps it while the lock is held.
+            // SAFETY: a reference or NULL; the field keeps it while the lock is held.
             unsafe { ObjectRef::from_borrowed_or_null(handle) }.map_or(Any::NONE, Any::from)
         }
         Storage::Plain(type_index, size) => {
@@ -112,7 +112,8 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
             // SAFETY: a reference or NULL, which the field owned.
             let old = unsafe { place.cast::<TVMFFIObjectHandle>().replace(new) };
             drop(lock);
-            // SAFETY: as above. Released without the lock, since that may run any code.
+            // SAFETY: a reference or NULL, which the field owned. Released without the lock, since that may run any
+            // code.
             drop(unsafe { ObjectRef::from_owned_or_null(old) });
         }
         Storage::Plain(type_index, size) if fits(type_index, &value) => {
@@ -298,7 +299,7 @@ fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
         }
         // SAFETY: the field of a live object.
         let value = unsafe { read(storage, from) };
-        // SAFETY: as above.
+        // SAFETY: the field of a live object.
         unsafe { write(storage, to, value) }?;
     }
     Any::new(made)

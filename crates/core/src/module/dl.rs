@@ -20,7 +20,7 @@ pub(super) struct Library(NonNull<c_void>);
 
 // SAFETY: the handle names an entry of the dynamic loader, which locks for itself.
 unsafe impl Send for Library {}
-// SAFETY: as above.
+// SAFETY: the handle names an entry of the dynamic loader, which locks for itself.
 unsafe impl Sync for Library {}
 
 impl Library {

@@ -72,7 +72,7 @@ pub(super) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     let header = function.as_object().as_handle().cast::<TVMFFIObject>();
     // SAFETY: a function object has the cell right behind the header, and the caller keeps it alive.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
-    // SAFETY: as above.
+    // SAFETY: a function object has the cell right behind the header, and the caller keeps it alive.
     let called = unsafe { (*cell).safe_call };
     let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
     if !is_called_by(call) && !is_called_by(call_guarded) {

@@ -203,7 +203,8 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
                 let header = core::ptr::with_exposed_provenance::<TVMFFIObject>(*address);
                 // SAFETY: an object takes its entry away before its memory is freed, which waits for the lock.
                 let count = unsafe { &raw const (*header).combined_ref_count };
-                // SAFETY: as above; counts are changed by atomic operations only.
+                // SAFETY: an object takes its entry away before its memory is freed, which waits for the lock; counts
+                // are changed by atomic operations only.
                 let count = unsafe { core::sync::atomic::AtomicU64::from_ptr(count.cast_mut()) };
                 count.load(core::sync::atomic::Ordering::Relaxed) as u32
             });

@@ -46,7 +46,7 @@ struct Address(NonNull<c_void>);
 
 // SAFETY: only handed on; what lies there is guarded by who uses it.
 unsafe impl Send for Address {}
-// SAFETY: as above.
+// SAFETY: only handed on; what lies there is guarded by who uses it.
 unsafe impl Sync for Address {}
 
 /// A library file in the process. There is one per file, alive as long as the library is mapped.
@@ -362,7 +362,7 @@ impl LibraryModule {
             owner.module = Some(module.as_object().downgrade());
         }
         if let Some(slot) = slots.data(CONTEXT) {
-            // SAFETY: as above.
+            // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
             unsafe { slot.cast::<*mut c_void>().write(module.context()) };
         }
         Ok(module)

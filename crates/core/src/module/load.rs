@@ -244,7 +244,8 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         let handles = || match &scope {
             // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
             None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
-            // SAFETY: as above.
+            // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was
+            // checked.
             Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
         };
         let (handles, registered) =

@@ -152,14 +152,16 @@ impl ModuleBox {
         if flags & STRONG != 0 {
             // SAFETY: no strong reference is left, so nobody else uses the content; it is dropped here and only here.
             let state = unsafe { &raw mut (*this).state };
-            // SAFETY: as above.
+            // SAFETY: no strong reference is left, so nobody else uses the content; it is dropped here and only here.
             let imports = unsafe { &raw mut (*this).imports };
-            // SAFETY: as above.
+            // SAFETY: no strong reference is left, so nobody else uses the content; it is dropped here and only here.
             let implementation = unsafe { &(*state).implementation };
             implementation.released(this.cast_const().cast());
-            // SAFETY: as above; initialised as long as the object was strong.
+            // SAFETY: no strong reference is left, so nobody else uses the content; initialised as long as the object
+            // was strong.
             unsafe { state.drop_in_place() };
-            // SAFETY: as above.
+            // SAFETY: no strong reference is left, so nobody else uses the content; initialised as long as the object
+            // was strong.
             unsafe { imports.drop_in_place() };
         }
         if flags & WEAK != 0 {

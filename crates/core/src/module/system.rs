@@ -55,7 +55,7 @@ pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
     let import_tree = code.data(IMPORT_TREE);
     // SAFETY: who registers symbols promises that they follow the convention; the code waits for this to run.
     let library = unsafe { LibraryModule::create(code) }?;
-    // SAFETY: as above.
+    // SAFETY: who registers symbols promises that they follow the convention; the code waits for this to run.
     let module = unsafe { load::with_imports(&library, import_tree, None) }?;
     // Of two threads at once the first one's module stays.
     Ok(MODULES.lock().get_or_insert_default().entry(prefix.to_owned()).or_insert(module).clone())

@@ -85,7 +85,7 @@ fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) ->
 fn text(view: Text) -> Result<std::string::String> {
     // SAFETY: a C++ string is a value, passed by address, that lives for the call.
     let view = unsafe { view.as_ref() }.copied().unwrap_or(TVMFFIAny::NONE);
-    // SAFETY: as above.
+    // SAFETY: a C++ string is a value, passed by address, that lives for the call.
     unsafe { AnyView::from_raw(view) }.get::<std::string::String>()
 }
 

@@ -112,7 +112,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
     };
     // SAFETY: new memory with room for it.
     unsafe { layout_place(object).write(layout) };
-    // SAFETY: as above.
+    // SAFETY: new memory with room for it.
     unsafe { object.write(header) };
     if let (Some((_, size)), Some(shell)) = (layout.native, shell) {
         let shell = shell.into_handle();
@@ -124,7 +124,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
     for index in 0..layout.fields.len() {
         // SAFETY: the memory has a slot for each field.
         let slot = unsafe { slot(object, layout, index) };
-        // SAFETY: as above.
+        // SAFETY: the memory has a slot for each field.
         unsafe { slot.write(Slot::UNSET) };
     }
     anyfn::__private::object_created(object, layout.type_index);
@@ -140,7 +140,7 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
 unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usize) {
     // SAFETY: the content begins behind the header.
     let from: *const u8 = unsafe { from.add(1) }.cast();
-    // SAFETY: as above.
+    // SAFETY: the content begins behind the header.
     let to: *mut u8 = unsafe { to.add(1) }.cast();
     // SAFETY: as the caller guarantees; two objects do not overlap.
     unsafe { ptr::copy_nonoverlapping(from, to, size - HEADER) };

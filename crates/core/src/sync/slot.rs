@@ -140,7 +140,7 @@ impl Objects {
         let object: *mut TVMFFIObject = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the caller guarantees the object.
         let count = unsafe { &raw mut (*object).combined_ref_count };
-        // SAFETY: as above; its count is changed by atomic operations only.
+        // SAFETY: the caller guarantees the object; its count is changed by atomic operations only.
         unsafe { AtomicU64::from_ptr(count) }
     }
 }
@@ -296,7 +296,7 @@ mod tests {
                     })
                 })
                 .collect();
-            // SAFETY: as above.
+            // SAFETY: a new thing has one reference, which the slot gets.
             let old = unsafe { slot.swap(second.address()) };
             assert_eq!(old, first.address());
             Thing::release(old);

@@ -24,7 +24,7 @@ pub(super) fn to_text(value: &Any) -> Result<StdString> {
     let view = value.as_view();
     // SAFETY: a valid value, from which the result borrows.
     let words = unsafe { TVMFFIBigIntGetContentByteArray(view.as_raw()) };
-    // SAFETY: as above.
+    // SAFETY: a valid value, from which the result borrows.
     let bytes = unsafe { words.as_slice() };
     let (words, _) = bytes.as_chunks::<8>();
     let mut words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();

@@ -244,7 +244,7 @@ impl Compare {
                     };
                     // SAFETY: the frame holds the object meanwhile.
                     let lent = unsafe { plan::lend(field, left) };
-                    // SAFETY: as above.
+                    // SAFETY: the frame holds the object meanwhile.
                     if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
                         match leaf(ordered, &l, &r)? {
                             Some(Ordering::Equal) => continue,
@@ -253,7 +253,7 @@ impl Compare {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                                 // SAFETY: the frame holds the object, and lies below that of the value.
                                 let l = unsafe { Held::borrowed(l) };
-                                // SAFETY: as above.
+                                // SAFETY: the frame holds the object, and lies below that of the value.
                                 break (l, unsafe { Held::borrowed(r) }, 1);
                             }
                         }
@@ -276,7 +276,7 @@ impl Compare {
                     let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                     // SAFETY: the frame holds the elements, and lies below that of this one.
                     let l = unsafe { Held::borrowed(l) };
-                    // SAFETY: as above.
+                    // SAFETY: the frame holds the elements, and lies below that of this one.
                     break (l, unsafe { Held::borrowed(r) }, own);
                 }
             }

@@ -193,7 +193,8 @@ impl Children {
                 let cell = unsafe { &*cell_of(node) };
                 // SAFETY: the last child was within the elements, which have not changed since.
                 let slot = unsafe { cell.data.cast::<Any>().add(at - 1) };
-                // SAFETY: as above; the slot holds an owned value, which moves out.
+                // SAFETY: the last child was within the elements, which have not changed since; the slot holds an
+                // owned value, which moves out.
                 Some(unsafe { slot.replace(value) })
             }
             // SAFETY: as the caller guarantees.

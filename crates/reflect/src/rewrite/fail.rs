@@ -63,7 +63,7 @@ pub(crate) fn register_fields() -> Result<()> {
         )
     }?;
     let at = header + offset_of!(Content, prev_error_context);
-    // SAFETY: as above.
+    // SAFETY: the getter is that of a place with such content.
     unsafe {
         add_field(index, ("prev_error_context", "Further detail of the error."), at, kTVMFFIAny, get_reference)
     }

@@ -140,7 +140,7 @@ impl<'a> Mapping<'a> {
         }
         // SAFETY: a view of an object that its owner lends for the time of the call.
         let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*root.as_raw()) });
-        // SAFETY: as above.
+        // SAFETY: a view of an object that its owner lends for the time of the call.
         let outcome = self.part(unsafe { Value::lent(&held) }, Region::None, true, false)?;
         Ok(outcome.unwrap_or_else(|| Any::clone(&held)))
     }
@@ -591,7 +591,8 @@ pub(crate) fn mutate_by(
     let outcome = if unique {
         // SAFETY: the caller holds the only reference for the time of the call, so the value is no borrowed text either.
         let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*value.as_raw()) });
-        // SAFETY: as above.
+        // SAFETY: the caller holds the only reference for the time of the call, so the value is no borrowed text
+        // either.
         map.part(unsafe { Value::lent(&held) }, region, true, default)
     } else {
         map.part(Value::Owned(value.to_owned()), region, false, default)
@@ -658,7 +659,7 @@ unsafe extern "C" fn remap_set_native(
         let mutator = unsafe { tool::borrowed(mutator) }?;
         // SAFETY: a view that is valid for the call.
         let variable = unsafe { AnyView::from_raw(variable) };
-        // SAFETY: as above.
+        // SAFETY: a view that is valid for the call.
         let value = unsafe { AnyView::from_raw(value) };
         remap_set(&mutator, &variable, &value).map(|()| Any::NONE)
     })

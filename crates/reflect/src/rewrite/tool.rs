@@ -184,7 +184,7 @@ impl<'a> Tool<'a> {
             Hook::Native(address) => {
                 // SAFETY: the type says that it is a function of this kind.
                 let native = unsafe { core::mem::transmute::<*mut c_void, Native>(*address) };
-                // SAFETY: as above.
+                // SAFETY: the type says that it is a function of this kind.
                 unsafe { self.call(native, value) }
             }
         }

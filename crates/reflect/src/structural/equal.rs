@@ -351,7 +351,7 @@ impl Equal {
                             let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
                             // SAFETY: the frame holds the Array, and lies below that of its element.
                             let l = unsafe { Held::borrowed(l) };
-                            // SAFETY: as above.
+                            // SAFETY: the frame holds the Array, and lies below that of its element.
                             let r = unsafe { Held::borrowed(r) };
                             let own = l.own();
                             return self.open(l, r, own, self.region);
@@ -383,16 +383,16 @@ impl Equal {
                     };
                     // SAFETY: the frame holds the object, and lies below that of the value.
                     let lent = unsafe { plan::lend(field, left) };
-                    // SAFETY: as above.
+                    // SAFETY: the frame holds the object, and lies below that of the value.
                     if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
                         match leaf(self.skip_tensor_content, &l, &r)? {
                             Some(true) => continue,
                             Some(false) => return Ok(Look::Unequal),
                             None => {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
-                                // SAFETY: as above.
+                                // SAFETY: the frame holds the object, and lies below that of the value.
                                 let l = unsafe { Held::borrowed(l) };
-                                // SAFETY: as above.
+                                // SAFETY: the frame holds the object, and lies below that of the value.
                                 let r = unsafe { Held::borrowed(r) };
                                 let (own, outer) = (l.own(), self.region);
                                 self.region = outer.of(field);

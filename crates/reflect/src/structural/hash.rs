@@ -310,7 +310,7 @@ impl Hash {
                             }
                             None => {
                                 let Some(object) = item.as_object() else { continue };
-                                // SAFETY: as above.
+                                // SAFETY: the frame holds the object, and lies below that of the value.
                                 break (unsafe { Held::borrowed(object) }, 1, self.region.of(field));
                             }
                         }

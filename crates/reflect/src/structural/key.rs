@@ -69,7 +69,7 @@ fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
 unsafe fn owned(value: *const TVMFFIAny) -> Any {
     // SAFETY: the caller guarantees it.
     let raw = unsafe { *value };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees it.
     unsafe { AnyView::from_raw(raw) }.to_owned()
 }
 
@@ -89,7 +89,7 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
     give(anyfn::__private::catch(|| {
         // SAFETY: the caller passes a valid value.
         let left = unsafe { owned(left) };
-        // SAFETY: as above.
+        // SAFETY: the caller passes a valid value.
         let right = unsafe { owned(right) };
         Ok(TVMFFIAny::from_bits(kTVMFFIBool, is_equal(&left, &right)?.into()))
     }))
@@ -100,7 +100,7 @@ pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
     // SAFETY: the struct has the field there.
     unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::VALUE, define::ANY) }?;
-    // SAFETY: as above.
+    // SAFETY: the struct has the field there.
     unsafe {
         key.field(
             ("hash_i64", "Structural hash of the value."),
@@ -114,6 +114,6 @@ pub(super) fn define() -> Result<()> {
     key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;
     // SAFETY: a function of the type that the column has.
     unsafe { key.native("__any_hash__", any_hash as *mut c_void) }?;
-    // SAFETY: as above.
+    // SAFETY: a function of the type that the column has.
     unsafe { key.native("__any_equal__", any_equal as *mut c_void) }
 }

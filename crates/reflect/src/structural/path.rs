@@ -184,7 +184,7 @@ pub(super) fn define() -> Result<()> {
     unsafe {
         step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::I32, define::INT)
     }?;
-    // SAFETY: as above.
+    // SAFETY: the struct has the field there.
     unsafe {
         step.field(
             ("key", "Name of the field, number of the element, or the key."),
@@ -206,7 +206,7 @@ pub(super) fn define() -> Result<()> {
             define::ANY,
         )
     }?;
-    // SAFETY: as above.
+    // SAFETY: the struct has the field there.
     unsafe {
         path.field(
             ("step", "The step from the holder; None for the root."),
@@ -215,7 +215,7 @@ pub(super) fn define() -> Result<()> {
             define::ANY,
         )
     }?;
-    // SAFETY: as above.
+    // SAFETY: the struct has the field there.
     unsafe {
         path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::I32, define::INT)
     }?;

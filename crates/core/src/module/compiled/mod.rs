@@ -64,7 +64,7 @@ impl Guard {
             if code == 0 {
                 return 0;
             }
-            // SAFETY: as above; the call has failed.
+            // SAFETY: the caller guarantees the call; the call has failed.
             return unsafe { self.failed(function, args, count, code) };
         }
         // SAFETY: the caller guarantees the call.
@@ -148,7 +148,7 @@ impl Guard {
         let code = trampoline(|| {
             // SAFETY: the caller guarantees the arguments.
             let args = unsafe { slice(args, count) };
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees the arguments.
             let tensors: Vec<Option<&DLTensor>> = args.iter().map(|arg| unsafe { tensor(arg) }).collect();
             for (index, arg) in args.iter().enumerate() {
                 // SAFETY: the caller guarantees the function.

@@ -50,7 +50,7 @@ pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: 
 fn received(item: &str, arg: &TVMFFIAny) -> String {
     // SAFETY: an argument of a call, valid for it.
     let Some(dl) = (unsafe { tensor(arg) }) else { return kind(arg) };
-    // SAFETY: as above.
+    // SAFETY: an argument of a call, valid for it.
     let view = unsafe { TensorView::from_dl(dl) };
     let property = item.rsplit_once('.').map_or("", |(_, property)| property);
     match property {
