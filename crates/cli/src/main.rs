@@ -3,6 +3,7 @@
 //! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
 //! call` calls a function of a library; `anyfn bundle` puts a library and the modules that it imports into one file;
 //! `anyfn new` makes a folder with a plugin; `anyfn doctor` tries what works here; `anyfn rpc` serves clients of other machines.
+#![forbid(unsafe_code)]
 
 mod bundle;
 mod call;

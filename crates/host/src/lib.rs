@@ -14,6 +14,7 @@
 //! A program that loads libraries must also show them its functions: its build script calls
 //! `anyfn_host::build::export_functions`, of the feature `build`.
 #![no_std]
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "build")]
 extern crate std;
