@@ -13,7 +13,7 @@ use anyfn::abi::{
     OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost,
     kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
 };
-use anyfn::{DType, Error, ObjectRef, Result, bail};
+use anyfn::{DType, Error, NDIM_MAX, ObjectRef, Result, bail};
 
 use crate::env;
 use crate::module::{Kind, Lease};
@@ -185,6 +185,9 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
     let Ok(ndim) = usize::try_from(tensor.ndim) else {
         bail!("ValueError", "a tensor with {} dimensions is none", tensor.ndim);
     };
+    if tensor.ndim > NDIM_MAX {
+        bail!("ValueError", "expected a tensor of at most {NDIM_MAX} dimensions, got {ndim}");
+    }
     if ndim == 0 {
         return Ok(&[]);
     }

@@ -293,3 +293,30 @@ fn tensors_are_allocated_by_the_current_allocator() {
     assert_eq!(unsafe { TVMFFIEnvSetDLPackManagedTensorAllocator(None, 1, ptr::null_mut()) }, 0);
     assert!(!other() && unsafe { TVMFFIEnvGetDLPackManagedTensorAllocator() }.is_none());
 }
+
+#[test]
+fn a_tensor_of_too_many_dimensions_is_refused_before_its_shape_is_read() {
+    for ndim in [65, 1 << 30, i32::MAX] {
+        let (released, mut shape) = (AtomicUsize::new(0), [1]);
+        let described = DLTensor { ndim, ..describe(&mut shape, None) };
+        let mut out = ptr::null_mut();
+        assert_eq!(unsafe { TVMFFITensorFromDLPack(&mut managed(described, &released), 0, 0, &mut out) }, -1);
+        let error = anyfn::Error::take_raised();
+        assert_eq!(error.kind(), "ValueError");
+        assert_eq!(error.message(), format!("expected a tensor of at most 64 dimensions, got {ndim}"));
+        assert_eq!(
+            unsafe { TVMFFITensorFromDLPackVersioned(&mut versioned(described, &released), 0, 0, &mut out) },
+            -1
+        );
+        assert!(anyfn::Error::take_raised().message().ends_with(&format!("got {ndim}")));
+        assert_eq!(released.load(Ordering::Relaxed), 0);
+        // As an argument of a call.
+        let view = TVMFFIAny {
+            type_index: kTVMFFIDLTensorPtr,
+            small_str_len: 0,
+            value: TVMFFIAnyValue { v_ptr: ptr::from_ref(&described).cast_mut().cast() },
+        };
+        let view = unsafe { anyfn::AnyView::from_raw(view) };
+        assert!(view.get::<anyfn::TensorView<'_>>().is_err());
+    }
+}
