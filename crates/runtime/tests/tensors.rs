@@ -156,3 +156,15 @@ fn work_of_a_device_is_timed() {
     assert!(timer.stop().unwrap() < seconds.max(1.0));
     assert!(error(anyfn_runtime::timing::timer(Device::new(2, 0))).contains("device cuda:0 is not available"));
 }
+
+#[test]
+fn an_empty_tensor_shows_nothing_that_others_have_left() {
+    for length in [1, 64, 1000, 100_000] {
+        for _ in 0..20 {
+            let old = Tensor::full(DType::UINT8, &[length], 0xA5, Device::CPU).unwrap();
+            drop(old);
+            let new = Tensor::empty(DType::UINT8, &[length], Device::CPU).unwrap();
+            assert!(new.to_vec::<u8>().unwrap().iter().all(|byte| *byte == 0), "{length}");
+        }
+    }
+}

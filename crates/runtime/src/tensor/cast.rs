@@ -128,7 +128,7 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
 /// # Safety
 /// As [`copy`].
 pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -> Result<Tensor> {
-    let made = make::empty(from.shape(), dtype, device, None)?;
+    let made = make::to_be_written(from.shape(), dtype, device)?;
     if from.dtype() == dtype {
         // SAFETY: the caller guarantees one, the other one was made just now.
         unsafe { copy(from, &made.view(), DEFAULT_STREAM) }?;
@@ -210,7 +210,7 @@ pub(super) unsafe fn decode(from: &TensorView<'_>) -> Result<Tensor> {
         };
         put(&mut out, size * 8, index, code);
     }
-    let made = make::empty(&shape, dtype, Device::CPU, None)?;
+    let made = make::to_be_written(&shape, dtype, Device::CPU)?;
     // SAFETY: the tensor was made just now.
     unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     Ok(made)

@@ -84,7 +84,7 @@ fn tensor_zeros(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
 #[register("anyfn.tensor_full", blocking)]
 fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -> Result<Tensor> {
     let element = cast::element(dtype, &value)?;
-    let tensor = make::empty(&shape, dtype, device, None)?;
+    let tensor = make::to_be_written(&shape, dtype, device)?;
     // SAFETY: made just now, nobody else knows it.
     unsafe { cast::fill(&tensor.view(), &element) }?;
     Ok(tensor)
@@ -101,7 +101,7 @@ fn tensor_fill(tensor: Target<'_>, value: AnyView<'_>) -> Result<()> {
 /// A tensor with a copy of bytes as its elements, in row-major order.
 #[register("anyfn.tensor_from_bytes", blocking)]
 fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
-    let tensor = make::empty(&shape, dtype, device, None)?;
+    let tensor = make::to_be_written(&shape, dtype, device)?;
     // SAFETY: made just now, nobody else knows it.
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &tensor.view()) }?;
     Ok(tensor)
@@ -263,7 +263,7 @@ fn home(device: Device) -> Device {
 }
 
 fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
-    let tensor = make::empty(from.shape(), from.dtype(), device, None)?;
+    let tensor = make::to_be_written(from.shape(), from.dtype(), device)?;
     // SAFETY: the caller lends one, the other one was made just now.
     unsafe { copy::copy(from, &tensor.view(), DEFAULT_STREAM) }?;
     if device::memory_kind(from.device()) != MemoryKind::Host && device::memory_kind(device) != MemoryKind::Host

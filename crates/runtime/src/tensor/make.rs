@@ -3,7 +3,7 @@
 use anyfn::abi::{DLTensor, TVMFFIEnvTensorAlloc, TVMFFIObjectHandle, kTVMFFITensor};
 use anyfn::{DType, Device, Error, ObjectRef, Result, Tensor, bail};
 
-use super::layout::{byte_count, numbers, push_compact};
+use super::layout::{byte_count, element_count, numbers, push_compact};
 use crate::device::{ALIGNMENT, Memory, exists};
 
 /// What a tensor of ours holds; everybody knows the first field.
@@ -18,14 +18,34 @@ struct Content {
 // SAFETY: the pointers are to what the content owns; any thread may read, write and release a tensor.
 unsafe impl Send for Content {}
 
-/// A tensor whose elements are anything, aligned to 64 bytes.
+/// A tensor whose elements are not specified, aligned to 64 bytes; in main memory they are initialised.
 ///
 /// # Errors
 /// `ValueError` for a shape that is none, `TypeError` for elements without a size, `RuntimeError` if the device is not there,
 /// `NotImplementedError` for a scope that it has not, `MemoryError` when memory is short.
 pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
-    own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
+    // Safe code may read main memory that nobody has written, and a session may send it: never what others have left there.
+    let memory = match scope {
+        None | Some("" | "global") if device == Device::CPU => Memory::zeroed(device, bytes, ALIGNMENT)?,
+        _ => Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?,
+    };
+    own(shape, dtype, memory)
+}
+
+/// A tensor whose elements the caller writes, all of them, before anybody else gets it.
+///
+/// # Errors
+/// As [`empty`].
+pub(super) fn to_be_written(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+    let bytes = byte_count(dtype, shape)?;
+    // Of a last byte that the elements fill in part, the rest is read when they are written.
+    let is_whole = (element_count(shape)? as u128 * u128::from(dtype.bits())).is_multiple_of(8);
+    if is_whole && bytes > 0 {
+        own(shape, dtype, Memory::allocate(device, bytes, ALIGNMENT)?)
+    } else {
+        empty(shape, dtype, device, None)
+    }
 }
 
 /// As [`empty`]; on a device without a driver here the allocator of the caller's framework is asked, if there is one.
