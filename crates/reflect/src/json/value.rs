@@ -63,14 +63,28 @@ trait Visitor {
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
+    /// Called now and then: an error if this is more than there may be.
+    fn check(&self) -> Result<()>;
 }
 
 /// Walks over a value without recursion.
+///
+/// # Errors
+/// `ValueError` for keys that are no strings, for a List or Dict that holds itself, and when the visitor has had enough; what a
+/// signal or a cancellation raises.
 fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
+    /// Containers and elements between two looks at signals; a power of two.
+    const LOOK: u32 = 1 << 14;
+    let mut steps = 0_u32;
     let mut open: Vec<Open> = Vec::new();
     let mut active: HashSet<usize, FxBuildHasher> = HashSet::default();
     let mut value = root.clone();
     loop {
+        steps = steps.wrapping_add(1);
+        if steps.is_multiple_of(LOOK) {
+            visitor.check()?;
+            anyfn::check_signals()?;
+        }
         match Items::of(&value)? {
             None => visitor.leaf(&value)?,
             Some(items) => {
@@ -112,6 +126,16 @@ fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
     }
 }
 
+/// Longest text that is written, looked at now and then.
+const TEXT_MAX: usize = 1 << 30;
+
+/// Most values on a tape, looked at now and then.
+const TOKENS_MAX: usize = 1 << 27;
+
+fn too_large() -> Error {
+    Error::new("ValueError", "a JSON value of 4 GiB or more, or of more than 2^27 values, cannot be read")
+}
+
 /// Writes a text.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -135,7 +159,10 @@ impl Visitor for Writer<'_> {
             kTVMFFIBool => self.out.extend_from_slice(if value.get::<bool>()? { b"true" } else { b"false" }),
             kTVMFFIInt => text::write_int(self.out, value.get::<i64>()?),
             kTVMFFIFloat => text::write_float(self.out, value.get::<f64>()?),
-            kTVMFFISmallStr | kTVMFFIStr => text::write_str(self.out, value.get::<&str>()?.as_bytes()),
+            kTVMFFISmallStr | kTVMFFIStr => {
+                text::write_str(self.out, value.get::<&str>()?.as_bytes());
+                self.check()?;
+            }
             _ => anyfn::bail!("ValueError", "Unsupported type: `{}`", value.type_key()),
         }
         Ok(())
@@ -159,6 +186,17 @@ impl Visitor for Writer<'_> {
     fn close(&mut self, is_map: bool, _count: usize, depth: usize) {
         self.line(depth - 1);
         self.out.push(if is_map { b'}' } else { b']' });
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.out.len() <= TEXT_MAX {
+            return Ok(());
+        }
+        anyfn::bail!(
+            "ValueError",
+            "cannot write a value as JSON: the text takes more than {TEXT_MAX} bytes; JSON repeats what occurs several times, \
+             ffi.ToJSONGraph does not"
+        )
     }
 }
 
@@ -199,10 +237,14 @@ impl Visitor for Taper {
             }
         };
         self.tape.tokens.push(Token { data, at: 0, kind });
-        if self.tape.tokens.len().max(self.tape.texts.len()) >= u32::MAX as usize {
-            return Err(Error::new("ValueError", "a JSON value of 4 GiB or more cannot be read"));
+        if self.tape.texts.len() >= u32::MAX as usize {
+            return Err(too_large());
         }
         Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.tape.tokens.len() > TOKENS_MAX { Err(too_large()) } else { Ok(()) }
     }
 
     fn before(&mut self, _index: usize, _is_map: bool, _depth: usize) {}
