@@ -37,6 +37,9 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
     statement with ``anyfn.object``. Registering again replaces the functions. While ``to_native`` runs, objects are not
     converted, so it may call whatever makes them.
 
+    What ``to_native`` gives has to be an object of the type, or of one derived from it; anything else is a ``TypeError`` where the
+    instance is passed.
+
     ``TypeError`` for classes whose instances are passed as something else already: those of built-in types.
     """
     if not isinstance(cls, type):
@@ -54,7 +57,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
     if info.index < 128:
         raise TypeError(f"{info.key!r} is a built-in type, whose objects have their class already")
     if to_native is not None:
-        _core.set_converter(cls, to_native, True)
+        _core.set_converter(cls, (to_native, info.index), True)
         _KEYS[cls] = info.index, info.key
     if from_native is not None:
         stands = _core.registered_class(info.index)

@@ -17,17 +17,17 @@ thread_local! {
     static LOWERING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From class to the function that makes its native value; None if it was removed.
+/// From class to the function that makes its native value and the index of the type that it promises; None if it was removed.
 static TO_NATIVE: Global = Global::new();
 /// From class for a native type to the function that makes the Python value of its objects; None if it was removed.
 static FROM_NATIVE: Global = Global::new();
 
-/// Makes `function` the converter of instances of `class`.
-pub(crate) fn set_to_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
+/// Makes a function the converter of instances of `class`: `entry` is the pair of it and the index of its native type.
+pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     if TO_NATIVE.try_get().is_none() {
         TO_NATIVE.set(py::dict()?);
     }
-    py::dict_set(TO_NATIVE.get(), class, function)
+    py::dict_set(TO_NATIVE.get(), class, entry)
 }
 
 /// The native value of an instance whose class has a converter.
@@ -41,15 +41,32 @@ fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
     let order = arg.class().attr(py::names::MRO.get())?;
     for index in 0..order.obj().tuple_len() {
         let Some(class) = py::tuple_item(order.obj(), index) else { break };
-        let function = py::dict_get(TO_NATIVE.get(), class.obj());
-        if let Some(function) = function.filter(|function| !function.obj().is_none()) {
+        let entry = py::dict_get(TO_NATIVE.get(), class.obj());
+        if let Some(entry) = entry.filter(|entry| !entry.obj().is_none()) {
+            let (Some(function), Some(index)) = (py::tuple_item(entry.obj(), 0), py::tuple_item(entry.obj(), 1)) else {
+                return py::raise(
+                    py::exceptions::type_error(),
+                    "expected a converter and the index of its type",
+                );
+            };
+            let promised = index.obj().int().ok().and_then(|index| i32::try_from(index).ok()).unwrap_or(-1);
             return py::nested(|| {
                 let made = lowering(|| function.obj().call(&[arg]))?;
                 if made.obj().is(arg.as_ptr()) {
                     let message = format!("the converter of {} gave its own argument", arg.class_name());
                     return at.raise(py::exceptions::type_error(), &message);
                 }
-                lower_owned(made.obj(), at).map(Some)
+                let lowered = lower_owned(made.obj(), at)?;
+                if !anyfn::is_instance(lowered.type_index(), promised) {
+                    let message = format!(
+                        "expected an object of type `{}` from the converter of {} but got {}",
+                        anyfn::type_key(promised),
+                        arg.class_name(),
+                        made.obj().class_name()
+                    );
+                    return at.raise(py::exceptions::type_error(), &message);
+                }
+                Ok(Some(lowered))
             });
         }
     }
