@@ -11,8 +11,8 @@ _GenericAlias = type(list[int])
 def to_python(value):
     """A container with all containers in it as Python's own.
 
-    Array and List become list, Map and Dict become dict, Shape becomes tuple; any other object stays what it is. A List
-    or Dict that occurs twice, or in itself, becomes one object. ``RecursionError`` if they are nested more than 1000
+    Array and List become list, Map and Dict become dict, Shape becomes tuple; any other object stays what it is. A
+    container that occurs twice, or a List or Dict in itself, becomes one object. ``RecursionError`` if they are nested more than 1000
     levels deep. ``json.dumps(value, default=anyfn.to_python)`` writes containers, wherever they are in the value.
 
     >>> to_python(Array([1, Map({"a": List([2])})]))
@@ -41,6 +41,69 @@ def _deepcopy(self, memo):
     else:
         memo[key] = copy = cls([deepcopy(item, memo) for item in self])
     return copy
+
+
+# ---- pickle
+#
+# Each reading makes a new Python object, but pickle knows objects by their addresses. So what may occur again is stored
+# by way of a node, of which there is one for each native container as long as a pickler, or anybody, holds it.
+
+
+class _Node:
+    """Stands for a native container while it is pickled."""
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce_ex__(self, protocol):
+        value = self.value
+        cls = type(value)
+        # What can change is made empty and filled later, so that it may hold itself.
+        if isinstance(value, List):
+            return _empty, (cls,), None, iter(value)
+        if isinstance(value, Dict):
+            return _empty, (cls,), None, None, iter(list(value.items()))
+        return _plain[Array if isinstance(value, Array) else Map](value)
+
+
+def _empty(cls):
+    return cls.__new__(cls)
+
+
+# By address and class; made when it is first needed.
+_nodes = None
+_plain = {cls: cls.__reduce__ for cls in (Array, Map)}
+
+
+def _reduce(self):
+    # A node keeps its container, so no other one gets the address while it is known.
+    global _nodes
+    if _nodes is None:
+        from weakref import WeakValueDictionary
+
+        _nodes = WeakValueDictionary()
+    key = (_core.address(self), type(self))
+    node = _nodes.get(key)
+    if node is None:
+        node = _nodes.setdefault(key, _Node(self))
+    return _same, (node,)
+
+
+def _reduce_constant(self):
+    """Arrays and Maps that one container holds occur once."""
+    if _core.use_count(self) > 2:
+        return _reduce(self)
+    return _plain[Array if isinstance(self, Array) else Map](self)
+
+
+def _same(value):
+    return value
+
+
+List.__reduce__ = Dict.__reduce__ = _reduce
+Array.__reduce__ = Map.__reduce__ = _reduce_constant
 
 
 def _fromkeys(cls, iterable, value=None):

@@ -3,6 +3,7 @@
 use anyfn::__private::{Detail, shorten, with_detail};
 use anyfn::Error;
 
+use crate::containers::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
 use crate::{error, function};
 
@@ -34,6 +35,8 @@ pub(crate) enum At<'a> {
     Item {
         /// The sequence.
         of: &'a At<'a>,
+        /// What the conversion has lowered.
+        memo: &'a Memo,
         /// Index of the element.
         index: usize,
     },
@@ -41,6 +44,8 @@ pub(crate) enum At<'a> {
     Entry {
         /// The mapping.
         of: &'a At<'a>,
+        /// What the conversion has lowered.
+        memo: &'a Memo,
         /// Key of the value.
         key: Obj<'a>,
     },
@@ -48,10 +53,21 @@ pub(crate) enum At<'a> {
     Key {
         /// The mapping.
         of: &'a At<'a>,
+        /// What the conversion has lowered.
+        memo: &'a Memo,
     },
 }
 
 impl At<'_> {
+    /// What the conversion that this place is a part of has lowered; none at its root.
+    #[inline(always)]
+    pub(crate) fn memo(&self) -> Option<&Memo> {
+        match self {
+            At::Item { memo, .. } | At::Entry { memo, .. } | At::Key { memo, .. } => Some(memo),
+            _ => None,
+        }
+    }
+
     /// Whether the value is an argument that the function only reads, by its own word.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
@@ -108,9 +124,9 @@ impl At<'_> {
         let mut at = self;
         loop {
             let (of, step) = match at {
-                At::Item { of, index } => (*of, format!("[{index}]")),
-                At::Entry { of, key } => (*of, format!("[{}]", shown(*key))),
-                At::Key { of } => (*of, String::from(".key")),
+                At::Item { of, index, .. } => (*of, format!("[{index}]")),
+                At::Entry { of, key, .. } => (*of, format!("[{}]", shown(*key))),
+                At::Key { of, .. } => (*of, String::from(".key")),
                 root => {
                     for step in steps.iter().rev() {
                         path.push_str(step);

@@ -43,7 +43,9 @@ fn find(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
         let Some(class) = py::tuple_item(order.obj(), index) else { break };
         let entry = py::dict_get(TO_NATIVE.get(), class.obj());
         if let Some(entry) = entry.filter(|entry| !entry.obj().is_none()) {
-            let (Some(function), Some(index)) = (py::tuple_item(entry.obj(), 0), py::tuple_item(entry.obj(), 1)) else {
+            let (Some(function), Some(index)) =
+                (py::tuple_item(entry.obj(), 0), py::tuple_item(entry.obj(), 1))
+            else {
                 return py::raise(
                     py::exceptions::type_error(),
                     "expected a converter and the index of its type",

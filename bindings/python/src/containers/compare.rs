@@ -3,12 +3,22 @@
 //! Sequences compare item by item, with each other and with lists and tuples; mappings by keys, found as the ABI has
 //! it, and values. Python code that compares items may run and change what is compared: Arrays and Maps stay as they
 //! are, of Lists and Dicts the items of one moment are compared, of Python's lists those that are there at each step.
+//!
+//! Each pair of containers is compared once, however often it occurs ([`Equality`]), and the hash of each is computed once.
 
-use anyfn::abi::{kTVMFFIBool, kTVMFFIInt, kTVMFFINone, kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr};
-use anyfn::{Any, Array, List};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use anyfn::abi::{
+    kTVMFFIArray, kTVMFFIBool, kTVMFFIDict, kTVMFFIInt, kTVMFFIList, kTVMFFIMap, kTVMFFINone, kTVMFFISmallStr,
+    kTVMFFIStaticObjectBegin, kTVMFFIStr,
+};
+use anyfn::{Any, Array, List, ObjectRef};
 use pyo3_ffi as ffi;
+use rustc_hash::FxBuildHasher;
 
 use super::keys::Mapping;
+use super::shared::{ByAddress, Pace, ref_count};
 use super::slots::slots;
 use super::{ARRAY, DICT, LIST, MAP, Ref, borrow_if, lift_item, native, raw};
 use crate::object;
@@ -97,26 +107,174 @@ impl<'a> Other<'a> {
     }
 
     /// Whether the item at a place equals another; `None` if there is none.
-    fn equals(&self, at: usize, item: &Any) -> Res<Option<bool>> {
+    fn equals(&self, at: usize, item: &Any, equality: &mut Equality) -> Res<Option<bool>> {
+        self.get(at)?.map(|other| equality.item(item, &other)).transpose()
+    }
+}
+
+/// One comparison: pairs of containers that were found to be equal are not compared again.
+pub(super) struct Equality {
+    /// By their addresses.
+    equal: HashSet<(usize, usize), FxBuildHasher>,
+    /// Keeps those addresses from being used again.
+    kept: Vec<(Any, Kept)>,
+    pace: Pace,
+}
+
+/// The second of a pair.
+#[allow(dead_code, reason = "held, not read")]
+enum Kept {
+    Native(Any),
+    Python(Own),
+}
+
+/// Whether a value is a container, and of which kind.
+fn is_container(item: &Any) -> bool {
+    matches!(raw(item).type_index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict)
+}
+
+/// Whether a value has owners besides the place where it stands.
+fn is_shared(item: &Any) -> bool {
+    item.as_object().is_some_and(|object| object.use_count() > 1)
+}
+
+impl Equality {
+    /// Allocates nothing.
+    pub(super) fn new() -> Equality {
+        Equality { equal: HashSet::with_hasher(FxBuildHasher), kept: Vec::new(), pace: Pace::new() }
+    }
+
+    /// Whether two items are equal.
+    fn items(&mut self, left: &Any, right: &Any) -> Res<bool> {
+        let (l, r) = (raw(left), raw(right));
+        if l.type_index == r.type_index {
+            match l.type_index {
+                kTVMFFIInt | kTVMFFIBool | kTVMFFINone => return Ok(l.bits() == r.bits()),
+                kTVMFFISmallStr | kTVMFFIStr => return Ok(left == right),
+                index if index >= kTVMFFIStaticObjectBegin && l.bits() == r.bits() => return Ok(true),
+                _ => {}
+            }
+        }
+        if !is_container(left) || !is_container(right) {
+            self.pace.step()?;
+            return py::equal(lift_item(left)?.obj(), lift_item(right)?.obj());
+        }
+        let pair = (is_shared(left) && is_shared(right)).then_some((l.bits() as usize, r.bits() as usize));
+        if let (Some(l), Some(r)) = (OwnItems::of(left)?, OwnItems::of(right)?) {
+            if pair.is_some_and(|pair| self.equal.contains(&pair)) {
+                return Ok(true);
+            }
+            let is_equal = py::nested(|| slices_equal(l.as_slice(), r.as_slice(), self))?;
+            return Ok(self.found(is_equal, pair, left, || Kept::Native(right.clone())));
+        }
+        let (left_object, right_object) = (lift_item(left)?, lift_item(right)?);
+        self.containers(left, &left_object, &right_object, pair, || Kept::Native(right.clone()))
+    }
+
+    /// Whether an item equals a Python object.
+    #[inline]
+    pub(super) fn item(&mut self, item: &Any, other: &Own) -> Res<bool> {
+        if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other.obj())) {
+            return Ok(raw(item).bits() == raw(&other).bits());
+        }
+        const CONTAINERS: u64 =
+            ffi::Py_TPFLAGS_LIST_SUBCLASS | ffi::Py_TPFLAGS_TUPLE_SUBCLASS | ffi::Py_TPFLAGS_DICT_SUBCLASS;
+        let lifted = lift_item(item)?;
+        let is_ours = || [&ARRAY, &LIST, &MAP, &DICT].iter().any(|class| other.obj().class().is(class.ptr()));
+        if !is_container(item) || (other.obj().type_flags() & CONTAINERS == 0 && !is_ours()) {
+            self.pace.step()?;
+            return py::equal(lifted.obj(), other.obj());
+        }
+        // Besides the place where it stands, the caller holds it.
+        let pair = (is_shared(item) && ref_count(other.obj()) > 2)
+            .then(|| (raw(item).bits() as usize, other.as_ptr().addr()));
+        self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
+    }
+
+    /// Whether two containers are equal; `pair` is set if they may be met again.
+    fn containers(
+        &mut self,
+        left: &Any,
+        left_object: &Own,
+        right: &Own,
+        pair: Option<(usize, usize)>,
+        keep: impl FnOnce() -> Kept,
+    ) -> Res<bool> {
+        self.pace.step()?;
+        let (left_object, right) = (left_object.obj(), right.obj());
+        if same_object(left_object, right) || pair.is_some_and(|pair| self.equal.contains(&pair)) {
+            return Ok(true);
+        }
+        let is_equal = if let Some(mapping) = native_mapping(left_object) {
+            py::nested(|| mappings_equal(&mapping, right, self))?.unwrap_or(false)
+        } else {
+            match (native_items(left_object)?, Other::of(right)?) {
+                (Some(items), Some(other)) => py::nested(|| sequences_equal(items.as_slice(), &other, self))?,
+                _ => false,
+            }
+        };
+        Ok(self.found(is_equal, pair, left, keep))
+    }
+
+    /// Remembers an equal pair that may be met again.
+    #[inline]
+    fn found(
+        &mut self,
+        is_equal: bool,
+        pair: Option<(usize, usize)>,
+        left: &Any,
+        keep: impl FnOnce() -> Kept,
+    ) -> bool {
+        if is_equal && let Some(pair) = pair {
+            self.equal.insert(pair);
+            self.kept.push((left.clone(), keep()));
+        }
+        is_equal
+    }
+}
+
+/// The items of an Array or List that stands in a container.
+enum OwnItems {
+    Array(Array),
+    List(Vec<Any>),
+}
+
+impl OwnItems {
+    /// `None` if the value is neither.
+    #[inline]
+    fn of(item: &Any) -> Res<Option<OwnItems>> {
+        match raw(item).type_index {
+            kTVMFFIArray => native(item.get::<Array>()).map(|array| Some(OwnItems::Array(array))),
+            kTVMFFIList => native(item.get::<List>().and_then(|list| list.try_snapshot()))
+                .map(|items| Some(OwnItems::List(items))),
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn as_slice(&self) -> &[Any] {
         match self {
-            Other::Native(items) => items.as_slice().get(at).map(|other| items_equal(item, other)).transpose(),
-            _ => self.get(at)?.map(|other| item_equals(item, other.obj())).transpose(),
+            OwnItems::Array(array) => array.as_slice(),
+            OwnItems::List(items) => items,
         }
     }
 }
 
-/// Whether two items are equal.
-pub(super) fn items_equal(left: &Any, right: &Any) -> Res<bool> {
-    let (l, r) = (raw(left), raw(right));
-    if l.type_index == r.type_index {
-        match l.type_index {
-            kTVMFFIInt | kTVMFFIBool | kTVMFFINone => return Ok(l.bits() == r.bits()),
-            kTVMFFISmallStr | kTVMFFIStr => return Ok(left == right),
-            index if index >= kTVMFFIStaticObjectBegin && l.bits() == r.bits() => return Ok(true),
-            _ => {}
+fn slices_equal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<bool> {
+    Ok(left.len() == right.len() && first_unequal(left, right, equality)?.is_none())
+}
+
+/// Index of the first of two items that differ.
+#[inline]
+fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Option<usize>> {
+    for (at, (left, right)) in left.iter().zip(right).enumerate() {
+        let (l, r) = (raw(left), raw(right));
+        let is_same_int = l.type_index == kTVMFFIInt && r.type_index == kTVMFFIInt && l.bits() == r.bits();
+        if !is_same_int && !equality.items(left, right)? {
+            return Ok(Some(at));
         }
     }
-    py::equal(lift_item(left)?.obj(), lift_item(right)?.obj())
+    Ok(None)
 }
 
 /// Whether an item equals a Python object, which the caller holds.
@@ -125,7 +283,7 @@ pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other)) {
         return Ok(raw(item).bits() == raw(&other).bits());
     }
-    py::equal(lift_item(item)?.obj(), other)
+    Equality::new().item(item, &other.to_own())
 }
 
 /// The result of a comparison of two objects that are equal (or of which one goes on where the other ends).
@@ -148,31 +306,46 @@ fn is_equality(operation: i32) -> bool {
     matches!(operation, ffi::Py_EQ | ffi::Py_NE)
 }
 
-fn compare_items(items: &[Any], other: &Other<'_>, operation: i32) -> Res<Own> {
-    if is_equality(operation) && items.len() != other.len() {
-        return Ok(py::boolean(operation == ffi::Py_NE));
+/// Index of the first item that differs, or `None` where one sequence ends.
+fn first_difference(items: &[Any], other: &Other<'_>, equality: &mut Equality) -> Res<Option<usize>> {
+    if let Other::Native(other) = other {
+        return first_unequal(items, other.as_slice(), equality);
     }
-    let mut at = 0;
-    let differing = loop {
-        let Some(item) = items.get(at) else { break None };
-        match other.equals(at, item)? {
-            None => break None,
-            Some(false) => break Some(item),
-            Some(true) => at += 1,
+    for (at, item) in items.iter().enumerate() {
+        match other.equals(at, item, equality)? {
+            None => return Ok(None),
+            Some(false) => return Ok(Some(at)),
+            Some(true) => {}
         }
-    };
-    let Some(item) = differing else { return Ok(by_order(items.len().cmp(&other.len()), operation)) };
-    if is_equality(operation) {
-        return Ok(py::boolean(operation == ffi::Py_NE));
     }
-    let item = lift_item(item)?;
+    Ok(None)
+}
+
+fn sequences_equal(items: &[Any], other: &Other<'_>, equality: &mut Equality) -> Res<bool> {
+    Ok(items.len() == other.len()
+        && first_difference(items, other, equality)?.is_none()
+        // Python code may have changed a list meanwhile.
+        && items.len() == other.len())
+}
+
+fn compare_items(items: &[Any], other: &Other<'_>, operation: i32) -> Res<Own> {
+    let mut equality = Equality::new();
+    if is_equality(operation) {
+        let is_equal = sequences_equal(items, other, &mut equality)?;
+        return Ok(py::boolean(is_equal == (operation == ffi::Py_EQ)));
+    }
+    let Some(at) = first_difference(items, other, &mut equality)? else {
+        return Ok(by_order(items.len().cmp(&other.len()), operation));
+    };
+    let item = lift_item(&items[at])?;
     let Some(other) = other.get(at)? else { return Ok(by_order(std::cmp::Ordering::Greater, operation)) };
+    drop(equality);
     // SAFETY: both are valid and the lock is held; a new reference or an exception.
     py::unsafe_new_ref!(py::raw::PyObject_RichCompare(item.as_ptr(), other.as_ptr(), operation))
 }
 
 /// Whether a mapping has the same keys as another object, with equal values; `None` if that is no mapping.
-fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>) -> Res<Option<bool>> {
+fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -> Res<Option<bool>> {
     if let Some(other) = native_mapping(right) {
         if left.len() != other.len() {
             return Ok(Some(false));
@@ -180,7 +353,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>) -> Res<Option<bool>> {
         for (key, value) in left.pairs()? {
             let key = other.key_like(key)?;
             match other.get(&key)? {
-                Some(found) if items_equal(&value, &found)? => {}
+                Some(found) if equality.items(&value, &found)? => {}
                 _ => return Ok(Some(false)),
             }
         }
@@ -196,7 +369,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>) -> Res<Option<bool>> {
     let mut position = 0;
     while let Some((key, value)) = py::dict_next(right, &mut position) {
         match left.find(key.obj())? {
-            Some(found) if item_equals(&found, value.obj())? => {}
+            Some(found) if equality.item(&found, &value)? => {}
             _ => return Ok(Some(false)),
         }
         if py::dict_len(right) != len {
@@ -232,7 +405,7 @@ slots! {
             return Ok(py::boolean(operation == ffi::Py_EQ));
         }
         let Some(mapping) = native_mapping(left) else { return Ok(py::not_implemented()) };
-        Ok(match py::nested(|| mappings_equal(&mapping, right))? {
+        Ok(match py::nested(|| mappings_equal(&mapping, right, &mut Equality::new()))? {
             Some(equal) => py::boolean(equal == (operation == ffi::Py_EQ)),
             None => py::not_implemented(),
         })
@@ -241,18 +414,17 @@ slots! {
     /// As the tuple of the same items.
     pub(super) fn hash_array(object: obj) -> ffi::Py_hash_t {
         let Some(items) = native_items(object)? else { return no_container(object) };
-        let items = py::nested(|| {
+        hash_once(object, || {
             let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
             let items = py::tuple(items)?;
             py::hash(items.obj())
-        })?;
-        Ok(items)
+        })
     }
 
     /// As the frozen set of the pairs.
     pub(super) fn hash_map(object: obj) -> ffi::Py_hash_t {
         let Some(mapping) = native_mapping(object) else { return no_container(object) };
-        py::nested(|| {
+        hash_once(object, || {
             let pairs = mapping.pairs()?;
             let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));
             let pairs = py::list(pairs.collect::<Res<Vec<Own>>>()?)?;
@@ -261,4 +433,44 @@ slots! {
             py::hash(set.obj())
         })
     }
+}
+
+thread_local! {
+    /// Hashes of the containers within the one that this thread hashes, each with its object, and how deep it is in them.
+    static HASHED: (Cell<usize>, RefCell<ByAddress<(ffi::Py_hash_t, ObjectRef)>>) =
+        const { (Cell::new(0), RefCell::new(ByAddress::with_hasher(FxBuildHasher))) };
+}
+
+/// The hash of an immutable container, computed once within the outermost one however often it occurs.
+fn hash_once(object: Obj<'_>, compute: impl FnOnce() -> Res<ffi::Py_hash_t>) -> Res<ffi::Py_hash_t> {
+    struct Left;
+    impl Drop for Left {
+        fn drop(&mut self) {
+            let ended = HASHED.with(|(depth, hashed)| {
+                depth.set(depth.get() - 1);
+                if depth.get() == 0 && !hashed.borrow().is_empty() {
+                    hashed.take()
+                } else {
+                    ByAddress::default()
+                }
+            });
+            drop(ended);
+        }
+    }
+    let depth = HASHED.with(|(depth, _)| depth.replace(depth.get() + 1));
+    let _left = Left;
+    if depth == 0 {
+        return py::nested(compute);
+    }
+    // One owner is the container around it, one the Python object.
+    let shared = object::reference_of(object).filter(|native| native.use_count() > 3);
+    let Some(native) = shared else { return py::nested(compute) };
+    let address = native.as_handle().addr();
+    let known = HASHED.with(|(_, hashed)| hashed.borrow().get(&address).map(|(hash, _)| *hash));
+    if let Some(hash) = known {
+        return Ok(hash);
+    }
+    let hash = py::nested(compute)?;
+    drop(HASHED.with(|(_, hashed)| hashed.borrow_mut().insert(address, (hash, native))));
+    Ok(hash)
 }

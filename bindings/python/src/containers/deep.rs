@@ -1,23 +1,48 @@
 //! Nested containers as Python's own.
 
-use std::collections::HashMap;
-
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIShape};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef, Shape};
 use pyo3_ffi as ffi;
 
+use super::shared::{ByAddress, Pace, push};
 use super::{lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Lists and Dicts that have been met, with what they became: they may be met again, even within themselves.
-type Met = HashMap<usize, Own>;
+/// Most items of a key, with those of keys within it: Python hashes a tuple anew wherever it occurs.
+const KEY_MAX: u64 = 1 << 20;
+
+/// One conversion: what containers became that may be met again, even within themselves.
+#[derive(Default)]
+struct Met {
+    /// With the object, so that no address is used again.
+    containers: ByAddress<(Own, ObjectRef)>,
+    /// Arrays as keys: the tuple, and its items with those within them.
+    keys: ByAddress<(Own, u64, ObjectRef)>,
+    pace: Option<Pace>,
+}
+
+impl Met {
+    /// What a container has become.
+    fn find(&self, address: usize) -> Option<Own> {
+        self.containers.get(&address).map(|(converted, _)| converted.obj().to_own())
+    }
+
+    fn keep(&mut self, object: &ObjectRef, converted: &Own) {
+        let kept = (converted.obj().to_own(), object.clone());
+        self.containers.insert(object.as_handle().addr(), kept);
+    }
+
+    fn step(&mut self) -> Res<()> {
+        self.pace.get_or_insert(const { Pace::new() }).step()
+    }
+}
 
 /// Copies a container with all containers in it: Arrays and Lists become lists, Maps and Dicts dicts, Shapes tuples.
-/// Other objects stay what they are. A List or Dict that is met twice becomes one object.
+/// Other objects stay what they are. A container that is met twice becomes one object.
 pub(crate) fn to_python(value: Obj<'_>) -> Res<Own> {
     match object::reference_of(value) {
-        Some(native) => match convert(&native, &mut Met::new())? {
+        Some(native) => match convert(&native, &mut Met::default())? {
             Some(converted) => Ok(converted),
             None => Ok(value.to_own()),
         },
@@ -26,6 +51,7 @@ pub(crate) fn to_python(value: Obj<'_>) -> Res<Own> {
 }
 
 fn convert_value(value: &Any, met: &mut Met) -> Res<Own> {
+    met.step()?;
     if let kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict | kTVMFFIShape = raw(value).type_index {
         let object = value.clone().into_object();
         if let Some(converted) = object.map(|object| convert(&object, met)).transpose()?.flatten() {
@@ -38,9 +64,25 @@ fn convert_value(value: &Any, met: &mut Met) -> Res<Own> {
 /// `None` if the object is no container.
 fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
     let address = object.as_handle().addr();
+    // The container around it has one reference, the caller one.
+    let is_shared = object.use_count() > 2;
+    if let Some(converted) = met.find(address) {
+        return Ok(Some(converted));
+    }
+    let held = object;
     let object = object.clone();
     py::nested(|| match object.type_index() {
         kTVMFFIArray => match Array::<Any>::try_from_object(object) {
+            Ok(array) if is_shared => {
+                let converted = py::list(Vec::new())?;
+                met.keep(held, &converted);
+                for item in array.as_slice() {
+                    let item = convert_value(item, met)?;
+                    // SAFETY: a list and a valid object.
+                    py::check(unsafe { ffi::PyList_Append(converted.as_ptr(), item.as_ptr()) })?;
+                }
+                Ok(Some(converted))
+            }
             Ok(array) => {
                 let mut items = super::reserved(array.len())?;
                 for item in array.as_slice() {
@@ -52,11 +94,8 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
         },
         kTVMFFIList => match List::<Any>::try_from_object(object) {
             Ok(list) => {
-                if let Some(converted) = met.get(&address) {
-                    return Ok(Some(converted.obj().to_own()));
-                }
                 let converted = py::list(Vec::new())?;
-                met.insert(address, converted.obj().to_own());
+                met.keep(held, &converted);
                 for item in native(list.try_snapshot())? {
                     let item = convert_value(&item, met)?;
                     // SAFETY: a list and a valid object.
@@ -69,6 +108,9 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
         kTVMFFIMap => match Map::<Any, Any>::try_from_object(object) {
             Ok(map) => {
                 let converted = py::dict()?;
+                if is_shared {
+                    met.keep(held, &converted);
+                }
                 for (key, value) in map.iter_any() {
                     set(&converted, key, value, met)?;
                 }
@@ -78,11 +120,8 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
         },
         kTVMFFIDict => match Dict::<Any, Any>::try_from_object(object) {
             Ok(dict) => {
-                if let Some(converted) = met.get(&address) {
-                    return Ok(Some(converted.obj().to_own()));
-                }
                 let converted = py::dict()?;
-                met.insert(address, converted.obj().to_own());
+                met.keep(held, &converted);
                 for (key, value) in native(dict.try_snapshot())? {
                     set(&converted, &key, &value, met)?;
                 }
@@ -103,17 +142,40 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
 
 fn set(dict: &Own, key: &Any, value: &Any, met: &mut Met) -> Res<()> {
     let value = convert_value(value, met)?;
-    let key = convert_key(key)?;
+    let (key, _) = convert_key(key, met)?;
     // SAFETY: a dictionary and valid objects; hashing the key may run Python code.
     py::check(py::raw::run(|| unsafe { py::raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// A key as Python can hash it: an Array becomes a tuple.
-fn convert_key(key: &Any) -> Res<Own> {
-    if raw(key).type_index == kTVMFFIArray
-        && let Some(Ok(array)) = key.clone().into_object().map(Array::<Any>::try_from_object)
-    {
-        return py::nested(|| py::tuple(array.as_slice().iter().map(convert_key).collect::<Res<Vec<Own>>>()?));
+/// A key as Python can hash it: an Array becomes a tuple. With its items, and those within them.
+fn convert_key(key: &Any, met: &mut Met) -> Res<(Own, u64)> {
+    if raw(key).type_index != kTVMFFIArray {
+        return Ok((lift_item(key)?, 1));
     }
-    lift_item(key)
+    let Some(Ok(array)) = key.clone().into_object().map(Array::<Any>::try_from_object) else {
+        return Ok((lift_item(key)?, 1));
+    };
+    let address = raw(key).bits() as usize;
+    if let Some((tuple, size, _)) = met.keys.get(&address) {
+        return Ok((tuple.obj().to_own(), *size));
+    }
+    met.step()?;
+    let (mut items, mut size) = (Vec::new(), 1_u64);
+    py::nested(|| {
+        for item in array.as_slice() {
+            let (item, more) = convert_key(item, met)?;
+            size = size.saturating_add(more);
+            push(&mut items, item)?;
+        }
+        Ok(())
+    })?;
+    if size > KEY_MAX {
+        let text = format!(
+            "cannot make a tuple of an Array as a key: it has more than {KEY_MAX} items, nested ones included"
+        );
+        return py::raise(py::exceptions::value_error(), &text);
+    }
+    let tuple = py::tuple(items)?;
+    met.keys.insert(address, (tuple.obj().to_own(), size, array.into_object()));
+    Ok((tuple, size))
 }

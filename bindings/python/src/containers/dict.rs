@@ -10,7 +10,7 @@ use super::iter::What;
 use super::keys::{Mapping, with_hooks};
 use super::mapping::{self, missing};
 use super::slots::{methods, slots};
-use super::{borrow, lift_item, lower, native, views, wrap};
+use super::{Memo, borrow, lift_item, lower, native, views, wrap};
 use crate::lower::At;
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
@@ -89,7 +89,7 @@ slots! {
         let dict = borrow::<Dict>(this)?;
         match value {
             Some(value) => {
-                let value = lower::lower_item(value, &At::Entry { of: &At::Value, key })?;
+                let value = lower::lower_item(value, &At::Entry { of: &At::Value, memo: &Memo::new(), key })?;
                 insert(&dict, lowered, value)
             }
             None => match remove(&dict, &lowered)? {

@@ -10,7 +10,7 @@ use anyfn::abi::{kTVMFFIBytes, kTVMFFIFunction, kTVMFFIStaticObjectBegin, kTVMFF
 use anyfn::{Any, Dict, Map};
 use pyo3_ffi as ffi;
 
-use super::{Ref, lift_item, lower, native, raw};
+use super::{Memo, Ref, lift_item, lower, native, raw};
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res};
 use crate::{callback, gil};
@@ -154,5 +154,6 @@ fn lower_other(key: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if key.type_ptr() != &raw mut ffi::PyUnicode_Type {
         py::hash(key)?;
     }
-    lower_owned(held.obj(), &At::Key { of: at })
+    let fresh = Memo::new();
+    lower_owned(held.obj(), &At::Key { of: at, memo: at.memo().unwrap_or(&fresh) })
 }

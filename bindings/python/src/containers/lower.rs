@@ -7,6 +7,7 @@ use anyfn::abi::{TVMFFIAny, kTVMFFIInt};
 use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map};
 use pyo3_ffi as ffi;
 
+use super::shared::{Memo, Pace, push};
 use super::{DICT, MAP, borrow_if, keys, native, reserved};
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res, names, raw};
@@ -40,6 +41,15 @@ fn lower_held(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     lower_owned(held.obj(), at)
 }
 
+/// Lowers an item that the caller holds.
+#[inline(always)]
+fn lower_kept(value: &Own, at: &At<'_>) -> Res<Any> {
+    match exact_int(value.obj()) {
+        Some(value) => Ok(value),
+        None => lower_owned(value.obj(), at),
+    }
+}
+
 /// Calls `each` with the items of a list or tuple and their indices, up to the end that it has at that moment.
 #[inline(always)]
 pub(super) fn each_item(
@@ -47,7 +57,7 @@ pub(super) fn each_item(
     is_list: bool,
     mut each: impl FnMut(usize, Obj<'_>) -> Res<()>,
 ) -> Res<()> {
-    let mut index = 0;
+    let (mut index, mut pace) = (0, Pace::new());
     loop {
         let item = if is_list {
             // SAFETY: `each` takes a reference of its own before Python code runs, which may change the list.
@@ -58,21 +68,34 @@ pub(super) fn each_item(
         let Some(item) = item else { return Ok(()) };
         each(index, item)?;
         index += 1;
+        pace.step()?;
     }
 }
 
 /// Makes an Array of a list or tuple.
 pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
-    py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()))
+    let make = || py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()));
+    match at.memo() {
+        Some(memo) => memo.lower(items, make),
+        None => make(),
+    }
 }
 
 /// Makes an Array of a list or tuple.
 pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array> {
     let len = if is_list { py::list_len(items) } else { items.tuple_len() };
     let mut array = native(ArrayBuilder::with_capacity(len))?;
+    let fresh;
+    let memo = match at.memo() {
+        Some(memo) => memo,
+        None => {
+            fresh = Memo::new();
+            &fresh
+        }
+    };
     each_item(items, is_list, |index, item| match exact_i64(item) {
         Some(value) => native(array.push_int(value)),
-        None => native(array.push(lower_held(item, &At::Item { of: at, index })?)),
+        None => native(array.push(lower_held(item, &At::Item { of: at, memo, index })?)),
     })?;
     Ok(array.finish())
 }
@@ -85,30 +108,45 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     let is_list = iterable.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS != 0;
     let is_exact =
         iterable.type_ptr() == &raw mut ffi::PyTuple_Type || iterable.type_ptr() == &raw mut ffi::PyList_Type;
+    let memo = &Memo::new();
     py::nested(|| {
         if is_exact {
             let len = if is_list { py::list_len(iterable) } else { iterable.tuple_len() };
             let mut values = reserved(len)?;
             each_item(iterable, is_list, |index, item| {
-                values.push(lower_item(item, &At::Item { of: at, index })?);
-                Ok(())
+                push(&mut values, lower_item(item, &At::Item { of: at, memo, index })?)
             })?;
             return Ok(values);
         }
-        let mut values = Vec::new();
+        let mut values = expected(iterable)?;
         each(iterable, |index, item| {
-            values.push(lower_item(item, &At::Item { of: at, index })?);
-            Ok(())
+            // An iterator may give one list several times, changed.
+            memo.clear();
+            push(&mut values, lower_item(item, &At::Item { of: at, memo, index })?)
         })?;
         Ok(values)
     })
+}
+
+/// Memory for the items of an iterable. Only a range knows its length; other lengths are hints, which nothing is taken for.
+fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
+    if iterable.type_ptr() != &raw mut ffi::PyRange_Type {
+        return Ok(Vec::new());
+    }
+    // SAFETY: a range; its length, or -1 with an exception.
+    let len = unsafe { raw::PyObject_Size(iterable.as_ptr()) };
+    if len < 0 && !py::error_is(py::exceptions::overflow_error()) {
+        return Err(py::Raised);
+    }
+    py::clear_error();
+    reserved(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 /// Calls `each` with all that an iterable gives.
 pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Res<()>) -> Res<()> {
     // SAFETY: a valid object, the lock is held; a new reference or an exception.
     let iterator = py::unsafe_new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
-    let mut index = 0;
+    let (mut index, mut pace) = (0, Pace::new());
     loop {
         // SAFETY: an iterator; a new reference, or NULL at the end or with an exception.
         let item = raw::run(|| unsafe { raw::PyIter_Next(iterator.as_ptr()) });
@@ -119,15 +157,22 @@ pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Re
             None => return Ok(()),
         }
         index += 1;
+        pace.step()?;
     }
 }
 
 /// Makes a Map of a dict.
 pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
-    py::nested(|| {
-        let pairs = if is_exact_dict(pairs) { dict_pairs(pairs, at)? } else { mapping_pairs(pairs, at)? };
-        Ok(native(Map::<Any, Any>::from_vec(pairs))?.into_object().into())
-    })
+    let make = || {
+        py::nested(|| {
+            let pairs = if is_exact_dict(pairs) { dict_pairs(pairs, at)? } else { mapping_pairs(pairs, at)? };
+            Ok(native(Map::<Any, Any>::from_vec(pairs))?.into_object().into())
+        })
+    };
+    match at.memo() {
+        Some(memo) => memo.lower(pairs, make),
+        None => make(),
+    }
 }
 
 fn is_exact_dict(object: Obj<'_>) -> bool {
@@ -138,10 +183,19 @@ fn is_exact_dict(object: Obj<'_>) -> bool {
 fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let len = py::dict_len(dict);
     let mut pairs = reserved(len)?;
-    let mut position = 0;
+    let (mut position, mut pace) = (0, Pace::new());
+    let fresh;
+    let memo = match at.memo() {
+        Some(memo) => memo,
+        None => {
+            fresh = Memo::new();
+            &fresh
+        }
+    };
     while let Some((key, value)) = py::dict_next(dict, &mut position) {
-        let lowered = lower_item(value.obj(), &At::Entry { of: at, key: key.obj() })?;
-        pairs.push((lower_item(key.obj(), &At::Key { of: at })?, lowered));
+        let lowered = lower_kept(&value, &At::Entry { of: at, memo, key: key.obj() })?;
+        push(&mut pairs, (lower_kept(&key, &At::Key { of: at, memo })?, lowered))?;
+        pace.step()?;
         if py::dict_len(dict) != len {
             return py::raise(
                 py::exceptions::runtime_error(),
@@ -156,12 +210,22 @@ fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
 fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let keys = mapping.attr(names::KEYS.get())?.obj().call(&[])?;
     let mut pairs = Vec::new();
+    let fresh;
+    let memo = match at.memo() {
+        Some(memo) => memo,
+        None => {
+            fresh = Memo::new();
+            &fresh
+        }
+    };
     each(keys.obj(), |_, key| {
+        if at.memo().is_none() {
+            memo.clear();
+        }
         // SAFETY: valid objects, the lock is held; a new reference or an exception.
         let value = py::unsafe_new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
-        let lowered = lower_item(value.obj(), &At::Entry { of: at, key })?;
-        pairs.push((keys::lower_key(key, at)?, lowered));
-        Ok(())
+        let lowered = lower_kept(&value, &At::Entry { of: at, memo, key })?;
+        push(&mut pairs, (keys::lower_key(key, at)?, lowered))
     })?;
     Ok(pairs)
 }
@@ -181,8 +245,10 @@ pub(super) fn pairs_of(
             None => listed_pairs(source, at),
         })?,
     };
+    let memo = Memo::new();
     for (key, value) in named {
-        pairs.push((lower_item(*key, at)?, lower_item(*value, &At::Entry { of: at, key: *key })?));
+        let lowered = lower_item(*value, &At::Entry { of: at, memo: &memo, key: *key })?;
+        push(&mut pairs, (lower_item(*key, at)?, lowered))?;
     }
     Ok(pairs)
 }
@@ -203,7 +269,9 @@ pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
 /// The pairs that an iterable gives.
 fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
+    let memo = &Memo::new();
     each(source, |index, pair| {
+        memo.clear();
         // SAFETY: a valid object, the lock is held; a new reference or an exception.
         let pair = match py::unsafe_new_ref!(raw::PySequence_Tuple(pair.as_ptr())) {
             Err(raised) if !py::error_is(py::exceptions::type_error()) => return Err(raised),
@@ -220,9 +288,8 @@ fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
             let text = format!("item #{index} has length {}; 2 is required", pair.obj().tuple_len());
             return at.raise(py::exceptions::value_error(), &text);
         };
-        let lowered = lower_item(value, &At::Entry { of: at, key })?;
-        pairs.push((keys::lower_key(key, at)?, lowered));
-        Ok(())
+        let lowered = lower_item(value, &At::Entry { of: at, memo, key })?;
+        push(&mut pairs, (keys::lower_key(key, at)?, lowered))
     })?;
     Ok(pairs)
 }

@@ -6,7 +6,8 @@
 //!
 //! - [`slots`]: what CPython calls. - [`lower`]: Python's containers as ours. - [`sequence`], [`list`]: Array and
 //!   List. - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict. - [`iter`]: iterators. - [`compare`]: equality,
-//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's. - [`collect`]: garbage collection.
+//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's. - [`shared`]: what occurs
+//!   more than once. - [`collect`]: garbage collection.
 //!
 //! Invariant: no lock of a container is held while Python code runs: the operations of the crate `anyfn` release what
 //! they remove after the lock is given back, and items are lowered before and lifted after it is held.
@@ -21,6 +22,7 @@ mod list;
 mod lower;
 mod mapping;
 mod sequence;
+mod shared;
 mod slots;
 mod text;
 mod views;
@@ -37,6 +39,7 @@ use crate::{error, lift, object};
 
 pub(crate) use deep::to_python;
 pub(crate) use lower::{lower_mapping, lower_sequence};
+pub(crate) use shared::Memo;
 
 /// The class `Array`.
 pub(crate) static ARRAY: Global = Global::new();

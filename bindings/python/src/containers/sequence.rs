@@ -8,6 +8,7 @@ use pyo3_ffi as ffi;
 use super::collect;
 use super::compare::{self, native_items};
 use super::iter::{self, State};
+use super::shared::Pace;
 use super::slots::{Args, methods, slots};
 use super::{ARRAY, LIST, borrow, lift_item, lower, native, reserved, text, wrap};
 use crate::lower::At;
@@ -167,9 +168,13 @@ fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
 pub(super) fn repeated(items: &[Any], times: ffi::Py_ssize_t) -> Res<Vec<Any>> {
     let times = usize::try_from(times).unwrap_or(0);
     let mut values = reserved(items.len().saturating_mul(times))?;
+    let mut pace = Pace::new();
     if !items.is_empty() {
         for _ in 0..times {
-            values.extend(items.iter().cloned());
+            for item in items {
+                values.push(item.clone());
+                pace.step()?;
+            }
         }
     }
     Ok(values)

@@ -1,10 +1,14 @@
 //! `repr` of containers: text that Python reads as the same container.
+//!
+//! A container that occurs again is written again while the text is short. Beyond [`REPEATED_MAX`] items it is shown as dots, as is
+//! one within itself, so the text grows with the number of containers and not with the number of ways to them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 
+use super::shared::{ByAddress, Pace};
 use super::slots::slots;
 use super::{lift_item, native, raw};
 use crate::object;
@@ -13,7 +17,13 @@ use crate::py::{self, Obj, Own, Res};
 /// Levels that are written; deeper ones are shown as dots.
 const DEPTH_MAX: usize = 100;
 
+/// Items of a text after which a container that was written before is shown as dots.
+const REPEATED_MAX: u32 = 10_000;
+
 thread_local! {
+    /// Those that this thread has written since the outermost one began and that may occur again, and the items so far.
+    static WRITTEN: (RefCell<ByAddress<ObjectRef>>, Cell<u32>) =
+        const { (RefCell::new(ByAddress::with_hasher(rustc_hash::FxBuildHasher)), Cell::new(0)) };
     /// The containers that this thread is writing, the outermost first. Objects within them may write others.
     static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
@@ -25,6 +35,16 @@ impl Writing {
     /// `None` if the container is being written already, or too many are.
     fn begin(container: &ObjectRef) -> Option<Writing> {
         let address = container.as_handle().addr();
+        let is_again = WRITTEN
+            .with(|(written, items)| items.get() > REPEATED_MAX && written.borrow().contains_key(&address));
+        if is_again {
+            return None;
+        }
+        // One owner is the container around it, one the caller.
+        if container.use_count() > 2 {
+            let kept = container.clone();
+            drop(WRITTEN.with(|(written, _)| written.borrow_mut().insert(address, kept)));
+        }
         WRITING.with_borrow_mut(|writing| {
             if writing.len() >= DEPTH_MAX || writing.contains(&address) {
                 return None;
@@ -37,7 +57,16 @@ impl Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        WRITING.with_borrow_mut(Vec::pop);
+        let is_outermost = WRITING.with_borrow_mut(|writing| {
+            writing.pop();
+            writing.is_empty()
+        });
+        if is_outermost {
+            drop(WRITTEN.with(|(written, items)| {
+                items.set(0);
+                written.take()
+            }));
+        }
     }
 }
 
@@ -68,10 +97,13 @@ fn write_all<'a, T: 'a>(
     mut write: impl FnMut(&mut String, T) -> Res<()>,
 ) -> Res<()> {
     out.push(brackets[0]);
+    let mut pace = Pace::new();
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
             out.push_str(", ");
         }
+        WRITTEN.with(|(_, items)| items.set(items.get().saturating_add(1)));
+        pace.step()?;
         write(out, item)?;
     }
     out.push(brackets[1]);

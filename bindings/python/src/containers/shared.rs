@@ -1,0 +1,111 @@
+//! What is met again: a conversion, comparison or text visits each container once, however often it occurs.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use anyfn::Any;
+use pyo3_ffi as ffi;
+use rustc_hash::FxBuildHasher;
+
+use crate::gil;
+use crate::py::{self, Obj, Own, Res};
+
+/// By address.
+pub(super) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
+
+/// The containers of Python that one conversion has lowered. It holds them, so that no address is used again.
+pub(crate) struct Memo(RefCell<ByAddress<(Own, Any)>>);
+
+impl Memo {
+    /// Allocates nothing.
+    #[inline(always)]
+    pub(crate) fn new() -> Memo {
+        Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))
+    }
+
+    /// Forgets everything: Python code has run, and may have changed what was lowered.
+    #[inline(always)]
+    pub(super) fn clear(&self) {
+        if !self.0.borrow().is_empty() {
+            drop(self.0.take());
+        }
+    }
+
+    /// Lowers a container that its parent and the caller hold. One that has more owners may occur again.
+    #[inline]
+    pub(super) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
+        if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }
+    }
+
+    #[inline(never)]
+    fn lower_shared(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
+        let address = container.as_ptr().addr();
+        if let Some((_, lowered)) = self.0.borrow().get(&address) {
+            return Ok(lowered.clone());
+        }
+        let lowered = lower()?;
+        let before = self.0.borrow_mut().insert(address, (container.to_own(), lowered.clone()));
+        drop(before);
+        Ok(lowered)
+    }
+}
+
+/// Number of references to a Python object.
+#[inline(always)]
+pub(super) fn ref_count(object: Obj<'_>) -> isize {
+    // SAFETY: a valid object.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
+/// Looks at signals now and then in a loop whose length comes from data, and lets other threads run.
+pub(super) struct Pace(u32);
+
+impl Pace {
+    /// Steps between two looks at signals; a power of two.
+    const LOOK: u32 = 1 << 12;
+    /// Steps after which other threads may run.
+    const YIELD: u32 = 1 << 16;
+
+    pub(super) const fn new() -> Pace {
+        Pace(0)
+    }
+
+    /// One step. Python code may run.
+    #[inline(always)]
+    pub(super) fn step(&mut self) -> Res<()> {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(Self::LOOK) { self.look() } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&self) -> Res<()> {
+        if self.0.is_multiple_of(Self::YIELD) {
+            gil::without(|| ());
+        }
+        // SAFETY: the lock is held.
+        py::check(unsafe { py::raw::PyErr_CheckSignals() })
+    }
+}
+
+/// Appends an item, or raises `MemoryError`.
+#[inline(always)]
+pub(super) fn push<T>(items: &mut Vec<T>, item: T) -> Res<()> {
+    if items.len() == items.capacity() {
+        grow(items)?;
+    }
+    items.push(item);
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn grow<T>(items: &mut Vec<T>) -> Res<()> {
+    match items.try_reserve(1) {
+        Ok(()) => Ok(()),
+        Err(_) => {
+            let text = format!("no memory for a container of more than {} items", items.len());
+            py::raise(py::exceptions::memory_error(), &text)
+        }
+    }
+}
