@@ -36,6 +36,7 @@ usage: anyfn COMMAND [OPTIONS]
                                --key-file FILE, --keys FILE  who may come, see `docs/rpc-server.md`
                                --allow NAME or BEGINNING*, --upload, --device NAME  what they may do
                                --exclusive, --max-sessions N, --queue N, --limit NAME=N, --log FILE, --folder DIR
+                               --isolation auto|required|off, --writable DIR  what the kernel keeps sessions from
                                --runner COMMAND   starts the sessions, such as `taskset -c 2`, or an emulator
                                --worker WORD..., --show-output  the program of the sessions, and what it writes
   rpc key NAME               a new key

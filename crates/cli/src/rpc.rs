@@ -57,7 +57,7 @@ fn write(text: &str) -> Result<()> {
 }
 
 /// Options that may be given more than once.
-const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker"];
+const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker", "--writable"];
 
 /// The program of session processes, and the options of the server.
 fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
@@ -66,7 +66,7 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     options.insert("log".into(), json!("-"));
     let (mut allowed, mut devices) = (Vec::new(), Vec::new());
     let (mut program, mut libraries) = (Vec::new(), Vec::new());
-    let mut runner = Vec::new();
+    let (mut runner, mut writable) = (Vec::new(), Vec::new());
     let mut given = HashSet::new();
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
@@ -96,6 +96,8 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
                     "--max-sessions" => drop(options.insert("sessions".into(), json!(number(100_000)?))),
                     "--queue" => drop(options.insert("queue".into(), json!(number(100_000)?))),
                     "--log" => drop(options.insert("log".into(), json!(value))),
+                    "--isolation" => drop(options.insert("isolation".into(), json!(value))),
+                    "--writable" => writable.push(absolute(value)?),
                     "--folder" => drop(options.insert("folder".into(), json!(value))),
                     "--load" => libraries.push(absolute(value)?),
                     "--worker" => program.push(value.to_owned()),
@@ -128,6 +130,9 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     }
     if !devices.is_empty() {
         grant.insert("devices".into(), json!(devices));
+    }
+    if !writable.is_empty() {
+        options.insert("writable".into(), json!(writable));
     }
     options.insert("grant".into(), Value::Object(grant));
     let mut worker = runner;

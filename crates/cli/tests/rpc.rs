@@ -11,7 +11,9 @@ use anyfn::{Ref, registry};
 use anyfn_host::rpc::Session;
 
 fn anyfn(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("the command runs")
+    // A server that starts although its options are wrong would serve for ever.
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(env!("CARGO_BIN_EXE_anyfn")).args(words).output().expect("there is `timeout`")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -97,10 +99,12 @@ fn a_server_with_a_key() {
 fn sessions_that_another_program_starts() {
     let folder = std::env::temp_dir().join(format!("anyfn-cli-runner-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
-    let (script, said) = (folder.join("run.sh"), folder.join("said"));
+    let (script, said) = (folder.join("run.sh"), folder.join("out/said"));
     std::fs::write(&script, format!("echo \"$*\" >{}\nexec \"$@\"\n", said.display())).expect("it is written");
+    std::fs::create_dir(folder.join("out")).expect("a folder");
+    let out = folder.join("out").into_os_string().into_string().expect("text");
     let runner = format!("sh {} env MARK=1", script.display());
-    let server = serve(&folder, &["--upload", "--runner", &runner]);
+    let server = serve(&folder, &["--upload", "--runner", &runner, "--writable", &out]);
     let session = connect(server.port, None).expect("no key is needed");
     let half = anyfn::TypedPackedFunc::from_fn(|x: i64| x / 2);
     session.set_function("rpctest.half", half.as_packed().clone(), false).expect("who may upload may do so");
@@ -183,6 +187,20 @@ fn wrong_words() {
         ),
         (&["rpc", "server", "--keys", "/dev/zero"], 1, "expected a regular file"),
         (&["rpc", "server", "--key-file", "/dev/zero"], 1, "expected a regular file"),
+        (&["rpc", "server", "--isolation", "maybe"], 1, "expected `auto`, `required` or `off`, got \"maybe\""),
+        // A library that does not load, and a program that does not serve, are errors now and not at the first client.
+        (
+            &["rpc", "server", "--port", "0", "--load", "/dev/zero"],
+            1,
+            "session processes cannot serve: anyfn: ",
+        ),
+        (
+            &["rpc", "server", "--port", "0", "--load", env!("CARGO_MANIFEST_PATH")],
+            1,
+            "session processes cannot serve",
+        ),
+        (&["rpc", "server", "--port", "0", "--runner", "false"], 1, "it ends before it begins to serve"),
+        (&["rpc", "server", "--port", "0", "--runner", "cat"], 1, "cat: session: No such file"),
         (&["rpc", "key", "a b"], 1, "the name of a key"),
         (&["rpc", "session"], 1, "this is for processes that a server"),
     ] {
@@ -190,4 +208,22 @@ fn wrong_words() {
         assert_eq!(output.status.code(), Some(code), "{words:?}");
         assert!(text(&output.stderr).contains(said), "{words:?}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn a_library_that_is_broken_later_is_in_the_log() {
+    let folder = std::env::temp_dir().join(format!("anyfn-cli-broken-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("sessions")).expect("a folder");
+    let library = folder.join("lib.so");
+    std::fs::copy(plugin(), &library).expect("it can be copied");
+    let words = ["--load", library.to_str().expect("text")];
+    let server = serve(&folder.join("sessions"), &words);
+    connect(server.port, None).expect("it loads").close();
+    std::fs::remove_file(&library).expect("it can be removed");
+    std::fs::write(&library, "no library").expect("it is written");
+    assert_eq!(connect(server.port, None).map(drop).expect_err("it does not load").kind(), "ConnectionError");
+    let log = end(server);
+    let line = log.lines().find(|line| line.contains("\"said\"")).expect(&log);
+    assert!(line.contains("\"event\":\"end\"") && line.contains("lib.so"), "{line}");
+    std::fs::remove_dir_all(&folder).expect("it can be removed");
 }

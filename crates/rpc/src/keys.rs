@@ -258,6 +258,11 @@ impl Keys {
         Ok(Keys { grants })
     }
 
+    /// Whether any of them grants uploads.
+    pub(crate) fn grant_uploads(&self) -> bool {
+        self.grants.values().any(|grant| grant.policy.upload)
+    }
+
     /// The most that any of them allows a process.
     pub(crate) fn widest(&self) -> Limits {
         let mut widest =

@@ -149,3 +149,56 @@ fn idle_sessions_end() {
     drop((busy, alive));
     server.finish();
 }
+
+/// Sets how many descriptors a process may have; how many it could have before.
+fn limit_descriptors(pid: u32, most: u64) -> u64 {
+    let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: only the old limits are asked for, and `old` is a struct of ours.
+    let got = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut old) };
+    let new = libc::rlimit { rlim_cur: most, rlim_max: old.rlim_max };
+    // SAFETY: only new limits are given, and `new` is a struct of ours.
+    let set = unsafe { libc::prlimit(pid as i32, libc::RLIMIT_NOFILE, &raw const new, std::ptr::null_mut()) };
+    assert_eq!((got, set), (0, 0));
+    old.rlim_cur
+}
+
+#[test]
+fn of_descriptors_of_the_server() {
+    let server = Server::open(GRANTED);
+    let mut served = server.line();
+    let now = server.descriptors() as u64;
+    // With so few, each step of starting a session fails for some client.
+    for more in 0..12 {
+        let old = limit_descriptors(server.pid(), now + more);
+        let mut waiting: Vec<_> = (0..4).map(|_| server.connect()).collect();
+        for stream in &mut waiting {
+            std::io::Write::write_all(stream, PREFACE).unwrap();
+        }
+        // What fails for them is no matter of the one that is served.
+        assert!(served.serves(more + 1));
+        wait_for(
+            || {
+                let failed = |line: &serde_json::Value| line["event"] == "failed";
+                let begun = server.children().len() >= 5;
+                (begun || server.log().iter().any(failed)).then_some(())
+            },
+            || format!("neither served nor failed with {more} descriptors"),
+        );
+        limit_descriptors(server.pid(), old);
+        // They are served when there are enough again, but for those whose descriptors others needed.
+        for mut stream in waiting {
+            let mut answer = [0; 12];
+            if std::io::Read::read_exact(&mut stream, &mut answer).is_ok() {
+                assert_eq!(answer, ACCEPTED);
+                Line::plain(stream).hello();
+            }
+        }
+        server.serves();
+        wait_for(
+            || (server.folders().len() == 1).then_some(()),
+            || format!("folders are left: {:?}", server.folders()),
+        );
+    }
+    drop(served);
+    server.finish();
+}

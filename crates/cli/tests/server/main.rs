@@ -11,6 +11,7 @@ mod fuzz;
 mod grants;
 #[path = "../../../rpc/tests/hand/client.rs"]
 mod hand;
+mod hostile;
 mod limits;
 mod many;
 mod queue;

@@ -190,6 +190,20 @@ impl Server {
         );
     }
 
+    /// Waits until the process has ended, in whatever way.
+    pub(crate) fn wait_for_end(&self) {
+        wait_for(
+            || {
+                let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+                stat.rsplit(") ")
+                    .next()
+                    .is_none_or(|rest| rest.starts_with('Z') || rest.is_empty())
+                    .then_some(())
+            },
+            || "the server does not end".into(),
+        );
+    }
+
     /// Serves another client, and then there is nothing left of any.
     pub(crate) fn finish(mut self) {
         self.serves();

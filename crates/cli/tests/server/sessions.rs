@@ -88,3 +88,27 @@ fn waiting_in_the_queue_and_killed() {
     drop(first);
     server.finish();
 }
+
+#[test]
+fn a_server_whose_folder_is_gone_makes_another() {
+    let server = Server::open(GRANTED);
+    let of_server = || std::fs::read_dir(server.root.join("sessions")).unwrap().next();
+    let first = of_server().unwrap().unwrap().path();
+    let line = server.line();
+    std::fs::remove_dir_all(&first).unwrap();
+    server.serves();
+    assert!(!first.exists());
+    // Where none can be made, clients are told; and served when one can.
+    drop(line);
+    let sessions = server.root.join("sessions");
+    std::fs::remove_dir_all(&sessions).unwrap();
+    std::fs::write(&sessions, "in the way").unwrap();
+    let error = server.session(30.0).map(drop).unwrap_err();
+    assert_eq!(error.kind(), "ConnectionError");
+    assert!(error.message().contains("cannot start a session now: its log says why"), "{error}");
+    let log = server.log();
+    assert!(log.iter().any(|line| line["event"] == "failed" && line["detail"]["what"] == "start"), "{log:#?}");
+    std::fs::remove_file(&sessions).unwrap();
+    std::fs::create_dir(&sessions).unwrap();
+    server.finish();
+}

@@ -111,6 +111,14 @@ impl Keyring {
         }
     }
 
+    /// Whether anybody may upload, which is to run any code.
+    pub(crate) fn grants_uploads(&self) -> bool {
+        match &self.kind {
+            Kind::Open(grant) => grant.policy.upload,
+            Kind::Keys(keys) | Kind::File { keys, .. } => keys.grant_uploads(),
+        }
+    }
+
     /// The most that any key allows a process: its limits before it has said which key it is.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {

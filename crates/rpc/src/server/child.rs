@@ -10,6 +10,7 @@ use anyfn::{Result, bail, error};
 use serde_json::{Map, Value};
 
 use super::control::{FromSession, MESSAGE_MAX, Refusal, ToSession};
+use super::spawn::TRIAL;
 use super::sys::{self, Polled};
 use crate::keys::Secret;
 use crate::policy::Policy;
@@ -53,6 +54,12 @@ impl Control {
     /// Takes the descriptor that the listener gave, see [`CONTROL_FD`](super::CONTROL_FD).
     pub fn new(channel: OwnedFd) -> Control {
         Control { channel }
+    }
+
+    /// Whether the listener has started this process only to see whether that is possible; it is told that it is. Then there is
+    /// no client, and nothing more to do.
+    pub fn is_trial(&self) -> bool {
+        std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }
 
     /// Tells which key the client names, and learns what it allows.

@@ -28,6 +28,8 @@ pub(crate) enum FromSession {
     Ready,
     /// The process works.
     Alive,
+    /// It was started to see whether it can be; it can.
+    Tried,
     /// Something happened that the log should have.
     Audit(String, Map<String, Value>),
 }
@@ -38,6 +40,7 @@ impl FromSession {
             FromSession::Hello(key) => json!({ "hello": { "key": key } }),
             FromSession::Ready => json!({ "ready": true }),
             FromSession::Alive => json!({ "alive": true }),
+            FromSession::Tried => json!({ "tried": true }),
             FromSession::Audit(event, detail) => json!({ "audit": { "event": event, "detail": detail } }),
         }
         .to_string()
@@ -57,6 +60,7 @@ impl FromSession {
             },
             "ready" => Some(FromSession::Ready),
             "alive" => Some(FromSession::Alive),
+            "tried" => Some(FromSession::Tried),
             "audit" => {
                 let event = content.get("event")?.as_str().filter(|event| event.len() <= EVENT_MAX)?;
                 let mut detail = content.get("detail")?.as_object()?.clone();

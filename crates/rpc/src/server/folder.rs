@@ -4,75 +4,287 @@
 //! sessions has one in there. What a server that was killed has left is found by its lock being free, and removed by the next.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString};
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 use libc::c_int;
 
 use super::sys::check;
+use crate::keys::Secret;
 
 /// How the names of folders of servers begin.
 const PREFIX: &str = "anyfn-server-";
 
+/// Entries that are removed, and time that is spent, before another folder has its turn.
+const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
+
+/// How long starting a server may be held up by what others have left.
+const AT_START: Duration = Duration::from_secs(2);
+
+/// Shortest and longest pause before a folder that could not be removed is tried again.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
 /// The folder of a server.
 pub(crate) struct Folder {
+    parent: PathBuf,
     path: PathBuf,
     /// The folder itself, locked.
-    _lock: File,
-    remover: Option<(mpsc::Sender<PathBuf>, JoinHandle<()>)>,
+    lock: File,
+    remover: Option<Remover>,
+}
+
+/// News of a folder that could not be removed at once.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Report {
+    /// It is tried again later.
+    PutAside(PathBuf, String),
+    /// It is gone after all.
+    Removed(PathBuf),
 }
 
 impl Folder {
     /// Makes one below `parent`, and removes those of servers that are no more.
-    pub(crate) fn create(parent: &Path, unique: &str) -> io::Result<Folder> {
-        remove_left_over(parent);
-        let path = parent.join(format!("{PREFIX}{unique}"));
-        make(&path)?;
-        let lock = open_folder(&path)?;
-        lock_now(&lock)?;
-        // Removing what a session has left may take long, and others must not wait for it.
-        let (sender, receiver) = mpsc::channel::<PathBuf>();
-        let remove_all = move || {
-            super::sys::block_signals();
-            while let Ok(path) = receiver.recv() {
-                // What cannot be removed now is tried again when the server ends, and by the next one.
-                let _ = remove(&path);
-            }
-        };
-        let thread = Builder::new().name("anyfn-rpc-remove".into()).spawn(remove_all)?;
-        Ok(Folder { path, _lock: lock, remover: Some((sender, thread)) })
+    pub(crate) fn create(parent: &Path) -> io::Result<Folder> {
+        let left = remove_left_over(parent);
+        let (path, lock) = make_locked(parent)?;
+        let remover = Remover::start()?;
+        for (path, lock) in left {
+            remover.order(Order::Remove(Job::new(path, Some(lock))));
+        }
+        Ok(Folder { parent: parent.into(), path, lock, remover: Some(remover) })
     }
 
-    /// Makes the folder of a session.
-    pub(crate) fn session(&self, number: u64) -> io::Result<PathBuf> {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the folder of a session. If that of the server has been removed or replaced, makes another one first.
+    pub(crate) fn session(&mut self, number: u64) -> io::Result<PathBuf> {
+        if !self.is_there()? {
+            (self.path, self.lock) = make_locked(&self.parent)?;
+        }
         let path = self.path.join(number.to_string());
         make(&path)?;
         Ok(path)
     }
 
+    /// Whether the path still leads to the folder that was made.
+    fn is_there(&self) -> io::Result<bool> {
+        let made = self.lock.metadata()?;
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(now) => Ok((now.dev(), now.ino()) == (made.dev(), made.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Removes the folder of a session, some time soon.
     pub(crate) fn remove(&self, path: PathBuf) {
-        if let Some((sender, _)) = &self.remover {
-            let _ = sender.send(path);
+        if let Some(remover) = &self.remover {
+            remover.order(Order::Remove(Job::new(path, None)));
         }
+    }
+
+    /// Whether something is still to be removed, so that there may be news.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Takes the news.
+    pub(crate) fn news(&self) -> Vec<Report> {
+        self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
+    }
+
+    /// Removes what is left, and the folder itself, until the deadline; what could not be removed by then.
+    pub(crate) fn finish(&mut self, until: Instant) -> Vec<PathBuf> {
+        let Some(remover) = self.remover.take() else { return Vec::new() };
+        remover.stops.store(true, Ordering::Relaxed);
+        remover.order(Order::Stop(until));
+        let mut left = remover.thread.join().unwrap_or_default();
+        if left.is_empty() && matches!(self.is_there(), Ok(true)) {
+            // Enough for a folder that is empty, even if the time is over.
+            let mut budget = Budget { entries: SLICE.0, until: until.max(Instant::now() + SLICE.1) };
+            if remove(&self.path, &mut budget).is_err() {
+                left.push(self.path.clone());
+            }
+        }
+        left
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Some((sender, thread)) = self.remover.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-        let _ = remove(&self.path);
+        self.finish(Instant::now() + AT_START);
     }
+}
+
+/// The thread that removes folders: that may take long, and others must not wait for it. A folder has a budget, so that one that is
+/// filled again as fast as it is emptied does not keep the thread from the others.
+struct Remover {
+    orders: mpsc::Sender<Order>,
+    reports: mpsc::Receiver<Report>,
+    /// Folders that are not removed yet.
+    pending: Arc<AtomicUsize>,
+    /// An order to stop has been sent: none before it is to hold that up.
+    stops: Arc<AtomicBool>,
+    /// Returns what is left.
+    thread: JoinHandle<Vec<PathBuf>>,
+}
+
+enum Order {
+    Remove(Job),
+    Stop(Instant),
+}
+
+struct Job {
+    path: PathBuf,
+    /// Held for folders of other servers.
+    _lock: Option<File>,
+    /// Tried again after this.
+    pause: Duration,
+    at: Instant,
+    told: bool,
+}
+
+impl Job {
+    fn new(path: PathBuf, lock: Option<File>) -> Job {
+        Job { path, _lock: lock, pause: PAUSE.0, at: Instant::now(), told: false }
+    }
+}
+
+impl Remover {
+    fn start() -> io::Result<Remover> {
+        let (orders, received) = mpsc::channel();
+        let (sender, reports) = mpsc::channel();
+        let pending = Arc::new(AtomicUsize::new(0));
+        let stops = Arc::new(AtomicBool::new(false));
+        let (counter, is_stopping) = (pending.clone(), stops.clone());
+        let thread = Builder::new().name("anyfn-rpc-remove".into()).spawn(move || {
+            super::sys::block_signals();
+            run(&received, &sender, &counter, &is_stopping)
+        })?;
+        Ok(Remover { orders, reports, pending, stops, thread })
+    }
+
+    fn order(&self, order: Order) {
+        if let Order::Remove(_) = order {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+        }
+        let _ = self.orders.send(order);
+    }
+}
+
+/// What the thread does; what is left at the end.
+fn run(
+    orders: &mpsc::Receiver<Order>,
+    reports: &mpsc::Sender<Report>,
+    pending: &AtomicUsize,
+    stops: &AtomicBool,
+) -> Vec<PathBuf> {
+    let mut jobs: VecDeque<Job> = VecDeque::new();
+    let until = loop {
+        let now = Instant::now();
+        let next = jobs.iter().map(|job| job.at).min();
+        let order = match next {
+            None => orders.recv().ok(),
+            Some(at) => match orders.recv_timeout(at.saturating_duration_since(now)) {
+                Ok(order) => Some(order),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    if let Some(at) = jobs.iter().position(|job| job.at <= Instant::now())
+                        && let Some(mut job) = jobs.remove(at)
+                        && !attempt(&mut job, Instant::now() + SLICE.1, reports, pending)
+                    {
+                        jobs.push_back(job);
+                    }
+                    continue;
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => None,
+            },
+        };
+        match order {
+            // The new ones first.
+            Some(Order::Remove(mut job)) => {
+                if stops.load(Ordering::Relaxed)
+                    || !attempt(&mut job, Instant::now() + SLICE.1, reports, pending)
+                {
+                    jobs.push_back(job);
+                }
+            }
+            Some(Order::Stop(until)) => break until,
+            None => break now,
+        }
+    };
+    // One slice each, in turn, until the time is over. What has been sent before the end was asked for is there.
+    while Instant::now() < until
+        && let Some(mut job) = jobs.pop_front()
+    {
+        if !attempt(&mut job, until.min(Instant::now() + SLICE.1), reports, pending) {
+            jobs.push_back(job);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    jobs.into_iter().map(|job| job.path).collect()
+}
+
+/// Removes a folder as far as a slice goes; whether it is gone. If not, says when it is tried again.
+fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pending: &AtomicUsize) -> bool {
+    let mut budget = Budget { entries: SLICE.0, until };
+    let why = match remove(&job.path, &mut budget) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound || job.path.exists() => error,
+        _ => {
+            if job.told {
+                let _ = reports.send(Report::Removed(job.path.clone()));
+            }
+            pending.fetch_sub(1, Ordering::Relaxed);
+            return true;
+        }
+    };
+    // A large folder takes several slices; that is worth telling only if it does not end.
+    if job.pause > PAUSE.0 * 4 && !std::mem::replace(&mut job.told, true) {
+        let _ = reports.send(Report::PutAside(job.path.clone(), why.to_string()));
+    }
+    job.at = Instant::now() + job.pause;
+    job.pause = (job.pause * 2).min(PAUSE.1);
+    false
+}
+
+/// How much of a folder is removed before others have their turn.
+struct Budget {
+    entries: u64,
+    until: Instant,
+}
+
+impl Budget {
+    fn spend(&mut self) -> io::Result<()> {
+        if self.entries == 0 || Instant::now() >= self.until {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "it is filled as fast as it is emptied, or very large",
+            ));
+        }
+        self.entries -= 1;
+        Ok(())
+    }
+}
+
+/// Makes a folder with a name that nobody can guess.
+fn make_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
+    let unique = Secret::random().map_err(|error| io::Error::other(error.message().to_owned()))?.to_text();
+    let path = parent.join(format!("{PREFIX}{}", unique.get(..22).unwrap_or(&unique)));
+    make(&path)?;
+    let lock = open_folder(&path)?;
+    lock_now(&lock)?;
+    Ok((path, lock))
 }
 
 fn make(path: &Path) -> io::Result<()> {
@@ -89,10 +301,12 @@ fn lock_now(folder: &File) -> io::Result<()> {
     check(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
-/// Removes the folders of servers of this user that are no more.
-fn remove_left_over(parent: &Path) {
-    // SAFETY: no pointers.
+/// Removes the folders of servers of this user that are no more; those that take long are returned, with their locks.
+fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
+    // SAFETY: `geteuid` takes no pointers and cannot fail.
     let user = unsafe { libc::geteuid() };
+    let mut left = Vec::new();
+    let until = Instant::now() + AT_START;
     for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_one = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
         let is_mine = || entry.metadata().is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == user);
@@ -101,52 +315,112 @@ fn remove_left_over(parent: &Path) {
         }
         if let Ok(folder) = open_folder(&entry.path())
             && lock_now(&folder).is_ok()
+            && remove(&entry.path(), &mut Budget { entries: SLICE.0, until }).is_err()
         {
-            let _ = remove(&entry.path());
+            left.push((entry.path(), folder));
         }
     }
+    left
 }
+
+/// Names that are read of a folder before they are removed, so that its size is not the memory that this takes.
+const NAMES: usize = 4096;
 
 /// Removes a folder and all that is in it: however deep it is, and whatever permissions it was given. Links are not followed.
 ///
 /// Folders in the folder are emptied into it, one after the other, so that neither stack nor path nor descriptors grow
 /// with the depth.
-fn remove(path: &Path) -> io::Result<()> {
+fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
     let top = open_folder(path)?;
     top.set_permissions(Permissions::from_mode(0o700))?;
-    let mut moved = 0u64;
-    let mut folders = VecDeque::new();
-    unlink_files(&top, &mut folders)?;
-    while let Some(name) = folders.pop_front() {
-        let mut inner = Vec::new();
-        let folder = open_in(&top, &name)?;
-        unlink_files(&folder, &mut inner)?;
-        for from in inner {
-            let to = unused_name(&top, &mut moved)?;
-            // It may have no permissions of its own, and is changed by being moved.
-            drop(open_in(&folder, &from)?);
-            // SAFETY: both names end with NUL, both descriptors are open.
-            check(unsafe { libc::renameat(folder.as_raw_fd(), from.as_ptr(), top.as_raw_fd(), to.as_ptr()) })?;
-            folders.push_back(to);
+    loop {
+        let names = names(&top)?;
+        if names.is_empty() {
+            match std::fs::remove_dir(path) {
+                // Something came after the look.
+                Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => budget.spend()?,
+                done => return done,
+            }
         }
-        // SAFETY: as above.
-        check(unsafe { libc::unlinkat(top.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })?;
+        let (count, mut failed) = (names.len(), Vec::new());
+        for name in names {
+            budget.spend()?;
+            match remove_entry(&top, &name, budget) {
+                Ok(()) => (),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
+                Err(error) => failed.push(error),
+            }
+        }
+        // Those that can be removed are; it makes no sense to go round if there are none.
+        if failed.len() == count
+            && let Some(error) = failed.pop()
+        {
+            return Err(error);
+        }
     }
-    std::fs::remove_dir(path)
+}
+
+/// Removes an entry of the folder `top`; folders in it are moved to `top`.
+fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> {
+    if unlink(top, name)? {
+        return Ok(());
+    }
+    let folder = open_in(top, name)?;
+    loop {
+        let inner = names(&folder)?;
+        for from in &inner {
+            budget.spend()?;
+            if unlink(&folder, from)? {
+                continue;
+            }
+            let to = unused_name(top, budget)?;
+            // It may have no permissions of its own, and is changed by being moved.
+            drop(open_in(&folder, from)?);
+            // SAFETY: `from` and `to` are C strings, and `folder` and `top` keep their descriptors open.
+            check(unsafe { libc::renameat(folder.as_raw_fd(), from.as_ptr(), top.as_raw_fd(), to.as_ptr()) })?;
+        }
+        if inner.is_empty() {
+            // SAFETY: `name` is a C string, and `top` keeps its descriptor open.
+            match check(unsafe { libc::unlinkat(top.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) }) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => budget.spend()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                done => return done.map(drop),
+            }
+        }
+    }
+}
+
+/// Removes what is no folder; false if it is one.
+fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
+    // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
+    match check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        done => done.map(|_| true),
+    }
 }
 
 /// A name that nothing in the folder has.
-fn unused_name(folder: &File, count: &mut u64) -> io::Result<CString> {
+fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
+    // Never the same twice, so that no later attempt asks for those of the earlier ones again.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
-        let name = CString::new(format!(".{count}"))?;
-        *count += 1;
-        // SAFETY: the name ends with NUL.
+        budget.spend()?;
+        let name = CString::new(format!(".{}", NEXT.fetch_add(1, Ordering::Relaxed)))?;
+        // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
         if unsafe { libc::faccessat(folder.as_raw_fd(), name.as_ptr(), libc::F_OK, libc::AT_SYMLINK_NOFOLLOW) }
             != 0
         {
             return Ok(name);
         }
     }
+}
+
+/// The first names in a folder. They are read before anything is removed: a list that is changed while it is read is not safe.
+fn names(folder: &File) -> io::Result<Vec<CString>> {
+    let here = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
+    let entries = std::fs::read_dir(here)?.take(NAMES);
+    entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
 /// Opens a folder in a folder, giving it permissions if it has none.
@@ -170,27 +444,6 @@ fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     Ok(opened)
 }
 
-/// Removes what is in a folder but folders, whose names it tells.
-fn unlink_files(folder: &File, folders: &mut impl Extend<CString>) -> io::Result<()> {
-    // The list is read whole: what is removed while it is read would not be safe.
-    let here = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
-    let names =
-        std::fs::read_dir(here)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<OsString>>>()?;
-    for name in names {
-        let name = CString::new(name.into_vec())?;
-        // SAFETY: the name ends with NUL.
-        match check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
-            Ok(_) => (),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) => {
-                folders.extend([name])
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +461,7 @@ mod tests {
         let kept = parent.join("kept");
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("file"), "x").unwrap();
-        let folder = Folder::create(&parent, "test").unwrap();
+        let mut folder = Folder::create(&parent).unwrap();
         let path = folder.session(1).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         std::os::unix::fs::symlink(&kept, path.join("link")).unwrap();
@@ -228,7 +481,7 @@ mod tests {
     #[test]
     fn no_depth_is_too_deep() {
         let parent = scratch("deep");
-        let folder = Folder::create(&parent, "test").unwrap();
+        let mut folder = Folder::create(&parent).unwrap();
         let mut at = open_folder(&folder.session(1).unwrap()).unwrap();
         for _ in 0..3000 {
             // SAFETY: the name ends with NUL.
@@ -244,11 +497,92 @@ mod tests {
         let parent = scratch("left");
         let left = parent.join(format!("{PREFIX}left"));
         fs::create_dir_all(left.join("1/tmp")).unwrap();
-        let living = Folder::create(&parent, "living").unwrap();
+        let living = Folder::create(&parent).unwrap();
         assert!(!left.exists());
-        let next = Folder::create(&parent, "next").unwrap();
+        let next = Folder::create(&parent).unwrap();
         assert!(living.path.exists());
         drop((living, next));
+        fs::remove_dir(parent).unwrap();
+    }
+
+    #[test]
+    fn a_folder_without_end_keeps_nobody_waiting() {
+        let parent = scratch("endless");
+        let mut folder = Folder::create(&parent).unwrap();
+        let (endless, other) = (folder.session(1).unwrap(), folder.session(2).unwrap());
+        // Somebody holds the folder and makes folders in it as fast as they are removed.
+        let held = open_folder(&endless).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let makers: Vec<_> = (0..2)
+            .map(|maker| {
+                let (held, over) = (held.try_clone().unwrap(), over.clone());
+                std::thread::spawn(move || {
+                    let mut number = 0_u64;
+                    while !over.load(Ordering::Relaxed) {
+                        let name = CString::new(format!("{maker}-{number}")).unwrap();
+                        // SAFETY: `name` is a C string, and `held` keeps its descriptor open.
+                        unsafe { libc::mkdirat(held.as_raw_fd(), name.as_ptr(), 0o700) };
+                        number += 1;
+                    }
+                })
+            })
+            .collect();
+        folder.remove(endless.clone());
+        folder.remove(other.clone());
+        while other.exists() {
+            std::thread::yield_now();
+        }
+        let left = folder.finish(Instant::now() + Duration::from_millis(500));
+        over.store(true, Ordering::Relaxed);
+        makers.into_iter().for_each(|maker| maker.join().unwrap());
+        // Once in a while it wins, and they find that their folder is gone.
+        if endless.exists() {
+            assert_eq!(left, [endless]);
+            // The next server removes it.
+            drop(folder);
+            drop(Folder::create(&parent).unwrap());
+        }
+        assert_eq!(fs::read_dir(&parent).unwrap().count(), 0);
+        fs::remove_dir(parent).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_or_replaced_is_made_again() {
+        let parent = scratch("gone");
+        let mut folder = Folder::create(&parent).unwrap();
+        let first = folder.path().to_path_buf();
+        folder.session(1).unwrap();
+        fs::remove_dir_all(&first).unwrap();
+        let session = folder.session(2).unwrap();
+        assert!(session.is_dir() && !session.starts_with(&first));
+        let second = folder.path().to_path_buf();
+        fs::rename(&second, parent.join("away")).unwrap();
+        fs::create_dir(&second).unwrap();
+        assert!(!folder.session(3).unwrap().starts_with(&second));
+        drop(folder);
+        let mut left: Vec<_> = fs::read_dir(&parent).unwrap().map(|entry| entry.unwrap().path()).collect();
+        left.sort();
+        let mut expected = [second, parent.join("away")];
+        expected.sort();
+        assert_eq!(left, expected);
+        fs::remove_dir_all(parent).unwrap();
+    }
+
+    #[test]
+    fn removing_stops_at_its_budget() {
+        let parent = scratch("pieces");
+        let mut folder = Folder::create(&parent).unwrap();
+        let path = folder.session(1).unwrap();
+        for number in 0..2 * NAMES + 5 {
+            fs::create_dir(path.join(number.to_string())).unwrap();
+        }
+        let names = names(&open_folder(&path).unwrap()).unwrap();
+        assert_eq!(names.len(), NAMES);
+        let mut budget = Budget { entries: 100, until: Instant::now() + Duration::from_secs(60) };
+        assert_eq!(remove(&path, &mut budget).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let left = fs::read_dir(&path).unwrap().count();
+        assert!((2 * NAMES - 100..2 * NAMES + 5).contains(&left), "{left}");
+        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(60)), Vec::<PathBuf>::new());
         fs::remove_dir(parent).unwrap();
     }
 }

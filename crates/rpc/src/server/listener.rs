@@ -2,9 +2,11 @@
 //! deadlines.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{ErrorKind, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,13 +16,16 @@ use serde_json::{Map, Value, json};
 use super::access::{Answer, Keyring};
 use super::audit::Audit;
 use super::control::{FromSession, MESSAGE_MAX, Refusal, ToSession};
-use super::folder::Folder;
+use super::folder::{Folder, Report};
+use super::output::Output;
 use super::queue::{Entered, Queue};
+use super::sandbox::Sandbox;
 use super::session::Session;
 use super::spawn::{self, Program, Start};
 use super::sys::{self, Polled};
-use super::{ServerConfig, SessionInfo, State};
-use crate::keys::Secret;
+use super::{Access, Log, ServerConfig, SessionInfo, State};
+use crate::handshake::{Refused, Server};
+use crate::keys::Limits;
 
 /// Connections that have said nothing yet; one more makes the oldest go.
 const SILENT_MAX: usize = 256;
@@ -36,6 +41,19 @@ const REST: Duration = Duration::from_millis(100);
 
 /// How often the file of keys is looked at.
 const REFRESH: Duration = Duration::from_secs(1);
+
+/// How long the trial of a session process may take.
+const TRIAL: Duration = Duration::from_secs(60);
+
+/// How often news of folders are looked for while there may be some.
+const NEWS: Duration = Duration::from_millis(500);
+
+/// How often, and how soon after some have been found, processes are looked for that have left their sessions.
+const ORPHANS: Duration = Duration::from_secs(1);
+const ORPHANS_SOON: Duration = Duration::from_millis(10);
+
+/// Generations of such processes that are ended before others have their turn.
+const ORPHANS_AT_ONCE: usize = 16;
 
 /// How long a server that stops waits for processes that have been killed.
 const LAST_WAIT: Duration = Duration::from_secs(10);
@@ -56,6 +74,7 @@ pub(crate) struct Listener {
     refreshed: Instant,
     folder: Folder,
     audit: Audit,
+    sandbox: Sandbox,
     queue: Queue,
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
@@ -66,6 +85,10 @@ pub(crate) struct Listener {
     rests_until: Option<Instant>,
     /// Since when it stops.
     stops: Option<Instant>,
+    /// The children of this process are those of its sessions, and what those have left.
+    alone: bool,
+    /// When it looks next for what sessions have left.
+    adopts: Option<Instant>,
     buffer: Vec<u8>,
 }
 
@@ -78,6 +101,7 @@ enum Source {
     /// It is closed.
     Gone(usize),
     Control(u64),
+    Output(u64),
     Process(u64),
 }
 
@@ -87,18 +111,29 @@ impl Listener {
         config: ServerConfig,
         stop: Arc<OwnedFd>,
         shown: Arc<Mutex<Vec<SessionInfo>>>,
+        alone: bool,
     ) -> Result<Listener> {
         let keyring = Keyring::new(&config.access)?;
         let program = Program::new(&config.worker, &config.environment, config.show_output)
             .map_err(|why| error!("ValueError", "cannot start session processes: {why}"))?;
         let mut audit =
             Audit::open(&config.log).map_err(|why| error!("OSError", "cannot write the log: {why}"))?;
-        let unique = Secret::random()?.to_text();
-        let folder = Folder::create(&config.folder, unique.get(..22).unwrap_or(&unique)).map_err(|why| {
+        let folder = Folder::create(&config.folder).map_err(|why| {
             error!("OSError", "cannot make the folder of the sessions in `{}`: {why}", config.folder.display())
         })?;
+        let mut protected = config.protected.clone();
+        protected.extend(match &config.log {
+            Log::File(path) => Some(path.clone()),
+            _ => None,
+        });
+        if let Access::File(path, ..) = &config.access {
+            protected.push(path.clone());
+        }
+        let sandbox = Sandbox::new(config.isolation, &protected, &config.writable)?;
         let address = socket.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        audit.write("listen", None, details([("address", json!(address)), ("pid", json!(std::process::id()))]));
+        let mut line = details([("address", json!(address)), ("pid", json!(std::process::id()))]);
+        line.insert("isolation".into(), json!(sandbox.about));
+        audit.write("listen", None, line);
         Ok(Listener {
             socket: Some(socket),
             queue: Queue::new(config.sessions, config.queue),
@@ -108,6 +143,7 @@ impl Listener {
             refreshed: Instant::now(),
             folder,
             audit,
+            sandbox,
             stop,
             shown,
             silent: VecDeque::new(),
@@ -115,6 +151,8 @@ impl Listener {
             count: 0,
             rests_until: None,
             stops: None,
+            alone,
+            adopts: None,
             buffer: vec![0; MESSAGE_MAX],
         })
     }
@@ -125,17 +163,21 @@ impl Listener {
         loop {
             self.round();
             if let Some(since) = self.stops
-                && (self.sessions.is_empty() || since.elapsed() > LAST_WAIT)
+                && (self.sessions.is_empty() && self.adopts.is_none() || since.elapsed() > LAST_WAIT)
             {
                 break;
             }
         }
+        let mut line = Map::new();
         let left: Vec<_> = self.sessions.values().map(|session| session.pid).collect();
-        self.audit.write(
-            "stop",
-            None,
-            if left.is_empty() { Map::new() } else { details([("left", json!(left))]) },
-        );
+        if !left.is_empty() {
+            line.insert("left".into(), json!(left));
+        }
+        let left = self.folder.finish(Instant::now() + LAST_WAIT);
+        if !left.is_empty() {
+            line.insert("left_folders".into(), json!(left));
+        }
+        self.audit.write("stop", None, line);
     }
 
     fn round(&mut self) {
@@ -151,6 +193,7 @@ impl Listener {
                 }
                 Source::Gone(at) => drop(self.silent.remove(at)),
                 Source::Control(number) => self.hear_session(number),
+                Source::Output(number) => self.hear_output(number),
                 Source::Process(number) => self.finish(number),
             }
         }
@@ -159,6 +202,8 @@ impl Listener {
         self.keep_time(now);
         self.start_sessions(now);
         self.admit();
+        self.end_orphans(now);
+        self.tell_of_folders();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.clear();
         shown.extend(self.sessions.values().map(Session::info));
@@ -179,6 +224,9 @@ impl Listener {
             // First what it said, then that it ended: its last words are of interest.
             if let Some(control) = &session.control {
                 ask(Polled::read(control.as_fd()), Source::Control(*number));
+            }
+            if let Some(output) = session.output.pipe() {
+                ask(Polled::read(output), Source::Output(*number));
             }
             ask(Polled::read(session.process.as_fd()), Source::Process(*number));
         }
@@ -216,7 +264,9 @@ impl Listener {
         };
         let refresh = (!self.sessions.is_empty() && self.keyring.is_file()).then(|| self.refreshed + REFRESH);
         let stop = self.stops.map(|since| since + LAST_WAIT);
-        sessions.chain(silent).chain(place).chain(refresh).chain(stop).chain(self.rests_until).min()
+        let news = self.folder.is_busy().then(|| Instant::now() + NEWS);
+        let first = sessions.chain(silent).chain(place).chain(refresh).chain(stop).chain(self.rests_until);
+        first.chain(news).chain(self.adopts).min()
     }
 
     fn half_open(&self) -> impl Iterator<Item = &Session> {
@@ -253,8 +303,7 @@ impl Listener {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
-                    let exhausted = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
-                    let is_exhausted = error.raw_os_error().is_some_and(|code| exhausted.contains(&code));
+                    let is_exhausted = sys::is_exhausted(&error);
                     // Anything else happened to this one connection before it was taken.
                     if is_exhausted && !self.drop_silent() {
                         self.rest("accept", &error.to_string());
@@ -288,6 +337,13 @@ impl Listener {
                 && let Err(error) = self.start(&silent)
             {
                 self.rest("start", &error.to_string());
+                if sys::is_exhausted(&error) {
+                    // It has its turn when there is something left again, or its time is over.
+                    let at = self.silent.partition_point(|other| other.since <= silent.since);
+                    self.silent.insert(at, silent);
+                } else {
+                    refuse_unheard(&silent.stream);
+                }
             }
         }
     }
@@ -312,27 +368,144 @@ impl Listener {
         let (mine, control) = sys::packet_pair()?;
         let folder = self.folder.session(number)?;
         let limits = self.keyring.widest();
-        let start = Start { folder: &folder, client: &silent.stream, control: &control, limits: &limits };
-        let started = self.program.start(&start).and_then(|pid| match sys::process(pid) {
-            Ok(process) => Ok((pid, process)),
+        let (pid, process, output) =
+            match self.start_process(&folder, silent.stream.as_fd(), &control, &limits, false) {
+                Ok(started) => started,
+                Err(error) => {
+                    self.folder.remove(folder);
+                    return Err(error);
+                }
+            };
+        let session = Session::new(number, pid, silent.peer, (process, mine, output), folder, limits);
+        self.sessions.insert(number, session);
+        if self.alone {
+            self.adopts.get_or_insert(Instant::now() + ORPHANS);
+        }
+        Ok(())
+    }
+
+    /// Starts a session process; its number, its descriptor, and its error output if that is not shown.
+    fn start_process(
+        &self,
+        folder: &Path,
+        client: BorrowedFd<'_>,
+        control: &OwnedFd,
+        limits: &Limits,
+        is_trial: bool,
+    ) -> std::io::Result<(libc::pid_t, OwnedFd, Option<OwnedFd>)> {
+        let rules = self.sandbox.rules(self.folder.path(), folder, self.keyring.grants_uploads())?;
+        let (reader, writer) = match self.config.show_output {
+            true => (None, None),
+            false => sys::pipe().map(|(reader, writer)| (Some(reader), Some(writer)))?,
+        };
+        let (output, rules) = (writer.as_ref(), rules.as_ref());
+        let pid = self.program.start(&Start { folder, client, control, limits, output, rules, is_trial })?;
+        match sys::process(pid) {
+            Ok(process) => Ok((pid, process, reader)),
             Err(error) => {
                 sys::kill_now(pid);
                 Err(error)
             }
-        });
-        let (pid, process) = match started {
-            Ok(started) => started,
-            Err(error) => {
-                self.folder.remove(folder);
-                return Err(error);
+        }
+    }
+
+    /// Starts a session process without a client, to see whether its program works: a library that does not load is an error now,
+    /// not one for each client later.
+    pub(crate) fn try_worker(&mut self) -> Result<()> {
+        let os = |why: std::io::Error| error!("OSError", "cannot start a session process: {why}");
+        let folder = self.folder.session(0).map_err(os)?;
+        let tried = self.try_in(&folder);
+        self.folder.remove(folder);
+        tried
+    }
+
+    fn try_in(&mut self, folder: &Path) -> Result<()> {
+        let os = |why: std::io::Error| error!("OSError", "cannot start a session process: {why}");
+        let (mine, control) = sys::packet_pair().map_err(os)?;
+        let (client, _there) = UnixStream::pair().map_err(os)?;
+        let limits = self.keyring.widest();
+        let (pid, process, output) =
+            self.start_process(folder, client.as_fd(), &control, &limits, true).map_err(os)?;
+        drop(control);
+        let mut output = Output::new(output);
+        let deadline = Instant::now() + TRIAL;
+        let late = loop {
+            let mut polled = vec![Polled::read(process.as_fd())];
+            polled.extend(output.pipe().map(Polled::read));
+            let left = deadline.saturating_duration_since(Instant::now());
+            sys::poll(&mut polled, Some(left)).map_err(os)?;
+            if polled.get(1).is_some_and(Polled::is_readable) {
+                output.read(&mut self.buffer);
+            }
+            if polled.first().is_some_and(Polled::is_readable) || left.is_zero() {
+                break left.is_zero();
             }
         };
-        let session = Session::new(number, pid, silent.peer, (process, mine), folder, limits);
-        self.sessions.insert(number, session);
-        Ok(())
+        sys::kill_group(pid, libc::SIGKILL);
+        sys::kill_now(pid);
+        output.read(&mut self.buffer);
+        let said = sys::receive(mine.as_fd(), &mut self.buffer, false).unwrap_or(0);
+        if self.buffer.get(..said).and_then(FromSession::read) == Some(FromSession::Tried) {
+            return Ok(());
+        }
+        let why = match output.last_line() {
+            _ if late => format!("it does not begin to serve within {} seconds", TRIAL.as_secs()),
+            Some(line) => line,
+            None => "it ends before it begins to serve (`--show-output` shows what it says)".into(),
+        };
+        Err(error!("RuntimeError", "session processes cannot serve: {why}"))
     }
 
     // Sessions.
+
+    fn hear_output(&mut self, number: u64) {
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.output.read(&mut self.buffer);
+        }
+    }
+
+    /// Ends processes that have left their session and whose parents are gone: they have become children of this process. Those
+    /// that are in a session, which lives, end with it.
+    fn end_orphans(&mut self, now: Instant) {
+        if self.adopts.is_none_or(|at| at > now) {
+            return;
+        }
+        let (mut ended, mut is_left) = (0_u64, true);
+        // What they have started becomes a child in turn; the next look is soon.
+        for _ in 0..ORPHANS_AT_ONCE {
+            let is_ours = |pid: i32| self.sessions.values().any(|session| session.pid == pid);
+            let orphans: Vec<_> = sys::children()
+                .into_iter()
+                .filter(|pid| !is_ours(*pid) && !is_ours(sys::session_of(*pid)))
+                .collect();
+            if orphans.is_empty() {
+                is_left = false;
+                break;
+            }
+            for pid in orphans {
+                sys::kill(pid, libc::SIGKILL);
+                ended += u64::from(sys::take_end(pid).status.is_some());
+            }
+        }
+        if ended > 0 {
+            self.audit.write("orphans", None, details([("ended", json!(ended))]));
+        }
+        // One that is killed needs a moment to end.
+        let pause = if is_left || ended > 0 { ORPHANS_SOON } else { ORPHANS };
+        let is_over = self.sessions.is_empty() && !is_left && ended == 0;
+        self.adopts = (!is_over).then(|| now + pause);
+    }
+
+    fn tell_of_folders(&mut self) {
+        for report in self.folder.news() {
+            let (path, why) = match report {
+                Report::PutAside(path, why) => (path, why),
+                Report::Removed(path) => (path, "it is removed now".into()),
+            };
+            let what = [("what", json!("remove")), ("folder", json!(path)), ("why", json!(why))];
+            self.audit.write("failed", None, details(what));
+        }
+    }
 
     fn hear_session(&mut self, number: u64) {
         for _ in 0..AT_ONCE {
@@ -477,7 +650,11 @@ impl Listener {
             Err(_) => (),
         }
         self.hear_session(number);
+        self.hear_output(number);
         let Some(session) = self.sessions.remove(&number) else { return };
+        if self.alone {
+            self.adopts = Some(Instant::now());
+        }
         let ended = sys::take_end(session.pid);
         self.queue.leave(number);
         let mut line = details([
@@ -491,6 +668,12 @@ impl Listener {
         }
         if let Some(status) = ended.status {
             line.insert("status".into(), status.into());
+        }
+        if session.state == State::Greeting
+            && ended.status != Some(0)
+            && let Some(said) = session.output.last_line()
+        {
+            line.insert("said".into(), said.into());
         }
         if session.lines_left_out > 0 {
             line.insert("lines_left_out".into(), session.lines_left_out.into());
@@ -542,6 +725,16 @@ impl Listener {
                 session.end("its key has been withdrawn");
             }
         }
+    }
+}
+
+/// Tells a client that no process can be started for it, where it says what it wants; it has said something.
+fn refuse_unheard(mut stream: &TcpStream) {
+    let why = Refused::Because("this server cannot start a session now: its log says why".into());
+    if let Some(answer) = Server::refusal(&why) {
+        // The few bytes have room. What the client has said is not read, and closing would then take back what it was told.
+        let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&answer));
+        let _ = stream.shutdown(Shutdown::Write);
     }
 }
 

@@ -14,8 +14,10 @@ mod folder;
 mod functions;
 mod listener;
 mod options;
+mod output;
 mod process;
 mod queue;
+mod sandbox;
 mod session;
 mod spawn;
 mod sys;
@@ -35,6 +37,7 @@ pub use child::{Admission, Control, Turn};
 pub use control::Refusal;
 pub use functions::RunningServer;
 pub use process::session_main;
+pub use sandbox::Isolation;
 pub use spawn::{CLIENT_FD, CONTROL_FD};
 
 use crate::keys::Limits;
@@ -69,6 +72,12 @@ pub struct ServerConfig {
     pub folder: PathBuf,
     /// Where the log goes.
     pub log: Log,
+    /// Whether the kernel keeps session processes from the listener, from `protected`, from the log and from each other.
+    pub isolation: Isolation,
+    /// Paths that session processes can neither read nor change, such as the file of the keys.
+    pub protected: Vec<PathBuf>,
+    /// Folders that session processes may write where they are confined to their own: if some key grants uploads.
+    pub writable: Vec<PathBuf>,
 }
 
 impl ServerConfig {
@@ -88,6 +97,9 @@ impl ServerConfig {
             hung: Duration::from_secs(15),
             folder: std::env::temp_dir(),
             log: Log::None,
+            isolation: Isolation::Auto,
+            protected: Vec::new(),
+            writable: Vec::new(),
         }
     }
 }
@@ -134,8 +146,14 @@ impl Server {
     ///
     /// # Errors
     /// `ValueError` if the configuration is not possible, an address beyond this machine without a key among it;
-    /// `PermissionError`, `ValueError` or `OSError` about the file of keys; `OSError` if the address cannot be had.
+    /// `PermissionError`, `ValueError` or `OSError` about the file of keys; `OSError` if the address cannot be had;
+    /// `RuntimeError` if a session process, which is started once to see, ends before it could serve.
     pub fn start(config: ServerConfig) -> Result<Server> {
+        Server::start_as(config, false)
+    }
+
+    /// Starts one; `alone` if this process is nothing else, so that all that its children leave behind is theirs.
+    fn start_as(config: ServerConfig, alone: bool) -> Result<Server> {
         if config.sessions == 0 || config.half_open == 0 {
             bail!("ValueError", "a server with no sessions serves nobody");
         }
@@ -149,7 +167,8 @@ impl Server {
         listener.set_nonblocking(true).map_err(os)?;
         let stop = Arc::new(sys::event().map_err(os)?);
         let sessions = Arc::new(Mutex::new(Vec::new()));
-        let listener = listener::Listener::new(listener, config, stop.clone(), sessions.clone())?;
+        let mut listener = listener::Listener::new(listener, config, stop.clone(), sessions.clone(), alone)?;
+        listener.try_worker()?;
         let thread =
             std::thread::Builder::new().name("anyfn-rpc-listen".into()).spawn(|| listener.run()).map_err(os)?;
         Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)) })
@@ -185,18 +204,54 @@ impl Drop for Server {
     }
 }
 
-/// Runs a server until the process is asked to end (SIGTERM, SIGINT, SIGHUP), then stops it: for a program that is nothing else.
+/// Longest time that stopping takes: ten seconds for processes, ten for folders, and some for a system that is slow.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// Runs a server until the process is asked to end (SIGTERM, SIGINT, SIGHUP), then stops it, which takes at most 30 seconds; asked
+/// again, it ends at once, and leaves folders to the next server. For a program that is nothing else: other processes of the same user
+/// cannot trace it, and processes that leave their sessions become its children and are ended.
+///
 /// It must have no other threads yet. `started` is told of the server.
 ///
 /// # Errors
 /// Those of [`Server::start`], and those of `started`.
 pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> Result<()>) -> Result<()> {
     sys::block_end_signals();
-    let server = Server::start(config)?;
+    sys::keep_others_out();
+    let adopts = sys::adopt_orphans();
+    let server = Server::start_as(config, adopts)?;
     started(&server)?;
     sys::wait_for_end();
+    // Session processes end with the thread that has started them, in whatever way this process does.
+    let impatient = move || {
+        let signal = sys::wait_for_end();
+        end_children(adopts);
+        sys::exit_now(128 + signal);
+    };
+    let late = move || {
+        std::thread::sleep(STOP_MAX);
+        end_children(adopts);
+        sys::exit_now(1);
+    };
+    let _ = std::thread::Builder::new().name("anyfn-rpc-signals".into()).spawn(impatient);
+    let _ = std::thread::Builder::new().name("anyfn-rpc-late".into()).spawn(late);
     server.stop();
     Ok(())
+}
+
+/// Kills what is left of sessions, if all children of this process are theirs. What those have started becomes a child in turn.
+fn end_children(adopts: bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(1);
+    while adopts && std::time::Instant::now() < until {
+        let children = sys::children();
+        if children.is_empty() {
+            return;
+        }
+        for pid in children {
+            sys::kill(pid, libc::SIGKILL);
+            sys::take_end(pid);
+        }
+    }
 }
 
 fn bind(config: &ServerConfig) -> Result<TcpListener> {

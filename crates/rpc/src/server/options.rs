@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyfn::{Result, bail};
 use serde_json::{Map, Value};
 
-use super::{Access, Log, ServerConfig};
+use super::{Access, Isolation, Log, ServerConfig};
 use crate::keys::{Key, Keys, Limits, set_grant};
 use crate::policy::Policy;
 
@@ -24,6 +24,8 @@ impl ServerConfig {
     /// | `environment` | more variables for session processes |
     /// | `show_output` | whether their error output is shown |
     /// | `folder` | where their folders are made |
+    /// | `isolation` | `auto`: the kernel keeps session processes apart if it can; `required`, `off` |
+    /// | `protected`, `writable` | lists of paths that no session can read, and of folders that all can write |
     /// | `log` | path of the log, or `-` for the error output |
     ///
     /// # Errors
@@ -40,8 +42,14 @@ impl ServerConfig {
             match name.as_str() {
                 "host" => config.host = filled(name, value)?.into(),
                 "port" => config.port = number(name, value, 0, u64::from(u16::MAX))? as u16,
-                "keys" => file = Some(filled(name, value)?.into()),
-                "key_file" => key = Some(Key::read(filled(name, value)?.as_ref())?),
+                "keys" => {
+                    file = Some(filled(name, value)?.into());
+                    config.protected.push(filled(name, value)?.into());
+                }
+                "key_file" => {
+                    key = Some(Key::read(filled(name, value)?.as_ref())?);
+                    config.protected.push(filled(name, value)?.into());
+                }
                 // A wrong key is not repeated in the message.
                 "key" => match value.as_str() {
                     Some(text) => key = Some(text.parse()?),
@@ -66,6 +74,19 @@ impl ServerConfig {
                     Value::Bool(show) => config.show_output = *show,
                     other => bail!("ValueError", "option `show_output` is true or false but got `{other}`"),
                 },
+                "isolation" => {
+                    config.isolation = match text(name, value)? {
+                        "auto" => Isolation::Auto,
+                        "required" => Isolation::Required,
+                        "off" => Isolation::Off,
+                        other => bail!(
+                            "ValueError",
+                            "option `isolation`: expected `auto`, `required` or `off`, got {other:?}"
+                        ),
+                    }
+                }
+                "protected" => config.protected.extend(paths(name, value)?),
+                "writable" => config.writable.extend(paths(name, value)?),
                 "folder" => config.folder = filled(name, value)?.into(),
                 "log" => {
                     config.log = match filled(name, value)? {
@@ -105,6 +126,13 @@ fn filled<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
         }
         text => Ok(text),
     }
+}
+
+fn paths(name: &str, value: &Value) -> Result<Vec<PathBuf>> {
+    let Some(all) = value.as_array() else {
+        bail!("ValueError", "option `{name}`: expected a list of paths, got `{value}`");
+    };
+    all.iter().map(|path| filled(name, path).map(PathBuf::from)).collect()
 }
 
 fn object<'a>(name: &str, value: &'a Value) -> Result<&'a Map<String, Value>> {

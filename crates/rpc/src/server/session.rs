@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use libc::pid_t;
 
 use super::control::ToSession;
+use super::output::Output;
 use super::spawn::CANNOT_START;
 use super::sys::{self, Ended};
 use super::{SessionInfo, State};
@@ -27,6 +28,8 @@ pub(crate) struct Session {
     pub(crate) process: OwnedFd,
     /// None once the process has closed it.
     pub(crate) control: Option<OwnedFd>,
+    /// What it says on its error output before its session begins.
+    pub(crate) output: Output,
     pub(crate) folder: PathBuf,
     pub(crate) state: State,
     pub(crate) key: Option<String>,
@@ -54,18 +57,19 @@ impl Session {
         number: u64,
         pid: pid_t,
         peer: SocketAddr,
-        descriptors: (OwnedFd, OwnedFd),
+        descriptors: (OwnedFd, OwnedFd, Option<OwnedFd>),
         folder: PathBuf,
         limits: Limits,
     ) -> Session {
         let now = Instant::now();
-        let (process, control) = descriptors;
+        let (process, control, output) = descriptors;
         Session {
             number,
             pid,
             peer,
             process,
             control: Some(control),
+            output: Output::new(output),
             folder,
             state: State::Greeting,
             key: None,

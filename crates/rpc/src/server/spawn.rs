@@ -6,8 +6,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -26,6 +25,12 @@ pub const CONTROL_FD: c_int = 4;
 /// Variables that a session process gets from the listener's environment; beside them those of the configuration.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"];
 
+/// Variable of a process that is started only to see whether that is possible.
+pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
+
+/// Variable of a process whose error output goes to the listener until its session begins.
+const HEARD: &str = "ANYFN_RPC_HEARD";
+
 /// Status of a session process whose program cannot be started.
 pub(crate) const CANNOT_START: c_int = 126;
 
@@ -43,9 +48,15 @@ pub(crate) struct Program {
 /// What one of them is given.
 pub(crate) struct Start<'a> {
     pub(crate) folder: &'a Path,
-    pub(crate) client: &'a TcpStream,
+    pub(crate) client: BorrowedFd<'a>,
     pub(crate) control: &'a OwnedFd,
     pub(crate) limits: &'a Limits,
+    /// Where the error output goes that is not shown.
+    pub(crate) output: Option<&'a OwnedFd>,
+    /// What the kernel keeps the process from.
+    pub(crate) rules: Option<&'a OwnedFd>,
+    /// There is no client.
+    pub(crate) is_trial: bool,
 }
 
 impl Program {
@@ -82,6 +93,12 @@ impl Program {
         for name in ["HOME", "TMPDIR"] {
             variables.push(CString::new(joined(OsStr::new(name), start.folder.as_os_str()).as_bytes())?);
         }
+        if start.output.is_some() {
+            variables.push(CString::new(format!("{HEARD}=1"))?);
+        }
+        if start.is_trial {
+            variables.push(CString::new(format!("{TRIAL}=1"))?);
+        }
         for variable in &self.variables {
             variables.push(CString::new(variable.as_bytes())?);
         }
@@ -102,6 +119,8 @@ impl Program {
             client: start.client.as_raw_fd(),
             control: start.control.as_raw_fd(),
             nothing: self.nothing.as_raw_fd(),
+            output: start.output.map_or(self.nothing.as_raw_fd(), AsRawFd::as_raw_fd),
+            rules: start.rules.map(AsRawFd::as_raw_fd),
             show_output: self.show_output,
         };
         // SAFETY: the child only calls what may be called there; see `Child`.
@@ -127,6 +146,8 @@ struct Child<'a> {
     client: c_int,
     control: c_int,
     nothing: c_int,
+    output: c_int,
+    rules: Option<c_int>,
     show_output: bool,
 }
 
@@ -134,28 +155,35 @@ impl Child<'_> {
     /// Returns only if something is not possible.
     fn run(&self) -> Option<()> {
         let done = |result: c_int| (result >= 0).then_some(result);
-        // SAFETY: no pointers. So for the calls below without any.
+        // SAFETY: `setsid` takes nothing, and may be called between `fork` and `exec`.
         done(unsafe { libc::setsid() })?;
-        // SAFETY: as above.
+        // SAFETY: `PR_SET_PDEATHSIG` takes a number.
         done(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-        // SAFETY: as above. The parent may have died before it was asked to take this process along.
+        // The parent may have died before it was asked to take this process along.
+        // SAFETY: `getppid` takes nothing and cannot fail.
         if unsafe { libc::getppid() } != self.parent {
             return None;
         }
         self.reset_signals()?;
-        self.place_descriptors()?;
+        let rules = self.place_descriptors()?;
         for (resource, most) in self.limits {
             let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
             // SAFETY: the struct is ours.
             done(unsafe { libc::getrlimit(*resource, &raw mut now) })?;
             let new = sys::capped(now, *most);
-            // SAFETY: as above.
+            // SAFETY: `new` lives on this stack and is only read.
             done(unsafe { libc::setrlimit(*resource, &raw const new) })?;
         }
         // SAFETY: a text that ends with NUL, which the parent's memory keeps.
         done(unsafe { libc::chdir(self.folder.as_ptr()) })?;
         // SAFETY: no pointers.
         unsafe { libc::umask(0o077) };
+        if let Some(rules) = rules {
+            // SAFETY: `PR_SET_NO_NEW_PRIVS` takes numbers.
+            done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+            // SAFETY: `landlock_restrict_self` takes a descriptor and flags, both numbers.
+            done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) } as c_int)?;
+        }
         let program = *self.words.first()?;
         // SAFETY: both lists end with NULL and hold texts that end with NUL; `pointers` made them.
         unsafe { libc::execve(program, self.words.as_ptr(), self.variables.as_ptr()) };
@@ -172,37 +200,40 @@ impl Child<'_> {
         let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: the set is ours.
         unsafe { libc::sigemptyset(&raw mut none) };
-        // SAFETY: as above; the old set is not asked for.
+        // SAFETY: `none` lives on this stack and is only read; a null pointer for the old set is allowed.
         (unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) } == 0)
             .then_some(())
     }
 
-    /// Puts the two connections where the program expects them and keeps nothing else of the parent's open.
-    fn place_descriptors(&self) -> Option<()> {
+    /// Puts the two connections where the program expects them and keeps nothing else of the parent's open behind `exec`; where the
+    /// rules are now.
+    fn place_descriptors(&self) -> Option<Option<c_int>> {
         // All are moved out of the way first: any of them may have the number of another's place.
-        let mut moved = [self.client, self.control, self.nothing];
+        let mut moved =
+            [self.client, self.control, self.nothing, self.output, self.rules.unwrap_or(self.nothing)];
         for fd in &mut moved {
-            // SAFETY: no pointers. So for the calls below.
+            // SAFETY: `F_DUPFD_CLOEXEC` takes a number; a descriptor that is not open is an error.
             *fd = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, 16) };
             if *fd < 0 {
                 return None;
             }
         }
-        let [client, control, nothing] = moved;
-        let outputs: &[c_int] = if self.show_output { &[1] } else { &[1, 2] };
-        let places = [(client, CLIENT_FD), (control, CONTROL_FD), (nothing, 0)];
-        for (fd, place) in places.into_iter().chain(outputs.iter().map(|output| (nothing, *output))) {
-            // SAFETY: as above.
+        let [client, control, nothing, output, rules] = moved;
+        let rules = self.rules.map(|_| rules);
+        let places = [(client, CLIENT_FD), (control, CONTROL_FD), (nothing, 0), (nothing, 1), (output, 2)];
+        // The last one is that of the listener already if it is shown.
+        for (fd, place) in places.into_iter().take(if self.show_output { 4 } else { 5 }) {
+            // SAFETY: `dup2` takes numbers. What was open at `place` belongs to this process alone, which is to become another program.
             if unsafe { libc::dup2(fd, place) } < 0 {
                 return None;
             }
         }
         let first = CONTROL_FD + 1;
-        // SAFETY: as above.
+        // SAFETY: `close_range` takes numbers; with this flag it closes nothing before `exec`.
         let closed =
             unsafe { libc::syscall(libc::SYS_close_range, first, c_int::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if closed == 0 {
-            return Some(());
+            return Some(rules);
         }
         // A kernel before 5.11: one by one.
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -210,10 +241,10 @@ impl Child<'_> {
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) };
         let end = c_int::try_from(now.rlim_cur).unwrap_or(c_int::MAX).min(1 << 20);
         for fd in first..end {
-            // SAFETY: as above. Most are not open.
+            // SAFETY: `F_SETFD` takes a number. Most of these are not open, which is an error without an effect.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
-        Some(())
+        Some(rules)
     }
 }
 
@@ -227,6 +258,18 @@ fn joined(name: &OsStr, value: &OsStr) -> OsString {
 /// A list as `exec` takes it: addresses of texts, then NULL. It is valid as long as the texts are.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+}
+
+/// Stops telling the listener what this process writes to its error output: what comes now is the session's. Nothing happens if it
+/// is not told.
+pub(crate) fn forget_output() {
+    if std::env::var_os(HEARD).is_none() {
+        return;
+    }
+    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+        // SAFETY: `dup2` takes numbers. Number 2 is the error output, which nobody owns; it stays open, at another file.
+        unsafe { libc::dup2(nothing.as_raw_fd(), 2) };
+    }
 }
 
 /// Applies what a key grants to a process that started with the limits of the server.

@@ -110,6 +110,73 @@ pub(crate) fn take_end(pid: pid_t) -> Ended {
     }
 }
 
+/// Version of the kernel's Landlock.
+pub(crate) fn landlock_version() -> io::Result<c_int> {
+    const VERSION: c_int = 1;
+    // SAFETY: with this flag the call takes no rules: a null pointer, of size 0.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) };
+    check(version as c_int)
+}
+
+/// Keeps others of the same user from tracing this process and from reading its memory and its entries below `/proc`; it writes no
+/// core file, which would hold secrets.
+pub(crate) fn keep_others_out() {
+    // SAFETY: `PR_SET_DUMPABLE` takes a number. It cannot fail with 0.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) };
+}
+
+/// Ends this process without anything else.
+pub(crate) fn exit_now(status: c_int) -> ! {
+    // SAFETY: `_exit` may be called at any time, on any thread.
+    unsafe { libc::_exit(status) }
+}
+
+/// Makes this process the parent of those that its descendants leave behind.
+pub(crate) fn adopt_orphans() -> bool {
+    // SAFETY: `PR_SET_CHILD_SUBREAPER` takes a number.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) == 0 }
+}
+
+/// Children of this process, whichever of its threads they belong to.
+pub(crate) fn children() -> Vec<pid_t> {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Number of the session of processes that a process belongs to.
+pub(crate) fn session_of(pid: pid_t) -> pid_t {
+    // SAFETY: `getsid` takes a number.
+    unsafe { libc::getsid(pid) }
+}
+
+/// A pipe whose reading end does not wait; both ends are closed by `exec`.
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut fds = [0; 2];
+    // SAFETY: the array has room for the two descriptors.
+    check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    let (reader, writer) = (owned(fds[0])?, owned(fds[1])?);
+    // SAFETY: `F_SETFL` takes a number.
+    check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok((reader, writer))
+}
+
+/// Reads what there is in a pipe; 0 at its end.
+pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length are those of the slice.
+    let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether an error says that there are too few descriptors, processes or memory now; later there may be enough.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    let codes = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
 /// What a descriptor is asked for, and what it has, in a call of [`poll`].
 #[derive(Clone, Copy)]
 #[repr(transparent)]

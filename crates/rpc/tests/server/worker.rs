@@ -16,6 +16,9 @@ fn worker() {
     // SAFETY: as above, the channel.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let control = Arc::new(Control::new(control));
+    if control.is_trial() {
+        return;
+    }
     let mut client = BufReader::new(TcpStream::from(client));
     let Some(first) = line(&mut client) else { return };
     let (key, secret) = first.split_once(' ').unwrap_or((&first, ""));

@@ -1,0 +1,84 @@
+//! The error output of a session process until its session begins: its end tells why a process cannot be started.
+
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::sys;
+
+/// Bytes that are kept, the last ones.
+const KEPT: usize = 4096;
+
+/// Longest line that is told.
+const LINE: usize = 512;
+
+/// What a process has written lately.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// None at its end.
+    pipe: Option<OwnedFd>,
+    end: Vec<u8>,
+}
+
+impl Output {
+    pub(crate) fn new(pipe: Option<OwnedFd>) -> Output {
+        Output { pipe, end: Vec::new() }
+    }
+
+    /// What becomes readable when something is written.
+    pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads what there is, as far as `buffer` goes; the rest has its turn later.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) {
+        let Some(pipe) = &self.pipe else { return };
+        match sys::read(pipe.as_fd(), buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(count) => {
+                self.end.extend_from_slice(buffer.get(..count).unwrap_or_default());
+                let old = self.end.len().saturating_sub(KEPT);
+                self.end.drain(..old);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => (),
+            Err(_) => self.pipe = None,
+        }
+    }
+
+    /// The last line that is not empty, without what is not text.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.end);
+        let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+        let line: String = line.chars().filter(|c| !c.is_control()).collect();
+        Some(line.get(..line.floor_char_boundary(LINE)).unwrap_or_default().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn last_line(written: &[u8]) -> Option<String> {
+        let (reader, writer) = sys::pipe().unwrap();
+        let mut output = Output::new(Some(reader));
+        let mut writer = std::fs::File::from(writer);
+        for part in written.chunks(60_000) {
+            writer.write_all(part).unwrap();
+            output.read(&mut [0; 65536]);
+        }
+        drop(writer);
+        output.read(&mut [0; 65536]);
+        assert!(output.pipe().is_none() && output.end.len() <= KEPT);
+        output.last_line()
+    }
+
+    #[test]
+    fn the_last_line() {
+        assert_eq!(last_line(b""), None);
+        assert_eq!(last_line(b"\n  \n"), None);
+        assert_eq!(last_line(b"first\nlast: \x1b[2Jwhy\x07 \n\n").as_deref(), Some("last: [2Jwhy"));
+        assert_eq!(last_line(&[b'x'; 200_000]).unwrap().len(), LINE);
+        assert!(last_line(b"\xff\xfe why").unwrap().ends_with("why"));
+    }
+}
