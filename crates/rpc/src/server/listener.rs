@@ -731,7 +731,7 @@ impl Listener {
 /// Tells a client that no process can be started for it, where it says what it wants; it has said something.
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log says why".into());
-    if let Some(answer) = Server::refusal(&why) {
+    if let Some(answer) = Server::default().refusal(&why) {
         // The few bytes have room. What the client has said is not read, and closing would then take back what it was told.
         let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&answer));
         let _ = stream.shutdown(Shutdown::Write);
