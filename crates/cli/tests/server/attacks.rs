@@ -144,28 +144,28 @@ fn handshake_again(server: &Server) {
 
 fn other_version(server: &Server) {
     let before = begun(server);
-    for (from, to, answer) in [
-        (0, 0, &b"anyfnRPC\x01\x01\0\0"[..]),
-        (2, 255, b"anyfnRPC\x01\x01\0\0"),
-        (9, 1, b"anyfnRPC\x01\x01\0\0"),
-    ] {
+    // The versions of this protocol are 1 and 2.
+    for (from, to) in [(0, 0), (3, 255), (9, 1)] {
         let mut first = preface_of("alice");
         (first[8], first[9]) = (from, to);
         let mut stream = server.connect();
         stream.write_all(&first).unwrap();
-        assert_eq!(rest(stream), answer, "{from} to {to}");
+        assert_eq!(rest(stream), b"anyfnRPC\x02\x01\0\0", "{from} to {to}");
     }
-    // Somebody on the way has changed the versions: client and server do not agree on what was said.
-    let honest = preface_of("alice");
-    let mut changed = honest.clone();
-    changed[8] = 0;
-    let mut stream = server.connect();
-    stream.write_all(&changed).unwrap();
-    let mut answer = [0; 12];
-    stream.read_exact(&mut answer).unwrap();
-    let mut noise = initiator([7; 32], &[&honest[..], &answer].concat());
-    stream.write_all(&exchange(&mut noise)).unwrap();
-    assert_eq!(rest(stream), b"");
+    // Somebody on the way has changed the versions, to an older one for instance: client and server do not agree on what was said.
+    for (said, heard) in [([1, 1], [0, 1]), ([1, 2], [1, 1]), ([2, 2], [1, 2]), ([1, 1], [1, 2])] {
+        let mut honest = preface_of("alice");
+        honest[8..10].copy_from_slice(&said);
+        let mut changed = honest.clone();
+        changed[8..10].copy_from_slice(&heard);
+        let mut stream = server.connect();
+        stream.write_all(&changed).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        let mut noise = initiator([7; 32], &[&honest[..], &answer].concat());
+        stream.write_all(&exchange(&mut noise)).unwrap();
+        assert_eq!(rest(stream), b"", "{said:?} became {heard:?}");
+    }
     assert_eq!(begun(server), before);
 }
 

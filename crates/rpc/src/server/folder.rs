@@ -30,6 +30,9 @@ const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 /// How long starting a server may be held up by what others have left.
 const AT_START: Duration = Duration::from_secs(2);
 
+/// How long dropping a folder may take that has not been finished.
+const AT_DROP: Duration = Duration::from_secs(10);
+
 /// Shortest and longest pause before a folder that could not be removed is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
@@ -124,7 +127,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        self.finish(Instant::now() + AT_START);
+        self.finish(Instant::now() + AT_DROP);
     }
 }
 
@@ -488,7 +491,7 @@ mod tests {
             check(unsafe { libc::mkdirat(at.as_raw_fd(), c"d".as_ptr(), 0o700) }).unwrap();
             at = open_in(&at, c"d").unwrap();
         }
-        drop(folder);
+        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(60)), Vec::<PathBuf>::new());
         fs::remove_dir(parent).unwrap();
     }
 
