@@ -452,7 +452,12 @@ impl FromArg for String {
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<String, Mismatch> {
         match view.type_index() {
-            kTVMFFIRawStr | kTVMFFISmallStr | kTVMFFIStr => Ok(String::from_any_unchecked(view.to_owned())),
+            kTVMFFISmallStr | kTVMFFIStr => Ok(String::from_any_unchecked(view.to_owned())),
+            kTVMFFIRawStr => match view.to_owned() {
+                // The string is NULL, or memory is short.
+                none if none.is_none() => Err(Mismatch::of_type::<Self>(view)),
+                owned => Ok(String::from_any_unchecked(owned)),
+            },
             _ => Err(Mismatch::of_type::<Self>(view)),
         }
     }
@@ -466,9 +471,12 @@ impl FromArg for Bytes {
     #[inline]
     fn from_arg(view: &AnyView<'_>) -> Result<Bytes, Mismatch> {
         match view.type_index() {
-            kTVMFFIByteArrayPtr | kTVMFFISmallBytes | kTVMFFIBytes => {
-                Ok(Bytes::from_any_unchecked(view.to_owned()))
-            }
+            kTVMFFISmallBytes | kTVMFFIBytes => Ok(Bytes::from_any_unchecked(view.to_owned())),
+            kTVMFFIByteArrayPtr => match view.to_owned() {
+                // The address is NULL, or memory is short.
+                none if none.is_none() => Err(Mismatch::of_type::<Self>(view)),
+                owned => Ok(Bytes::from_any_unchecked(owned)),
+            },
             _ => Err(Mismatch::of_type::<Self>(view)),
         }
     }

@@ -84,9 +84,21 @@ pub(crate) fn dec_strong(count: &impl Counter, delete: impl Fn(c_int)) {
 }
 
 /// Adds a weak reference; the caller has a strong or weak one.
+///
+/// # Panics
+/// At 3 * 2^30 weak references, before the count could wrap around.
 #[inline(always)]
 pub(crate) fn inc_weak(count: &impl Counter) {
-    count.fetch_add(WEAK_ONE, Ordering::Relaxed);
+    if count.fetch_add(WEAK_ONE, Ordering::Relaxed) >> 32 >= STRONG_MAX {
+        too_many_weak(count);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn too_many_weak(count: &impl Counter) -> ! {
+    count.fetch_sub(WEAK_ONE, Ordering::Relaxed);
+    panic!("an object has too many weak references");
 }
 
 /// Gives a weak reference back.
@@ -99,10 +111,14 @@ pub(crate) fn dec_weak(count: &impl Counter, delete: impl Fn(c_int)) {
 }
 
 /// Adds a strong reference on behalf of a weak one, unless the content is gone.
+///
+/// # Panics
+/// At 3 * 2^30 strong references, as [`inc_strong`].
 #[inline]
 pub(crate) fn try_promote(count: &impl Counter) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
     while seen & STRONG_MASK != 0 {
+        assert!(seen & STRONG_MASK < STRONG_MAX, "an object has too many references");
         match count.compare_exchange_weak(seen, seen + 1) {
             Ok(_) => return true,
             Err(now) => seen = now,
@@ -133,6 +149,22 @@ mod tests {
         fn acquire_fence(&self) {
             loom::sync::atomic::fence(Ordering::Acquire);
         }
+    }
+
+    fn panics(body: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(body).is_err()
+    }
+
+    #[test]
+    fn counts_stop_before_they_wrap() {
+        let weak = STRONG_MAX << 32 | 1;
+        let count = AtomicU64::new(weak);
+        assert!(panics(|| inc_weak(&count)));
+        assert_eq!(count.into_inner(), weak);
+        let strong = WEAK_ONE | STRONG_MAX;
+        let count = AtomicU64::new(strong);
+        assert!(panics(|| drop(try_promote(&count))));
+        assert_eq!(count.into_inner(), strong);
     }
 
     /// A counted thing whose releases are counted, with content that loom watches for races.

@@ -130,3 +130,16 @@ fn an_owned_value_never_points_to_a_tensor_that_may_go() {
         assert!(value.get::<TensorView>().is_err());
     }
 }
+
+#[test]
+fn null_strings_and_byte_arrays_are_no_values() {
+    use anyfn::abi::{TVMFFIAny, kTVMFFIByteArrayPtr, kTVMFFIRawStr};
+    let text = TVMFFIAny::from_bits(kTVMFFIRawStr, 0);
+    // SAFETY: a view of a NULL string, which the ABI's callers may pass.
+    let text = unsafe { anyfn::AnyView::from_raw(text) };
+    assert!(text.get::<anyfn::String>().is_err());
+    let bytes = TVMFFIAny::from_bits(kTVMFFIByteArrayPtr, 0);
+    // SAFETY: a view of a NULL byte array.
+    let bytes = unsafe { anyfn::AnyView::from_raw(bytes) };
+    assert!(bytes.get::<anyfn::Bytes>().is_err());
+}
