@@ -553,8 +553,9 @@ functions! {
     fn setup[dtype, device, tensor, class_of_kind, method_class] {
         let word = words::CLASS.ptr();
         let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
-        let again = tensor::CLASS.try_get().is_some_and(|class| !class.is(tensor.as_ptr()));
-        if again || !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
+        // The package may be imported again after it was taken out of `sys.modules`.
+        let own = text(tensor.attr(py::string(b"__module__")?.obj())?.obj())? == "anyfn._tensor";
+        if !own || !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
             return py::raise(py::exceptions::type_error(), "setup is for the package itself");
         }
         words::DTYPE.set(dtype.to_own());

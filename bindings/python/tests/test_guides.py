@@ -94,36 +94,39 @@ def test_errors():
         anyfn.testing.raise_error("ParseError", "text")
 
 
-def test_objects():
-    """The samples of ``docs/objects.md``, with a function and types that the plugins of the page would define."""
+def test_objects(run_python):
+    """The samples of ``docs/objects.md``, with a function and types that the plugins of the page would define.
+
+    They register a converter of ``complex``, so they run in a process of their own.
+    """
     first, second = samples("docs/objects.md", "python")
+    run_python(f"""
+import anyfn
 
-    @anyfn.object("guide.Placeholder")
-    class Placeholder(anyfn.Object):
-        name: str
+@anyfn.object("guide.Placeholder")
+class Placeholder(anyfn.Object):
+    name: str
 
-    @anyfn.object("guide.Tensor")
-    class Tensor(anyfn.Object):
-        op: Placeholder
-        shape: anyfn.Array
+@anyfn.object("guide.Tensor")
+class Tensor(anyfn.Object):
+    op: Placeholder
+    shape: anyfn.Array
 
-    @anyfn.object("my.Complex")
-    class Complex(anyfn.Object):
-        re: float
-        im: float = 0.0
+@anyfn.object("my.Complex")
+class Complex(anyfn.Object):
+    re: float
+    im: float = 0.0
 
-    @anyfn.register_func("graph.placeholder", override=True)
-    def placeholder(shape, name):
-        return Tensor(Placeholder(name), anyfn.Array(shape))
+@anyfn.register_func("graph.placeholder")
+def placeholder(shape, name):
+    return Tensor(Placeholder(name), anyfn.Array(shape))
 
-    def multiply(a: Complex, b: Complex) -> Complex:
-        return a * b
+@anyfn.convert
+def multiply(a: Complex, b: Complex) -> Complex:
+    return a * b
 
-    try:
-        names = {"anyfn": anyfn, "multiply": anyfn.convert(multiply)}
-        exec(compile(first, "docs/objects.md", "exec"), names)
-        assert names["x"].op.name == "x" and names["x"].shape == [3, 4]
-        exec(compile(second, "docs/objects.md", "exec"), names)
-        assert names["multiply"](2j, 2j) == -4 + 0j
-    finally:
-        anyfn.remove_global_func("graph.placeholder")
+exec(compile({first!r}, "docs/objects.md", "exec"))
+assert x.op.name == "x" and x.shape == [3, 4]
+exec(compile({second!r}, "docs/objects.md", "exec"))
+assert multiply(2j, 2j) == -4 + 0j
+""")
