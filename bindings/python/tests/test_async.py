@@ -272,19 +272,25 @@ def test_cancelled_when_the_result_is_there():
 def test_deadlines(check):
     async def main():
         loop = asyncio.get_running_loop()
-        long = 3600.0 if check else 0.5  # What does not ask runs to its end, which nobody waits for.
+        end = threading.Event()
+
+        def endless(**limits):
+            # What does not ask runs until the event: after all of these have returned.
+            return SLEEP.call_async(3600.0, True, **limits) if check else APPLY.call_async(end.wait, **limits)
+
         with pytest.raises(TimeoutError, match="deadline"):
-            await SLEEP.call_async(long, check, timeout=0.02)
+            await endless(timeout=0.02)
         with pytest.raises(asyncio.TimeoutError):
-            await SLEEP.call_async(long, check, deadline=loop.time() + 0.02)
+            await endless(deadline=loop.time() + 0.02)
         with pytest.raises(TimeoutError):
-            await SLEEP.call_async(long, check, timeout=3000, deadline=loop.time() + 0.02)
+            await endless(timeout=3000, deadline=loop.time() + 0.02)
         with pytest.raises(TimeoutError):
-            await SLEEP.call_async(long, check, timeout=0)
+            await endless(timeout=0)
         with pytest.raises(TimeoutError):
-            await SLEEP.call_async(long, check, deadline=loop.time() - 1)
+            await endless(deadline=loop.time() - 1)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(SLEEP.call_async(long, check), 0.02)
+            await asyncio.wait_for(endless(), 0.02)
+        end.set()
         assert await SLEEP.call_async(0.01, check, timeout=60) == 0.01
         assert await asyncio.wait_for(SLEEP.call_async(0.01, check), 60) == 0.01
         with pytest.raises(TypeError):
