@@ -163,7 +163,9 @@ mod tests {
         assert_eq!(count.into_inner(), weak);
         let strong = WEAK_ONE | STRONG_MAX;
         let count = AtomicU64::new(strong);
-        assert!(panics(|| drop(try_promote(&count))));
+        assert!(panics(|| {
+            try_promote(&count);
+        }));
         assert_eq!(count.into_inner(), strong);
     }
 
