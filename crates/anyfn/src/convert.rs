@@ -39,7 +39,7 @@ use crate::{
 /// | [`crate::DType`] | data type, or its name |
 /// | [`crate::Device`] | device |
 /// | [`crate::TensorView`] | tensor object or `DLTensor*`; [`crate::Tensor`]: tensor object |
-/// | [`OpaquePtr`] | opaque pointer, None |
+/// | [`OpaquePtr`](crate::OpaquePtr) | opaque pointer, None |
 /// | [`crate::PackedFunc`], [`crate::Module`], [`crate::Error`], [`Ref<T>`], `&T`, [`ObjectRef`] | such an object |
 /// | [`Any`], [`AnyView`] | everything |
 ///

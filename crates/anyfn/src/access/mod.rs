@@ -1,7 +1,7 @@
 //! Access to the elements of tensors: many readers or one writer for each range of memory, on each device.
 //!
 //! A [`Tensor`](crate::Tensor) and a [`TensorView`](crate::TensorView) describe memory; neither gives access to it. Elements are
-//! read through [`TensorRead`](crate::TensorRead) and written through [`TensorWrite`](crate::TensorWrite), and each function of
+//! read through [`TensorRead`] and written through [`TensorWrite`], and each function of
 //! the runtime that touches elements holds an [`Access`] meanwhile. All of them are in one table of the process, which holds
 //! byte ranges instead of objects, so views of one tensor exclude each other where they overlap and nowhere else.
 //!

@@ -459,7 +459,6 @@ mod tests {
     #[test]
     fn takes_any_library_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
         let mut seeds = samples();
         seeds.extend(seeds.iter().map(|file| embed(file, b"carried").unwrap()).collect::<Vec<_>>());
         if seeds.is_empty() {
@@ -473,7 +472,8 @@ mod tests {
             seed as usize
         };
         let (mut rounds, mut refused) = (0u64, 0u64);
-        while std::time::Instant::now() < end {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        while rounds < 200 || std::time::Instant::now() < end {
             let mut file = seeds[next() % seeds.len()].clone();
             let dynamic = Library::parse(&file).unwrap().dynamic;
             for _ in 0..1 + next() % 6 {
@@ -498,7 +498,7 @@ mod tests {
             rounds += 1;
         }
         eprintln!("{rounds} files, {refused} refused");
-        assert!(refused > 0 && rounds > 100);
+        assert!(refused > 0);
     }
 
     /// Places outside of the file stay as they are.

@@ -459,14 +459,14 @@ mod tests {
     #[test]
     fn reads_anything_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
         let own = std::env::current_exe().unwrap();
         let mut seeds: Vec<Vec<u8>> = std::vec![super::super::scope::tests::sample()];
         let beside = own.parent().into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).flatten();
         let libraries =
             beside.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "so"));
         // Small ones, of which many rounds fit into a second.
-        seeds.extend(libraries.flat_map(std::fs::read).filter(|content| content.len() < 1 << 20).take(4));
+        let small = |path: &std::path::PathBuf| path.metadata().is_ok_and(|file| file.len() < 1 << 20);
+        seeds.extend(libraries.filter(small).flat_map(std::fs::read).take(4));
         for name in
             ["/lib/x86_64-linux-gnu/libdl.so.2", "/lib/x86_64-linux-gnu/libutil.so.1", "/lib64/libdl.so.2"]
         {
@@ -480,7 +480,9 @@ mod tests {
             seed as usize
         };
         let (mut rounds, mut refused) = (0u64, 0u64);
-        while std::time::Instant::now() < end {
+        // The first thousand whatever time they take.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+        while rounds < 1000 || std::time::Instant::now() < end {
             let mut content = seeds[next() % seeds.len()].clone();
             for _ in 0..1 + next() % 8 {
                 // Mostly in the first pages, where the tables are.
@@ -507,6 +509,6 @@ mod tests {
             rounds += 1;
         }
         std::eprintln!("{rounds} files, {refused} refused");
-        assert!(refused > 0 && rounds > 100);
+        assert!(refused > 0);
     }
 }
