@@ -7,6 +7,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFITensor};
 use anyfn::shared::{SharedColumn, set_entry};
@@ -46,8 +47,9 @@ const FIRST_CAPACITY: usize = 256;
 #[repr(C)]
 struct Column {
     shown: SharedColumn,
-    /// The array that is shown now; that of [`Column::shown`], for writers.
-    array: Mutex<Entries>,
+    /// All arrays so far, for writers. [`Column::shown`] has the last one; readers may still look at earlier ones, which are kept
+    /// here so that leak checkers find them.
+    arrays: Mutex<Vec<Entries>>,
 }
 
 /// An array of entries that lives for ever. It is reached by its address alone, since readers have references to entries
@@ -89,7 +91,7 @@ fn make_well_known() {
 fn column_of(name: &[u8]) -> &'static Column {
     COLUMNS.get_or_insert(name, || Column {
         shown: SharedColumn { data: AtomicPtr::new(ptr::null_mut()), size: AtomicI32::new(0), begin_index: 0 },
-        array: Mutex::new(Entries(ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0))),
+        arrays: Mutex::new(Vec::new()),
     })
 }
 
@@ -115,7 +117,7 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     let value = unsafe { AnyView::from_raw(*value) }.to_owned();
     let column = column_of(name);
     let at = type_index as usize;
-    let mut array = column.array.lock();
+    let mut arrays = column.arrays.lock();
     if column.shown.get(type_index).is_some() {
         bail!(
             "RuntimeError",
@@ -124,7 +126,7 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
             String::from_utf8_lossy(name)
         );
     }
-    let entry = column.entry(&mut array, at);
+    let entry = column.entry(&mut arrays, at);
     // SAFETY: an entry of the column's array that is None, and this thread has the lock of writers.
     unsafe { set_entry(entry, value.into_raw()) };
     if at >= column.shown.size.load(Ordering::Relaxed) as usize {
@@ -140,16 +142,18 @@ pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
 
 impl Column {
     /// The entry `at` of the current array, which grows if it has to.
-    fn entry(&self, array: &mut Entries, at: usize) -> *mut TVMFFIAny {
-        let Entries(old) = *array;
-        if old.len() <= at {
+    fn entry(&self, arrays: &mut Vec<Entries>, at: usize) -> *mut TVMFFIAny {
+        let none = || ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0);
+        let mut array = arrays.last().map_or_else(none, |Entries(array)| *array);
+        if array.len() <= at {
             let capacity = (at + 1).next_power_of_two().max(FIRST_CAPACITY);
             let larger: *mut [TVMFFIAny] = alloc::vec![TVMFFIAny::NONE; capacity].leak();
             // SAFETY: the old array has so many entries, which only this thread may write, and the new one has more.
-            unsafe { ptr::copy_nonoverlapping(old.cast::<TVMFFIAny>(), larger.cast(), old.len()) };
-            *array = Entries(larger);
+            unsafe { ptr::copy_nonoverlapping(array.cast::<TVMFFIAny>(), larger.cast(), array.len()) };
+            arrays.push(Entries(larger));
+            array = larger;
             self.shown.data.store(larger.cast(), Ordering::Release);
         }
-        array.0.cast::<TVMFFIAny>().wrapping_add(at)
+        array.cast::<TVMFFIAny>().wrapping_add(at)
     }
 }
