@@ -554,8 +554,10 @@ functions! {
         let word = words::CLASS.ptr();
         let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
         // The package may be imported again after it was taken out of `sys.modules`.
-        let own = text(tensor.attr(py::string(b"__module__")?.obj())?.obj())? == "anyfn._tensor";
-        if !own || !known || !tensor.is_subclass_of(object::CLASS.ptr()) || !class_of_kind.is_callable() {
+        let own = known
+            && tensor.is_subclass_of(object::CLASS.ptr())
+            && text(tensor.attr(py::string(b"__module__")?.obj())?.obj())? == "anyfn._tensor";
+        if !own || !class_of_kind.is_callable() {
             return py::raise(py::exceptions::type_error(), "setup is for the package itself");
         }
         words::DTYPE.set(dtype.to_own());

@@ -116,9 +116,19 @@ def test_wrong_options_are_named(options, error):
         rpc.serve(**options)
 
 
-def test_a_module_that_cannot_be_imported_is_an_error_of_the_client():
+def test_a_module_that_cannot_be_imported_is_an_error_of_the_server():
     for key in (None, rpc.make_key("alice")):
-        with rpc.serve(imports=["no_such_module"], key=key) as server:
+        with pytest.raises(RuntimeError, match="cannot serve: ModuleNotFoundError: No module named 'no_such_module'"):
+            rpc.serve(imports=["no_such_module"], key=key)
+
+
+def test_a_module_that_cannot_be_imported_any_more_is_an_error_of_the_client(tmp_path, monkeypatch):
+    module = tmp_path / "imported_once.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    for key in (None, rpc.make_key("alice")):
+        module.write_text("")
+        with rpc.serve(imports=["imported_once"], key=key) as server:
+            module.write_text("raise RuntimeError('not again')")
             with pytest.raises(ConnectionError, match="before it answered: the log of the server says why"):
                 rpc.connect(server.host, server.port, key=key)
 
