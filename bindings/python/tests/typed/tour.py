@@ -377,7 +377,7 @@ def serving(server: rpc.Server) -> None:
     server.stop()
 
 
-with rpc.serve(key=rpc.make_key("tour"), functions=["testing.*"], imports=["anyfn.testing"], sessions=1) as served:
+with rpc.serve(key=rpc.make_key("tour"), functions=["testing.*"], imports=["anyfn.typing"], sessions=1) as served:
     serving(served)
 
 
