@@ -157,6 +157,20 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
+    /// How many descriptors the listener has once those that it needs to start a session are closed again.
+    pub(crate) fn steady_descriptors(&self) -> u64 {
+        let (mut last, mut same) = (0, 0);
+        wait_for(
+            || {
+                let now = self.descriptors();
+                same = if now == last { same + 1 } else { 0 };
+                last = now;
+                (same >= 20).then_some(now as u64)
+            },
+            || "the number of descriptors does not settle".to_owned(),
+        )
+    }
+
     /// Memory of the listener, in KiB.
     pub(crate) fn memory(&self) -> u64 {
         status(self.pid(), "VmRSS:")
