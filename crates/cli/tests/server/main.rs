@@ -7,6 +7,7 @@
 
 mod attacks;
 mod boundaries;
+mod floods;
 mod fuzz;
 mod grants;
 #[path = "../../../rpc/tests/hand/client.rs"]

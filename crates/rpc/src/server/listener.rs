@@ -79,6 +79,8 @@ pub(crate) struct Listener {
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
     silent: VecDeque<Silent>,
+    /// The next process is for the connection that came last, and not for the one that came first.
+    takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
     /// Nothing is accepted or started before.
@@ -147,6 +149,7 @@ impl Listener {
             stop,
             shown,
             silent: VecDeque::new(),
+            takes_newest: true,
             sessions: BTreeMap::new(),
             count: 0,
             rests_until: None,
@@ -328,11 +331,13 @@ impl Listener {
     /// Starts processes for clients that have spoken, as far as there are places.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
-            // The newest first: who has filled the line before does not keep others waiting.
-            let Some(at) = self.silent.iter().rposition(|silent| silent.has_spoken) else { return };
-            if self.half_open().count() >= self.config.half_open && !self.make_place(now) {
+            let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
+            let waiting = self.silent.iter().map(|silent| silent.has_spoken.then(|| silent.peer.ip()));
+            let Some(at) = next_of(waiting, &half_open, self.takes_newest) else { return };
+            if half_open.len() >= self.config.half_open && !self.make_place(now) {
                 return;
             }
+            self.takes_newest = !self.takes_newest;
             if let Some(silent) = self.silent.remove(at)
                 && let Err(error) = self.start(&silent)
             {
@@ -738,6 +743,23 @@ fn refuse_unheard(mut stream: &TcpStream) {
     }
 }
 
+/// Place of the connection that gets the next process: of an address with the fewest clients in `half_open`. Of those that is by
+/// turns the newest one, so that nobody waits for all who have filled the line before, and the oldest one, so that a stream of
+/// new ones keeps nobody waiting for ever. `waiting` has none for a connection that has said nothing.
+fn next_of(
+    waiting: impl Iterator<Item = Option<IpAddr>>,
+    half_open: &[IpAddr],
+    takes_newest: bool,
+) -> Option<usize> {
+    let count = |address: IpAddr| half_open.iter().filter(|other| **other == address).count();
+    let counted = waiting.enumerate().filter_map(|(at, address)| Some((count(address?), at)));
+    let place = match takes_newest {
+        true => counted.min_by_key(|(count, at)| (*count, usize::MAX - *at)),
+        false => counted.min(),
+    };
+    place.map(|(_, at)| at)
+}
+
 /// The place of the first address of those that come most often.
 fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
@@ -754,4 +776,21 @@ fn details<const N: usize>(entries: [(&str, Value); N]) -> Map<String, Value> {
 
 fn round(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_and_old_connections_take_turns_and_addresses_are_equal() {
+        let ip = |last: u8| IpAddr::from([127, 0, 0, last]);
+        let waiting = [None, Some(ip(1)), Some(ip(1)), Some(ip(2)), Some(ip(2)), Some(ip(1)), None];
+        let next = |half_open: &[IpAddr], newest| next_of(waiting.into_iter(), half_open, newest);
+        assert_eq!((next(&[], false), next(&[], true)), (Some(1), Some(5)));
+        // Who has clients that prove nothing waits for those who have fewer.
+        let half_open = [ip(1), ip(1), ip(2)];
+        assert_eq!((next(&half_open, false), next(&half_open, true)), (Some(3), Some(4)));
+        assert_eq!(next_of([None].into_iter(), &half_open, true), None);
+    }
 }
