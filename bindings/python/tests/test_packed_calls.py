@@ -506,3 +506,33 @@ def test_memory_is_not_shared_with_what_a_call_uses(register):
     first = given * 2 + 1
     both = first + (first * 2 + 1)
     np.testing.assert_allclose(out, both + (both * 2 + 1) + first, rtol=1e-5)
+
+
+def test_the_wait_hooks_stay_while_a_launcher_waits(run_python):
+    # The launcher has given Python's lock back; where it found no function to take it again, it called address 0.
+    out = run_python("""
+import anyfn, threading, time
+from anyfn import te, tir
+set_hooks = anyfn.get_global_func("anyfn.set_wait_hooks")
+refused, main = set(), threading.current_thread()
+def unset():
+    try:
+        set_hooks(None, None)
+    except ValueError as error:
+        refused.add(str(error))
+def work(i):
+    time.sleep(0.01)
+    if threading.current_thread() is not main:
+        time.sleep(0.1)
+        unset()
+anyfn.register_func("packed.unset", work)
+def body(ins, outs):
+    return tir.for_loop(4, lambda i: tir.call_packed("packed.unset", i), kind="parallel")
+y = te.extern((4,), [], body, name="Y", dtype="float32")
+f = anyfn.build(te.create_prim_func([y], name="f"))["f"]
+f.releases_gil = False
+f(anyfn.zeros(4))
+unset()
+print(refused)
+""")
+    assert out == "{'expected two functions, got NULL'}\n"
