@@ -329,8 +329,15 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
     Ok(())
 }
 
+/// Attributes whose names begin so belong to the runtime and to native code, which rely on what they say of memory.
+const RESERVED: &str = "__anyfn_";
+
 /// Registers a value as an attribute of a type, once.
 pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
+    if name.starts_with(RESERVED) {
+        let message = format!("expected an attribute that does not begin with `{RESERVED}`, got `{name}`");
+        return py::raise(py::exceptions::value_error(), &message);
+    }
     let value = lower_owned(value, &At::Value)?;
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
     // SAFETY: all is borrowed for the call; the type keeps a reference to the value.

@@ -268,6 +268,8 @@ fn as_int(object: Obj<'_>) -> Res<i64> {
 
 /// Makes a tensor of what a capsule holds.
 pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
+    // The signature of a function may be read for this, which may run Python code, which may take the tensor: before everything else.
+    let may_be_read_only = at.is_only_read();
     // SAFETY: any object may be asked.
     let is = |name: &CStr| unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0 };
     let (kind, versioned) = match (is(VERSIONED.fresh), is(UNVERSIONED.fresh)) {
@@ -286,12 +288,13 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
             );
         }
     };
+    // No Python code runs from here until the tensor has passed over.
     // SAFETY: valid by the check above.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind.fresh.as_ptr()) };
     if tensor.is_null() {
         return Err(Raised);
     }
-    if versioned && is_read_only(tensor.cast()) && !at.is_only_read() {
+    if versioned && is_read_only(tensor.cast()) && !may_be_read_only {
         return ndarray::read_only(at);
     }
     let mut out: TVMFFIObjectHandle = ptr::null_mut();

@@ -520,7 +520,7 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "add_attribute(type_index, name, value): an attribute of a type, such as `__ffi_repr__`"]
+    #[doc = "add_attribute(type_index, name, value): an attribute of a type, such as `__ffi_repr__`; not `__anyfn_..`"]
     fn add_attribute[index, name, value] {
         define::add_attribute(i32::try_from(int(index)?).unwrap_or(-1), &text(name)?, value)?;
         Ok(py::none())

@@ -381,3 +381,41 @@ def test_an_error_is_extended_while_its_trace_is_read():
     print(texts <= {"", '  File "', "  File "})
     """)
     assert out == "True\n"
+
+
+def test_a_capsule_is_taken_while_the_signature_is_read():
+    out = run("""
+    import inspect, json
+    import numpy as np
+    class Holder:
+        def __dlpack__(self, **options): return capsule
+        def __dlpack_device__(self): return (1, 0)
+    class Function:
+        def __call__(self, x): return x
+        @property
+        def __signature__(self):
+            np.from_dlpack(Holder())
+            others.extend(np.full(10, 7) for _ in range(1000))
+            return inspect.Signature([inspect.Parameter("x", inspect.Parameter.POSITIONAL_ONLY)])
+    others, dumps = [], json.dumps
+    def const(value, **options):
+        return dumps({**value, "arg_const": ["x"]} if "type_schema" in value else value, **options)
+    json.dumps = const
+    array = np.zeros(1 << 20)
+    array.flags.writeable = False
+    capsule = array.__dlpack__(max_version=(1, 1))
+    del array
+    try:
+        anyfn.convert(Function())(Holder())
+    except ValueError as error:
+        print("taken already" in str(error))
+    """)
+    assert out == "True\n"
+
+
+@pytest.mark.parametrize("name", ["__anyfn_slots__", "__anyfn_maker__", "__anyfn_content__", "__anyfn_access__"])
+def test_attributes_that_native_code_relies_on(name):
+    # Native code takes plain memory for values, and numbers for addresses, where these say so.
+    index = t.make_point(1.0, 2.0).type_index
+    with pytest.raises(ValueError, match=f"does not begin with `__anyfn_`, got `{name}`"):
+        _core.add_attribute(index, name, True)
