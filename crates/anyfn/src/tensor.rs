@@ -463,15 +463,21 @@ mod owned {
         kTVMFFIDLTensorPtr,
     };
 
+    use super::NDIM_MAX;
     use crate::{DType, Device, Result, live};
 
     const ALIGNMENT: usize = 64;
+    /// Alignment of every block that the allocator gives: large zeroed ones are then zero pages of the system, where a larger
+    /// alignment would have them written byte by byte.
+    const BASE: usize = 16;
 
     /// A managed tensor with what it points to.
     #[repr(C)]
     struct Owned {
         managed: DLManagedTensorVersioned,
         shape: Box<[i64]>,
+        /// The block that the elements are in.
+        block: *mut u8,
         layout: Layout,
     }
 
@@ -486,20 +492,27 @@ mod owned {
     }
 
     pub(super) fn allocate(dtype: DType, shape: &[i64]) -> Result<*mut DLManagedTensorVersioned> {
+        let ndim = i32::try_from(shape.len()).ok().filter(|ndim| *ndim <= NDIM_MAX);
+        let Some(ndim) = ndim else {
+            crate::bail!("ValueError", "a tensor has up to {NDIM_MAX} dimensions but got {}", shape.len());
+        };
         let size = size(dtype, shape)?;
-        let Ok(layout) = Layout::from_size_align(size.max(1), ALIGNMENT) else {
+        let layout = size.checked_add(ALIGNMENT).and_then(|size| Layout::from_size_align(size, BASE).ok());
+        let Some(layout) = layout else {
             crate::bail!("ValueError", "no tensor of {dtype} can have the shape {shape:?}");
         };
         // SAFETY: the layout is not empty.
-        let data = unsafe { alloc_zeroed(layout) };
-        if data.is_null() {
+        let block = unsafe { alloc_zeroed(layout) };
+        if block.is_null() {
             crate::bail!("MemoryError", "{size} bytes for a tensor are not available");
         }
+        // SAFETY: within the block, which is this much longer than the elements.
+        let data = unsafe { block.add(ALIGNMENT - block.addr() % ALIGNMENT) };
         let shape: Box<[i64]> = shape.into();
         let dl_tensor = DLTensor {
             data: data.cast(),
             device: Device::CPU.0,
-            ndim: shape.len() as i32,
+            ndim,
             dtype: dtype.0,
             shape: shape.as_ptr().cast_mut(),
             strides: ptr::null_mut(),
@@ -512,7 +525,7 @@ mod owned {
             flags: 0,
             dl_tensor,
         };
-        let owned = Box::into_raw(Box::new(Owned { managed, shape, layout }));
+        let owned = Box::into_raw(Box::new(Owned { managed, shape, block, layout }));
         live::created(owned, kTVMFFIDLTensorPtr);
         Ok(owned.cast())
     }
@@ -524,7 +537,7 @@ mod owned {
         // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
         let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
         // SAFETY: allocated with this very layout.
-        unsafe { dealloc(owned.managed.dl_tensor.data.cast(), owned.layout) };
+        unsafe { dealloc(owned.block, owned.layout) };
         drop(owned.shape);
     }
 }

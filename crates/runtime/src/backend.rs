@@ -32,7 +32,7 @@ pub unsafe extern "C" fn TVMBackendParallelBarrier(_task_id: c_int, env: *mut TV
     trampoline(|| {
         // SAFETY: the ABI asks for what the task was given.
         match unsafe { env.as_ref() } {
-            // SAFETY: as above.
+            // SAFETY: the ABI asks for the group that the running task was given, which its launch keeps alive.
             Some(group) => unsafe { threads::barrier(group) },
             None => bail!("ValueError", "TVMBackendParallelBarrier: argument `env` is NULL"),
         }

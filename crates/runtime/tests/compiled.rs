@@ -164,7 +164,7 @@ fn compiled_code_calls_a_function_by_name_and_looks_it_up_once() {
         let count = source.num_elements().unwrap();
         // SAFETY: the compiled code passes tensors of so many elements.
         let from = unsafe { core::slice::from_raw_parts(source.data().cast::<f32>(), count) };
-        // SAFETY: as above; it is another tensor.
+        // SAFETY: the compiled code passes another tensor of as many elements, which nothing else uses during the call.
         let to = unsafe { core::slice::from_raw_parts_mut(target.data().cast::<f32>(), count) };
         to.iter_mut().zip(from).for_each(|(to, from)| *to = 2.0 * from);
     });

@@ -18,7 +18,9 @@ use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value};
 /// The driver of main memory and its processors.
 pub(super) struct Cpu;
 
-impl Driver for Cpu {
+// SAFETY: memory is that of the allocator, which is aligned as asked, and zeroed where that is asked; copies are `memmove`s; a
+// stream has no state, an event is an atomic number.
+unsafe impl Driver for Cpu {
     fn device_type(&self) -> i32 {
         kDLCPU
     }
@@ -43,30 +45,30 @@ impl Driver for Cpu {
     }
 
     fn allocate(&self, _index: i32, request: Request) -> Result<*mut c_void> {
-        let layout = Layout::from_size_align(request.bytes, request.alignment);
-        // SAFETY: the caller asks for at least one byte.
-        let data = layout.map_or(ptr::null_mut(), |layout| unsafe { alloc(layout) });
-        if data.is_null() {
-            return Err(short(request));
-        }
-        Ok(data.cast())
+        let (layout, gap) = block(request)?;
+        // SAFETY: the block has at least the byte that is asked for.
+        let start = unsafe { alloc(layout) };
+        // SAFETY: NULL, or a new block of this request.
+        unsafe { aligned(start, gap, request) }
     }
 
     fn allocate_zeroed(&self, _index: i32, request: Request) -> Result<Option<*mut c_void>> {
-        let layout = Layout::from_size_align(request.bytes, request.alignment);
-        // SAFETY: the caller asks for at least one byte.
-        let data = layout.map_or(ptr::null_mut(), |layout| unsafe { alloc_zeroed(layout) });
-        if data.is_null() {
-            return Err(short(request));
-        }
-        Ok(Some(data.cast()))
+        let (layout, gap) = block(request)?;
+        // SAFETY: the block has at least the byte that is asked for.
+        let start = unsafe { alloc_zeroed(layout) };
+        // SAFETY: NULL, or a new block of this request.
+        unsafe { aligned(start, gap, request) }.map(Some)
     }
 
     unsafe fn free(&self, _index: i32, data: *mut c_void, request: Request) {
-        // SAFETY: the request was good enough to allocate.
-        let layout = unsafe { Layout::from_size_align_unchecked(request.bytes, request.alignment) };
-        // SAFETY: the caller guarantees memory of `allocate` with this request.
-        unsafe { dealloc(data.cast(), layout) };
+        let Ok((layout, gap)) = block(request) else { return };
+        let mut start: *mut u8 = data.cast();
+        if gap > 0 {
+            // SAFETY: the caller guarantees memory of `allocate` with this request, which wrote the start of the block there.
+            start = unsafe { data.cast::<*mut u8>().wrapping_sub(1).read() };
+        }
+        // SAFETY: the start of the block, which was allocated with this layout.
+        unsafe { dealloc(start, layout) };
     }
 
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()> {
@@ -82,9 +84,9 @@ impl Driver for Cpu {
         Ok(ptr::without_provenance_mut(NEXT.fetch_add(1, Ordering::Relaxed)))
     }
 
-    fn destroy_stream(&self, _index: i32, _stream: Handle) {}
+    unsafe fn destroy_stream(&self, _index: i32, _stream: Handle) {}
 
-    fn synchronize_stream(&self, _index: i32, _stream: Handle) -> Result<()> {
+    unsafe fn synchronize_stream(&self, _index: i32, _stream: Handle) -> Result<()> {
         Ok(())
     }
 
@@ -92,26 +94,30 @@ impl Driver for Cpu {
         Ok(Box::into_raw(Box::new(AtomicU64::new(NEVER))).cast())
     }
 
-    fn destroy_event(&self, _index: i32, event: Handle) {
-        // SAFETY: the layer above passes each event of `create_event` once.
+    unsafe fn destroy_event(&self, _index: i32, event: Handle) {
+        // SAFETY: the caller passes an event of `create_event`, which made it as such a box, for the last time.
         drop(unsafe { Box::from_raw(event.cast::<AtomicU64>()) });
     }
 
-    fn record_event(&self, _index: i32, event: Handle, _stream: Handle) -> Result<()> {
-        time_of(event).store(now_ns(), Ordering::Release);
+    unsafe fn record_event(&self, _index: i32, event: Handle, _stream: Handle) -> Result<()> {
+        // SAFETY: the caller passes a live event of `create_event`.
+        unsafe { time_of(event) }.store(now_ns(), Ordering::Release);
         Ok(())
     }
 
-    fn wait_event(&self, _index: i32, _event: Handle, _stream: Handle) -> Result<()> {
+    unsafe fn wait_event(&self, _index: i32, _event: Handle, _stream: Handle) -> Result<()> {
         Ok(())
     }
 
-    fn synchronize_event(&self, _index: i32, _event: Handle) -> Result<()> {
+    unsafe fn synchronize_event(&self, _index: i32, _event: Handle) -> Result<()> {
         Ok(())
     }
 
-    fn elapsed_ns(&self, _index: i32, start: Handle, end: Handle) -> Result<u64> {
-        let (start, end) = (time_of(start).load(Ordering::Acquire), time_of(end).load(Ordering::Acquire));
+    unsafe fn elapsed_ns(&self, _index: i32, start: Handle, end: Handle) -> Result<u64> {
+        // SAFETY: the caller passes a live event of `create_event`.
+        let start = unsafe { time_of(start) }.load(Ordering::Acquire);
+        // SAFETY: the caller passes a live event of `create_event`.
+        let end = unsafe { time_of(end) }.load(Ordering::Acquire);
         if start == NEVER || end == NEVER {
             anyfn::bail!("ValueError", "an event has not been recorded yet");
         }
@@ -123,6 +129,39 @@ impl Driver for Cpu {
     }
 }
 
+/// Alignment of every block that the allocator gives.
+const BASE: usize = 16;
+
+/// The block that a request is cut out of, and how much of it the alignment may take.
+///
+/// Zeroed memory with a larger alignment than the allocator's own is written byte by byte, where otherwise large blocks come
+/// from the system as zero pages. So the block is one of the allocator's own alignment; in front of what the caller gets
+/// stands where it begins.
+fn block(request: Request) -> Result<(Layout, usize)> {
+    let gap = if request.alignment > BASE { request.alignment } else { 0 };
+    let layout = request.bytes.checked_add(gap).and_then(|size| Layout::from_size_align(size, BASE).ok());
+    layout.map(|layout| (layout, gap)).ok_or_else(|| short(request))
+}
+
+/// The aligned part of a block.
+///
+/// # Safety
+/// `start` must be NULL or a new block for the request.
+unsafe fn aligned(start: *mut u8, gap: usize, request: Request) -> Result<*mut c_void> {
+    if start.is_null() {
+        return Err(short(request));
+    }
+    if gap == 0 {
+        return Ok(start.cast());
+    }
+    // From `BASE` to `gap` bytes, as both are multiples of `BASE`: there is room for an address, and the rest is long enough.
+    // SAFETY: within the block, which is `gap` bytes longer than the request.
+    let data = unsafe { start.add(gap - start.addr() % gap) };
+    // SAFETY: `BASE` bytes or more of the block lie in front of `data`, which is aligned for an address.
+    unsafe { data.cast::<*mut u8>().wrapping_sub(1).write(start) };
+    Ok(data.cast())
+}
+
 #[cold]
 fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "{} bytes of main memory are not available", request.bytes)
@@ -131,8 +170,10 @@ fn short(request: Request) -> Error {
 /// The time of an event that has not been recorded.
 const NEVER: u64 = u64::MAX;
 
-fn time_of<'a>(event: Handle) -> &'a AtomicU64 {
-    // SAFETY: the layer above passes events of `create_event` that are alive.
+/// # Safety
+/// `event` comes from `create_event` and is alive for `'a`.
+unsafe fn time_of<'a>(event: Handle) -> &'a AtomicU64 {
+    // SAFETY: `create_event` makes a box of such a number, which the caller says is alive.
     unsafe { &*event.cast::<AtomicU64>() }
 }
 

@@ -133,7 +133,25 @@ pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 /// cannot do at all is a `NotImplementedError`, made by [`unsupported`].
 ///
 /// [`super::null`] is the shortest driver there is, and a template for others.
-pub trait Driver: Send + Sync {
+///
+/// # Safety
+/// Safe code reads and writes what a driver hands out, so an implementation promises:
+/// - `device_type` and `memory_kind` always give the same answer.
+/// - `allocate`, `allocate_zeroed` and `allocate_scope` give memory of at least `request.bytes` bytes that begins at a multiple
+///   of `request.alignment`, belongs to the caller alone until `free`, and overlaps nothing else. Of [`MemoryKind::Host`] the
+///   address can be read and written by any thread, and `allocate_zeroed` has set every byte to 0. Of the other kinds the
+///   content may be anything, but copying it to main memory yields initialised bytes.
+/// - `copy` writes exactly `bytes` bytes at `to` and nothing else; a copy to main memory is done once the stream has been
+///   synchronized.
+/// - Streams and events may be used and destroyed on any thread, several at a time.
+///
+/// NULL, an address of another alignment and a range that wraps around are refused above the drivers; the rest cannot be checked.
+///
+/// ```compile_fail,E0200
+/// struct Mine;
+/// impl anyfn_runtime::device::Driver for Mine {}
+/// ```
+pub unsafe trait Driver: Send + Sync {
     /// The kind of devices: one of the `kDL*` constants.
     fn device_type(&self) -> i32;
 
@@ -194,13 +212,19 @@ pub trait Driver: Send + Sync {
     fn create_stream(&self, index: i32) -> Result<Handle>;
 
     /// Gives a stream back, after its work.
-    fn destroy_stream(&self, index: i32, stream: Handle);
+    ///
+    /// # Safety
+    /// `stream` comes from `create_stream` of this device and is not used any more.
+    unsafe fn destroy_stream(&self, index: i32, stream: Handle);
 
     /// Waits until the work of a stream is done.
     ///
     /// # Errors
     /// If the work has failed.
-    fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()>;
+    ///
+    /// # Safety
+    /// `stream` is a live stream of this device, or the default one.
+    unsafe fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()>;
 
     /// Whether a stream that nobody has made here may be one of another library on the same device.
     fn takes_foreign_streams(&self) -> bool {
@@ -214,31 +238,46 @@ pub trait Driver: Send + Sync {
     fn create_event(&self, index: i32) -> Result<Handle>;
 
     /// Gives an event back.
-    fn destroy_event(&self, index: i32, event: Handle);
+    ///
+    /// # Safety
+    /// `event` comes from `create_event` of this device and is not used any more.
+    unsafe fn destroy_event(&self, index: i32, event: Handle);
 
     /// Puts the mark behind the work that is in the stream now.
     ///
     /// # Errors
     /// If the device fails.
-    fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
+    ///
+    /// # Safety
+    /// `event` is a live event and `stream` a live stream of this device, or the default one.
+    unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
     /// Lets later work of a stream wait until the mark has been passed.
     ///
     /// # Errors
     /// If the device fails.
-    fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
+    ///
+    /// # Safety
+    /// `event` is a live event and `stream` a live stream of this device, or the default one.
+    unsafe fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
     /// Waits here until the mark has been passed.
     ///
     /// # Errors
     /// If the work has failed.
-    fn synchronize_event(&self, index: i32, event: Handle) -> Result<()>;
+    ///
+    /// # Safety
+    /// `event` is a live event of this device.
+    unsafe fn synchronize_event(&self, index: i32, event: Handle) -> Result<()>;
 
     /// Nanoseconds between the passing of two marks, which both are passed.
     ///
     /// # Errors
     /// If an event has not been recorded, or the device has no clock.
-    fn elapsed_ns(&self, index: i32, start: Handle, end: Handle) -> Result<u64>;
+    ///
+    /// # Safety
+    /// `start` and `end` are live events of this device.
+    unsafe fn elapsed_ns(&self, index: i32, start: Handle, end: Handle) -> Result<u64>;
 
     /// Waits until all work of the device is done.
     ///

@@ -5,7 +5,7 @@
 use anyfn::abi::{TVMFFIEnvGetStream, TVMFFIEnvSetStream};
 use anyfn::{Any, Device, Error, IntoAny, Result, bail, register};
 
-use super::stream::{self, event_number, stream_number, stream_of, take_event, take_stream, with_event};
+use super::stream::{self, event_number, event_of, stream_number, stream_of, take_event, take_stream};
 use super::{Attribute, Event, Handle, Stream, Value, driver_of};
 
 /// An attribute of a device, by the number of its kind and the number of the attribute: 0 whether it exists, 1 threads of
@@ -63,7 +63,7 @@ fn stream_free(device: Device, stream: i64) -> Result<()> {
 /// Makes a stream the current one of its device, on this thread; 0 is the default one.
 #[register("runtime.Device_SetStream")]
 fn set_stream(device: Device, stream: i64) -> Result<()> {
-    use_current(device, stream_of(driver_of(device)?, device, stream)?)
+    use_current(device, stream_of(driver_of(device)?, device, stream)?.handle())
 }
 
 fn use_current(device: Device, stream: Handle) -> Result<()> {
@@ -95,7 +95,9 @@ unsafe fn use_stream(device: Device, stream: i64) -> Result<()> {
 #[register("runtime.Device_StreamSync", blocking)]
 fn stream_sync(device: Device, stream: i64) -> Result<()> {
     let driver = driver_of(device)?;
-    driver.synchronize_stream(device.0.device_id, stream_of(driver, device, stream)?)
+    let stream = stream_of(driver, device, stream)?;
+    // SAFETY: a stream of this device, which `stream` keeps alive.
+    unsafe { driver.synchronize_stream(device.0.device_id, stream.handle()) }
 }
 
 /// Lets later work of the stream `to` wait for what is in the stream `from` now.
@@ -104,9 +106,10 @@ fn stream_sync_from_to(device: Device, from: i64, to: i64) -> Result<()> {
     let driver = driver_of(device)?;
     let (from, to) = (stream_of(driver, device, from)?, stream_of(driver, device, to)?);
     let event = Event::create(device)?;
-    // SAFETY: a stream of this device.
-    unsafe { event.record_raw(from) }?;
-    event.wait_in(to)
+    // SAFETY: a stream of this device, which `from` keeps alive.
+    unsafe { event.record_raw(from.handle()) }?;
+    // SAFETY: a stream of this device, which `to` keeps alive.
+    unsafe { event.wait_in(to.handle()) }
 }
 
 /// Waits until all work of a device is done.
@@ -131,15 +134,16 @@ fn event_free(device: Device, event: i64) -> Result<()> {
 #[register("anyfn.device_event_record")]
 fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
-    // SAFETY: a stream of this device.
-    with_event(device, event, |event| unsafe { event.record_raw(stream) })
+    // SAFETY: a stream of this device, which `stream` keeps alive.
+    unsafe { event_of(device, event)?.record_raw(stream.handle()) }
 }
 
 /// Lets later work of a stream wait until an event has been passed.
 #[register("anyfn.device_event_wait")]
 fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
-    with_event(device, event, |event| event.wait_in(stream))
+    // SAFETY: a stream of this device, which `stream` keeps alive.
+    unsafe { event_of(device, event)?.wait_in(stream.handle()) }
 }
 
 /// Nanoseconds between two events, after waiting for both.
@@ -148,8 +152,8 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     if start == end {
         return Ok(0);
     }
-    let elapsed = |end: &Event| with_event(device, start, |start| end.elapsed_ns(start));
-    Ok(with_event(device, end, elapsed)? as i64)
+    let (start, end) = (event_of(device, start)?, event_of(device, end)?);
+    Ok(end.elapsed_ns(&start)? as i64)
 }
 
 /// Makes a device the current one of this thread, for compiled code. Devices are named in every call, so this only checks

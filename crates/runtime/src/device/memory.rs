@@ -26,39 +26,49 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Allocates memory; its content is anything. None at all is a byte, so that the address is always valid.
+    /// Allocates memory. Main memory is zeroed; on other devices the content is not specified. Zero bytes are rounded up to
+    /// one, so that the address is always valid.
     ///
     /// # Errors
-    /// `RuntimeError` if the device is not there, `ValueError` for an alignment that is none, `MemoryError` when memory is
-    /// short.
+    /// `RuntimeError` if the device is not there, `ValueError` for an alignment that is no power of two up to 2^20,
+    /// `MemoryError` when memory is short.
     #[inline]
     pub fn allocate(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
         Memory::allocate_scope(device, bytes, alignment, None)
     }
 
-    /// As [`Memory::allocate`], of zeros.
+    /// Allocates memory without setting main memory to zero first.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate`].
+    ///
+    /// # Safety
+    /// Of main memory, each byte must be written before it is read.
+    pub(crate) unsafe fn allocate_uninit(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
+        let (driver, request) = (driver_of(device)?, checked(bytes, alignment, device)?);
+        let data = driver.allocate(device.0.device_id, request)?;
+        Memory::accept(driver, device, data, request)
+    }
+
+    /// Allocates memory and sets it to zero.
     ///
     /// # Errors
     /// As [`Memory::allocate`].
     pub fn zeroed(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
-        let driver = driver_of(device)?;
-        let request = checked(bytes, alignment, device)?;
+        let (driver, request) = (driver_of(device)?, checked(bytes, alignment, device)?);
         if let Some(data) = driver.allocate_zeroed(device.0.device_id, request)? {
-            return Ok(Memory { driver, device, data, request });
+            return Memory::accept(driver, device, data, request);
         }
-        let mut memory = Memory::allocate(device, bytes, alignment)?;
-        const AT_ONCE: usize = 1 << 20;
-        let zeros = buffer(request.bytes.min(AT_ONCE))?;
-        for start in (0..request.bytes).step_by(AT_ONCE) {
-            memory.write(start, &zeros[..AT_ONCE.min(request.bytes - start)])?;
-        }
+        let data = driver.allocate(device.0.device_id, request)?;
+        let mut memory = Memory::accept(driver, device, data, request)?;
+        memory.clear()?;
         Ok(memory)
     }
 
-    /// As [`Memory::allocate`], of a scope such as `global.texture`; `None`, `""` and `"global"` are the common one.
+    /// Allocates memory of a scope such as `global.texture`; `None`, `""` and `"global"` are the common one.
     ///
     /// # Errors
-    /// Also `NotImplementedError` for a scope that the device has not.
+    /// As [`Memory::allocate`], and `NotImplementedError` for a scope that the device has not.
     pub fn allocate_scope(
         device: Device,
         bytes: usize,
@@ -66,13 +76,52 @@ impl Memory {
         scope: Option<&str>,
     ) -> Result<Memory> {
         let driver = driver_of(device)?;
-        let request = checked(bytes, alignment, device)?;
-        let index = device.0.device_id;
-        let data = match scope {
-            None | Some("" | "global") => driver.allocate(index, request)?,
-            Some(scope) => driver.allocate_scope(index, request, scope)?,
+        let is_host = driver.memory_kind() == MemoryKind::Host;
+        let Some(scope) = scope.filter(|scope| !matches!(*scope, "" | "global")) else {
+            return if is_host {
+                Memory::zeroed(device, bytes, alignment)
+            } else {
+                // SAFETY: this is not main memory.
+                unsafe { Memory::allocate_uninit(device, bytes, alignment) }
+            };
         };
+        let request = checked(bytes, alignment, device)?;
+        let data = driver.allocate_scope(device.0.device_id, request, scope)?;
+        let mut memory = Memory::accept(driver, device, data, request)?;
+        if is_host {
+            memory.clear()?;
+        }
+        Ok(memory)
+    }
+
+    /// Takes over what a driver has allocated, after checking what can be checked of it.
+    #[inline]
+    fn accept(
+        driver: &'static dyn Driver,
+        device: Device,
+        data: *mut c_void,
+        request: Request,
+    ) -> Result<Memory> {
+        let follows = driver.memory_kind() != MemoryKind::Handle;
+        let is_wrong = data.is_null()
+            || follows
+                && (!data.addr().is_multiple_of(request.alignment)
+                    || data.addr().checked_add(request.bytes).is_none());
+        if is_wrong {
+            // It is not freed: nothing is known of it.
+            return Err(wrong(device, data, request));
+        }
         Ok(Memory { driver, device, data, request })
+    }
+
+    /// Writes zeros everywhere.
+    fn clear(&mut self) -> Result<()> {
+        const AT_ONCE: usize = 1 << 20;
+        let zeros = buffer(self.len().min(AT_ONCE))?;
+        for start in (0..self.len()).step_by(AT_ONCE) {
+            self.write(start, &zeros[..AT_ONCE.min(self.len() - start)])?;
+        }
+        Ok(())
     }
 
     /// Address or handle of the memory.
@@ -122,13 +171,14 @@ impl Memory {
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies bytes of the memory to the host. They must have been written before; else they are anything.
+    /// Copies bytes of the memory to the host.
     ///
     /// # Errors
     /// `ValueError` if there are not so many, else what the device says.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.place(offset, bytes.len())?;
-        // SAFETY: as for `write`.
+        // SAFETY: the place was checked and its bytes are initialised: main memory was zeroed or written by whoever allocated it
+        // otherwise, and a driver of other memory copies initialised bytes. The slice is main memory, ours during the call.
         unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
     }
 
@@ -161,6 +211,15 @@ impl fmt::Debug for Memory {
     }
 }
 
+#[cold]
+fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
+    let Request { bytes, alignment } = request;
+    anyfn::error!(
+        "RuntimeError",
+        "the driver of {device} allocated {data:p}, which cannot be {bytes} bytes aligned to {alignment}"
+    )
+}
+
 /// What a driver is asked for.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
@@ -187,7 +246,8 @@ pub fn host(data: *const u8) -> Place {
 /// `RuntimeError` if a device is not there, `ValueError` for places that cannot be, else what the devices say.
 ///
 /// # Safety
-/// Both places must be valid for as many bytes until the copy is done.
+/// Both places must be valid for as many bytes until the copy is done, and those of `from` initialised. `stream` must be a live
+/// stream of the device that it belongs to, or the default one.
 pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -214,7 +274,8 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
             let driver = driver_of(device)?;
             // SAFETY: the caller guarantees both places; one is of the driver's device, which is there.
             unsafe { driver.copy(&transfer) }?;
-            driver.synchronize_stream(device.0.device_id, stream)
+            // SAFETY: the caller passes a stream of that device.
+            unsafe { driver.synchronize_stream(device.0.device_id, stream) }
         }
         _ => {
             let (reader, writer) = (driver_of(from.device)?, driver_of(to.device)?);
@@ -226,11 +287,13 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
             let between = host(between.as_mut_ptr());
             // SAFETY: the caller guarantees the place; the buffer is as long.
             unsafe { reader.copy(&Transfer { to: between, ..transfer }) }?;
-            reader.synchronize_stream(from.device.0.device_id, stream)?;
+            // SAFETY: the caller passes a stream of the device that is read.
+            unsafe { reader.synchronize_stream(from.device.0.device_id, stream) }?;
             let onward = Transfer { from: between, stream: DEFAULT_STREAM, ..transfer };
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees the place; the buffer is as long, and the first copy has filled it.
             unsafe { writer.copy(&onward) }?;
-            writer.synchronize_stream(to.device.0.device_id, DEFAULT_STREAM)
+            // SAFETY: the default stream always lives.
+            unsafe { writer.synchronize_stream(to.device.0.device_id, DEFAULT_STREAM) }
         }
     }
 }

@@ -4,10 +4,10 @@
 //! a number that is none of them is an error, not a crash in a driver.
 
 use core::ptr;
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyfn::{Device, Result, bail};
+use anyfn::{Device, Error, Result, bail};
 
 use super::{DEFAULT_STREAM, Driver, Handle, driver_of};
 
@@ -18,9 +18,9 @@ pub struct Stream {
     handle: Handle,
 }
 
-// SAFETY: drivers take streams from any thread.
+// SAFETY: a driver promises that its streams may be used on any thread.
 unsafe impl Send for Stream {}
-// SAFETY: as above.
+// SAFETY: a driver promises that several threads may use a stream at a time.
 unsafe impl Sync for Stream {}
 
 impl Stream {
@@ -48,7 +48,9 @@ impl Stream {
     /// # Errors
     /// If the work has failed.
     pub fn synchronize(&self) -> Result<()> {
-        driver_of(self.device)?.synchronize_stream(self.device.0.device_id, self.handle)
+        let driver = driver_of(self.device)?;
+        // SAFETY: the handle is the device's own stream, which lives as long as `self`.
+        unsafe { driver.synchronize_stream(self.device.0.device_id, self.handle) }
     }
 
     /// Lets later work wait until the event has been passed.
@@ -57,14 +59,16 @@ impl Stream {
     /// `ValueError` for an event of another device.
     pub fn wait(&self, event: &Event) -> Result<()> {
         same(self.device, event.device)?;
-        driver_of(self.device)?.wait_event(self.device.0.device_id, event.handle, self.handle)
+        // SAFETY: a stream of the event's device, which lives as long as `self`.
+        unsafe { event.wait_in(self.handle) }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Ok(driver) = driver_of(self.device) {
-            driver.destroy_stream(self.device.0.device_id, self.handle);
+            // SAFETY: `create` got the handle from this device, and only here it is given back.
+            unsafe { driver.destroy_stream(self.device.0.device_id, self.handle) };
         }
     }
 }
@@ -76,9 +80,9 @@ pub struct Event {
     handle: Handle,
 }
 
-// SAFETY: drivers take events from any thread.
+// SAFETY: a driver promises that its events may be used on any thread.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: a driver promises that several threads may use an event at a time.
 unsafe impl Sync for Event {}
 
 impl Event {
@@ -97,7 +101,7 @@ impl Event {
     /// `ValueError` for a stream of another device.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         stream.map_or(Ok(()), |stream| same(self.device, stream.device))?;
-        // SAFETY: a stream of this device, or the default one.
+        // SAFETY: a stream of this device, borrowed for the call, or the default one.
         unsafe { self.record_raw(stream.map_or(DEFAULT_STREAM, Stream::as_raw)) }
     }
 
@@ -107,14 +111,21 @@ impl Event {
     /// What the driver says.
     ///
     /// # Safety
-    /// The stream is one of the event's device.
+    /// The stream is a live one of the event's device.
     pub unsafe fn record_raw(&self, stream: Handle) -> Result<()> {
-        driver_of(self.device)?.record_event(self.device.0.device_id, self.handle, stream)
+        let driver = driver_of(self.device)?;
+        // SAFETY: the handle is the device's own event, which lives as long as `self`; the caller guarantees the stream.
+        unsafe { driver.record_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Lets later work of a stream of this device wait.
-    pub(super) fn wait_in(&self, stream: Handle) -> Result<()> {
-        driver_of(self.device)?.wait_event(self.device.0.device_id, self.handle, stream)
+    /// Lets later work of a stream wait.
+    ///
+    /// # Safety
+    /// The stream is a live one of the event's device.
+    pub(super) unsafe fn wait_in(&self, stream: Handle) -> Result<()> {
+        let driver = driver_of(self.device)?;
+        // SAFETY: the handle is the device's own event, which lives as long as `self`; the caller guarantees the stream.
+        unsafe { driver.wait_event(self.device.0.device_id, self.handle, stream) }
     }
 
     /// Waits until the mark has been passed.
@@ -122,7 +133,9 @@ impl Event {
     /// # Errors
     /// If the work has failed.
     pub fn synchronize(&self) -> Result<()> {
-        driver_of(self.device)?.synchronize_event(self.device.0.device_id, self.handle)
+        let driver = driver_of(self.device)?;
+        // SAFETY: the handle is the device's own event, which lives as long as `self`.
+        unsafe { driver.synchronize_event(self.device.0.device_id, self.handle) }
     }
 
     /// Nanoseconds from the passing of an earlier event to that of this one, after waiting for both.
@@ -134,14 +147,17 @@ impl Event {
         same(self.device, start.device)?;
         start.synchronize()?;
         self.synchronize()?;
-        driver_of(self.device)?.elapsed_ns(self.device.0.device_id, start.handle, self.handle)
+        let driver = driver_of(self.device)?;
+        // SAFETY: both handles are events of this device, which live as long as the borrows.
+        unsafe { driver.elapsed_ns(self.device.0.device_id, start.handle, self.handle) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         if let Ok(driver) = driver_of(self.device) {
-            driver.destroy_event(self.device.0.device_id, self.handle);
+            // SAFETY: `create` got the handle from this device, and only here it is given back.
+            unsafe { driver.destroy_event(self.device.0.device_id, self.handle) };
         }
     }
 }
@@ -163,55 +179,65 @@ pub fn synchronize(device: Device) -> Result<()> {
 
 // ---- Numbers for other languages ----------------------------------------------------------------------------------
 
-/// What a number stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Stream,
-    Event,
+/// What is alive of one kind, by device and number. Who uses a stream or event has a reference, so another thread that frees
+/// the number does not destroy it meanwhile.
+struct Alive<T>(Mutex<BTreeMap<(i32, i32, usize), Arc<T>>>);
+
+static STREAMS: Alive<Stream> = Alive(Mutex::new(BTreeMap::new()));
+static EVENTS: Alive<Event> = Alive(Mutex::new(BTreeMap::new()));
+
+impl<T> Alive<T> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<(i32, i32, usize), Arc<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, device: Device, handle: Handle, it: T) -> i64 {
+        let number = handle.expose_provenance() as i64;
+        self.table().insert(key(device, number), Arc::new(it));
+        number
+    }
+
+    fn get(&self, device: Device, number: i64) -> Option<Arc<T>> {
+        self.table().get(&key(device, number)).cloned()
+    }
+
+    fn take(&self, device: Device, number: i64) -> Option<Arc<T>> {
+        self.table().remove(&key(device, number))
+    }
 }
 
-type Alive = BTreeSet<(Kind, i32, i32, usize)>;
-
-static ALIVE: Mutex<Alive> = Mutex::new(BTreeSet::new());
-
-fn alive() -> MutexGuard<'static, Alive> {
-    ALIVE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn key(kind: Kind, device: Device, number: i64) -> (Kind, i32, i32, usize) {
-    (kind, device.0.device_type, device.0.device_id, number as usize)
+fn key(device: Device, number: i64) -> (i32, i32, usize) {
+    (device.0.device_type, device.0.device_id, number as usize)
 }
 
 /// Hands a stream over to whoever keeps its number.
 pub(super) fn stream_number(stream: Stream) -> i64 {
-    let number = stream.handle.expose_provenance() as i64;
-    alive().insert(key(Kind::Stream, stream.device, number));
-    core::mem::forget(stream);
-    number
+    STREAMS.insert(stream.device, stream.handle, stream)
 }
 
 /// Hands an event over to whoever keeps its number.
 pub(super) fn event_number(event: Event) -> i64 {
-    let number = event.handle.expose_provenance() as i64;
-    alive().insert(key(Kind::Event, event.device, number));
-    core::mem::forget(event);
-    number
+    EVENTS.insert(event.device, event.handle, event)
 }
 
 /// Takes a number back; dropping the result ends what it stands for.
-pub(super) fn take_stream(device: Device, number: i64) -> Result<Stream> {
-    match alive().remove(&key(Kind::Stream, device, number)) {
-        true => Ok(Stream { device, handle: handle(number) }),
-        false => bail!("ValueError", "{number} is no stream of {device} that is alive"),
+pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
+    match STREAMS.take(device, number) {
+        Some(stream) => Ok(stream),
+        None => bail!("ValueError", "{number} is no stream of {device} that is alive"),
     }
 }
 
 /// As [`take_stream`].
-pub(super) fn take_event(device: Device, number: i64) -> Result<Event> {
-    match alive().remove(&key(Kind::Event, device, number)) {
-        true => Ok(Event { device, handle: handle(number) }),
-        false => bail!("ValueError", "{number} is no event of {device} that is alive"),
+pub(super) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
+    match EVENTS.take(device, number) {
+        Some(event) => Ok(event),
+        None => Err(no_event(device, number)),
     }
+}
+
+fn no_event(device: Device, number: i64) -> Error {
+    anyfn::error!("ValueError", "{number} is no event of {device} that is alive")
 }
 
 /// What a number stands for.
@@ -219,20 +245,30 @@ pub(super) fn handle(number: i64) -> Handle {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
-/// The stream of a number: 0 is the default one.
-pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Handle> {
-    let known = number == 0 || alive().contains(&key(Kind::Stream, device, number));
-    if !known && !driver.takes_foreign_streams() {
-        bail!("ValueError", "{number} is no stream of {device} that is alive");
-    }
-    Ok(handle(number))
+/// A stream that is used by its number.
+pub(super) struct Known {
+    handle: Handle,
+    /// Keeps the stream; `None` for the default one, and for those of other libraries.
+    _stream: Option<Arc<Stream>>,
 }
 
-/// Runs `body` with the event of a number, which stays alive meanwhile.
-pub(super) fn with_event<T>(device: Device, number: i64, body: impl FnOnce(&Event) -> Result<T>) -> Result<T> {
-    let event = core::mem::ManuallyDrop::new(take_event(device, number)?);
-    // Out of the table meanwhile, so that nobody destroys it: then it is put back.
-    let result = body(&event);
-    alive().insert(key(Kind::Event, device, number));
-    result
+impl Known {
+    /// What the driver knows the stream by, as long as `self` lives.
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
+    }
+}
+
+/// The stream of a number: 0 is the default one.
+pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
+    let stream = STREAMS.get(device, number);
+    if number != 0 && stream.is_none() && !driver.takes_foreign_streams() {
+        bail!("ValueError", "{number} is no stream of {device} that is alive");
+    }
+    Ok(Known { handle: handle(number), _stream: stream })
+}
+
+/// The event of a number.
+pub(super) fn event_of(device: Device, number: i64) -> Result<Arc<Event>> {
+    EVENTS.get(device, number).ok_or_else(|| no_event(device, number))
 }

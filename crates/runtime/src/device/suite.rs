@@ -288,7 +288,7 @@ fn foreign_handles(device: Device) -> Result<()> {
     use super::stream::{stream_number, stream_of, take_event, take_stream};
     let driver = driver_of(device)?;
     let number = stream_number(Stream::create(device)?);
-    ensure!(stream_of(driver, device, number)?.addr() as i64 == number, "a stream has two numbers");
+    ensure!(stream_of(driver, device, number)?.handle().addr() as i64 == number, "a stream has two numbers");
     drop(take_stream(device, number)?);
     refused(take_stream(device, number), "ValueError")?;
     refused(take_event(device, number), "ValueError")?;

@@ -128,7 +128,8 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
 /// # Safety
 /// As [`copy`].
 pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -> Result<Tensor> {
-    let made = make::to_be_written(from.shape(), dtype, device)?;
+    // SAFETY: either copy below writes all elements, before anybody else gets the tensor.
+    let made = unsafe { make::to_be_written(from.shape(), dtype, device) }?;
     if from.dtype() == dtype {
         // SAFETY: the caller guarantees one, the other one was made just now.
         unsafe { copy(from, &made.view(), DEFAULT_STREAM) }?;
@@ -210,7 +211,8 @@ pub(super) unsafe fn decode(from: &TensorView<'_>) -> Result<Tensor> {
         };
         put(&mut out, size * 8, index, code);
     }
-    let made = make::to_be_written(&shape, dtype, Device::CPU)?;
+    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    let made = unsafe { make::to_be_written(&shape, dtype, Device::CPU) }?;
     // SAFETY: the tensor was made just now.
     unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     Ok(made)

@@ -249,7 +249,7 @@ unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
         } else {
             for i in 0..inner.extent {
                 let (source, target) = (at_from + i * inner.from, at_to + i * inner.to);
-                // SAFETY: as above.
+                // SAFETY: the caller guarantees all elements; this is one of them.
                 unsafe { move_bits(from.start, source as i128, to.start, target as i128, bits) };
             }
         }
@@ -293,7 +293,7 @@ unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
                         // SAFETY: the caller guarantees the row.
                         let value = unsafe { source.read_unaligned() };
                         let target = target.wrapping_offset(i * to as isize);
-                        // SAFETY: as above.
+                        // SAFETY: the caller guarantees the row, which has this element of the target, too.
                         unsafe { target.write_unaligned(value) };
                     }
                 })*
@@ -322,10 +322,10 @@ unsafe fn move_bits(source: *const u8, from: i128, target: *mut u8, to: i128, bi
         let set = byte >> from.rem_euclid(8) & 1;
         let place = target.wrapping_offset(to.div_euclid(8) as isize);
         let mask = 1u8 << to.rem_euclid(8);
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the element of the target, of which this byte has a bit.
         let old = unsafe { place.read() };
         let new = if set == 1 { old | mask } else { old & !mask };
-        // SAFETY: as above.
+        // SAFETY: the byte that was read; the caller guarantees that it may be written.
         unsafe { place.write(new) };
     }
 }

@@ -84,7 +84,8 @@ fn tensor_zeros(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
 #[register("anyfn.tensor_full", blocking)]
 fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -> Result<Tensor> {
     let element = cast::element(dtype, &value)?;
-    let tensor = make::to_be_written(&shape, dtype, device)?;
+    // SAFETY: all elements are written by the fill, before anybody else gets the tensor.
+    let tensor = unsafe { make::to_be_written(&shape, dtype, device) }?;
     // SAFETY: made just now, nobody else knows it.
     unsafe { cast::fill(&tensor.view(), &element) }?;
     Ok(tensor)
@@ -94,14 +95,15 @@ fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -
 #[register("anyfn.tensor_fill", blocking)]
 fn tensor_fill(tensor: Target<'_>, value: AnyView<'_>) -> Result<()> {
     let element = cast::element(tensor.0.dtype(), &value)?;
-    // SAFETY: the caller lends the tensor for writing.
+    // SAFETY: `Target` is borrowed for the call and may be written; the copy enters its memory in the table of accesses.
     unsafe { cast::fill(&tensor.0, &element) }
 }
 
 /// A tensor with a copy of bytes as its elements, in row-major order.
 #[register("anyfn.tensor_from_bytes", blocking)]
 fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
-    let tensor = make::to_be_written(&shape, dtype, device)?;
+    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    let tensor = unsafe { make::to_be_written(&shape, dtype, device) }?;
     // SAFETY: made just now, nobody else knows it.
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &tensor.view()) }?;
     Ok(tensor)
@@ -174,7 +176,7 @@ fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
 /// Copies the elements of a tensor to those of another one of the same shape and type, on whichever devices.
 #[register("runtime.TVMTensorCopyFromTo", blocking)]
 fn copy_from_to(#[read_only] from: TensorView<'_>, to: Target<'_>) -> Result<()> {
-    // SAFETY: the caller lends both tensors for the call.
+    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters both in the table of accesses.
     unsafe { copy::copy(&from, &to.0, DEFAULT_STREAM) }
 }
 
@@ -212,14 +214,14 @@ fn check_address(data: *mut c_void, nbytes: usize) -> Result<()> {
 /// Copies bytes to the elements of a tensor, in row-major order.
 #[register("anyfn.tensor_set_bytes", blocking)]
 fn set_bytes(to: Target<'_>, bytes: &[u8]) -> Result<()> {
-    // SAFETY: the caller lends both for the call.
+    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters its memory in the table of accesses.
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &to.0) }
 }
 
 /// The elements of a tensor as bytes, in row-major order; elements of less than a byte are packed.
 #[register("anyfn.tensor_to_bytes", blocking)]
 fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
-    // SAFETY: the caller lends the tensor for the call.
+    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     let bytes = unsafe { copy::to_bytes(&tensor) }?;
     match anyfn::__private::try_bytes(&bytes) {
         Some(value) => Ok(value),
@@ -263,8 +265,9 @@ fn home(device: Device) -> Device {
 }
 
 fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
-    let tensor = make::to_be_written(from.shape(), from.dtype(), device)?;
-    // SAFETY: the caller lends one, the other one was made just now.
+    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    let tensor = unsafe { make::to_be_written(from.shape(), from.dtype(), device) }?;
+    // SAFETY: `from` is borrowed for the call and entered in the table of accesses; the other one was made just now.
     unsafe { copy::copy(from, &tensor.view(), DEFAULT_STREAM) }?;
     if device::memory_kind(from.device()) != MemoryKind::Host && device::memory_kind(device) != MemoryKind::Host
     {
@@ -283,7 +286,7 @@ fn tensor_cast(
     dtype: DType,
     #[default(None)] device: Option<Device>,
 ) -> Result<Tensor> {
-    // SAFETY: the caller lends the tensor for the call.
+    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     unsafe { cast::cast(&tensor, dtype, device.unwrap_or_else(|| home(tensor.device()))) }
 }
 
@@ -291,13 +294,13 @@ fn tensor_cast(
 /// complex number, become one more dimension.
 #[register("anyfn.tensor_decode", blocking)]
 fn tensor_decode(#[read_only] tensor: TensorView<'_>) -> Result<Tensor> {
-    // SAFETY: the caller lends the tensor for the call.
+    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     unsafe { cast::decode(&tensor) }
 }
 
 /// What a tensor is, and its elements, as text; of more than `limit` elements only those at the edges.
 #[register("anyfn.tensor_text", blocking)]
 fn tensor_text(#[read_only] tensor: TensorView<'_>, #[default(1000)] limit: i64) -> Result<String> {
-    // SAFETY: the caller lends the tensor for the call.
+    // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     unsafe { text::text(&tensor, usize::try_from(limit).unwrap_or(0)) }
 }

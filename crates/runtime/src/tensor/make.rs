@@ -25,24 +25,23 @@ unsafe impl Send for Content {}
 /// `NotImplementedError` for a scope that it has not, `MemoryError` when memory is short.
 pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
-    // Safe code may read main memory that nobody has written, and a session may send it: never what others have left there.
-    let memory = match scope {
-        None | Some("" | "global") if device == Device::CPU => Memory::zeroed(device, bytes, ALIGNMENT)?,
-        _ => Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?,
-    };
-    own(shape, dtype, memory)
+    own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
 }
 
-/// A tensor whose elements the caller writes, all of them, before anybody else gets it.
+/// A tensor whose elements the caller writes.
 ///
 /// # Errors
 /// As [`empty`].
-pub(super) fn to_be_written(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
+///
+/// # Safety
+/// In main memory all elements must be written before anybody reads one; on an error the tensor must be dropped.
+pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
     // Of a last byte that the elements fill in part, the rest is read when they are written.
     let is_whole = (element_count(shape)? as u128 * u128::from(dtype.bits())).is_multiple_of(8);
     if is_whole && bytes > 0 {
-        own(shape, dtype, Memory::allocate(device, bytes, ALIGNMENT)?)
+        // SAFETY: the elements fill all bytes, and the caller writes all of them first.
+        own(shape, dtype, unsafe { Memory::allocate_uninit(device, bytes, ALIGNMENT) }?)
     } else {
         empty(shape, dtype, device, None)
     }

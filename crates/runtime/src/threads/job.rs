@@ -146,7 +146,7 @@ impl Job {
     pub(super) unsafe fn leave(this: *const Job) {
         // SAFETY: the job lives as long as the helper is counted.
         let launcher = unsafe { (*this).launcher.clone() };
-        // SAFETY: as above.
+        // SAFETY: the launcher frees the job only after this count has gone; it is not touched afterwards.
         let before = unsafe { (*this).helpers.fetch_sub(1, Ordering::Release) };
         if before == 1 {
             launcher.unpark();
@@ -221,7 +221,7 @@ impl Job {
                 let Shared(job) = { job };
                 // SAFETY: a counted helper, as of before the thread was made.
                 unsafe { &*job }.run(index);
-                // SAFETY: as above; it does not touch the job afterwards.
+                // SAFETY: counted by `enter` before the thread was made; it does not touch the job afterwards.
                 unsafe { Job::leave(job) };
             });
             if let Err(reason) = begun {

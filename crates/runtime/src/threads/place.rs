@@ -93,7 +93,7 @@ mod imp {
         if !unsafe { libc::CPU_ISSET(number, mask) } {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: the number is one that a mask has room for, and `others` is a mask of our own.
         unsafe { libc::CPU_CLR(number, &mut others) };
         // SAFETY: only counts the bits.
         (unsafe { libc::CPU_COUNT(&others) } > 0).then_some(others)

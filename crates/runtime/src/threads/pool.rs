@@ -156,7 +156,7 @@ impl Pool {
                 drop(state);
                 // SAFETY: counted as a helper under the lock, while the job was open.
                 unsafe { &*job }.run_tasks();
-                // SAFETY: as above; it is not touched afterwards.
+                // SAFETY: counted as a helper in `State::job`; this gives that count back, and the job is not touched afterwards.
                 unsafe { Job::leave(job) };
                 if self.process != fork::process() {
                     // A task has forked on this thread: the child's pool is another one.
@@ -213,11 +213,11 @@ mod tests {
     }
 
     unsafe extern "C" fn meet(index: c_int, group: *mut TVMParallelGroupEnv, runs: *mut c_void) -> c_int {
-        // SAFETY: as above.
+        // SAFETY: passes on what this task was given.
         unsafe { count(index, group, runs) };
         // SAFETY: what the task was given.
         let met = unsafe { super::super::barrier(&*group) };
-        // SAFETY: as above.
+        // SAFETY: the counters of the launch below, which outlive its tasks.
         let runs = unsafe { &*runs.cast::<[AtomicUsize; 2]>() };
         assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1));
         met.is_err().into()

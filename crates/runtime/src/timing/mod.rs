@@ -280,7 +280,7 @@ fn empty_call() -> f64 {
         let handle = nothing.as_object().as_handle();
         // SAFETY: a function object has its cell right behind the header.
         let cell: *const TVMFFIFunctionCell = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast();
-        // SAFETY: as above; the function is alive.
+        // SAFETY: the cell is part of the function object, which is alive here and does not change.
         let safe_call = unsafe { (*cell).safe_call };
         let mut best = f64::INFINITY;
         for _ in 0..10 {
@@ -302,7 +302,7 @@ fn call_unseen(function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Any> {
     let handle = function.as_object().as_handle();
     // SAFETY: a function object has its cell right behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast();
-    // SAFETY: as above; the function is alive.
+    // SAFETY: the cell is part of the function object, which is alive here and does not change.
     let safe_call = unsafe { (*cell).safe_call };
     let mut result = TVMFFIAny::NONE;
     // SAFETY: the views live for the call, and `result` holds nothing.
