@@ -350,7 +350,20 @@ def test_the_number_of_threads(run_python):
     assert 1 <= free <= len(os.sched_getaffinity(0))
     one = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "
     assert run_python(one + ask, env={"ANYFN_NUM_THREADS": ""}) == "1\n"
-    assert run_python(ask, env={"ANYFN_NUM_THREADS": "many"}) == f"{free}\n"
+    # What is no number is ignored, and said once, however often and by how many threads the number is asked for.
+    ask = """if True:
+        import anyfn, threading
+        anyfn.set_num_threads(0)
+        threads = [threading.Thread(target=anyfn.num_threads) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        anyfn.set_num_threads(0)
+        print(anyfn.num_threads())
+    """
+    for wrong in ("many", "-5", "0", "4097", "1.5", str(2**64 + 2), "\udcff"):
+        shown = "\ufffd" if wrong == "\udcff" else wrong
+        warning = f'anyfn: warning: ANYFN_NUM_THREADS must be a number from 1 to 4096, got "{shown}"; it is ignored\n'
+        assert run_python(ask, env={"ANYFN_NUM_THREADS": wrong}, stderr=warning) == f"{free}\n"
 
 
 @pytest.fixture

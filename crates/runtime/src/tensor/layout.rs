@@ -2,7 +2,7 @@
 
 use anyfn::abi::DLTensor;
 use anyfn::access::Region;
-use anyfn::{DType, Result, TensorView, bail};
+use anyfn::{DType, NDIM_MAX, Result, TensorView, bail};
 
 use crate::device::{MemoryKind, Place, memory_kind};
 
@@ -26,8 +26,8 @@ pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
 /// # Errors
 /// `ValueError` for a negative extent or too many dimensions, `MemoryError` if no machine has so many elements.
 pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
-    if i32::try_from(shape.len()).is_err() {
-        bail!("ValueError", "a tensor has up to {} dimensions but got {}", i32::MAX, shape.len());
+    if shape.len() > NDIM_MAX as usize {
+        bail!("ValueError", "a tensor has up to {NDIM_MAX} dimensions but got {}", shape.len());
     }
     if let Some(extent) = shape.iter().find(|extent| **extent < 0) {
         bail!("ValueError", "an extent is not negative but got {extent} in shape {}", show(shape));

@@ -1,6 +1,7 @@
 //! How many threads a parallel launch has.
 
 use std::path::Path;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cgroup;
@@ -27,8 +28,13 @@ pub(super) fn get() -> usize {
     }
     match FOUND.load(Ordering::Relaxed) {
         0 => {
-            let asked = std::env::var("ANYFN_NUM_THREADS").ok();
-            let found = choose(asked.as_deref(), affinity(), cgroup::quota(Path::new("/")));
+            let asked = std::env::var_os("ANYFN_NUM_THREADS").map(|text| text.to_string_lossy().into_owned());
+            let asked = asked.as_deref().filter(|text| !text.trim().is_empty());
+            let number = asked.and_then(number);
+            if let (Some(text), None) = (asked, number) {
+                warn(text);
+            }
+            let found = number.unwrap_or_else(|| choose(affinity(), cgroup::quota(Path::new("/"))));
             FOUND.store(found, Ordering::Relaxed);
             found
         }
@@ -36,18 +42,25 @@ pub(super) fn get() -> usize {
     }
 }
 
-/// The number that the environment asks for, else what this process may use: the processors of its affinity mask, and no
-/// more than its share of processor time, rounded up.
-fn choose(asked: Option<&str>, processors: usize, quota: Option<f64>) -> usize {
-    if let Some(text) = asked.filter(|text| !text.trim().is_empty()) {
-        match text.trim().parse::<usize>() {
-            Ok(n) if (1..=THREADS_MAX).contains(&n) => return n,
-            _ => std::eprintln!(
-                "anyfn: warning: ANYFN_NUM_THREADS must be a number from 1 to {THREADS_MAX}, got \"{}\"; it is ignored",
-                text.escape_debug()
-            ),
-        }
-    }
+/// The number of threads that the environment asks for; `None` for a text that is no number from 1 to [`THREADS_MAX`].
+fn number(asked: &str) -> Option<usize> {
+    asked.trim().parse().ok().filter(|number| (1..=THREADS_MAX).contains(number))
+}
+
+/// Says once that `ANYFN_NUM_THREADS` is ignored.
+fn warn(asked: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        std::eprintln!(
+            "anyfn: warning: ANYFN_NUM_THREADS must be a number from 1 to {THREADS_MAX}, got \"{}\"; it is ignored",
+            asked.escape_debug()
+        );
+    });
+}
+
+/// The number of threads that this process may use: the processors of its affinity mask, and no more than its share of
+/// processor time, rounded up.
+fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)
 }
@@ -78,25 +91,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_comes_first_then_the_smallest_limit() {
-        assert_eq!(choose(Some("3"), 8, Some(0.5)), 3);
-        assert_eq!(choose(Some(" 3 "), 1, None), 3);
-        assert_eq!(choose(None, 8, None), 8);
-        assert_eq!(choose(None, 8, Some(2.5)), 3);
-        assert_eq!(choose(None, 2, Some(64.0)), 2);
-        assert_eq!(choose(None, 8, Some(0.01)), 1);
-        assert_eq!(choose(Some(""), 8, None), 8);
+    fn the_smallest_limit_counts() {
+        assert_eq!(choose(8, None), 8);
+        assert_eq!(choose(8, Some(2.5)), 3);
+        assert_eq!(choose(2, Some(64.0)), 2);
+        assert_eq!(choose(8, Some(0.01)), 1);
+        assert_eq!(choose(1 << 20, None), THREADS_MAX);
     }
 
     #[test]
-    fn what_is_no_number_is_ignored() {
-        for wrong in ["0", "-1", "many", "99999999", "1.5"] {
-            assert_eq!(choose(Some(wrong), 4, None), 4, "{wrong}");
+    fn the_environment_asks_for_a_number() {
+        assert_eq!((number("3"), number(" 3 "), number("4096")), (Some(3), Some(3), Some(4096)));
+        for wrong in ["0", "-1", "-5", "many", "4097", "99999999", "18446744073709551617", "1.5", "3 4", ""] {
+            assert_eq!(number(wrong), None, "{wrong}");
         }
     }
 
+    /// A thread of its own, since its mask is changed.
+    #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_may_use_a_processor() {
-        assert!(affinity() >= 1);
+    fn the_affinity_mask_is_counted() {
+        let counted = std::thread::spawn(|| {
+            let mut all = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
+            let size = size_of::<libc::cpu_set_t>();
+            // SAFETY: the set is writable and as large as is said.
+            assert_eq!(unsafe { libc::sched_getaffinity(0, size, all.as_mut_ptr()) }, 0);
+            // SAFETY: zeroed, and filled on success.
+            let all = unsafe { all.assume_init() };
+            // SAFETY: the numbers are those that the set has room for.
+            let is_set = |processor: usize| unsafe { libc::CPU_ISSET(processor, &all) };
+            let processors: Vec<usize> = (0..8 * size).filter(|processor| is_set(*processor)).collect();
+            let mut some = all;
+            let mut counted = vec![(affinity(), processors.len())];
+            for (taken, processor) in processors.iter().enumerate().skip(1) {
+                // SAFETY: the number is one that the set has room for.
+                unsafe { libc::CPU_CLR(*processor, &mut some) };
+                // SAFETY: the set is as large as is said, and has one processor at least.
+                assert_eq!(unsafe { libc::sched_setaffinity(0, size, &some) }, 0);
+                counted.push((affinity(), processors.len() - taken));
+            }
+            counted
+        });
+        let counted = counted.join().unwrap();
+        assert!(counted.iter().all(|(found, expected)| found == expected), "{counted:?}");
+        assert_eq!(counted.last().unwrap().0, 1);
     }
 }
