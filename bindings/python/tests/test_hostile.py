@@ -419,3 +419,19 @@ def test_attributes_that_native_code_relies_on(name):
     index = t.make_point(1.0, 2.0).type_index
     with pytest.raises(ValueError, match=f"does not begin with `__anyfn_`, got `{name}`"):
         _core.add_attribute(index, name, True)
+
+
+def test_native_types_do_not_become_classes_of_plain_memory():
+    # An object of zeros was a function whose address is 0.
+    out = run("""
+    register = anyfn.get_global_func("ffi._PyClassRegisterTypeAttrColumns")
+    make = anyfn.get_global_func("ffi.MakeObjectFromPackedArgs")
+    for index in (t.echo.type_index, anyfn.zeros(1).type_index, anyfn.Shape([1]).type_index, t.make_point(1.0, 2.0).type_index):
+        try:
+            register(index, 64)
+        except TypeError as error:
+            print("getters of `ffi.MakeFieldGetter`" in str(error))
+        else:
+            make(index)()
+    """)
+    assert out == "True\n" * 4

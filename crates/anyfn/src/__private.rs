@@ -98,8 +98,8 @@ pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
 
 pub use crate::define::method::{MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
-    Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset, create, default_value,
-    factory, get, set,
+    CONTENT_ATTRIBUTE, Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset,
+    create, default_value, factory, get, set,
 };
 pub use crate::signature::unsigned;
 

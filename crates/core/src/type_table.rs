@@ -514,7 +514,6 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
 }
 
 /// The metadata of a type, if it is set.
-#[cfg(feature = "std")]
 pub(crate) fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
     info(type_index)?.metadata()
 }

@@ -171,3 +171,21 @@ fn what_is_refused() {
     let again = call("ffi._PyClassRegisterTypeAttrColumns", (index, 24)).unwrap_err();
     assert!(again.message().contains("`__ffi_init__` is already registered"), "{again}");
 }
+
+#[test]
+fn native_types_are_refused() {
+    #[derive(anyfn::Object)]
+    #[object(key = "test.python_class.Native")]
+    struct Native {
+        text: std::string::String,
+    }
+    let native = anyfn::Ref::new(Native { text: "x".into() }).into_object().type_index();
+    let key = TVMFFIByteArray::from_slice(b"test.python_class.OfNative");
+    // SAFETY: the key is borrowed for the call.
+    let derived = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, -1, 0, 1, native) };
+    for index in [anyfn::abi::kTVMFFIFunction, anyfn::abi::kTVMFFITensor, native, derived] {
+        let error = call("ffi._PyClassRegisterTypeAttrColumns", (index, 64)).unwrap_err();
+        assert!(error.kind() == "TypeError" && error.message().contains(anyfn::type_key(index)), "{error}");
+        assert!(anyfn::reflection::TypeInfo::from_index(index).unwrap().attribute("__ffi_new__").is_none());
+    }
+}

@@ -1,5 +1,6 @@
 //! Every field that a type tells of has a setter: "read-only" is a flag. Frontends of the ABI call setters without a look.
 
+use anyfn::abi::{TVMFFIByteArray, TVMFFITypeGetOrAllocIndex};
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, registry};
 use anyfn_core as _;
@@ -23,7 +24,11 @@ fn every_field_has_a_setter() -> anyfn::Result<()> {
 fn an_enumeration_is_made_by_its_setters() -> anyfn::Result<()> {
     // The first use of the registry defines the types of the program.
     registry::get("ffi.String")?;
-    let info = TypeInfo::from_key("ffi.StrEnum").expect("a type of this crate");
+    let parent = TypeInfo::from_key("ffi.StrEnum").expect("a type of this crate");
+    let key = TVMFFIByteArray::from_slice(b"test.setters.Operator");
+    // SAFETY: the key is borrowed for the call.
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, -1, 0, 1, parent.index()) };
+    let info = TypeInfo::from_index(index).expect("registered just now");
     assert!(info.fields().all(|field| !field.is_writable()));
     // What the ABI's own frontend does for a class of its own: zeroed memory, then each field by its setter.
     // SAFETY: a type without other content than its fields, which zeroed memory is valid for.

@@ -25,7 +25,7 @@ const NEW: i32 = -1;
 const TAKEN: i32 = -2;
 
 /// Attribute of a type: which Rust type its objects hold.
-const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
+pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
 
 impl TypeIndex {
     /// An index that is not known yet.

@@ -26,7 +26,7 @@ use anyfn_abi::{
 use crate::object::ObjectBox;
 use crate::{Any, AnyView, Error, Literal, Object, OpaquePtr, PackedFunc, Result, Schema};
 
-pub use index::TypeIndex;
+pub use index::{CONTENT_ATTRIBUTE, TypeIndex};
 pub use value::FieldValue;
 
 /// What the derive macro tells of a type.

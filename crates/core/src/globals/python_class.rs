@@ -6,20 +6,21 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use anyfn::__private::{object_created, object_freed, release_content, trampoline};
+use anyfn::__private::{CONTENT_ATTRIBUTE, object_created, object_freed, release_content, trampoline};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIFieldGetter, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIAny, kTVMFFIBool, kTVMFFIDataType,
-    kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone, kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG,
-    kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK, kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
+    kTVMFFIDevice, kTVMFFIDynObjectBegin, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
+    kTVMFFIObjectDeleterFlagBitMaskStrong as STRONG, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
+    kTVMFFIOpaquePtr, kTVMFFIStaticObjectBegin,
 };
-use anyfn::record::Slot;
+use anyfn::record::{MAKER_ATTRIBUTE, SLOTS_ATTRIBUTE, Slot};
 use anyfn::reflection::{Field, TypeInfo};
 use anyfn::{Any, AnyView, Args, Error, ObjectRef, OpaquePtr, PackedFunc, Result, Unsafe, bail};
 
 use super::construct::register_init;
 use super::typed;
-use crate::attributes;
 use crate::sys::Mutex;
+use crate::{attributes, type_table};
 
 /// Registers them.
 pub(super) fn register() -> Result<()> {
@@ -167,7 +168,11 @@ fn storage_or_error(type_index: i32, what: &str) -> Result<Storage> {
 
 /// The address of the `TVMFFIFieldGetter` of fields whose values have this type index.
 fn make_getter(type_index: i32) -> Result<i64> {
-    let getter: TVMFFIFieldGetter = match storage_or_error(type_index, "getter")? {
+    Ok(getter_of(storage_or_error(type_index, "getter")?) as usize as i64)
+}
+
+fn getter_of(storage: Storage) -> TVMFFIFieldGetter {
+    match storage {
         Storage::Any => get_any,
         Storage::Object => get_object,
         Storage::Plain(kTVMFFIInt, _) => get_int,
@@ -176,8 +181,7 @@ fn make_getter(type_index: i32) -> Result<i64> {
         Storage::Plain(kTVMFFIDataType, _) => get_data_type,
         Storage::Plain(kTVMFFIDevice, _) => get_device,
         Storage::Plain(..) => get_pointer,
-    };
-    Ok(getter as usize as i64)
+    }
 }
 
 /// Makes a value what a field takes; `converter` is its own.
@@ -226,6 +230,30 @@ fn memory(size: usize) -> core::alloc::Layout {
         .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())
 }
 
+/// Returns true if zeroed memory with this file's fields can be an object of the type: the type is not built in, no native
+/// code has told the size of its objects, native code holds nothing in objects of it or of an ancestor that the fields do not
+/// tell, and its own fields have the getters made here.
+fn is_plain_class(info: TypeInfo) -> bool {
+    let is_native = |info: TypeInfo| {
+        let told = |name| info.attribute(name).is_some();
+        told(SLOTS_ATTRIBUTE) || told(MAKER_ATTRIBUTE) || told(CONTENT_ATTRIBUTE)
+    };
+    let is_made_here = |field: Field| {
+        let Some(storage) = Storage::of(field.static_type_index()) else { return false };
+        let size = match storage {
+            Storage::Any => 16,
+            Storage::Object => 8,
+            Storage::Plain(_, size) => size as i64,
+        };
+        let getter = field.getter().is_some_and(|getter| ptr::fn_addr_eq(getter, getter_of(storage)));
+        getter && field.size() == size && field.offset() % size.min(8) == 0
+    };
+    info.index() >= kTVMFFIDynObjectBegin
+        && type_table::metadata(info.index()).is_none()
+        && !info.lineage().any(is_native)
+        && info.own_fields().all(is_made_here)
+}
+
 /// Gives a type whose fields are registered its constructor, what makes its objects, and their copy.
 fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     let Some(info) = TypeInfo::from_index(type_index) else {
@@ -234,6 +262,13 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     let Some(size) = usize::try_from(total_size).ok().filter(|size| (HEADER..1 << 24).contains(size)) else {
         bail!("ValueError", "objects of type `{}` cannot have {total_size} bytes", info.key());
     };
+    if !is_plain_class(info) {
+        bail!(
+            "TypeError",
+            "expected a type whose fields have getters of `ffi.MakeFieldGetter`, got `{}`",
+            info.key()
+        );
+    }
     for field in info.fields() {
         let end = field.offset().checked_add(field.size());
         if field.offset() < HEADER as i64 || field.size() < 0 || end.is_none_or(|end| end > total_size) {
