@@ -13,7 +13,7 @@ use anyfn::{
 use crate::connection::{Connection, Service, Sink};
 use crate::policy::Policy;
 use crate::processor;
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::value::TensorInfo;
 
 /// What is asked for, as calls name it. The numbers are part of the protocol.
@@ -42,6 +42,8 @@ pub(crate) mod code {
     pub(crate) const LOAD: u16 = 11;
     /// Handle of a function, then the options of `anyfn.time_evaluator`: the evaluator.
     pub(crate) const TIME: u16 = 12;
+    /// Argument of `TIME` that says how many bytes are written before each call.
+    pub(super) const TIME_FLUSH: usize = 8;
     /// What the other side is.
     pub(crate) const INFO: u16 = 13;
     /// Handle: its text.
@@ -154,6 +156,19 @@ impl Services {
         Ok(tensor)
     }
 
+    /// A measurement writes so many bytes of its own to empty caches.
+    fn check_flush(&self, args: &[AnyView<'_>]) -> Result<()> {
+        let bytes = args.get(code::TIME_FLUSH).map_or(Ok(0), |bytes| bytes.get::<u64>())?;
+        if bytes > self.policy.memory_bytes {
+            bail!(
+                "MemoryError",
+                "a measurement that writes {bytes} bytes to empty caches: the session may use {} of memory",
+                self.policy.memory_bytes
+            );
+        }
+        Ok(())
+    }
+
     /// Code that was uploaded calls functions by their global names. Others that the server runs may, too, so this is for those who
     /// may run code anyway.
     fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
@@ -180,6 +195,7 @@ impl Services {
     fn load(&self, digest: &str) -> Result<Any> {
         let path = self.store()?.path(digest)?;
         (self.audit)("load", digest);
+        store::verify(Path::new(&path), digest)?;
         match Module::load(&path) {
             Ok(module) => Any::new(module),
             Err(error) => {
@@ -294,6 +310,7 @@ impl Service for Services {
             code::REGISTER => self.register(args),
             code::TIME => {
                 let function = object(connection, handle()?)?;
+                self.check_flush(args)?;
                 let mut all = vec![function.as_view()];
                 all.extend_from_slice(&args[1..]);
                 if let Ok(device) = args.get(1).map_or_else(wrong_args, |device| device.get::<Device>()) {

@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyfn::{Any, Result, bail};
+use anyfn::{Any, Result, bail, check_signals, error};
 use blake2::{Blake2s256, Digest};
 
 use crate::connection::Sink;
 
 /// Characters of a digest: 32 bytes in hexadecimal.
 const DIGITS: usize = 64;
+
+/// Bytes of a file that are read at one time.
+const PART: usize = 1 << 20;
 
 /// The digest of a file's content.
 pub(crate) fn digest_of(bytes: &[u8]) -> String {
@@ -23,6 +26,31 @@ pub(crate) fn digest_of(bytes: &[u8]) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Checks that a file is still the one that was uploaded: others with the rights of the session, code that it has loaded among them,
+/// may have written to it.
+///
+/// # Errors
+/// `ValueError` if it is not; `OSError` if it cannot be read; what signals raise.
+pub(crate) fn verify(path: &Path, digest: &str) -> Result<()> {
+    let unreadable =
+        |error: std::io::Error| error!("OSError", "the file cannot be read on the other side: {error}");
+    let mut file = File::open(path).map_err(unreadable)?;
+    let (mut hash, mut part) = (Blake2s256::new(), vec![0; PART]);
+    loop {
+        check_signals()?;
+        match file.read(&mut part) {
+            Ok(0) => break,
+            Ok(count) => hash.update(&part[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    if hex(&hash.finalize()) != digest {
+        bail!("ValueError", "the content of the file is no longer what its digest says: upload it again");
+    }
+    Ok(())
 }
 
 fn check(digest: &str) -> Result<()> {

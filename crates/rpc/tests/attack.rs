@@ -86,8 +86,7 @@ fn register_all() {
 /// A greeted session.
 fn session() -> (Line, Server) {
     register_all();
-    let (stream, server) = serve(policy(), None);
-    (Line::greet(stream), server)
+    greeted(policy())
 }
 
 /// Ends a session that is still fine.
@@ -263,7 +262,7 @@ fn lengths_that_are_only_claimed_end_the_session() {
 #[test]
 fn silence_is_not_waited_for() {
     for sent in [&b""[..], b"anyfn", PREFACE, &[PREFACE, b"\xff\xff\x03\x00"].concat()] {
-        let (mut stream, server) = serve(policy(), None);
+        let (mut stream, server) = serve_within(policy(), None, Duration::from_millis(500));
         let started = Instant::now();
         stream.write_all(sent).unwrap();
         assert!(server.join().unwrap().contains("within the time"));
@@ -353,8 +352,7 @@ fn memory_is_taken_for_what_has_come_only() {
 #[test]
 fn hostile_references_are_errors() {
     register_all();
-    let (stream, server) = serve(policy(), None);
-    let mut line = Line::greet_2(stream);
+    let (mut line, server) = greeted_2(policy());
     let count = line.global(1, "test.attack.count");
     let list = |items: &[Vec<u8>]| {
         let mut out = array(items);
@@ -406,8 +404,7 @@ fn hostile_references_are_errors() {
 #[test]
 fn a_small_message_takes_little_memory_however_often_it_refers() {
     register_all();
-    let (stream, server) = serve(policy(), None);
-    let mut line = Line::greet_2(stream);
+    let (mut line, server) = greeted_2(policy());
     let (count, echo) = (line.global(1, "test.attack.count"), line.global(2, "test.attack.echo"));
     // A graph that is a tree of 2^60 leaves.
     let mut body = vec![kept(&array(&[none(), none()]))];
@@ -684,8 +681,7 @@ fn functions_that_trust_addresses_are_never_granted() {
     registry::register(OURS).overriding().set_body_typed(poke).unwrap();
     let names = [OURS, "runtime.TVMTensorCopyToBytes", "ffi.FunctionFromExternC", "ffi.MakeFieldSetter"];
     for (functions, is_wide) in [(vec!["*".to_string()], true), (names.map(String::from).to_vec(), false)] {
-        let (stream, server) = serve(Policy { functions, ..Policy::trusted() }, None);
-        let mut line = Line::greet(stream);
+        let (mut line, server) = greeted(Policy { functions, ..Policy::trusted() });
         line.send(&ask(1, NAMES, &[]));
         let listed = String::from_utf8_lossy(&line.answer(1).unwrap()).into_owned();
         assert_eq!(listed.contains("test.attack.echo"), is_wide, "{listed}");
@@ -705,8 +701,7 @@ fn functions_that_trust_addresses_are_never_granted() {
 #[test]
 fn no_function_is_there_without_a_grant() {
     register_all();
-    let (stream, server) = serve(Policy::closed(), None);
-    let mut line = Line::greet(stream);
+    let (mut line, server) = greeted(Policy::closed());
     for (id, name) in (1..).zip(registry::list().unwrap()) {
         line.send(&ask(id, GLOBAL, &[text(&name)]));
         assert_eq!(line.answer(id).unwrap_err().0, "PermissionError", "{name}");
@@ -734,8 +729,7 @@ fn no_function_is_there_without_a_grant() {
 #[test]
 fn nesting_is_counted_here_not_believed() {
     register_all();
-    let (stream, server) = serve(Policy { calls: 4096, ..policy() }, None);
-    let mut line = Line::greet(stream);
+    let (mut line, server) = greeted(Policy { calls: 4096, ..policy() });
     let apply = line.global(1, "test.attack.apply");
     // Each call belongs to the callback before it, and says that it is the first.
     let mut id = 10;
@@ -820,8 +814,7 @@ fn texts_show_no_addresses_and_give_no_orders() {
 fn there_is_only_so_much() {
     let policy = Policy { handles: 10, calls: 8, ..policy() };
     register_all();
-    let (stream, server) = serve(policy, None);
-    let mut line = Line::greet(stream);
+    let (mut line, server) = greeted(policy);
     let tensors: Vec<u64> = (1..=10).map(|id| line.empty(id, 16)).collect();
     line.send(&ask(20, EMPTY, &[shape(&[1]), dtype(1, 8, 1), device(1, 0)]));
     assert_eq!(line.answer(20).unwrap_err().0, "PermissionError");
@@ -854,6 +847,12 @@ fn there_is_only_so_much() {
 }
 
 // Everything else
+
+/// Those above that begin where a session does, in a session that is encrypted.
+#[test]
+fn all_of_it_with_a_key() {
+    again_with_a_key("all_of_it_with_a_key", 20);
+}
 
 /// Where random numbers begin, and whether to go on after so many steps. `ANYFN_FUZZ_SECONDS` says for how long, `ANYFN_RPC_FUZZ` for
 /// how many, `ANYFN_RPC_SEED` from where.
@@ -913,8 +912,7 @@ fn whatever_comes_the_server_does_not_fall() {
     let (seed, goes_on) = fuzzing(20_000);
     let (mut random, mut frames, mut sessions, mut returns) = (Random(seed), 0, 0, 0);
     while goes_on(frames) {
-        let (stream, server) = serve(policy(), None);
-        let mut line = if sessions % 2 == 0 { Line::greet(stream) } else { Line::greet_2(stream) };
+        let (mut line, server) = if sessions % 2 == 0 { session() } else { greeted_2(policy()) };
         frames += random.frames(&mut line, &FUNCTIONS);
         let _ = line.stream.shutdown(std::net::Shutdown::Write);
         line.drain();

@@ -15,6 +15,7 @@ const ALL: &[Attack] = &[
     ("R2 lengths that are only claimed", claimed_lengths),
     ("R2 a byte at a time", a_byte_at_a_time),
     ("R2 a hundred thousand small frames", small_frames),
+    ("R2 frames again, in another order, left out", frames_again),
     ("R3 more than there is", claimed_values),
     ("R3 deep values", deep_values),
     ("R3 a message without end", endless_message),
@@ -38,6 +39,8 @@ const WITH_KEY: &[Attack] = &[
     ("R1 another version", other_version),
     ("R1 encryption left out", no_encryption),
     ("R1 a changed record", changed_record),
+    ("R1 records again, in another order, left out, sent back", records_again),
+    ("R10 a handshake cut at each byte", handshake_cut_at_each_byte),
 ];
 
 const WITHOUT_KEY: &[Attack] =
@@ -191,7 +194,78 @@ fn changed_record(server: &Server) {
     }
 }
 
+fn records_again(server: &Server) {
+    let mut earlier = server.line();
+    let of_another: Vec<Vec<u8>> = (1..=4).map(|id| earlier.seal(&ask(id, INFO, &[]))).collect();
+    for order in [&[0, 0][..], &[0, 1, 0], &[1], &[1, 0], &[0, 2, 1], &[4], &[0, 5], &[6]] {
+        let mut line = server.line();
+        let mut records: Vec<Vec<u8>> = (1..=4).map(|id| line.seal(&ask(id, INFO, &[]))).collect();
+        records.extend(of_another[..2].iter().cloned());
+        // What the server has sent itself, sealed with the key of the other direction.
+        line.stream.write_all(&records[0]).unwrap();
+        let mut size = [0; 2];
+        line.stream.read_exact(&mut size).unwrap();
+        let mut reflected = vec![0; u16::from_le_bytes(size).into()];
+        line.stream.read_exact(&mut reflected).unwrap();
+        records.push(short(&reflected));
+        // The first one has been sent now.
+        let (sent, genuine) = (&order[usize::from(order[0] == 0)..], 1);
+        for at in sent {
+            if line.stream.write_all(&records[*at]).is_err() {
+                break;
+            }
+        }
+        let _ = line.stream.shutdown(Shutdown::Write);
+        let answers = rest(line.stream);
+        // Two records of one size at most are answered: those that have come in their places.
+        let most = (genuine + 1) * (reflected.len() + 2);
+        assert!(answers.len() <= most, "{order:?}: {} bytes", answers.len());
+    }
+}
+
+fn handshake_cut_at_each_byte(server: &Server) {
+    let first = preface_of("alice");
+    let before = begun(server);
+    let mut noise = initiator([7; 32], &[&first[..], ACCEPTED].concat());
+    let handshake = [&first[..], &exchange(&mut noise)].concat();
+    for end in 0..=handshake.len() {
+        let mut stream = server.connect();
+        stream.write_all(&handshake[..end]).unwrap();
+        if end % 2 == 0 {
+            // At once, and without reading.
+            continue;
+        }
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(rest(stream).len() <= 12 + 2 + 48);
+    }
+    assert_eq!(begun(server), before);
+}
+
 // R2
+
+fn frames_again(server: &Server) {
+    let mut line = server.line();
+    let concat = line.global(1, "testing.concat");
+    let again = call(2, 0, 0, concat, &[text("a"), text("b")]);
+    for _ in 0..3 {
+        line.send(&again);
+        assert_eq!(line.answer(2).unwrap(), text("ab"));
+    }
+    // Parts of a transfer twice, in another order, with one left out.
+    let tensor = line.empty(3, 12) as i64;
+    for order in [&[0, 0][..], &[1], &[0, 2], &[0, 1, 1], &[0, 1, 0]] {
+        line.send(&ask(4, WRITE, &[int(tensor), int(0), int(12)]));
+        order.iter().for_each(|at| line.send(&data(4, 4 * at, &[*at as u8 + 1; 4])));
+        assert!(line.answer(4).unwrap_err().1.contains("out of its place"), "{order:?}");
+    }
+    // A call that runs already, and a greeting, end the session.
+    let sleep = line.global(5, "testing.sleep");
+    line.send(&call(6, 0, 0, sleep, &[float(600.0), bool(true)]).repeat(2));
+    line.drain();
+    let mut line = server.line();
+    line.send(&frame(HELLO, 0, 0, b"again"));
+    line.drain();
+}
 
 fn claimed_lengths(server: &Server) {
     for length in [0x4_0001_u32, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
@@ -514,6 +588,11 @@ fn only_the_file(server: &Server) {
     line.send(&ask(5, LOAD, &[text(&digest)]));
     let (_, why) = line.answer(5).unwrap_err();
     assert!(why.contains(&digest) && !why.contains(folder.to_str().unwrap()), "{why}");
+    // Neither is a library that was written into the file after its digest had been checked.
+    std::fs::copy(plugin(), &file).unwrap();
+    line.send(&ask(6, LOAD, &[text(&digest)]));
+    let (_, why) = line.answer(6).unwrap_err();
+    assert!(why.contains("no longer what its digest says"), "{why}");
 }
 
 // R9

@@ -221,6 +221,14 @@ impl Line {
         line
     }
 
+    /// Greets with the key [`ALICE`], in version 2 of the protocol.
+    pub(crate) fn greet_2_with_key(stream: UnixStream) -> Line {
+        let mut line = Line::key_exchange(stream, 2, ACCEPTED_2);
+        line.is_version_2 = true;
+        line.hello();
+        line
+    }
+
     /// The handshake without a key, up to the greeting.
     pub(crate) fn open(mut stream: UnixStream) -> Line {
         stream.write_all(PREFACE).unwrap();
@@ -244,12 +252,17 @@ impl Line {
     }
 
     /// The handshake with the key [`ALICE`], up to the greeting.
-    pub(crate) fn open_with_key(mut stream: UnixStream) -> Line {
-        let first = preface_of("alice");
+    pub(crate) fn open_with_key(stream: UnixStream) -> Line {
+        Line::key_exchange(stream, 1, ACCEPTED)
+    }
+
+    fn key_exchange(mut stream: UnixStream, version: u8, accepted: &[u8]) -> Line {
+        let mut first = preface_of("alice");
+        first[8..10].fill(version);
         stream.write_all(&first).unwrap();
         let mut answer = [0; 12];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer, ACCEPTED);
+        assert_eq!(answer, accepted);
         let mut noise = initiator([7; 32], &[&first[..], &answer].concat());
         stream.write_all(&exchange(&mut noise)).unwrap();
         Line::sealed(stream, noise)
@@ -299,14 +312,20 @@ impl Line {
     }
 
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        let Some((noise, next, _)) = &mut self.noise else { return self.stream.write_all(bytes) };
         for part in bytes.chunks(60_000) {
-            let mut out = vec![0; part.len() + 16];
-            noise.write_message(*next, part, &mut out).unwrap();
-            *next += 1;
-            self.stream.write_all(&short(&out))?;
+            let sealed = self.seal(part);
+            self.stream.write_all(&sealed)?;
         }
         Ok(())
+    }
+
+    /// What is sent for these bytes: with a key, the next record.
+    pub(crate) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let Some((noise, next, _)) = &mut self.noise else { return bytes.to_vec() };
+        let mut out = vec![0; bytes.len() + 16];
+        noise.write_message(*next, bytes, &mut out).unwrap();
+        *next += 1;
+        short(&out)
     }
 
     /// The next frame; None when the other side has closed.

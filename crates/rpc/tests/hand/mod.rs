@@ -22,6 +22,11 @@ pub(crate) type Server = JoinHandle<String>;
 
 /// Serves one client with these rights, and with a key if one is given.
 pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
+    serve_within(policy, key, Duration::from_secs(30))
+}
+
+/// The same for a client that has this long for its handshake.
+pub(crate) fn serve_within(policy: Policy, key: Option<&str>, wait: Duration) -> (UnixStream, Server) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (here, there) = UnixStream::pair().unwrap();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +34,7 @@ pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
     let key: Option<Key> = key.map(|key| key.parse().unwrap());
     let server = std::thread::spawn(move || {
         std::fs::create_dir(&folder).unwrap();
-        let why = session(OwnedFd::from(there), policy, key.as_ref(), &folder);
+        let why = session(OwnedFd::from(there), policy, key.as_ref(), wait, &folder);
         std::fs::remove_dir_all(&folder).unwrap();
         why
     });
@@ -38,8 +43,46 @@ pub(crate) fn serve(policy: Policy, key: Option<&str>) -> (UnixStream, Server) {
     (here, server)
 }
 
-fn session(there: OwnedFd, policy: Policy, key: Option<&Key>, folder: &std::path::Path) -> String {
-    let arrival = match Arrival::new(there, Duration::from_millis(500)) {
+/// Variable of a test program that greets with a key where it would do without.
+const WITH_KEY: &str = "ANYFN_RPC_WITH_KEY";
+
+fn key() -> Option<&'static str> {
+    std::env::var_os(WITH_KEY).map(|_| ALICE)
+}
+
+/// A session that has begun.
+pub(crate) fn greeted(policy: Policy) -> (Line, Server) {
+    let (stream, server) = serve(policy, key());
+    (if key().is_some() { Line::greet_with_key(stream) } else { Line::greet(stream) }, server)
+}
+
+/// The same in version 2 of the protocol.
+pub(crate) fn greeted_2(policy: Policy) -> (Line, Server) {
+    let (stream, server) = serve(policy, key());
+    (if key().is_some() { Line::greet_2_with_key(stream) } else { Line::greet_2(stream) }, server)
+}
+
+/// Runs all tests of this program but the one that calls this a second time, with a key. There are so many at least.
+pub(crate) fn again_with_a_key(but: &str, least: usize) {
+    assert_eq!(key(), None, "the second run leaves this test out");
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    // One after the other, since some look at what the process allocates.
+    again.args(["--test-threads=1", "--skip", but]).env(WITH_KEY, "1");
+    let done = again.output().unwrap();
+    let told = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success(), "{told}{}", String::from_utf8_lossy(&done.stderr));
+    let passed = told.lines().filter(|line| line.ends_with("... ok")).count();
+    assert!(passed >= least, "{passed} tests have run:\n{told}");
+}
+
+fn session(
+    there: OwnedFd,
+    policy: Policy,
+    key: Option<&Key>,
+    wait: Duration,
+    folder: &std::path::Path,
+) -> String {
+    let arrival = match Arrival::new(there, wait) {
         Ok(arrival) => arrival,
         Err(error) => return error.to_string(),
     };
