@@ -153,8 +153,7 @@ impl RemoteTensor {
         if written.len() != length {
             bail!("ValueError", "expected a tensor of {length} bytes but got {}", written.len());
         }
-        let into = Some((written.as_mut_ptr(), length));
-        let transfer = Transfer { bytes: &[], into, progress: progress.as_ref() };
+        let transfer = Transfer { bytes: &[], into: Some(&mut written), progress: progress.as_ref() };
         let (read, args) = (Target::Service(code::READ), (self.handle.number, 0_u64, length));
         args.with_views(|views| self.handle.connection.transfer(&read, views, transfer)).map(drop)
     }

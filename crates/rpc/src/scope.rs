@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyfn::{Any, Error, ObjectRef, Result, TensorView, bail, error};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Decoding};
 use crate::value::{Class, Given, Names};
 use crate::{loan, remote};
 
@@ -13,11 +13,28 @@ use crate::{loan, remote};
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,
+    /// Handles in a message that is being written.
+    given: RefCell<Vec<u64>>,
+    /// Set for a message that is read.
+    decoding: Option<&'a Decoding<'a>>,
 }
 
 impl<'a> Scope<'a> {
+    /// For a message that is written. Say with [`Scope::is_written`] that it is complete; else its handles are taken back.
     pub(crate) fn new(connection: &'a Arc<Connection>) -> Scope<'a> {
-        Scope { connection, loans: RefCell::default() }
+        Scope { connection, loans: RefCell::default(), given: RefCell::default(), decoding: None }
+    }
+
+    /// For a message that is read.
+    pub(crate) fn of_read(connection: &'a Arc<Connection>, decoding: &'a Decoding<'a>) -> Scope<'a> {
+        let mut scope = Scope::new(connection);
+        scope.decoding = Some(decoding);
+        scope
+    }
+
+    /// The message that was written will be sent.
+    pub(crate) fn is_written(&self) {
+        self.given.take();
     }
 }
 
@@ -26,7 +43,9 @@ impl Names for Scope<'_> {
         if class == Class::Tensor && !self.connection.is_server() {
             return Err(not_here());
         }
-        self.connection.handles_locked().give(class, object, false)
+        let handle = self.connection.handles_locked().give(class, object, false)?;
+        self.given.borrow_mut().push(handle);
+        Ok(handle)
     }
 
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>> {
@@ -42,6 +61,10 @@ impl Names for Scope<'_> {
 
     fn proxy(&self, given: Given) -> Result<Any> {
         remote::proxy(self.connection, given)
+    }
+
+    fn look(&self) -> Result<()> {
+        self.decoding.map_or(Ok(()), |decoding| self.connection.look(decoding))
     }
 
     fn own(&self, handle: u64) -> Result<Any> {
@@ -69,6 +92,11 @@ impl Names for Scope<'_> {
 
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
+        for handle in std::mem::take(self.given.get_mut()) {
+            // The object, if nobody holds it, goes when the table is unlocked.
+            let released = self.connection.handles_locked().release(handle, 1);
+            drop(released);
+        }
         for handle in std::mem::take(self.loans.get_mut()) {
             let lent = self.connection.handles_locked().end_loan(handle);
             // A transfer out of it may be in progress on another thread, or one into it, which is given up; nothing else can hold it.

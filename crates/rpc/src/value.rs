@@ -99,6 +99,10 @@ pub trait Names {
     fn own(&self, handle: u64) -> Result<Any>;
     /// The other side sends the memory of a tensor of this side as an argument; `None` if that is not done.
     fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
+    /// Called now and then while values are read: an error if reading is to be given up.
+    fn look(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 mod tag {
@@ -476,12 +480,17 @@ pub struct Reader<'a> {
     reached: usize,
     /// The kept values that are complete, and how deep the content of each is nested.
     kept: Vec<(Any, usize)>,
+    /// Values until [`Names::look`].
+    patience: u32,
+    /// It has said that reading is to be given up.
+    given_up: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from their beginning.
     pub(crate) fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
-        Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new() }
+        let (patience, given_up) = (LOOK_EVERY, false);
+        Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new(), patience, given_up }
     }
 
     /// Bytes that have not been read.
@@ -585,6 +594,11 @@ impl<'a> Reader<'a> {
         if self.depth == DEPTH_MAX {
             bail!("ValueError", "a message holds a value that is nested deeper than {DEPTH_MAX}");
         }
+        self.patience -= 1;
+        if self.patience == 0 {
+            self.patience = LOOK_EVERY;
+            self.names.look().inspect_err(|_| self.given_up = true)?;
+        }
         self.depth += 1;
         self.reached = self.reached.max(self.depth);
         let value = self.u8().and_then(|tag| self.content(tag));
@@ -655,6 +669,30 @@ impl<'a> Reader<'a> {
             tag::AGAIN if self.wire.shares => self.again(),
             other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
         }
+    }
+
+    /// Handles in the values that have not been read because reading was given up: the other side has given them all the same.
+    /// Empty if it was not.
+    pub(crate) fn unread_handles(mut self) -> Vec<u64> {
+        let mut handles = Vec::new();
+        while self.given_up && self.skip(&mut handles).is_ok() {}
+        handles
+    }
+
+    /// Goes past the tag of a value, and past its content if that is no values.
+    fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
+        match self.u8()? {
+            tag::NONE | tag::FALSE | tag::TRUE | tag::KEPT => {}
+            tag::INT | tag::FLOAT | tag::DEVICE | tag::YOURS => drop(self.take(8)?),
+            tag::DTYPE | tag::AGAIN => drop(self.take(4)?),
+            tag::STR | tag::BYTES | tag::GRAPH => drop(self.sized()?),
+            tag::SHAPE => drop(self.shape()?),
+            tag::ARRAY | tag::LIST | tag::MAP | tag::DICT => drop(self.u32()?),
+            tag::ERROR => (0..3).try_for_each(|_| self.sized().map(drop))?,
+            tag::MINE => handles.push(self.given()?.handle),
+            other => bail!("ValueError", "a message holds a value of kind {other}, which there is not"),
+        }
+        Ok(())
     }
 
     fn pairs(&mut self) -> Result<Vec<(Any, Any)>> {

@@ -1,6 +1,7 @@
 //! Running calls of the other side.
 
 use std::ffi::{c_int, c_void};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use anyfn::abi::TVMFFIEnvRegisterCAPI;
@@ -34,6 +35,12 @@ pub(super) fn watch_cancelled() {
     });
 }
 
+/// A panic of `body` as an error, as it is with functions: what this thread has on record of its call has to be put in order.
+fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
+    panic::catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|_| Err(error!("InternalError", "a service of the session panicked")))
+}
+
 /// Bytes of each text of an error that is left when all of it is too long for a message.
 const ERROR_TEXT: usize = 1024;
 
@@ -53,7 +60,7 @@ impl Connection {
             with_timeout(None, || match &target {
                 Callee::Function(function) => function.call_views(Any::as_views(&args)),
                 Callee::Service(code) => match &self.service {
-                    Some(service) => service.call(self, id, *code, Any::as_views(&args)),
+                    Some(service) => contained(|| service.call(self, id, *code, Any::as_views(&args))),
                     None => Err(error!("PermissionError", "this side offers no services")),
                 },
             })
@@ -86,6 +93,7 @@ impl Connection {
         let scope = Scope::new(self);
         let mut writer = Writer::new(&scope, spare(), self.wire);
         writer.one(&value.as_view())?;
+        scope.is_written();
         Ok(writer.out)
     }
 

@@ -86,8 +86,8 @@ pub(crate) struct Running {
 pub(crate) struct Transfer<'a> {
     /// They are sent behind the arguments.
     pub(crate) bytes: &'a [u8],
-    /// They are received before the result: so many, into memory that nobody else uses meanwhile.
-    pub(crate) into: Option<(*mut u8, usize)>,
+    /// They are received before the result: as many as there is room for.
+    pub(crate) into: Option<&'a mut [u8]>,
     /// Called with the bytes that were sent or received so far, and those in all. Its error gives the transfer up.
     pub(crate) progress: Option<&'a PackedFunc>,
 }
@@ -116,14 +116,16 @@ pub(crate) trait Service: Send + Sync {
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
-/// Memory that is filled by a transfer. Whoever waits for it keeps it alive.
+/// Memory that is filled by a transfer: what the thread that waits for it has borrowed mutably, and does not touch while the entry of
+/// its call is in the table of waiters. [`Entry`] takes that out before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
     filled: usize,
 }
 
-// SAFETY: the memory belongs to the thread that waits, which does nothing with it meanwhile.
+// SAFETY: whoever writes through the pointer holds the lock of the table, so one thread at a time does, and none after `Entry` has
+// ended; bytes may be written from any thread.
 unsafe impl Send for Destination {}
 
 #[derive(Default)]
@@ -145,6 +147,44 @@ impl Waiter {
         if let Some(woken) = &self.woken {
             woken.notify_one();
         }
+    }
+}
+
+/// The entry of a call in the table of waiters. If its thread unwinds, nothing else would take it out, and bytes that come later would
+/// be written to memory that is another's by then. In any other case the end of waiting has done so ([`Connection::leave`]).
+struct Entry<'a> {
+    connection: &'a Arc<Connection>,
+    id: u64,
+    /// What the entry has a pointer to.
+    _into: Option<&'a mut [u8]>,
+}
+
+impl<'a> Entry<'a> {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// Why the connection is over.
+    fn new(connection: &'a Arc<Connection>, id: u64, mut into: Option<&'a mut [u8]>) -> Result<Entry<'a>> {
+        let memory =
+            into.as_mut().map(|into| Destination { data: into.as_mut_ptr(), length: into.len(), filled: 0 });
+        let mut state = lock(&connection.state);
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        state.waiters.insert(id, Waiter { into: memory, ..Waiter::default() });
+        drop(state);
+        Ok(Entry { connection, id, _into: into })
+    }
+
+    /// Waiting has ended, by which the entry was taken out.
+    fn taken_out(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.connection.leave(lock(&self.connection.state), self.id);
     }
 }
 
@@ -219,6 +259,25 @@ pub struct Connection {
     /// Whether to tell the ticker that there is work.
     dozing: AtomicBool,
     awake: Condvar,
+}
+
+/// The thread that reads for all: it may have to stop waiting while it decodes what is not for it.
+struct Reading {
+    /// What it waits for.
+    id: u64,
+    deadline: Option<Instant>,
+    /// Why it stops waiting.
+    given_up: Cell<Option<Error>>,
+}
+
+/// A message that is decoded.
+pub(crate) struct Decoding<'a> {
+    /// None for the second thread of a session that serves, which nobody interrupts.
+    reading: Option<&'a Reading>,
+    /// The call of this side that it belongs to, as far as that is known.
+    call: Cell<Option<u64>>,
+    /// Whether it is the result of that call.
+    is_result: bool,
 }
 
 /// A call that a thread runs for the other side.
@@ -363,16 +422,10 @@ impl Connection {
             }
         }
         writer.values(args)?;
+        scope.is_written();
         let payload = writer.out;
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut state = lock(&self.state);
-            if let Some(error) = &state.ended {
-                return Err(error.clone());
-            }
-            let into = into.map(|(data, length)| Destination { data, length, filled: 0 });
-            state.waiters.insert(id, Waiter { into, ..Waiter::default() });
-        }
+        let entry = Entry::new(self, id, into)?;
         let sent = match bytes {
             [] => self.send(Kind::Call, id, &payload),
             bytes => {
@@ -381,12 +434,13 @@ impl Connection {
         };
         give_back(payload);
         if let Err(error) = sent {
-            self.leave(lock(&self.state), id);
+            drop(entry);
             // What `progress` has raised leaves the connection as it is, and the other side waiting for the rest.
             let _ = self.send(Kind::Cancel, id, &[]);
             return Err(error);
         }
         let result = self.wait(id, deadline, progress);
+        entry.taken_out();
         drop(scope);
         result
     }
@@ -411,6 +465,7 @@ impl Connection {
         progress: Option<&PackedFunc>,
     ) -> Result<Any> {
         let mut told = 0;
+        let waits = Reading { id, deadline, given_up: Cell::new(None) };
         // Whether nothing has come for a while; if much comes, signals are looked at now and then. Asking the clock takes longer.
         let (mut idle, mut passes) = (false, 0_u8);
         let mut state = lock(&self.state);
@@ -478,9 +533,14 @@ impl Connection {
             }
             state.reading = true;
             drop(state);
-            let read = self.read(deadline);
+            let read = self.read(Some(&waits));
             state = lock(&self.state);
             state.reading = false;
+            if let Some(error) = waits.given_up.take() {
+                self.leave(state, id);
+                let _ = self.send(Kind::Cancel, id, &[]);
+                return Err(error);
+            }
             match read {
                 Ok(any) => idle = !any,
                 Err(error) => {

@@ -4,16 +4,16 @@ use super::*;
 
 impl Connection {
     /// Reads once and hands out all whole messages; false if nothing came. Called by whoever has set `reading`.
-    pub(super) fn read(self: &Arc<Self>, deadline: Option<Instant>) -> Result<bool> {
+    pub(super) fn read(self: &Arc<Self>, reading: Option<&Reading>) -> Result<bool> {
         let mut input = lock(&self.input);
-        if let Some(deadline) = deadline {
+        if let Some(deadline) = reading.and_then(|reading| reading.deadline) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left < LOOK && !self.socket.poll(true, false, left).unwrap_or(true) {
                 return Ok(false);
             }
         }
         // What a writer has read while it waited.
-        if input.frames.waiting() > 0 && self.hand_out(&mut input)? {
+        if input.frames.waiting() > 0 && self.hand_out(&mut input, reading)? {
             drop(input);
             return self.send_own_replies().map(|()| true);
         }
@@ -27,7 +27,7 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
             Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
         }
-        self.hand_out(&mut input)?;
+        self.hand_out(&mut input, reading)?;
         drop(input);
         self.send_own_replies().map(|()| true)
     }
@@ -57,13 +57,13 @@ impl Connection {
     }
 
     /// Hands out the messages that have arrived; whether there were any.
-    pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input) -> Result<bool> {
+    pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input, reading: Option<&Reading>) -> Result<bool> {
         let mut any = false;
         loop {
             match input.frames.next() {
                 Ok(Some(message)) => {
                     any = true;
-                    self.dispatch(message.kind, message.id, message.payload)?;
+                    self.dispatch(message.kind, message.id, message.payload, reading)?;
                 }
                 Ok(None) => return Ok(any),
                 Err(malformed) => bail!("ConnectionError", "{}: {malformed}", self.peer),
@@ -96,24 +96,36 @@ impl Connection {
     }
 
     /// One message. An error ends the connection; what is wrong with a single call is its own answer.
-    pub(super) fn dispatch(self: &Arc<Self>, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
-        let scope = Scope::new(self);
+    pub(super) fn dispatch(
+        self: &Arc<Self>,
+        kind: Kind,
+        id: u64,
+        payload: &[u8],
+        reading: Option<&Reading>,
+    ) -> Result<()> {
+        let is_result = kind == Kind::Return;
+        let decoding = Decoding { reading, call: Cell::new(is_result.then_some(id)), is_result };
+        let scope = Scope::of_read(self, &decoding);
         let mut reader = Reader::new(&scope, payload, self.wire);
         match kind {
-            Kind::Call => match self.incoming(id, &mut reader) {
+            Kind::Call => match self.incoming(id, &mut reader, &decoding) {
                 Ok((parent, Some(asked))) => {
                     if self.take_in(parent, asked)? {
                         return Ok(());
                     }
                 }
                 Ok((_, None)) => {}
-                Err(error) => self.reply_error(id, &error),
+                Err(error) => {
+                    self.give_back_unread(reader);
+                    self.reply_error(id, &error);
+                }
             },
             Kind::Return | Kind::Error => {
                 let mut value = match kind {
                     Kind::Return => reader.value().and_then(|value| reader.end().map(|()| value)),
                     _ => reader.error().and_then(|error| Err(self.as_remote(error))),
                 };
+                self.give_back_unread(reader);
                 let mut state = lock(&self.state);
                 let mut unused = None;
                 match state.waiters.get_mut(&id).filter(|waiter| id != ROOT && waiter.outcome.is_none()) {
@@ -168,6 +180,36 @@ impl Connection {
         Ok(())
     }
 
+    /// Looks around while a message is decoded, which takes long. An error if it is not to be decoded any further.
+    pub(crate) fn look(&self, decoding: &Decoding<'_>) -> Result<()> {
+        let state = lock(&self.state);
+        if let Some(error) = &state.ended {
+            return Err(error.clone());
+        }
+        let waiter = decoding.call.get().and_then(|id| state.waiters.get(&id));
+        if decoding.is_result && waiter.is_none_or(|waiter| waiter.outcome.is_some()) {
+            bail!("InterruptedError", "nobody waits for the result");
+        }
+        drop(state);
+        let Some(reading) = decoding.reading else { return Ok(()) };
+        let before = reading.given_up.take();
+        // A signal is told once: whoever waits for something else hears of it when this message has been decoded.
+        let Some(error) = before.or_else(|| given_up(reading.deadline)) else { return Ok(()) };
+        if decoding.call.get() == Some(reading.id) {
+            if !decoding.is_result {
+                reading.given_up.set(Some(error.clone()));
+            }
+            return Err(error);
+        }
+        reading.given_up.set(Some(error));
+        Ok(())
+    }
+
+    /// Gives handles back that came with values which have not been decoded.
+    fn give_back_unread(&self, reader: Reader<'_>) {
+        reader.unread_handles().into_iter().for_each(|handle| self.release(handle, 1, false));
+    }
+
     /// Bytes of a transfer.
     pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
         let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
@@ -179,9 +221,10 @@ impl Connection {
             if at != into.filled as u64 || bytes.len() > into.length - into.filled {
                 bail!("ConnectionError", "{}: a part of a transfer that is out of its place", self.peer);
             }
-            // SAFETY: `filled` is at most the length of the memory, which whoever waits lends.
+            // SAFETY: `filled` is at most `length`, and the memory has so many bytes: `Entry` has made the destination of a slice.
             let to = unsafe { into.data.add(into.filled) };
-            // SAFETY: there is room for these bytes, and nothing else touches them meanwhile.
+            // SAFETY: `length - filled` bytes are left behind `to`, as was checked. `Entry` holds the memory's only borrow as long as
+            // this waiter is in the table, which is locked here; the payload lies in the buffer of frames.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
             into.filled += bytes.len();
             return Ok(());
@@ -206,8 +249,14 @@ impl Connection {
     }
 
     /// Reads a call; nothing if it was dealt with.
-    pub(super) fn incoming(self: &Arc<Self>, id: u64, reader: &mut Reader<'_>) -> Result<(u64, Option<Asked>)> {
+    pub(super) fn incoming(
+        self: &Arc<Self>,
+        id: u64,
+        reader: &mut Reader<'_>,
+        decoding: &Decoding<'_>,
+    ) -> Result<(u64, Option<Asked>)> {
         let (parent, depth) = (reader.u64()?, reader.u16()?);
+        decoding.call.set((parent != ROOT).then_some(parent));
         if depth >= CALLS_MAX {
             bail!("RecursionError", "calls and callbacks nest deeper than {CALLS_MAX}");
         }

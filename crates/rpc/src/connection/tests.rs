@@ -78,6 +78,116 @@ fn a_result_that_nobody_takes_is_given_back() {
     served.join().unwrap();
 }
 
+/// A side whose socket nobody reads, and the thread that reads for it while it waits for a call of this number.
+fn reading(id: u64) -> (Arc<Connection>, Arc<Connection>, Reading) {
+    let (client, server) = session(None);
+    (client, server, Reading { id, deadline: None, given_up: Cell::new(None) })
+}
+
+#[test]
+fn bytes_for_a_call_that_unwound_are_thrown_away() {
+    let (client, _server, reading) = reading(7);
+    let mut memory = vec![0_u8; 64];
+    let data = |at: u64| [&at.to_le_bytes()[..], &[9; 32]].concat();
+    let id = 7;
+    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _entry = Entry::new(&client, id, Some(&mut memory)).unwrap();
+        client.dispatch(Kind::Data, id, &data(0), Some(&reading)).unwrap();
+        panic!("while it waits");
+    }));
+    assert!(unwound.is_err());
+    assert_eq!(memory, [[9; 32], [0; 32]].concat());
+    // It belongs to somebody else now.
+    client.dispatch(Kind::Data, id, &data(32), Some(&reading)).unwrap();
+    assert_eq!(memory, [[9; 32], [0; 32]].concat());
+    assert!(lock(&client.state).waiters.is_empty());
+}
+
+/// A result of so many functions of the other side, each behind a thousand small values.
+fn functions(count: u64) -> Vec<u8> {
+    let key = b"ffi.Function";
+    let mut out = [&[10][..], &(1001 * count as u32).to_le_bytes()].concat();
+    for handle in 1..=count {
+        out.extend([0; 1000]);
+        out.push(16);
+        out.extend(handle.to_le_bytes());
+        out.push(1);
+        out.extend((key.len() as u32).to_le_bytes());
+        out.extend(key);
+    }
+    out
+}
+
+/// The outcome of the call, and the handles that are given back.
+fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>) {
+    let mut state = lock(&client.state);
+    let outcome = state.waiters.get_mut(&id).and_then(|waiter| waiter.outcome.take());
+    let mut given = std::mem::take(&mut state.releases);
+    given.sort_unstable();
+    assert!(given.iter().all(|(_, count)| *count == 1));
+    (outcome, given.into_iter().map(|(handle, _)| handle).collect())
+}
+
+#[test]
+fn a_result_is_not_read_to_its_end_when_time_is_over() {
+    // Fewer than are given back at once.
+    let count = RELEASES as u64 - 1;
+    let (client, _server, mut reading) = reading(7);
+    let _entries = [7, 8].map(|id| Entry::new(&client, id, None).unwrap());
+    reading.deadline = Some(Instant::now());
+    client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
+    let (own, given) = outcome(&client, 7);
+    assert_eq!(own.unwrap().unwrap_err().kind(), "TimeoutError");
+    // What was read, and what was not.
+    assert_eq!(given, (1..=count).collect::<Vec<_>>());
+    assert!(reading.given_up.take().is_none(), "it has its outcome");
+    // What is for another call is read all the same, and who reads stops waiting then.
+    client.dispatch(Kind::Return, 8, &functions(count), Some(&reading)).unwrap();
+    let (other, given) = outcome(&client, 8);
+    assert_eq!(
+        (other.unwrap().unwrap().get::<anyfn::Array>().unwrap().len(), given),
+        (1001 * count as usize, vec![])
+    );
+    assert_eq!(reading.given_up.take().unwrap().kind(), "TimeoutError");
+}
+
+#[test]
+fn a_result_that_nobody_waits_for_is_not_read_to_its_end() {
+    let count = RELEASES as u64 - 1;
+    let (client, _server, reading) = reading(7);
+    client.dispatch(Kind::Return, 9, &functions(count), Some(&reading)).unwrap();
+    assert_eq!(outcome(&client, 9).1, (1..=count).collect::<Vec<_>>());
+    // Nor one of a connection that is over.
+    let entry = Entry::new(&client, 7, None).unwrap();
+    client.end(error!("ConnectionError", "it is over"));
+    client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
+    assert_eq!(outcome(&client, 7).0.unwrap().unwrap_err().message(), "it is over");
+    drop(entry);
+}
+
+#[test]
+fn a_service_that_panics_gives_an_error() {
+    struct Panics;
+    impl Service for Panics {
+        fn call(&self, _: &Arc<Connection>, _: u64, _: u16, _: &[AnyView<'_>]) -> Result<Any> {
+            panic!("a mistake");
+        }
+        fn upload(&self, _: &Connection, _: u16, _: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>> {
+            Ok(None)
+        }
+    }
+    let (client, server) = session(None);
+    let server = Arc::into_inner(server).unwrap();
+    let server = Arc::new(Connection { service: Some(Box::new(Panics)), ..server });
+    let served = std::thread::spawn(move || server.serve());
+    for _ in 0..3 {
+        let error = client.call(&Target::Service(crate::service::code::INFO), &[]).unwrap_err();
+        assert_eq!((error.kind(), error.message()), ("InternalError", "a service of the session panicked"));
+    }
+    client.close();
+    served.join().unwrap();
+}
+
 #[test]
 fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
     let (client, server) = session(None);

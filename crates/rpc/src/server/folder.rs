@@ -491,7 +491,7 @@ mod tests {
             check(unsafe { libc::mkdirat(at.as_raw_fd(), c"d".as_ptr(), 0o700) }).unwrap();
             at = open_in(&at, c"d").unwrap();
         }
-        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(60)), Vec::<PathBuf>::new());
+        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(600)), Vec::<PathBuf>::new());
         fs::remove_dir(parent).unwrap();
     }
 
@@ -520,9 +520,10 @@ mod tests {
             .map(|maker| {
                 let (held, over) = (held.try_clone().unwrap(), over.clone());
                 std::thread::spawn(move || {
-                    let mut number = 0_u64;
-                    while !over.load(Ordering::Relaxed) {
-                        let name = CString::new(format!("{maker}-{number}")).unwrap();
+                    // Never more than a few hundred, and not for ever should the test fail.
+                    let (mut number, end) = (0_u64, Instant::now() + Duration::from_secs(60));
+                    while !over.load(Ordering::Relaxed) && Instant::now() < end {
+                        let name = CString::new(format!("{maker}-{}", number % 200)).unwrap();
                         // SAFETY: `name` is a C string, and `held` keeps its descriptor open.
                         unsafe { libc::mkdirat(held.as_raw_fd(), name.as_ptr(), 0o700) };
                         number += 1;
@@ -585,7 +586,7 @@ mod tests {
         assert_eq!(remove(&path, &mut budget).unwrap_err().kind(), io::ErrorKind::TimedOut);
         let left = fs::read_dir(&path).unwrap().count();
         assert!((2 * NAMES - 100..2 * NAMES + 5).contains(&left), "{left}");
-        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(60)), Vec::<PathBuf>::new());
+        assert_eq!(folder.finish(Instant::now() + Duration::from_secs(600)), Vec::<PathBuf>::new());
         fs::remove_dir(parent).unwrap();
     }
 }

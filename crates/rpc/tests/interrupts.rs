@@ -1,0 +1,195 @@
+//! Signals and cancellation while a message is written or read, which may take long.
+
+mod hand;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::time::Duration;
+
+use anyfn::abi::TVMFFIEnvRegisterCAPI;
+use anyfn::{Any, Error, List, PackedFunc, Ref, registry};
+use anyfn_core as _;
+use anyfn_reflect as _;
+use anyfn_rpc::Session;
+use anyfn_rpc::policy::Policy;
+use anyfn_runtime as _;
+use hand::*;
+
+/// Elements of a list that takes some time to write and to read: signals are looked at every few thousand.
+const MANY: usize = 1 << 20;
+
+/// What a thread does at its next looks at signals.
+type AtLook = Box<dyn FnMut() -> bool>;
+
+thread_local! {
+    /// Returns true for a signal.
+    static AT_LOOK: RefCell<Option<AtLook>> = const { RefCell::new(None) };
+    static LOOKS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What stands for Python's `PyErr_CheckSignals`.
+extern "C" fn check() -> c_int {
+    LOOKS.set(LOOKS.get() + 1);
+    // Taken out, since it may lead to other looks.
+    let Some(mut at_look) = AT_LOOK.with_borrow_mut(Option::take) else { return 0 };
+    let is_signal = at_look();
+    if !is_signal {
+        AT_LOOK.set(Some(at_look));
+    } else {
+        Error::new("KeyboardInterrupt", "Ctrl-C").raise();
+    }
+    -c_int::from(is_signal)
+}
+
+extern "C" fn ensure() -> c_int {
+    0
+}
+
+extern "C" fn release(_: c_int) {}
+
+/// Lets this program have signals.
+fn have_signals() {
+    static DONE: Once = Once::new();
+    DONE.call_once(|| {
+        let functions = [
+            (c"PyGILState_Ensure", ensure as *mut c_void),
+            (c"PyGILState_Release", release as *mut c_void),
+            (c"PyErr_CheckSignals", check as *mut c_void),
+        ];
+        for (name, function) in functions {
+            // SAFETY: a C string, and a function of the type that goes with the name.
+            assert_eq!(unsafe { TVMFFIEnvRegisterCAPI(name.as_ptr(), function) }, 0);
+        }
+    });
+}
+
+fn at_look(at_look: impl FnMut() -> bool + 'static) {
+    LOOKS.set(0);
+    AT_LOOK.set(Some(Box::new(at_look)));
+}
+
+/// A signal at this thread's look with this number.
+fn interrupt_at(number: usize) {
+    at_look(move || LOOKS.get() >= number);
+}
+
+fn many() -> Any {
+    Any::new(List::<Any>::from_vec(vec![Any::NONE; MANY]).unwrap()).unwrap()
+}
+
+fn register(name: &str, function: PackedFunc) {
+    registry::register(name).overriding().set(&function).unwrap();
+}
+
+#[test]
+fn a_signal_is_heard_while_arguments_are_written() {
+    have_signals();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let count = PackedFunc::new(move |args| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Any::new(args.len())
+    });
+    register("test.interrupts.count", count);
+    let session = registry::get("rpc.local").unwrap().call(()).unwrap().get::<Ref<Session>>().unwrap();
+    let count = session.get_function("test.interrupts.count").unwrap();
+    let many = many();
+    for number in [1, 2, MANY / 4096 - 1] {
+        interrupt_at(number);
+        let error = count.call((&many, 1)).unwrap_err();
+        assert_eq!((error.kind(), LOOKS.get()), ("KeyboardInterrupt", number));
+        // Nothing was sent.
+        assert_eq!(calls.load(Ordering::Relaxed), 0);
+    }
+    assert_eq!(count.call((&many, 1)).unwrap().get::<i64>().unwrap(), 2);
+}
+
+#[test]
+fn a_signal_is_heard_while_a_result_is_read() {
+    have_signals();
+    // Looks of the serving thread tell how far it is with writing.
+    static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+    let result = PackedFunc::new(|_| {
+        at_look(|| {
+            WRITTEN.fetch_add(1, Ordering::Relaxed);
+            false
+        });
+        Ok(many())
+    });
+    register("test.interrupts.many", result);
+    let session = registry::get("rpc.local").unwrap().call(()).unwrap().get::<Ref<Session>>().unwrap();
+    let result = session.get_function("test.interrupts.many").unwrap();
+    // All of it has been written, and a few looks later what has arrived is being read.
+    let all = MANY / 4096 - 1;
+    let mut since = 0;
+    at_look(move || {
+        since += usize::from(WRITTEN.load(Ordering::Relaxed) >= all);
+        since > 40
+    });
+    assert_eq!(result.call(()).unwrap_err().kind(), "KeyboardInterrupt");
+    assert!(WRITTEN.load(Ordering::Relaxed) >= all);
+    // The session goes on.
+    assert_eq!(result.call(()).unwrap().get::<List<Any>>().unwrap().len(), MANY);
+}
+
+fn policy() -> Policy {
+    Policy { functions: vec!["test.interrupts.*".into()], handles: 10, ..Policy::closed() }
+}
+
+#[test]
+fn a_cancellation_is_heard_while_a_result_is_written() {
+    have_signals();
+    let (started, has_started) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let channels = std::sync::Mutex::new(Some((started, goes)));
+    let result = PackedFunc::new(move |_| {
+        let (started, goes) = channels.lock().unwrap().take().expect("one call");
+        let mut is_first = true;
+        at_look(move || {
+            if std::mem::take(&mut is_first) {
+                started.send(()).unwrap();
+                goes.recv_timeout(Duration::from_secs(60)).expect("the cancellation has been read");
+            }
+            false
+        });
+        Ok(many())
+    });
+    register("test.interrupts.writes", result);
+    let (mut line, server) = greeted(policy());
+    let writes = line.global(1, "test.interrupts.writes");
+    line.send(&call(2, 0, 0, writes, &[]));
+    has_started.recv_timeout(Duration::from_secs(60)).expect("the result is being written");
+    line.send(&frame(CANCEL, 0, 2, b""));
+    // Messages are read in their order: the cancellation has been read when this is answered.
+    assert!(line.serves(3));
+    go.send(()).unwrap();
+    assert_eq!(line.answer(2).unwrap_err().0, "CancelledError");
+    line.send(&frame(BYE, 0, 0, b"well"));
+    assert!(server.join().unwrap().contains("well"));
+}
+
+/// A message that is not sent gives nothing: its handles are taken back.
+#[test]
+fn handles_of_a_message_that_is_not_sent_are_taken_back() {
+    let long = "x".repeat(Policy::closed().message_bytes);
+    let result = PackedFunc::new(move |_| {
+        let functions: Vec<Any> =
+            (0..5).map(|_| Any::new(PackedFunc::new(|_| Ok(Any::NONE))).unwrap()).collect();
+        Any::new((functions, &*long))
+    });
+    register("test.interrupts.too_long", result);
+    let (mut line, server) = greeted(policy());
+    let too_long = line.global(1, "test.interrupts.too_long");
+    for round in 0..10 {
+        line.send(&call(2, 0, 0, too_long, &[]));
+        let (kind, message) = line.answer(2).unwrap_err();
+        assert!(kind == "ValueError" && message.contains("message_bytes"), "round {round}: {kind}: {message}");
+    }
+    let mut tensors: Vec<u64> = (0..9).map(|_| line.empty(3, 16)).collect();
+    tensors.dedup();
+    assert_eq!(tensors.len(), 9);
+    line.send(&frame(BYE, 0, 0, b"well"));
+    assert!(server.join().unwrap().contains("well"));
+}
