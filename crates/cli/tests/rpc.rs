@@ -227,3 +227,46 @@ fn a_library_that_is_broken_later_is_in_the_log() {
     assert!(line.contains("\"event\":\"end\"") && line.contains("lib.so"), "{line}");
     std::fs::remove_dir_all(&folder).expect("it can be removed");
 }
+
+/// A process whose descriptor 3 is a socket, and whose environment says that its parent has put one there for a session. `sockets` gets
+/// the number of the socket, and says what the environment has of it.
+fn spawned(sockets: impl Fn(u64) -> Option<String>) -> Output {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::process::CommandExt;
+    let (here, there) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+    let fd = there.as_raw_fd();
+    let number = std::fs::metadata(format!("/proc/self/fd/{fd}")).expect("it is open").ino();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anyfn"));
+    command.args(["rpc", "session", "--spawned"]).env("ANYFN_RPC_PARENT", std::process::id().to_string());
+    command.env("ANYFN_RPC_FOLDER", "/nowhere").stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(sockets) = sockets(number) {
+        command.env("ANYFN_RPC_SOCKETS", sockets);
+    }
+    let prepare = move || {
+        // SAFETY: `dup2` takes two numbers.
+        let code = unsafe { libc::dup2(fd, 3) };
+        if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between `fork` and `exec`, one system call.
+    unsafe { command.pre_exec(prepare) };
+    let process = command.spawn().expect("the command runs");
+    // A client that goes at once: whoever serves it ends.
+    drop((here, there));
+    process.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn a_session_takes_no_socket_but_the_one_that_it_was_given() {
+    let wrong: [fn(u64) -> Option<String>; 3] =
+        [|_| None, |_| Some(String::new()), |number| Some((number + 1).to_string())];
+    for sockets in wrong {
+        let done = spawned(sockets);
+        assert!(!done.status.success());
+        assert!(text(&done.stderr).contains("this is for processes that `rpc.spawn` starts"), "{done:?}");
+    }
+    // The one that is named is taken, and found closed.
+    let done = spawned(|number| Some(number.to_string()));
+    assert!(!done.status.success());
+    assert!(text(&done.stderr).contains("has closed the connection"), "{done:?}");
+}

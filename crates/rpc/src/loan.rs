@@ -14,8 +14,11 @@ struct Loan {
     strides: Option<Box<[i64]>>,
 }
 
-/// A tensor of the memory that `view` shows. It must be gone before the caller's call returns.
-pub(crate) fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
+/// A tensor of the memory that `view` shows.
+///
+/// # Safety
+/// The tensor and all that is made of it are gone before the memory is: at the end of the call that lends `view`.
+pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let shape: Box<[i64]> = view.shape().into();
     let strides: Option<Box<[i64]>> = view.strides().map(Into::into);
     let dl = view.as_dl();
@@ -42,22 +45,23 @@ pub(crate) fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     loan.managed.dl_tensor.strides =
         loan.strides.as_mut().map_or(std::ptr::null_mut(), |strides| strides.as_mut_ptr());
     let loan = Box::into_raw(loan);
-    // SAFETY: `loan` was made just now.
+    // SAFETY: `loan` is the address of a box, which nobody else has; its field is projected without a reference.
     let managed = unsafe { &raw mut (*loan).managed };
-    // SAFETY: as above.
+    // SAFETY: `managed` is a field of that box, and no reference to it exists.
     unsafe { (*managed).manager_ctx = loan.cast() };
-    // SAFETY: a valid description; the handle of the tensor is taken back before the memory goes (see `Scope`).
+    // SAFETY: the description is complete, its shape and strides live in the box until `end`, and the memory lives as long as the tensor
+    // does, as the caller guarantees.
     let tensor = unsafe { Tensor::from_dlpack(managed) };
     if tensor.is_err() {
-        // SAFETY: it stays with the caller on failure.
+        // SAFETY: where `from_dlpack` fails it has not called `end`, so the box is still there, and nobody else has its address.
         drop(unsafe { Box::from_raw(loan) });
     }
     tensor
 }
 
 unsafe extern "C" fn end(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: called once, with the description made above.
+    // SAFETY: whoever took the description calls this once, with its address, which is the one that `tensor` has written there.
     let loan: *mut c_void = unsafe { (*managed).manager_ctx };
-    // SAFETY: as above.
+    // SAFETY: `manager_ctx` is the address that `Box::into_raw` gave for a `Loan`, and this is the only call with it.
     drop(unsafe { Box::from_raw(loan.cast::<Loan>()) });
 }

@@ -82,7 +82,9 @@ impl Names for Scope<'_> {
         if !self.connection.is_server() {
             return Err(not_here());
         }
-        let tensor = loan::tensor(view)?;
+        // SAFETY: `view` lives for the call whose scope this is, and the scope does not end before the table and all transfers have let
+        // go of the tensor (`drop`); nobody else gets it, since `own` refuses what is lent.
+        let tensor = unsafe { loan::tensor(view) }?;
         let handle =
             self.connection.handles_locked().give(Class::Tensor, Any::from(tensor.into_object()), true)?;
         self.loans.borrow_mut().push(handle);

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyfn::{
     Any, Args, DType, Device, Error, Module, Object, PackedFunc, Ref, Result, Shape, bail, check_signals,
-    methods, register,
+    error, methods, register,
 };
 
 use crate::connection::{Connection, Target, Transfer, with_timeout};
 use crate::establish::{self, Arrival};
-use crate::given::{self, PARENT};
+use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::Key;
 use crate::policy::{Policy, SECONDS_MAX};
 use crate::remote::{described, stands_for};
@@ -306,7 +306,7 @@ const FOLDER: &str = "ANYFN_RPC_FOLDER";
 /// A session with a child process that runs `command`, whose file descriptor 3 is the connection: a crash there is an error here.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::process::CommandExt;
     let [program, args @ ..] = &command[..] else {
         bail!("ValueError", "`command`: expected a program and its arguments, got an empty list");
@@ -322,9 +322,10 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     let folder = Folder::new()?;
     let mut child = std::process::Command::new(program);
     child.args(args).stdin(std::process::Stdio::null());
-    child.env(PARENT, std::process::id().to_string()).env(FOLDER, &folder.0);
+    let sockets = given::sockets([there.as_fd()]).map_err(|why| error!("OSError", "no socket: {why}"))?;
+    child.env(PARENT, std::process::id().to_string()).env(SOCKETS, sockets).env(FOLDER, &folder.0);
     let prepare = move || take_place(number);
-    // SAFETY: between fork and exec, `take_place` makes system calls and nothing else.
+    // SAFETY: between `fork` and `exec`, `take_place` makes system calls alone: it allocates nothing and takes no lock.
     unsafe { child.pre_exec(prepare) };
     let child = match child.spawn() {
         Ok(child) => Child { process: std::sync::Mutex::new(child), _folder: folder },
@@ -338,13 +339,13 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
 
 /// In the new process: makes `socket` file descriptor 3, and lets the process end with its parent.
 fn take_place(socket: i32) -> std::io::Result<()> {
-    // SAFETY: a system call on this process.
+    // SAFETY: `PR_SET_PDEATHSIG` takes a number.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let code = if socket == 3 {
-        // SAFETY: a system call on a descriptor of this process.
+        // SAFETY: `F_SETFD` takes a number.
         unsafe { libc::fcntl(3, libc::F_SETFD, 0) }
     } else {
-        // SAFETY: as above.
+        // SAFETY: `dup2` takes two numbers. What was open at 3 is closed in this process alone, which is to become another program.
         unsafe { libc::dup2(socket, 3) }
     };
     if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }

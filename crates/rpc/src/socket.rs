@@ -56,7 +56,8 @@ impl Patience {
 pub(crate) fn is_socket(fd: RawFd) -> bool {
     let mut kind: libc::c_int = 0;
     let mut size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: both places are writable; a number that is no descriptor is an error.
+    // SAFETY: `getsockopt` writes `size` bytes to `kind` and their number to `size`, which are on this stack; a number that is no
+    // descriptor is an error.
     unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) == 0 }
 }
 
@@ -74,7 +75,8 @@ mod direct {
 
     pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> isize {
         let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
-        // SAFETY: the buffer is writable for its length; the address of the sender is not asked for.
+        // SAFETY: the call writes at most `len` bytes to `into`, which is borrowed mutably; null pointers say that the address of the
+        // sender is not asked for.
         unsafe {
             libc::syscall(libc::SYS_recvfrom, fd, into.as_mut_ptr(), into.len(), flags, nobody, nobody) as isize
         }
@@ -82,7 +84,7 @@ mod direct {
 
     pub(super) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> isize {
         let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
-        // SAFETY: the bytes are only read; it goes to the other side of the connection.
+        // SAFETY: the call reads `len` bytes of the slice; a null pointer sends them to the peer of the connection.
         unsafe {
             libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nobody, 0_usize) as isize
         }
@@ -95,12 +97,12 @@ mod direct {
     use std::os::fd::RawFd;
 
     pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> isize {
-        // SAFETY: the buffer is writable for its length.
+        // SAFETY: `recv` writes at most `len` bytes to `into`, which is borrowed mutably.
         unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), flags) }
     }
 
     pub(super) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> isize {
-        // SAFETY: the bytes are only read.
+        // SAFETY: `send` reads `len` bytes of the slice.
         unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags) }
     }
 }
@@ -140,21 +142,22 @@ impl Socket {
     /// If the process has no file descriptors left.
     pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         let mut fds: [RawFd; 2] = [-1; 2];
-        // SAFETY: room for the two descriptors.
+        // SAFETY: `socketpair` writes two descriptors, for which the array has room.
         let code = unsafe {
             libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
         };
         check(code as isize)?;
-        // SAFETY: the call has just made it, and nobody else knows it.
+        // SAFETY: `socketpair` has just made the descriptor, and only this array has its number.
         let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
-        // SAFETY: as above.
+        // SAFETY: `socketpair` has just made this one, too, and it is another one than the first.
         let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
         Ok((first, second))
     }
 
     fn option<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
         let size = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value is a live struct of this size.
+        // SAFETY: `setsockopt` reads `size` bytes of `value`, which is borrowed; what the callers pass, integers and a `timeval`, has no
+        // padding.
         let code = unsafe {
             libc::setsockopt(self.fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
         };
@@ -202,11 +205,12 @@ impl Socket {
             return check(direct::send(self.fd.as_raw_fd(), first, FLAGS));
         }
         let parts = [IoSlice::new(first), IoSlice::new(second)];
-        // SAFETY: plain data, for which zeros are valid.
+        // SAFETY: `msghdr` is made of integers and raw pointers, which may be zero.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_iovlen = parts.len() as _;
-        // SAFETY: `IoSlice` has the layout of `iovec`; the parts are only read.
+        // SAFETY: `IoSlice` has the layout of `iovec`, and there are as many as the message says. They and the bytes that they show are
+        // borrowed for the call, which only reads them: the pointer is mutable because `recvmsg` uses the same struct.
         check(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, FLAGS) })
     }
 
@@ -215,7 +219,7 @@ impl Socket {
         let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
         let wait = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX).max(1);
-        // SAFETY: one entry, writable.
+        // SAFETY: `poll` writes to one entry, which is on this stack.
         match check(unsafe { libc::poll(&mut one, 1, wait) } as isize) {
             Ok(_) => Ok(one.revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
@@ -226,7 +230,7 @@ impl Socket {
     /// Whether a short message can be written at once.
     pub(crate) fn has_room(&self) -> bool {
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-        // SAFETY: one entry, writable.
+        // SAFETY: `poll` writes to one entry, which is on this stack.
         unsafe { libc::poll(&mut one, 1, 0) == 1 && one.revents & libc::POLLOUT != 0 }
     }
 
@@ -234,14 +238,14 @@ impl Socket {
     pub(crate) fn is_closed(&self) -> bool {
         let mut byte = [0_u8; 1];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        // SAFETY: the buffer is writable for its length.
+        // SAFETY: `recv` writes at most one byte to `byte`, which is on this stack.
         let code = unsafe { libc::recv(self.fd.as_raw_fd(), byte.as_mut_ptr().cast(), 1, flags) };
         code == 0 || (code < 0 && io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock)
     }
 
     /// Ends both directions, so that whoever reads or writes hears of it.
     pub(crate) fn shut_down(&self) {
-        // SAFETY: a socket of ours.
+        // SAFETY: `shutdown` takes two numbers; `self` keeps the descriptor open.
         unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
     }
 }

@@ -23,18 +23,18 @@ struct Counting;
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator does all of it.
+// SAFETY: memory comes from the system's allocator and goes back to it as it was asked for; the counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         PEAK.fetch_max(live, Ordering::Relaxed);
-        // SAFETY: passed on.
+        // SAFETY: the caller's guarantees about `layout` are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: passed on.
+        // SAFETY: `memory` came from `alloc` with this `layout`, and so from the system's allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -686,7 +686,7 @@ fn functions_that_trust_addresses_are_never_granted() {
         let listed = String::from_utf8_lossy(&line.answer(1).unwrap()).into_owned();
         assert_eq!(listed.contains("test.attack.echo"), is_wide, "{listed}");
         for (id, name) in (2..).zip(names) {
-            // SAFETY: the function is not called.
+            // SAFETY: what `find_unsafe` asks of its caller is about calls of the function, and there is none.
             assert!(unsafe { registry::find_unsafe(name) }.is_some(), "{name}");
             line.send(&ask(id, GLOBAL, &[text(name)]));
             let (kind, message) = line.answer(id).unwrap_err();

@@ -300,7 +300,7 @@ fn open_folder(path: &Path) -> io::Result<File> {
 
 /// Locks it, if nobody else has.
 fn lock_now(folder: &File) -> io::Result<()> {
-    // SAFETY: no pointers.
+    // SAFETY: `flock` takes two numbers; `folder` keeps its descriptor open.
     check(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
@@ -430,14 +430,14 @@ fn names(folder: &File) -> io::Result<Vec<CString>> {
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {
-        // SAFETY: the name ends with NUL.
+        // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
         let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags) })?;
-        // SAFETY: a descriptor just made for us.
+        // SAFETY: `openat` has just made the descriptor, and nothing else knows it.
         Ok::<_, io::Error>(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     };
     let opened = match open() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // SAFETY: the name ends with NUL.
+            // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
             check(unsafe { libc::fchmodat(folder.as_raw_fd(), name.as_ptr(), 0o700, 0) })?;
             open()?
         }
@@ -487,7 +487,7 @@ mod tests {
         let mut folder = Folder::create(&parent).unwrap();
         let mut at = open_folder(&folder.session(1).unwrap()).unwrap();
         for _ in 0..3000 {
-            // SAFETY: the name ends with NUL.
+            // SAFETY: the literal is a C string, and `at` keeps its descriptor open.
             check(unsafe { libc::mkdirat(at.as_raw_fd(), c"d".as_ptr(), 0o700) }).unwrap();
             at = open_in(&at, c"d").unwrap();
         }

@@ -6,14 +6,14 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use libc::{c_char, c_int, pid_t};
 
 use super::sys::{self, Resource};
-use crate::given::PARENT;
+use crate::given::{self, PARENT, SOCKETS};
 use crate::keys::Limits;
 
 /// Descriptor of the client's connection in a session process.
@@ -86,10 +86,12 @@ impl Program {
     /// A program that cannot be started shows as a process that ends with [`CANNOT_START`].
     pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<pid_t> {
         let folder = CString::new(start.folder.as_os_str().as_bytes())?;
-        // SAFETY: no pointers.
+        // SAFETY: `getpid` takes nothing and cannot fail.
         let parent = unsafe { libc::getpid() };
-        let mut variables = Vec::with_capacity(self.variables.len() + 3);
+        let mut variables = Vec::with_capacity(self.variables.len() + 6);
         variables.push(CString::new(format!("{PARENT}={parent}"))?);
+        let sockets = given::sockets([start.client, start.control.as_fd()])?;
+        variables.push(CString::new(format!("{SOCKETS}={sockets}"))?);
         for name in ["HOME", "TMPDIR"] {
             variables.push(CString::new(joined(OsStr::new(name), start.folder.as_os_str()).as_bytes())?);
         }
@@ -123,7 +125,8 @@ impl Program {
             rules: start.rules.map(AsRawFd::as_raw_fd),
             show_output: self.show_output,
         };
-        // SAFETY: the child only calls what may be called there; see `Child`.
+        // SAFETY: between here and `exec` or `_exit` the child calls `Child::run` alone, which makes system calls, allocates nothing and
+        // takes no lock that another thread of the parent may have held.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -168,15 +171,15 @@ impl Child<'_> {
         let rules = self.place_descriptors()?;
         for (resource, most) in self.limits {
             let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: the struct is ours.
+            // SAFETY: `getrlimit` writes to `now`, which is on this stack.
             done(unsafe { libc::getrlimit(*resource, &raw mut now) })?;
             let new = sys::capped(now, *most);
             // SAFETY: `new` lives on this stack and is only read.
             done(unsafe { libc::setrlimit(*resource, &raw const new) })?;
         }
-        // SAFETY: a text that ends with NUL, which the parent's memory keeps.
+        // SAFETY: `folder` is a C string; the child has its own copy of the parent's memory, in which it stays as it was.
         done(unsafe { libc::chdir(self.folder.as_ptr()) })?;
-        // SAFETY: no pointers.
+        // SAFETY: `umask` takes a number and cannot fail.
         unsafe { libc::umask(0o077) };
         if let Some(rules) = rules {
             // SAFETY: `PR_SET_NO_NEW_PRIVS` takes numbers.
@@ -196,9 +199,9 @@ impl Child<'_> {
             // SAFETY: the default is a valid action. Signals whose action cannot be set are left alone.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
-        // SAFETY: all zero is a value of this type.
+        // SAFETY: `sigset_t` is an array of integers, which may be zero.
         let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set is ours.
+        // SAFETY: `none` is on this stack and borrowed by nobody.
         unsafe { libc::sigemptyset(&raw mut none) };
         // SAFETY: `none` lives on this stack and is only read; a null pointer for the old set is allowed.
         (unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) } == 0)
@@ -237,7 +240,7 @@ impl Child<'_> {
         }
         // A kernel before 5.11: one by one.
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the struct is ours.
+        // SAFETY: `getrlimit` writes to `now`, which is on this stack.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) };
         let end = c_int::try_from(now.rlim_cur).unwrap_or(c_int::MAX).min(1 << 20);
         for fd in first..end {
@@ -283,6 +286,6 @@ pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
 /// Checks that a program can be executed, so that a mistake shows when a server starts and not at its first client.
 pub(crate) fn check_program(program: &str) -> io::Result<()> {
     let path = CString::new(program)?;
-    // SAFETY: a text that ends with NUL.
+    // SAFETY: `path` is a C string that lives for the call, which only reads it.
     sys::check(unsafe { libc::access(path.as_ptr(), libc::X_OK) }).map(drop)
 }

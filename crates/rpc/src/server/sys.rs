@@ -13,45 +13,64 @@ pub(crate) fn check(result: c_int) -> io::Result<c_int> {
 }
 
 /// Takes what a call returned as a descriptor of our own.
-fn owned(result: c_int) -> io::Result<OwnedFd> {
+///
+/// # Safety
+/// It is -1, or a descriptor that the call has made and that nothing else knows.
+unsafe fn owned(result: c_int) -> io::Result<OwnedFd> {
     let fd = check(result)?;
-    // SAFETY: the kernel just made this descriptor for us, and nothing else knows it.
+    // SAFETY: the descriptor is open and nobody else's, as the caller guarantees.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Both descriptors that a call has made.
+///
+/// # Safety
+/// The call has made them, and nothing else knows them.
+unsafe fn owned_pair(fds: [c_int; 2]) -> io::Result<(OwnedFd, OwnedFd)> {
+    // SAFETY: the first is nobody else's, as the caller guarantees.
+    let first = unsafe { owned(fds[0]) };
+    // SAFETY: the second is nobody else's, as the caller guarantees.
+    let second = unsafe { owned(fds[1]) };
+    Ok((first?, second?))
 }
 
 /// Two ends of a channel that keeps messages apart; both are closed by `exec`.
 pub(crate) fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: the array has room for the two descriptors.
+    // SAFETY: `socketpair` writes two descriptors, for which the array has room.
     check(unsafe {
         libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
     })?;
-    Ok((owned(fds[0])?, owned(fds[1])?))
+    // SAFETY: `socketpair` has just made both, and only this array has their numbers.
+    unsafe { owned_pair(fds) }
 }
 
 /// A counter that makes `poll` return.
 pub(crate) fn event() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+    // SAFETY: `eventfd` takes two numbers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    // SAFETY: `eventfd` has just made the descriptor.
+    unsafe { owned(fd) }
 }
 
 /// Makes the event readable for ever.
 pub(crate) fn signal_event(event: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: eight bytes, as an event needs. The only failure is a counter that is full, which is readable too.
+    // SAFETY: `one` is on this stack and has the eight bytes that are read of it. The only failure is a counter that is full, which is readable too.
     unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 /// A descriptor that becomes readable when the process ends.
 pub(crate) fn process(pid: pid_t) -> io::Result<OwnedFd> {
-    // SAFETY: no pointers.
+    // SAFETY: `pidfd_open` takes two numbers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-    owned(fd as c_int)
+    // SAFETY: `pidfd_open` has just made the descriptor.
+    unsafe { owned(fd as c_int) }
 }
 
 /// Sends a signal to a process that has not been waited for.
 pub(crate) fn kill(pid: pid_t, signal: c_int) {
-    // SAFETY: no pointers. A process that is gone already is no failure.
+    // SAFETY: `kill` takes two numbers. A process that is gone already is no failure.
     unsafe { libc::kill(pid, signal) };
 }
 
@@ -59,14 +78,14 @@ pub(crate) fn kill(pid: pid_t, signal: c_int) {
 pub(crate) fn kill_group(pid: pid_t, signal: c_int) {
     // A process that has not come to `setsid` yet leads no group.
     kill(pid, signal);
-    // SAFETY: no pointers.
+    // SAFETY: `killpg` takes two numbers.
     unsafe { libc::killpg(pid, signal) };
 }
 
 /// Kills a process of ours that nobody has been told of, and takes its end.
 pub(crate) fn kill_now(pid: pid_t) {
     kill(pid, libc::SIGKILL);
-    // SAFETY: the status is not asked for.
+    // SAFETY: a null pointer tells `waitpid` that the status is not asked for.
     unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
 }
 
@@ -83,21 +102,21 @@ pub(crate) struct Ended {
 
 /// Whether a process of ours has ended and can be waited for; an error if it is none of ours (any more).
 pub(crate) fn has_ended(pid: pid_t) -> io::Result<bool> {
-    // SAFETY: all zero is a value of this struct.
+    // SAFETY: `siginfo_t` is made of integers and unions of integers and pointers, which all may be zero.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: the struct is ours.
+    // SAFETY: `waitid` writes to `info`, which is on this stack, and takes numbers beside it.
     check(unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, &raw mut info, flags) })?;
-    // SAFETY: the call filled it in, or left the zeroes.
+    // SAFETY: reads an integer of a union: `waitid` has filled in the member for children, or left the zeros, which are one too.
     Ok(unsafe { info.si_pid() } == pid)
 }
 
 /// Takes the end of a process that is over. Never blocks.
 pub(crate) fn take_end(pid: pid_t) -> Ended {
     let mut status = 0;
-    // SAFETY: all zero is a value of this struct.
+    // SAFETY: `rusage` is made of integers, which may be zero.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both are ours.
+    // SAFETY: `wait4` writes to `status` and `usage`, which are on this stack.
     let taken = unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut usage) };
     let time = |time: libc::timeval| {
         Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
@@ -156,17 +175,18 @@ pub(crate) fn session_of(pid: pid_t) -> pid_t {
 /// A pipe whose reading end does not wait; both ends are closed by `exec`.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: the array has room for the two descriptors.
+    // SAFETY: `pipe2` writes two descriptors, for which the array has room.
     check(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    let (reader, writer) = (owned(fds[0])?, owned(fds[1])?);
-    // SAFETY: `F_SETFL` takes a number.
+    // SAFETY: `pipe2` has just made both, and only this array has their numbers.
+    let (reader, writer) = unsafe { owned_pair(fds) }?;
+    // SAFETY: `F_SETFL` takes a number; the descriptor is open as long as `reader` lives.
     check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
     Ok((reader, writer))
 }
 
 /// Reads what there is in a pipe; 0 at its end.
 pub(crate) fn read(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: pointer and length are those of the slice.
+    // SAFETY: `read` writes at most `len` bytes to the slice, which is borrowed mutably; `fd` is borrowed, so it is open.
     let got = unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
@@ -211,7 +231,7 @@ pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<
         None => -1,
         Some(timeout) => c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX),
     };
-    // SAFETY: `Polled` is a `pollfd`, and there are as many as said.
+    // SAFETY: `Polled` is a transparent `pollfd`; `poll` writes to as many of them as the slice has, which is borrowed mutably.
     let result = unsafe { libc::poll(all.as_mut_ptr().cast(), all.len() as libc::nfds_t, milliseconds) };
     match check(result) {
         Ok(_) => Ok(()),
@@ -228,7 +248,7 @@ pub(crate) fn poll(all: &mut [Polled], timeout: Option<Duration>) -> io::Result<
 /// Sends a message without waiting.
 pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: pointer and length are those of the slice.
+    // SAFETY: `send` reads `len` bytes of the slice; `fd` is borrowed, so it is open.
     let sent = unsafe { libc::send(fd.as_raw_fd(), message.as_ptr().cast(), message.len(), flags) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -237,7 +257,8 @@ pub(crate) fn send(fd: BorrowedFd<'_>, message: &[u8]) -> io::Result<()> {
 pub(crate) fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
     let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
     loop {
-        // SAFETY: pointer and length are those of the slice.
+        // SAFETY: `recv` writes at most `len` bytes to the slice, which is borrowed mutably, whatever it returns; `fd` is borrowed, so it
+        // is open.
         let got = unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
         match usize::try_from(got) {
             Ok(got) => return Ok(got),
@@ -266,11 +287,11 @@ pub(crate) fn limit(pid: pid_t, resource: Resource, most: u64) -> io::Result<()>
 /// The same, with a hard limit that lies higher: at the lower one the process gets the signal that tells why it ends.
 pub(crate) fn limit_with_grace(pid: pid_t, resource: Resource, most: u64, grace: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: only the old limits are asked for, into a struct of ours.
+    // SAFETY: a null pointer for the new limits sets none; the old ones are written to `now`, which is on this stack.
     check(unsafe { libc::prlimit(pid, resource, std::ptr::null(), &raw mut now) })?;
     let mut new = capped(now, most.saturating_add(grace));
     new.rlim_cur = capped(now, most).rlim_cur;
-    // SAFETY: only new limits are given, in a struct of ours.
+    // SAFETY: `new` is on this stack and only read; a null pointer for the old limits asks for none.
     check(unsafe { libc::prlimit(pid, resource, &raw const new, std::ptr::null_mut()) }).map(drop)
 }
 
@@ -284,7 +305,7 @@ pub(crate) fn capped(now: libc::rlimit, most: u64) -> libc::rlimit {
 pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     let set = |level: c_int, name: c_int, value: c_int| {
         let size = size_of::<c_int>() as libc::socklen_t;
-        // SAFETY: the value is an int, as these options take.
+        // SAFETY: `setsockopt` reads `size` bytes of `value`, which is on this stack and of the type that these options take.
         check(unsafe { libc::setsockopt(stream.as_raw_fd(), level, name, (&raw const value).cast(), size) })
     };
     set(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
@@ -297,11 +318,11 @@ pub(crate) fn watch_peer(stream: &TcpStream) -> io::Result<()> {
 
 /// Blocks all signals on this thread, so that those of the program are taken by threads of the program.
 pub(crate) fn block_signals() {
-    // SAFETY: all zero is a value of this type.
+    // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours.
+    // SAFETY: `all` is on this stack and borrowed by nobody.
     unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: as above; the old set is not asked for.
+    // SAFETY: `all` is only read; a null pointer says that the old set is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
 }
 
@@ -310,7 +331,7 @@ pub(crate) fn wait_for_end() -> c_int {
     let set = end_signals();
     loop {
         let mut signal = 0;
-        // SAFETY: both are ours.
+        // SAFETY: `sigwait` reads `set` and writes `signal`, which are on this stack.
         if unsafe { libc::sigwait(&raw const set, &raw mut signal) } == 0 {
             return signal;
         }
@@ -320,17 +341,17 @@ pub(crate) fn wait_for_end() -> c_int {
 /// Blocks the signals that ask a program to end on this thread and those that it starts, for [`wait_for_end`].
 pub(crate) fn block_end_signals() {
     let set = end_signals();
-    // SAFETY: the set is ours; the old one is not asked for.
+    // SAFETY: `set` is on this stack and only read; a null pointer says that the old set is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 fn end_signals() -> libc::sigset_t {
-    // SAFETY: all zero is a value of this type.
+    // SAFETY: `sigset_t` is an array of integers, which may be zero.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is ours.
+    // SAFETY: `set` is on this stack and borrowed by nobody.
     unsafe { libc::sigemptyset(&raw mut set) };
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-        // SAFETY: as above, and a signal that there is.
+        // SAFETY: `set` was initialised by `sigemptyset` and is on this stack; a number that is no signal would be an error.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
     set

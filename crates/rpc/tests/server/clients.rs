@@ -135,10 +135,10 @@ fn no_descriptors_left() {
 
 fn unconnected() -> TcpStream {
     use std::os::fd::FromRawFd;
-    // SAFETY: no pointers.
+    // SAFETY: `socket` takes numbers.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
     assert!(socket >= 0);
-    // SAFETY: just made for us.
+    // SAFETY: `socket` has just made the descriptor, and nothing else knows it.
     unsafe { TcpStream::from_raw_fd(socket) }
 }
 
@@ -151,7 +151,7 @@ fn connect(socket: &TcpStream, port: u16) {
         sin_zero: [0; 8],
     };
     let size = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the address and its size.
+    // SAFETY: `connect` reads `size` bytes of `address`, which is on this stack.
     let result = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) };
     assert_eq!(result, 0);
 }
@@ -159,11 +159,11 @@ fn connect(socket: &TcpStream, port: u16) {
 /// Sets how many descriptors this process may have; how many it could have before.
 fn limit_descriptors(most: u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct is ours.
+    // SAFETY: `getrlimit` writes to `limit`, which is on this stack.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     let old = limit.rlim_cur;
     limit.rlim_cur = most;
-    // SAFETY: as above.
+    // SAFETY: `setrlimit` reads `limit`, which is on this stack.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     old
 }

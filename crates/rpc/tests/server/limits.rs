@@ -80,7 +80,7 @@ fn killed() {
     let mut client = rig.client();
     let pid = client.ask("pid").parse().unwrap();
     let child: u32 = client.ask("start").parse().unwrap();
-    // SAFETY: no pointers.
+    // SAFETY: `kill` takes two numbers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     rig.ended("signal 9");
     // What the session has started ends with it.

@@ -11,9 +11,9 @@ use serde_json::{Map, json};
 #[test]
 #[ignore = "the other tests start it as a session process"]
 fn worker() {
-    // SAFETY: the listener put the connection of the client there.
+    // SAFETY: the listener has put the connection of the client there for this process, in which nothing else uses the number.
     let client = unsafe { OwnedFd::from_raw_fd(CLIENT_FD) };
-    // SAFETY: as above, the channel.
+    // SAFETY: the listener has put its channel there for this process, in which nothing else uses the number.
     let control = unsafe { OwnedFd::from_raw_fd(CONTROL_FD) };
     let control = Arc::new(Control::new(control));
     if control.is_trial() {
@@ -108,7 +108,7 @@ fn obey(command: &str, control: &Control) -> String {
             pid.to_string()
         }
         "signal" => {
-            // SAFETY: no pointers.
+            // SAFETY: `raise` takes a number, and no handler of this program runs.
             unsafe { libc::raise(rest.parse().unwrap()) };
             "ok".into()
         }
@@ -120,12 +120,12 @@ fn obey(command: &str, control: &Control) -> String {
         }
         "lie" => {
             let message = if rest.is_empty() { vec![b'{'; 70_000] } else { rest.as_bytes().to_vec() };
-            // SAFETY: pointer and length are those of the message.
+            // SAFETY: `send` reads `len` bytes of `message`, which lives for the call.
             unsafe { libc::send(CONTROL_FD, message.as_ptr().cast(), message.len(), 0) };
             "ok".into()
         }
         "silence" => {
-            // SAFETY: no pointers; the channel is not used again.
+            // SAFETY: `shutdown` takes two numbers; the channel stays open, and is not used again.
             unsafe { libc::shutdown(CONTROL_FD, libc::SHUT_RDWR) };
             "ok".into()
         }
