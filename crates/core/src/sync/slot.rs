@@ -25,6 +25,13 @@ const ONE: u64 = 1 << POINTER_BITS;
 /// would have to be taken by so many threads at once, between two instructions, to run out.
 const RESERVE: u64 = 0x8000;
 
+/// The strong references in an object's count.
+const STRONG_MASK: u64 = 0xFFFF_FFFF;
+
+/// References that an object may have before a slot takes more. Clones stop there, too; what many threads take at once beyond it
+/// is far from the end of the 32 bits.
+const STRONG_MAX: u64 = 3 << 30;
+
 /// The atomic operations that the protocol needs, on 64 bits.
 pub(crate) trait Word {
     fn load(&self) -> u64;
@@ -51,11 +58,12 @@ impl Word for AtomicU64 {
 
 /// How references to the thing at an address are counted.
 pub(crate) trait Counted {
-    /// Adds references.
+    /// Adds references; `false` if the count has no room for them, and then it is as before.
     ///
     /// # Safety
     /// The caller must hold a reference to the thing.
-    unsafe fn add(address: u64, n: u64);
+    #[must_use]
+    unsafe fn add(address: u64, n: u64) -> bool;
     /// Gives references back.
     ///
     /// # Safety
@@ -83,6 +91,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
     }
 
     /// The address in the slot; unless it is 0, the caller has got a reference.
+    ///
+    /// # Panics
+    /// If the thing has so many references that its count has no room for more.
     #[inline]
     fn get(&self) -> u64 {
         let old = self.word.fetch_add_acquire(ONE);
@@ -97,7 +108,9 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
     #[cold]
     fn top_up(&self, held: u64) {
         // SAFETY: the caller has got a reference to it just now.
-        unsafe { C::add(held, RESERVE / 2) };
+        if !unsafe { C::add(held, RESERVE / 2) } {
+            self.refuse(held);
+        }
         let mut now = self.word.load();
         // The address may also be another epoch's of the same object; the sums are right for that one, too.
         while address(now) == held && handed_out(now) >= RESERVE / 2 {
@@ -111,14 +124,33 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
+    /// Takes back a reference that was handed out: the reserve cannot grow, and what is handed out must not pass it.
+    #[cold]
+    fn refuse(&self, held: u64) -> ! {
+        let mut now = self.word.load();
+        while address(now) == held && handed_out(now) > 0 {
+            match self.word.compare_exchange(now, now - ONE) {
+                Ok(_) => panic!("an object has too many references"),
+                Err(other) => now = other,
+            }
+        }
+        // The slot has another object now, and has settled what it handed out of this one.
+        // SAFETY: the reference that was handed out. It is not the last one: the count is at its limit.
+        unsafe { C::sub(held, 1) };
+        panic!("an object has too many references");
+    }
+
     /// Puts `new` (0 for none) in and gives what was there, each with one reference.
+    ///
+    /// # Panics
+    /// If the count of `new` has no room for the reserve; then the slot is as before.
     ///
     /// # Safety
     /// The caller must hold a reference to `new` and gives it away.
     unsafe fn swap(&self, new: u64) -> u64 {
         if new != 0 {
             // SAFETY: the caller holds a reference.
-            unsafe { C::add(new, RESERVE - 1) };
+            assert!(unsafe { C::add(new, RESERVE - 1) }, "an object has too many references");
         }
         let old = self.word.swap(new);
         if address(old) != 0 {
@@ -146,9 +178,14 @@ impl Objects {
 }
 
 impl Counted for Objects {
-    unsafe fn add(address: u64, n: u64) {
+    unsafe fn add(address: u64, n: u64) -> bool {
         // SAFETY: the caller holds a reference, which keeps the object alive.
-        unsafe { Objects::count(address) }.fetch_add(n, Ordering::Relaxed);
+        let count = unsafe { Objects::count(address) };
+        let fits = count.fetch_add(n, Ordering::Relaxed) & STRONG_MASK < STRONG_MAX;
+        if !fits {
+            count.fetch_sub(n, Ordering::Relaxed);
+        }
+        fits
     }
     unsafe fn sub(address: u64, n: u64) {
         // SAFETY: the caller holds one more reference, which keeps the object alive.
@@ -260,11 +297,12 @@ mod tests {
     }
 
     impl Counted for Thing {
-        unsafe fn add(address: u64, n: u64) {
+        unsafe fn add(address: u64, n: u64) -> bool {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
             // SAFETY: as in `read`.
             let old = unsafe { &*thing }.count.fetch_add(n, Ordering::Relaxed);
             assert_ne!(old, 0, "counted up after the last release");
+            true
         }
         unsafe fn sub(address: u64, n: u64) {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
@@ -357,6 +395,37 @@ mod tests {
         assert!(old.ptr_eq(&object));
         drop(old);
         assert_eq!(object.use_count(), 1);
+        assert!(object.is_unique());
+    }
+
+    #[test]
+    fn references_do_not_pass_the_limit() {
+        let object = anyfn::Shape::from(&[1i64][..]).into_object();
+        let slot = Slot::new();
+        slot.swap(Some(object.clone()));
+        let address = object.as_handle().expose_provenance() as u64;
+        // As if so many had been leaked.
+        let leaked = STRONG_MAX - RESERVE / 2;
+        // SAFETY: the object is alive.
+        unsafe { Objects::count(address) }.fetch_add(leaked, Ordering::Relaxed);
+        let mut held = Vec::new();
+        let refused = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            for _ in 0..2 * RESERVE {
+                held.push(slot.get());
+            }
+        }));
+        assert!(refused.is_err(), "{} references were handed out", held.len());
+        // However often it is tried: nothing more is handed out, and nothing is counted.
+        let before = object.use_count();
+        for _ in 0..20 {
+            assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| slot.get())).is_err());
+        }
+        assert_eq!(object.use_count(), before);
+        drop(held);
+        // SAFETY: the object is alive, and nobody holds these.
+        unsafe { Objects::count(address) }.fetch_sub(leaked, Ordering::Relaxed);
+        assert!(slot.get().is_some(), "there is room again");
+        drop(slot.swap(None));
         assert!(object.is_unique());
     }
 
