@@ -51,6 +51,8 @@ mod function;
 mod hash;
 mod json;
 mod live;
+#[doc(hidden)]
+pub mod making;
 mod module;
 mod module_kind;
 mod nesting;

@@ -26,6 +26,7 @@ use anyfn_abi::{
 pub use crate::fields::FieldVisitor;
 
 use crate::json::Json;
+use crate::making::Making;
 use crate::shared::{SharedField, SharedMetadata, SharedType};
 use crate::signature::schema_of;
 use crate::string::text_of;
@@ -150,7 +151,10 @@ impl TypeInfo {
     /// # Errors
     /// `RuntimeError` if the type has no function for that; that of the function.
     pub fn make(self) -> Result<ObjectRef> {
-        if let Some(creator) = self.creator() {
+        if self.creator().is_some() {
+            let _making = Making::begin();
+            // Again: its library is not unmapped from here on.
+            let Some(creator) = self.creator() else { return self.made(None) };
             let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
             // SAFETY: the type's own function, called with a writable place.
             if unsafe { creator(&mut out) } != 0 {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIOpaquePtr, kTVMFFITensor};
+use anyfn::abi::{TVMFFIAny, kTVMFFIBigInt, kTVMFFINone, kTVMFFIObject, kTVMFFIOpaquePtr, kTVMFFITensor};
 use anyfn::shared::{SharedColumn, set_entry};
 use anyfn::{AnyView, Result, bail};
 
@@ -74,6 +74,13 @@ fn make_well_known() {
     // SAFETY: an opaque pointer is valid whatever it holds.
     if let Err(error) = unsafe { set(kTVMFFITensor, name.as_bytes(), &value) } {
         // Never so: the type is built in and nobody could set the entry before. Libraries would exclude their own accesses only.
+        drop(error);
+    }
+    let (name, count) = anyfn::making::attribute();
+    value.value.v_ptr = count;
+    // SAFETY: an opaque pointer is valid whatever it holds.
+    if let Err(error) = unsafe { set(kTVMFFIObject, name.as_bytes(), &value) } {
+        // Never so: the type is built in and the entry is new.
         drop(error);
     }
     for (name, hook) in crate::bigint::hooks() {

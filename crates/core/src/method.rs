@@ -27,7 +27,8 @@ struct Method {
     ext: &'static AnyfnFunctionExt,
     /// A `TVMFFISafeCallType`; NULL while the library is not there.
     target: AtomicPtr<c_void>,
-    /// Number of calls that run. Counted for those that take no object, which would keep the library.
+    /// Number of calls that run. An object that a call takes keeps the library of its maker, which need not be the one that the code
+    /// is of; and arguments may be wrong.
     running: AtomicUsize,
     /// Whether a newer build of the library has put its own target there.
     renewed: AtomicBool,
@@ -225,8 +226,7 @@ fn add(
 fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: bool) -> Result<PackedFunc> {
     let safe_call: TVMFFISafeCallType = match kind {
         Kind::Init => call_init,
-        Kind::Static | Kind::Default => call_static,
-        Kind::Method => call_method,
+        Kind::Method | Kind::Static | Kind::Default => call_counted,
     };
     let method = Method {
         cell: TVMFFIFunctionCell { safe_call, cpp_call: ptr::null_mut() },
@@ -284,20 +284,7 @@ fn gone(method: &Method) -> c_int {
     })
 }
 
-/// A method: the object that it takes first is one that the library has made, and keeps it mapped.
-unsafe extern "C" fn call_method(
-    handle: *mut c_void,
-    args: *const TVMFFIAny,
-    count: i32,
-    result: *mut TVMFFIAny,
-) -> c_int {
-    // SAFETY: called with the function object itself, which the caller keeps alive.
-    let method = unsafe { content(handle) };
-    // SAFETY: the caller's own arguments.
-    unsafe { run(method, args, count, result) }
-}
-
-unsafe extern "C" fn call_static(
+unsafe extern "C" fn call_counted(
     handle: *mut c_void,
     args: *const TVMFFIAny,
     count: i32,
@@ -328,7 +315,7 @@ unsafe extern "C" fn call_init(
         return code;
     }
     // SAFETY: as this function was called.
-    unsafe { call_static(handle, args, count, result) }
+    unsafe { call_counted(handle, args, count, result) }
 }
 
 /// The call, if there are arguments by name.

@@ -469,18 +469,40 @@ impl Writer {
     }
 }
 
-/// Puts functions that say so in place of those of a library that is about to be unmapped.
+/// What types with a creator tell of themselves. Locked while others hold the locks of libraries: nothing is made or called then.
+static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
+
+/// Takes away the creators of a library that is about to be unmapped. `false` if `is_idle` then says that the library is in use;
+/// the creators are as before.
+#[cfg(any(feature = "std", test))]
+pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
+    let all = WITH_CREATOR.lock();
+    let mut taken = Vec::new();
+    for metadata in all.iter() {
+        let creator = metadata.creator.load(Ordering::Acquire);
+        if is_gone(creator.addr()) {
+            unload::store_creator(metadata, Some(unload::create));
+            taken.push((metadata, creator));
+        }
+    }
+    if is_idle() {
+        return true;
+    }
+    let gone = unload::address_of_creator(Some(unload::create));
+    for (metadata, creator) in taken {
+        // Unless another library has put its own there.
+        let _ = metadata.creator.compare_exchange(gone, creator, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    false
+}
+
+/// Puts functions that say so in place of those that read and set fields, of a library that is about to be unmapped.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
-    for (type_index, details) in &writer.details {
+    for details in writer.details.values() {
         for field in details.fields.all().filter(|field| is_gone(unload::code_of(field))) {
             unload::store_code(field, Some(unload::get), unload::set as *mut core::ffi::c_void);
-        }
-        if let Some(metadata) = info(*type_index).and_then(SharedType::metadata)
-            && is_gone(unload::creator_of(metadata))
-        {
-            unload::store_creator(metadata, Some(unload::create));
         }
     }
 }
@@ -557,6 +579,9 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
         structural_eq_hash_kind: metadata.structural_eq_hash_kind,
     };
     let kept: &'static SharedMetadata = Box::leak(Box::new(kept));
+    if metadata.creator.is_some() {
+        WITH_CREATOR.lock().push(kept);
+    }
     info.metadata.store(ptr::from_ref(kept).cast_mut(), Ordering::Release);
     drop(writer);
     Ok(())

@@ -1,5 +1,6 @@
 //! Types that a Rust plugin defines: what is left of them when it is unmapped, and that it comes back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyfn::reflection::TypeInfo;
@@ -146,6 +147,45 @@ fn threads_that_call_while_the_library_comes_and_goes() {
             reap();
         }
     });
+    reap();
+    assert_eq!(mappings(&path), 0);
+}
+
+#[test]
+fn methods_and_creators_run_while_the_library_comes_and_goes() {
+    let _turn = turn();
+    let path = testing_plugin();
+    drop(load(&path).unwrap());
+    let deposit = method("deposit");
+    let stop = AtomicBool::new(false);
+    let calls = std::thread::scope(|scope| {
+        // Neither is given an object of the library, which would keep it.
+        let methods = scope.spawn(|| {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let error = deposit.call((1, 2)).unwrap_err();
+                calls += u32::from(!error.message().contains("was unloaded"));
+            }
+            calls
+        });
+        let creators = scope.spawn(|| {
+            let mut calls = 0;
+            while !stop.load(Ordering::Relaxed) {
+                match info().make() {
+                    Ok(_) => calls += 1,
+                    Err(error) => assert!(error.message().contains("was unloaded"), "{error}"),
+                }
+            }
+            calls
+        });
+        for _ in 0..200 {
+            drop(load(&path).unwrap());
+            reap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        (methods.join().unwrap(), creators.join().unwrap())
+    });
+    assert!(calls.0 > 0 && calls.1 > 0, "{calls:?}");
     reap();
     assert_eq!(mappings(&path), 0);
 }

@@ -16,7 +16,7 @@ use std::string::{String as StdString, ToString};
 use std::sync::Arc;
 use std::vec::Vec;
 
-use anyfn::{Any, IntoAny, Map, ObjectRef, Result, String};
+use anyfn::{Any, IntoAny, Map, ObjectRef, Result, String, making};
 
 use super::elf::{self, Facts};
 use super::library::Mapped;
@@ -412,14 +412,18 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let is_due = |library: &mut Arc<Mapped>| {
         let is_idle = library.is_idle();
         let was_idle = library.idle.swap(is_idle, Ordering::Relaxed);
-        is_idle
-            && (was_idle || !later)
-            && (library.live_objects.is_none()
-                || method::revoke(&|address| library.holds(address), &|| library.live() == 0))
+        is_idle && (was_idle || !later) && (library.live_objects.is_none() || revoke_calls(library))
     };
     let idle = state.mapped.extract_if(.., is_due).collect();
     state.changed();
     idle
+}
+
+/// Takes away what calls of the library's code begin with, unless such a call is in progress.
+fn revoke_calls(library: &Mapped) -> bool {
+    let holds = |address| library.holds(address);
+    let is_idle = || making::is_idle() && library.live() == 0;
+    method::revoke(&holds, &|| type_table::revoke_creators(&holds, &is_idle))
 }
 
 /// The library, which was closed, if it is unmapped.
