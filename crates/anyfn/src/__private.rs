@@ -98,8 +98,9 @@ pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
 
 pub use crate::define::method::{MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
-    CONTENT_ATTRIBUTE, Define, Definition, FieldDef, FieldDefault, FieldValue, TypeIndex, content_offset,
-    create, default_value, factory, get, set,
+    ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, CONTENT_HIDDEN, CONTENT_OF_FIELDS, Define,
+    Definition, Digest, FieldDef, FieldDefault, FieldType, FieldValue, Fixed, OfBuild, OfType, TypeIndex,
+    claim_key, content_offset, create, default_value, factory, get, set,
 };
 pub use crate::signature::unsigned;
 

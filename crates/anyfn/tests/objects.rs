@@ -249,3 +249,53 @@ fn the_only_reference_may_change_the_content() {
     drop(weak);
     assert!(one.get_mut().is_some());
 }
+
+/// Structs of one name, as two builds of a library have them.
+mod builds {
+    macro_rules! build {
+        ($name:ident, $key:literal, $hidden:ty, $told:ty) => {
+            pub(crate) mod $name {
+                #[allow(dead_code, reason = "never read")]
+                pub(crate) struct Inner(u64);
+
+                #[derive(anyfn::Object)]
+                #[object(key = $key)]
+                #[allow(dead_code, reason = "never made")]
+                pub(crate) struct Type {
+                    #[field(skip)]
+                    hidden: $hidden,
+                    told: $told,
+                }
+            }
+        };
+    }
+    build!(first, "tests.builds.First", Vec<u32>, i64);
+    build!(same, "tests.builds.Same", Vec<u32>, i64);
+    build!(other_hidden, "tests.builds.OtherHidden", Vec<u64>, i64);
+    build!(other_told, "tests.builds.OtherTold", Vec<u32>, u64);
+    build!(of_build, "tests.builds.OfBuild", Inner, i64);
+}
+
+#[test]
+#[allow(clippy::needless_borrow, reason = "the borrow chooses between the traits")]
+fn what_nobody_sees_is_part_of_what_a_type_is() {
+    use anyfn::__private::{Define, Digest, FieldType, OfBuild as _, OfType as _};
+    use std::hash::Hasher;
+
+    fn digest<T: Define>() -> u64 {
+        let mut digest = Digest::default();
+        T::digest(&mut digest);
+        digest.finish()
+    }
+    let first = digest::<builds::first::Type>();
+    assert_eq!(first, digest::<builds::same::Type>());
+    assert_ne!(first, digest::<builds::other_hidden::Type>());
+    assert_ne!(first, digest::<builds::other_told::Type>());
+    // A struct of one name may be another one in the next build; types of the standard library stay what they are.
+    assert_eq!((&FieldType::<builds::of_build::Inner>::NEW).build(7), 7);
+    assert_eq!((&FieldType::<Vec<builds::of_build::Inner>>::NEW).build(7), 7);
+    assert_eq!((&FieldType::<Box<dyn Fn() + Send + Sync>>::NEW).build(7), 7);
+    assert_eq!((&FieldType::<Vec<Option<u32>>>::NEW).build(7), 0);
+    assert_eq!((&FieldType::<std::sync::Mutex<[String; 2]>>::NEW).build(7), 0);
+    assert_eq!((&FieldType::<anyfn::Ref<builds::of_build::Type>>::NEW).build(7), 0);
+}

@@ -59,6 +59,38 @@ fn fields_defaults_and_inheritance() -> anyfn::Result<()> {
     Ok(())
 }
 
+#[derive(anyfn::Object)]
+#[object(key = "tests.record.Wide")]
+#[repr(align(64))]
+struct Wide {
+    #[field(default = 7)]
+    x: i64,
+}
+
+#[derive(anyfn::Object)]
+#[object(key = "tests.record.Wider", parent = Wide)]
+#[repr(C)]
+struct Wider {
+    base: Wide,
+    #[field(default = 8)]
+    y: i64,
+}
+
+#[test]
+fn objects_of_run_time_types_are_aligned_for_their_parent() {
+    let of = |value: &i64| std::ptr::from_ref(value).addr() % 64;
+    let made = anyfn::Ref::new(Wider { base: Wide { x: 1 }, y: 2 });
+    assert_eq!((of(&made.base.x), made.y), (0, 2));
+    for parent in ["tests.record.Wide", "tests.record.Wider"] {
+        let index = anyfn::type_index_of(parent).expect("it is registered");
+        let child =
+            TypeDef::new(&format!("{parent}Child")).parent(index).field(FieldDef::new("z", "int")).define();
+        let error = child.expect_err("its objects would not be aligned");
+        assert_eq!(error.kind(), "TypeError");
+        assert!(error.message().contains("need an alignment of more than 16 bytes"), "{error}");
+    }
+}
+
 #[test]
 fn a_copy_and_what_is_not_set() -> anyfn::Result<()> {
     let index = node();

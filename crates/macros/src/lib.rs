@@ -111,6 +111,34 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// - `skip`: other languages do not see the field. If it has a `default`, they still can make objects.
 /// - `kw_only`, `init = false`, `repr = false`, `compare = false`, `hash = false`, `name = ".."`.
 /// - `structural = "ignore"`, `"def"` (the field defines variables) or `"def_simple"`.
+///
+/// Fields are used by reference, so a type cannot be `#[repr(packed)]`:
+///
+/// ```compile_fail,E0080
+/// #[derive(anyfn::Object)]
+/// #[object(key = "doc.Packed")]
+/// #[repr(packed)]
+/// struct Packed {
+///     small: bool,
+///     large: i64,
+/// }
+/// ```
+///
+/// A default is safe code:
+///
+/// ```compile_fail,E0133
+/// #[derive(anyfn::Object)]
+/// #[object(key = "doc.Zeroed")]
+/// struct Zeroed {
+///     #[field(skip, default = std::mem::zeroed())]
+///     address: usize,
+/// }
+/// ```
+///
+/// **A type that is compiled again** while the process runs, in a library that is reloaded, goes on if it consists of the same
+/// bytes. That is known of fields that other languages see, and of fields of types of the standard library and of `anyfn`. With a
+/// field of another type that has no name or is skipped, the new library is refused, because that type may have changed; only
+/// with the same `SOURCE_DATE_EPOCH` in the environment of both builds it is taken for the same.
 #[proc_macro_derive(Object, attributes(object, field))]
 pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))

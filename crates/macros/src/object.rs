@@ -1,5 +1,9 @@
 //! `#[derive(Object)]`
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -336,10 +340,20 @@ fn definition(
     let drop_base = base.map(|(parent, member)| {
         quote!(unsafe { <#parent as __p::Define>::drop_partial(&raw mut (*this).#member, is_set) };)
     });
-    let prepare = left.iter().filter(|_| prepares).map(|Field { member, ty, options, .. }| {
+    // Methods of a trait of their own: expressions of the user are safe code, and may name `Self`.
+    let (mut begins, mut begin) = (Vec::new(), Vec::new());
+    let mut prepare = Vec::new();
+    for (number, Field { member, ty, options, .. }) in left.iter().enumerate().filter(|_| prepares) {
         let expr = default_expr(options.default.as_ref().and_then(Option::as_ref));
-        quote! { { let value: #ty = #expr; unsafe { (&raw mut (*this).#member).write(value) }; } }
-    });
+        let name = format_ident!("begin_{number}");
+        begins.push(quote!(fn #name() -> #ty;));
+        begin.push(quote!(fn #name() -> #ty { #expr }));
+        prepare.push(quote! {
+            { let value: #ty = <Self as Begin>::#name(); unsafe { (&raw mut (*this).#member).write(value) }; }
+        });
+    }
+    let aligned = aligned(this, base, fields);
+    let digest = digest(&input.data, this, &told, &left);
     let drop_left = left
         .iter()
         .filter(|_| prepares)
@@ -369,6 +383,14 @@ fn definition(
             use ::anyfn::__private as __p;
             /// Number of the first field that the type itself tells of.
             const FIRST: usize = #parents_count;
+            #aligned
+            /// First values of the fields that are not told of.
+            trait Begin {
+                #(#begins)*
+            }
+            impl Begin for #this {
+                #(#begin)*
+            }
             // SAFETY: the fields are those of the struct, and the functions go through all of them.
             unsafe impl __p::Define for #this {
                 const DEFINITION: &'static __p::Definition = &__p::Definition {
@@ -391,6 +413,7 @@ fn definition(
                     static INDEX: __p::TypeIndex = __p::TypeIndex::new();
                     &INDEX
                 }
+                #digest
                 #define_parent
                 #[allow(unused_variables, clippy::multiple_unsafe_ops_per_block, clippy::undocumented_unsafe_blocks)]
                 unsafe fn prepare(this: *mut Self) {
@@ -405,6 +428,61 @@ fn definition(
                 }
             }
         };
+    })
+}
+
+/// Refuses structs whose fields are not aligned, since fields are used by reference. Attributes alone do not say so: others may be
+/// added behind the derive.
+fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -> TokenStream {
+    let fields = fields.iter().map(|field| (field.ty, &field.member)).chain(base);
+    let asserts = fields.map(|(ty, member)| {
+        quote_spanned! {ty.span()=>
+            const _: () = assert!(
+                ::core::mem::align_of::<#ty>() <= ::core::mem::align_of::<#this>()
+                    && ::core::mem::offset_of!(#this, #member) % ::core::mem::align_of::<#ty>() == 0,
+                "the fields of an object type must be aligned: it cannot be #[repr(packed)]"
+            );
+        }
+    });
+    quote!(#(#asserts)*)
+}
+
+/// The implementation of `Define::digest`.
+fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -> TokenStream {
+    // The schema of a told field says what it consists of.
+    let told = told.iter().map(|Field { member, ty, .. }| {
+        quote!(digest.field(::core::mem::offset_of!(#this, #member), &__p::FieldType::<#ty>::NEW, 0);)
+    });
+    let build = build();
+    let left = left.iter().map(|Field { member, ty, .. }| {
+        quote! {
+            let field = &__p::FieldType::<#ty>::NEW;
+            digest.field(::core::mem::offset_of!(#this, #member), field, field.build(#build));
+        }
+    });
+    let whole = (!matches!(data, Data::Struct(_))).then(|| quote!(digest.build(#build);));
+    quote! {
+        fn digest(digest: &mut __p::Digest) {
+            #[allow(unused_imports)]
+            use __p::{OfBuild as _, OfType as _};
+            #(#told)*
+            #(#left)*
+            #whole
+        }
+    }
+}
+
+/// A number that differs whenever a crate is compiled again, unless the environment asks for builds that can be reproduced.
+fn build() -> u64 {
+    static BUILD: OnceLock<u64> = OnceLock::new();
+    *BUILD.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(epoch) => epoch.hash(&mut hasher),
+            Err(_) => (SystemTime::now(), std::process::id()).hash(&mut hasher),
+        }
+        // 0 stands for no build.
+        hasher.finish().max(1)
     })
 }
 

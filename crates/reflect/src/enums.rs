@@ -7,12 +7,12 @@
 
 use core::mem::offset_of;
 
+use anyfn::__private::CONTENT_OF_FIELDS;
 use anyfn::abi::{
-    TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, kTVMFFIFieldFlagBitMaskInitOff,
-    kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIInt, kTVMFFIObject, kTVMFFISEqHashKindUniqueInstance,
-    kTVMFFIStr,
+    kTVMFFIFieldFlagBitMaskInitOff, kTVMFFIFieldFlagBitMaskSEqHashIgnore, kTVMFFIInt, kTVMFFIObject,
+    kTVMFFISEqHashKindUniqueInstance, kTVMFFIStr,
 };
-use anyfn::{Any, Dict, Error, List, ObjectRef, Result, String};
+use anyfn::{Any, Dict, List, ObjectRef, Result, String};
 
 use crate::define::{self, Type};
 
@@ -46,13 +46,7 @@ const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
 /// Makes a type of objects with this content.
 fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
-    let key = TVMFFIByteArray::from_slice(key.as_bytes());
-    // SAFETY: the key is borrowed for the call.
-    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, depth, 0, 1, parent) };
-    if index < 0 {
-        return Err(Error::take_raised());
-    }
-    Ok(Type(index))
+    anyfn::__private::claim_key(key, depth, parent, CONTENT_OF_FIELDS).map(Type)
 }
 
 fn register() -> Result<()> {

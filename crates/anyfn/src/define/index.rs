@@ -13,7 +13,7 @@ use anyfn_abi::{
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{Define, FieldDef, factories, finish, tell};
+use super::{Define, Digest, FieldDef, factories, finish, tell};
 use crate::Error;
 
 /// The index of a type that is registered at its first use.
@@ -26,6 +26,15 @@ const TAKEN: i32 = -2;
 
 /// Attribute of a type: which Rust type its objects hold.
 pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
+
+/// Its value for types of native code whose objects hold more than their fields tell.
+pub const CONTENT_HIDDEN: u64 = 0;
+
+/// Its value for types of native code whose objects hold their fields and nothing else.
+pub const CONTENT_OF_FIELDS: u64 = 1;
+
+/// Its value for types that are defined at run time. Those of Rust types are larger.
+pub const CONTENT_AT_RUN_TIME: u64 = 2;
 
 impl TypeIndex {
     /// An index that is not known yet.
@@ -123,9 +132,13 @@ fn pause() {
     core::hint::spin_loop();
 }
 
-/// Registers the key of a type.
+/// Registers the key of a type, which nobody else may have registered.
 fn register<T: Define>() -> Result<i32, String> {
     let name = T::TYPE_KEY;
+    let own = digest_of::<T>();
+    if let Some(known) = crate::types::type_index_of(name) {
+        return if is_claimed(known, own) { Ok(known) } else { Err(taken(name)) };
+    }
     let parent = T::parent_index();
     let definition = T::DEFINITION;
     let key = TVMFFIByteArray::from_slice(name.as_bytes());
@@ -137,49 +150,76 @@ fn register<T: Define>() -> Result<i32, String> {
     if index < 0 {
         return Err(format!("type `{name}` cannot be registered: {}", Error::take_raised()));
     }
-    if !claim::<T>(index) {
-        return Err(format!(
-            "type `{name}` cannot be registered: its key is that of another type, or the type has other fields now than \
-             when it was registered in this process"
-        ));
+    if index < kTVMFFIDynObjectBegin || !claim(index, own) {
+        return Err(taken(name));
     }
     Ok(index)
 }
 
-/// Makes the type this Rust type's own; `false` if it is another one's.
-fn claim<T: Define>(index: i32) -> bool {
-    if index < kTVMFFIDynObjectBegin {
-        return false;
+#[cold]
+fn taken(name: &str) -> String {
+    format!(
+        "type `{name}` cannot be registered: its key is that of another type, or the type has other fields now than when it \
+         was registered in this process, or it was compiled again and has a field of which the layout may have changed"
+    )
+}
+
+/// Registers the key of a type of native code, or finds it: code that reads the content of its objects may trust the index, since
+/// no type that Rust derives gets the same one. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+///
+/// # Errors
+/// `TypeError` if a derived type has the key.
+pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Result<i32> {
+    let text = TVMFFIByteArray::from_slice(key.as_bytes());
+    // SAFETY: the key is borrowed for the call.
+    let index = unsafe { TVMFFITypeGetOrAllocIndex(&text, -1, depth, 0, 1, parent) };
+    if index < 0 {
+        return Err(Error::take_raised());
     }
-    let mut digest = Digest(0xcbf2_9ce4_8422_2325);
-    (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);
-    for FieldDef { name, offset, size, alignment, schema, writable, .. } in T::DEFINITION.fields {
-        (name, offset, size, alignment, writable, schema().to_string()).hash(&mut digest);
+    if !claim(index, content) {
+        crate::bail!("TypeError", "the key `{key}` is that of another type");
     }
-    let own = TVMFFIAny {
-        type_index: kTVMFFIInt,
-        small_str_len: 0,
-        value: TVMFFIAnyValue { v_uint64: digest.finish() },
-    };
+    Ok(index)
+}
+
+/// Claims a type for a content. `false` if it has another one.
+fn claim(index: i32, content: u64) -> bool {
+    let own =
+        TVMFFIAny { type_index: kTVMFFIInt, small_str_len: 0, value: TVMFFIAnyValue { v_uint64: content } };
     let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
     // SAFETY: the name and the value are borrowed for the call.
     if unsafe { TVMFFITypeRegisterAttr(index, &name, &own) } == 0 {
         return true;
     }
     drop(Error::take_raised());
-    crate::types::attribute(CONTENT_ATTRIBUTE, index).is_some_and(|known| known.bits() == own.bits())
+    content_of(index) == Some(content)
 }
 
-/// Folds what identifies a Rust type into one number, the same in every library of a build.
-struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+/// Whether a type that is known already is claimed for a content. Whoever registers one claims it right afterwards; so one that is
+/// not claimed for some time is that of somebody who does not claim.
+#[cold]
+fn is_claimed(index: i32, content: u64) -> bool {
+    const TRIES: usize = 1000;
+    let claimed = (0..TRIES).find_map(|at| {
+        if at > 0 {
+            pause();
         }
+        content_of(index)
+    });
+    claimed == Some(content)
+}
+
+fn content_of(index: i32) -> Option<u64> {
+    crate::types::attribute(CONTENT_ATTRIBUTE, index).map(TVMFFIAny::bits)
+}
+
+/// One number for what identifies a Rust type, the same in every library of a build.
+fn digest_of<T: Define>() -> u64 {
+    let mut digest = Digest::default();
+    (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);
+    for FieldDef { name, offset, size, alignment, schema, writable, .. } in T::DEFINITION.fields {
+        (name, offset, size, alignment, writable, schema().to_string()).hash(&mut digest);
     }
+    T::digest(&mut digest);
+    digest.finish().max(CONTENT_AT_RUN_TIME + 1)
 }

@@ -4,6 +4,7 @@
 //! ([`FieldValue`]), through which every language reads it and through which constructors set it. See [`partial`] for how
 //! an object is made of values that come one by one.
 
+mod digest;
 pub(crate) mod index;
 pub(crate) mod method;
 mod partial;
@@ -20,13 +21,16 @@ use anyfn_abi::{
     TVMFFIObject, TVMFFIObjectCreator, TVMFFISafeCallType, TVMFFITypeMetadata, TVMFFITypeRegisterAttr,
     TVMFFITypeRegisterField, TVMFFITypeRegisterMetadata, kTVMFFIBool,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory, kTVMFFIFieldFlagBitMaskHasDefault,
-    kTVMFFIFieldFlagBitMaskWritable, kTVMFFIRawStr,
+    kTVMFFIFieldFlagBitMaskWritable, kTVMFFIInt, kTVMFFIRawStr,
 };
 
 use crate::object::ObjectBox;
 use crate::{Any, AnyView, Error, Literal, Object, OpaquePtr, PackedFunc, Result, Schema};
 
-pub use index::{CONTENT_ATTRIBUTE, TypeIndex};
+pub use digest::{Digest, FieldType, Fixed, OfBuild, OfType};
+pub use index::{
+    CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, CONTENT_HIDDEN, CONTENT_OF_FIELDS, TypeIndex, claim_key,
+};
 pub use value::FieldValue;
 
 /// What the derive macro tells of a type.
@@ -44,6 +48,9 @@ pub unsafe trait Define: Object {
 
     /// Whether all fields are told of, so that an object with the same ones is a copy.
     const IS_TOLD: bool;
+
+    /// Adds to the digest what the memory of a value consists of, besides the parent and the told fields' schemas.
+    fn digest(digest: &mut Digest);
 
     /// Where the index of the type is kept.
     fn index() -> &'static TypeIndex;
@@ -162,6 +169,9 @@ unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
     })
 }
 
+/// Attribute of a type whose objects need a larger alignment than those of other types: that alignment in bytes.
+pub const ALIGN_ATTRIBUTE: &str = "__anyfn_align__";
+
 /// Tells the table of types about a type. May be done again: what is told is the same, but the functions may have moved.
 ///
 /// What the table refuses it knows already, from another library with the same type. `factories` is what [`factories`]
@@ -173,6 +183,14 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
     for field in definition.fields {
         ignore(field.register(type_index, factories));
+    }
+    // Before the metadata, which says how objects are made.
+    if align_of::<ObjectBox<T>>() > align_of::<u128>() {
+        let value = TVMFFIAnyValue { v_int64: align_of::<ObjectBox<T>>() as i64 };
+        let name = TVMFFIByteArray::from_slice(ALIGN_ATTRIBUTE.as_bytes());
+        let align = crate::convert::plain(kTVMFFIInt, value);
+        // SAFETY: the name and the value are borrowed for the call.
+        ignore(checked(unsafe { TVMFFITypeRegisterAttr(type_index, &name, align.as_view().as_raw()) }));
     }
     let metadata = TVMFFITypeMetadata {
         doc: TVMFFIByteArray::from_slice(definition.doc.as_bytes()),

@@ -6,7 +6,9 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use anyfn::__private::{CONTENT_ATTRIBUTE, object_created, object_freed, release_content, trampoline};
+use anyfn::__private::{
+    CONTENT_ATTRIBUTE, CONTENT_OF_FIELDS, object_created, object_freed, release_content, trampoline,
+};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIFieldGetter, TVMFFIObject, TVMFFIObjectHandle, kTVMFFIAny, kTVMFFIBool, kTVMFFIDataType,
     kTVMFFIDevice, kTVMFFIDynObjectBegin, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone,
@@ -236,7 +238,8 @@ fn memory(size: usize) -> core::alloc::Layout {
 fn is_plain_class(info: TypeInfo) -> bool {
     let is_native = |info: TypeInfo| {
         let told = |name| info.attribute(name).is_some();
-        told(SLOTS_ATTRIBUTE) || told(MAKER_ATTRIBUTE) || told(CONTENT_ATTRIBUTE)
+        let content = info.attribute(CONTENT_ATTRIBUTE).map(|content| content.as_view().as_raw().bits());
+        told(SLOTS_ATTRIBUTE) || told(MAKER_ATTRIBUTE) || content.is_some_and(|of| of != CONTENT_OF_FIELDS)
     };
     let is_made_here = |field: Field| {
         let Some(storage) = Storage::of(field.static_type_index()) else { return false };

@@ -9,18 +9,18 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use anyfn::__private::{quote, type_word};
+use anyfn::__private::{ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, quote, type_word};
 use anyfn::abi::{
     TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFITypeMetadata, kTVMFFIDynObjectBegin,
     kTVMFFIFieldFlagBitMaskDefaultFromFactory as FACTORY, kTVMFFIFieldFlagBitMaskHasDefault as DEFAULT,
     kTVMFFIFieldFlagBitMaskWritable as WRITABLE, kTVMFFIFieldFlagBitSetterIsFunctionObj as SETTER_IS_FUNCTION,
-    kTVMFFIObject,
+    kTVMFFIInt, kTVMFFIObject,
 };
 use anyfn::record::{FieldKind, MAKER_ATTRIBUTE, Maker, SLOTS_ATTRIBUTE, Slot, schema_text};
 use anyfn::shared::SharedType;
 use anyfn::{Any, AnyView, Array, Map, OpaquePtr, PackedFunc, Result, bail};
 
-use super::{Field, HEADER, Layout};
+use super::{Field, HEADER, Layout, NATIVE_ALIGN};
 use crate::attributes;
 use crate::globals::{register_init, typed};
 use crate::sys::Mutex;
@@ -106,7 +106,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     }
     let index = match known {
         Some(known) => known,
-        None => type_table::get_or_register(&NewType {
+        None => claim(&NewType {
             key: key.as_bytes(),
             static_index: -1,
             depth: -1,
@@ -135,6 +135,15 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     let layout: &'static Layout = Box::leak(Box::new(layout));
     show(layout, &told, &doc)?;
     defined.insert(index, layout);
+    Ok(index)
+}
+
+/// Registers a type that nobody else has registered since its key was looked up.
+fn claim(new: &NewType<'_>) -> Result<i32> {
+    let index = type_table::get_or_register(new)?;
+    let content = TVMFFIAny::from_bits(kTVMFFIInt, CONTENT_AT_RUN_TIME);
+    // SAFETY: a number is valid whatever it is.
+    unsafe { attributes::set(index, CONTENT_ATTRIBUTE.as_bytes(), &content) }?;
     Ok(index)
 }
 
@@ -173,6 +182,13 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     {
         bail!("TypeError", "type '{key}' cannot derive from '{name}', which is final");
     }
+    if super::attribute(parent, ALIGN_ATTRIBUTE.as_bytes()).is_some() || over_aligned(info) {
+        bail!(
+            "TypeError",
+            "type '{key}' cannot derive from '{name}': the objects of that type need an alignment of more than \
+             {NATIVE_ALIGN} bytes"
+        );
+    }
     let metadata = info.metadata();
     let creator = metadata.is_some_and(|metadata| metadata.creator().is_some());
     let size = metadata.map_or(0, |metadata| metadata.total_size);
@@ -185,6 +201,12 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
             "type '{key}' cannot derive from '{name}': that type does not tell how its objects are made"
         ),
     }
+}
+
+/// Whether a field, which code of any language has told of, needs more than our objects give.
+fn over_aligned(info: &'static SharedType) -> bool {
+    type_table::lineage(info)
+        .any(|info| info.fields().iter().any(|field| field.alignment > NATIVE_ALIGN as i64))
 }
 
 fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result<Told> {

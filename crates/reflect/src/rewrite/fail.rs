@@ -7,9 +7,8 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIOpaqueObjectCell,
-    TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterField, kTVMFFIAny, kTVMFFIList, kTVMFFIObject,
-    kTVMFFIOpaquePyObject,
+    TVMFFIAny, TVMFFIByteArray, TVMFFIFieldInfo, TVMFFIObject, TVMFFIOpaqueObjectCell, TVMFFITypeRegisterField,
+    kTVMFFIAny, kTVMFFIList, kTVMFFIObject, kTVMFFIOpaquePyObject,
 };
 use anyfn::{Any, Error, List, Map, ObjectRef, Result};
 
@@ -32,6 +31,9 @@ const _: () = assert!(size_of::<Option<ObjectRef>>() == size_of::<usize>());
 static TYPE: AtomicI32 = AtomicI32::new(-1);
 
 /// Index of the type, which is registered at the first use.
+///
+/// # Panics
+/// If the key is another type's, as for types that are derived.
 pub(crate) fn type_index() -> i32 {
     match TYPE.load(Ordering::Acquire) {
         -1 => register(),
@@ -41,11 +43,18 @@ pub(crate) fn type_index() -> i32 {
 
 #[cold]
 fn register() -> i32 {
-    let key = TVMFFIByteArray::from_slice(b"ffi.VisitErrorContext");
-    // SAFETY: the key is borrowed for the call.
-    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
-    TYPE.store(index, Ordering::Release);
-    index
+    match anyfn::__private::claim_key(
+        "ffi.VisitErrorContext",
+        1,
+        kTVMFFIObject,
+        anyfn::__private::CONTENT_OF_FIELDS,
+    ) {
+        Ok(index) => {
+            TYPE.store(index, Ordering::Release);
+            index
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Tells of the fields.

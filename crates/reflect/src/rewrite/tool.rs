@@ -7,9 +7,7 @@ use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, TVMFFIObject, TVMFFITypeGetOrAllocIndex, kTVMFFIError, kTVMFFIObject,
-};
+use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIError, kTVMFFIObject};
 use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
@@ -61,6 +59,9 @@ static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 
 /// Index of the type, which is registered at the first use.
+///
+/// # Panics
+/// If the key is another type's, as for types that are derived.
 pub(crate) fn type_index(kind: Kind) -> i32 {
     let (place, key) = match kind {
         Kind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
@@ -70,11 +71,13 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
     if known >= 0 {
         return known;
     }
-    let key = TVMFFIByteArray::from_slice(key.as_bytes());
-    // SAFETY: the key is borrowed for the call.
-    let index = unsafe { TVMFFITypeGetOrAllocIndex(&key, -1, 1, 0, 1, kTVMFFIObject) };
-    place.store(index, Ordering::Release);
-    index
+    match anyfn::__private::claim_key(key, 1, kTVMFFIObject, anyfn::__private::CONTENT_HIDDEN) {
+        Ok(index) => {
+            place.store(index, Ordering::Release);
+            index
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// Makes a visitor or mutator.
