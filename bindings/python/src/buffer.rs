@@ -14,7 +14,7 @@ use crate::kept::{self, Lender};
 use crate::lower::{At, Scratch, WORDS};
 use crate::py::raw::{self, Py_buffer};
 use crate::py::{self, Obj, Raised, Res};
-use crate::{gil, ndarray};
+use crate::{gil, ndarray, tensor};
 
 /// A buffer that an object exports. The description stays in place: some objects let it point into itself.
 pub(crate) struct Export(Box<Py_buffer>);
@@ -167,6 +167,10 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     };
     // SAFETY: `take` gives room for the head.
     unsafe { tensor.write(described) };
+    if export.0.readonly != 0 {
+        // SAFETY: described just now, and `scratch` keeps it.
+        scratch.protect(&unsafe { tensor::view(tensor) })?;
+    }
     Ok(tensor)
 }
 

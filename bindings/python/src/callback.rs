@@ -18,6 +18,7 @@ use anyfn::{Any, Error, ObjectRef};
 
 use pyo3_ffi as ffi;
 
+use crate::lent::Loans;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::{error, gil, lift, lower, signature, stack};
 
@@ -226,9 +227,9 @@ impl Drop for Args<'_> {
 #[inline(always)]
 fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut PyObject>]) -> Res<Own> {
     let mut list = Args { objects, count: 0 };
-    let mut borrowed = false;
+    let mut loans = Loans::new();
     for arg in args {
-        let object = lift::lift_view(arg, &mut borrowed)?;
+        let object = lift::lift_view(arg, &mut loans)?;
         list.count += 1;
         list.objects[list.count] = MaybeUninit::new(object.into_ptr());
     }
@@ -241,7 +242,11 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
         list.count | py::raw::ARGUMENTS_OFFSET,
         ptr::null_mut(),
     ));
-    if borrowed { lift::end_borrows(args, &list.objects[1..=list.count], result) } else { result }
+    if loans.is_empty() {
+        return result;
+    }
+    // SAFETY: as many objects as `count` says follow the free word, and `list` releases them after this.
+    loans.end(unsafe { std::slice::from_raw_parts(first, list.count) }, result)
 }
 
 #[cold]

@@ -1,10 +1,10 @@
 //! Calls that can be told to stop: what `call_async` runs on its threads.
 //!
-//! A [`Layout`] belongs to one call. While the function runs, its thread knows it ([`CURRENT`]), so that native code
+//! A [`Layout`] belongs to one call. While the function runs, its thread knows it (`CURRENT`), so that native code
 //! which checks signals on that thread hears that its call was cancelled or is too late. That takes no lock of the
 //! interpreter: a loop may check as often as it likes.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -35,8 +35,16 @@ pub(crate) static CLASS: Global = Global::new();
 static FINISH: Global = Global::new();
 
 thread_local! {
-    /// The call that runs on this thread.
-    static CURRENT: Cell<*const Layout> = const { Cell::new(ptr::null()) };
+    /// The calls that run on this thread, the innermost last: a number, and the token, of which the entry owns a reference. Calls
+    /// of greenlets take turns, so each takes its own entry out, wherever it is.
+    static CURRENT: RefCell<Vec<(u64, *const Layout)>> = const { RefCell::new(Vec::new()) };
+    static LAST: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The token of the innermost call; NULL if there is none.
+fn innermost() -> *const Layout {
+    let found = CURRENT.try_with(|calls| calls.borrow().last().map(|(_, token)| *token));
+    found.ok().flatten().unwrap_or(ptr::null())
 }
 
 pub(crate) fn init() -> Res<()> {
@@ -79,13 +87,13 @@ pub(crate) fn set_finish(function: Obj<'_>) {
 
 /// Whether this thread runs such a call.
 pub(crate) fn is_running() -> bool {
-    !CURRENT.get().is_null()
+    !innermost().is_null()
 }
 
 /// What native code hears that checks signals: `None` if this thread runs no such call, else the code of the check.
 pub(crate) fn check() -> Option<c_int> {
-    // SAFETY: while it is set, `run` holds the token.
-    let token = unsafe { CURRENT.get().as_ref() }?;
+    // SAFETY: the entry holds the token.
+    let token = unsafe { innermost().as_ref() }?;
     match token.state.load(Ordering::Relaxed) {
         RUNNING => Some(0),
         state => {
@@ -103,9 +111,9 @@ pub(crate) fn check() -> Option<c_int> {
 /// loop, which then runs the coroutine. `None` for all other objects and on all other threads.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
-    let token = CURRENT.get();
+    let token = innermost();
     let Some(finish) = FINISH.try_get().filter(|_| !token.is_null()) else { return Ok(None) };
-    // SAFETY: a token is a Python object, which `run` holds.
+    // SAFETY: a token is a Python object, which its entry holds.
     let token: Obj<'_> = unsafe { Obj::from_ptr(token.cast_mut().cast()) };
     let result = finish.call(&[token, object])?;
     // The token itself says that the object is no coroutine.
@@ -140,18 +148,27 @@ unsafe extern "C" fn stopped(token: *mut PyObject, _: *mut PyObject) -> *mut PyO
     py::boolean(state(token).load(Ordering::Relaxed) != RUNNING).into_ptr()
 }
 
-/// Makes a token the call of this thread.
-struct Running(*const Layout);
+/// Makes a token the call of this thread. The number is that of the entry.
+struct Running(u64);
 
 impl Running {
-    fn new(token: *const Layout) -> Running {
-        Running(CURRENT.replace(token))
+    fn new(token: Own) -> Running {
+        let number = LAST.get() + 1;
+        LAST.set(number);
+        let token: *const Layout = token.into_ptr().cast();
+        CURRENT.with_borrow_mut(|calls| calls.push((number, token)));
+        Running(number)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        CURRENT.set(self.0);
+        let ended = CURRENT.with_borrow_mut(|calls| {
+            let place = calls.iter().rposition(|(number, _)| *number == self.0)?;
+            Some(calls.remove(place).1)
+        });
+        // SAFETY: the entry owned this reference and is gone; the lock is held.
+        drop(ended.and_then(|token| unsafe { Own::from_nullable(token.cast_mut().cast()) }));
     }
 }
 
@@ -204,7 +221,8 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
                 held.push(value.to_own());
             }
         }
-        let _running = Running::new(token.cast::<Layout>());
+        // SAFETY: Python passes an instance and holds the lock.
+        let _running = Running::new(unsafe { Obj::from_ptr(token) }.to_own());
         let names = names.as_ref().map_or(ptr::null_mut(), Own::as_ptr);
         // SAFETY: `count` positional objects and one for each name, all held by the tuple and the dictionary.
         unsafe { function::call_released(callable.obj(), &all[1..], count, names) }
@@ -213,8 +231,8 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
 
 /// The call that runs on this thread, for the Python part; None if there is none.
 pub(crate) fn current() -> Own {
-    // SAFETY: NULL, or a Python object, which `run` holds.
-    match unsafe { Obj::from_nullable(CURRENT.get().cast_mut().cast()) } {
+    // SAFETY: NULL, or a Python object, which its entry holds.
+    match unsafe { Obj::from_nullable(innermost().cast_mut().cast()) } {
         Some(token) => token.to_own(),
         None => py::none(),
     }

@@ -15,7 +15,8 @@ use anyfn::abi::{
     TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPack, TVMFFITensorToDLPackVersioned, kDLCPU, kDLCUDA,
     kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost,
 };
-use anyfn::{ObjectRef, Tensor};
+use anyfn::access::Region;
+use anyfn::{ObjectRef, Tensor, TensorView};
 use pyo3_ffi as ffi;
 
 use crate::kept::{self, Lender};
@@ -209,6 +210,27 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
         return Err(Raised);
     }
     kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
+}
+
+/// A tensor of part of the memory of an array whose class has a table; `None` if the memory is not part of it. The array's
+/// library keeps the memory as it is now: the array itself may get other memory.
+pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> Res<Option<Tensor>> {
+    let Some(export) = known(producer.type_ptr()).and_then(|table| table.export) else { return Ok(None) };
+    let mut managed: *mut DLManagedTensorVersioned = ptr::null_mut();
+    // SAFETY: the object's class has the table, the place is writable, the lock is held.
+    py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
+    // SAFETY: NULL or a valid tensor, handed over.
+    let Some(content) = (unsafe { managed.as_ref() }) else { return Ok(None) };
+    let is_known = content.version.major == DLPACK_MAJOR_VERSION;
+    // SAFETY: a valid tensor of the version that we know.
+    let whole = is_known.then(|| unsafe { TensorView::from_dl(&content.dl_tensor) });
+    if whole.and_then(|whole| whole.host_region()).is_some_and(|whole| whole.contains(part)) {
+        let read_only = content.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
+        return kept::make(view.as_dl(), py::none().obj(), Lender::DLPack(managed), read_only).map(Some);
+    }
+    // SAFETY: not used any more.
+    unsafe { kept::release_managed(managed) };
+    Ok(None)
 }
 
 fn wrong_version<T>(version: DLPackVersion, at: &At<'_>) -> Res<T> {

@@ -15,6 +15,7 @@ use anyfn::{ObjectRef, PackedFunc};
 use pyo3_ffi as ffi;
 
 use crate::containers::collect;
+use crate::lent::Loans;
 use crate::lower::{At, Frame, WORDS, lower, lower_result};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, raw};
 use crate::signature::{self, Known};
@@ -366,10 +367,14 @@ fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<
     let (data, count) = frame.enter();
     // SAFETY: the frame's values, all set; there is at least one.
     let views: &[TVMFFIAny] = unsafe { std::slice::from_raw_parts(data, count as usize) };
-    // Arrays come back as themselves, so nothing is borrowed.
-    let mut borrowed = false;
-    let lifted = views.iter().map(|view| lift::lift_view(view, &mut borrowed)).collect::<Res<Vec<Own>>>()?;
-    let result = python.call_with(lifted, names)?;
+    // Arrays come back as themselves, unless they have changed meanwhile.
+    let mut loans = Loans::new();
+    let lifted = views.iter().map(|view| lift::lift_view(view, &mut loans)).collect::<Res<Vec<Own>>>()?;
+    // The loans end while their arguments are held.
+    let held: Vec<Own> =
+        if loans.is_empty() { Vec::new() } else { lifted.iter().map(|arg| arg.obj().to_own()).collect() };
+    let args: Vec<*mut PyObject> = held.iter().map(Own::as_ptr).collect();
+    let result = loans.end(&args, python.call_with(lifted, names))?;
     lift::lift_result(lower_result(result.obj(), python)?, &frame)
 }
 

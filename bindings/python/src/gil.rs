@@ -104,15 +104,22 @@ fn put_off(object: *mut PyObject) {
 
 #[cold]
 fn release_rest() {
-    let rest = PUT_OFF.get();
-    // SAFETY: as in `put_off`.
-    while let Some(object) = unsafe { (*rest).pop() } {
-        // SAFETY: the lock is held by the outermost release, and this reference was given to it.
-        unsafe { raw::Py_DecRef(object) };
+    loop {
+        // Read anew each time: what a release runs may be another greenlet.
+        let rest = PUT_OFF.get();
+        // SAFETY: NULL, or made by `Box`; only this thread knows it, and nobody holds a reference to it while Python code runs.
+        let Some(list) = (unsafe { rest.as_mut() }) else { return };
+        match list.pop() {
+            // SAFETY: the lock is held by the outermost release, and this reference was given to it.
+            Some(object) => unsafe { raw::Py_DecRef(object) },
+            None => {
+                PUT_OFF.set(ptr::null_mut());
+                // SAFETY: made by `Box`, and unlinked just now.
+                drop(unsafe { Box::from_raw(rest) });
+                return;
+            }
+        }
     }
-    PUT_OFF.set(ptr::null_mut());
-    // SAFETY: made by `Box`, and unlinked just now.
-    drop(unsafe { Box::from_raw(rest) });
 }
 
 /// Calls of native code that are in progress, on all threads. Changed only by threads that hold the lock.

@@ -15,7 +15,7 @@ use anyfn::{ObjectRef, Tensor};
 
 use crate::buffer::Export;
 use crate::gil;
-use crate::py::{self, Obj, PyObject, Res};
+use crate::py::{self, Obj, Own, PyObject, Res};
 
 /// What lends the memory, besides the Python object.
 pub(crate) enum Lender {
@@ -25,6 +25,11 @@ pub(crate) enum Lender {
     DLPack(*mut DLManagedTensorVersioned),
     /// A buffer that the object has exported; released with the tensor.
     Buffer(Export),
+    /// A Python object to which the memory belongs among other memory, so the tensor does not stand for it; released with
+    /// the tensor.
+    Part(Own),
+    /// A tensor object; released with the tensor.
+    Tensor(Tensor),
 }
 
 #[repr(C)]
@@ -38,7 +43,8 @@ struct Kept {
     words: Box<[i64]>,
 }
 
-/// Makes a tensor of a description, whose extents and strides are copied, and keeps `object`.
+/// Makes a tensor of a description, whose extents and strides are copied, and keeps `object`: the array that the tensor stands
+/// for, or None.
 ///
 /// With `read_only` whoever the tensor is passed on to is told that the memory must not be written.
 pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_only: bool) -> Res<Tensor> {
@@ -81,7 +87,7 @@ pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// The Python object that a tensor keeps, if it is such a tensor.
+/// The Python object that a tensor stands for, if it is such a tensor.
 pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object.
     let deleter = unsafe { (*tensor).deleter }?;
@@ -91,7 +97,7 @@ pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the deleter says what it is.
     let object = unsafe { (*tensor.cast::<Kept>()).object };
     // SAFETY: the tensor keeps it; the caller holds the lock and the tensor.
-    unsafe { Obj::from_nullable(object) }
+    unsafe { Obj::from_nullable(object) }.filter(|object| !object.is_none())
 }
 
 /// Gives back what the tensor keeps, its memory, or both. Any thread may be the one.
@@ -107,6 +113,9 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
                 unsafe { release_managed(tensor) };
             }
             Lender::Buffer(export) => export.release(),
+            // SAFETY: the tensor owned this reference.
+            Lender::Part(object) => unsafe { gil::release(object.into_ptr()) },
+            Lender::Tensor(tensor) => drop(tensor),
         }
         // SAFETY: the tensor owned this reference.
         unsafe { gil::release(content.object) };

@@ -1,7 +1,5 @@
 //! Values of the ABI as Python values: *lift* is what happens to results and to arguments of callbacks.
 
-use std::mem::MaybeUninit;
-
 use anyfn::abi::{
     DLTensor, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool,
     kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError,
@@ -11,9 +9,10 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, ObjectRef};
 
-use crate::lower::{self, Frame};
-use crate::py::{self, Obj, Own, PyObject, Res};
-use crate::{bigint, error, function, object, tensor, words};
+use crate::lent::Loans;
+use crate::lower::Frame;
+use crate::py::{self, Own, Res};
+use crate::{bigint, calls, error, function, object, tensor, words};
 
 /// Lifts the result of a call, taking it over.
 #[inline(always)]
@@ -74,10 +73,9 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Lifts an argument of a callback, which stays with the caller. Sets `borrowed` if the Python object must not be used
-/// after the call.
+/// Lifts an argument of a callback, which stays with the caller; `loans` has what is to be done when the callback returns.
 #[inline(always)]
-pub(crate) fn lift_view(value: &TVMFFIAny, borrowed: &mut bool) -> Res<Own> {
+pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     match value.type_index {
         kTVMFFIInt => py::int(value.bits() as i64),
         kTVMFFINone => Ok(py::none()),
@@ -93,50 +91,16 @@ pub(crate) fn lift_view(value: &TVMFFIAny, borrowed: &mut bool) -> Res<Own> {
         }
         kTVMFFIDLTensorPtr => {
             let view = view_pointer(value);
-            if let Some(array) = lower::array_of_view(view) {
+            // SAFETY: native code passes NULL or a valid description, which is no array's if it is NULL.
+            if let Some(array) = unsafe { calls::array_of_view(view) } {
                 return Ok(array);
             }
-            *borrowed = true;
-            tensor::borrow(view)
+            // SAFETY: NULL or a description that is valid until the callback returns.
+            unsafe { loans.lend(view) }
         }
         kTVMFFIObjectRValueRef => lift_moved(value),
         _ => lift_plain(value),
     }
-}
-
-/// After a callback that got borrowed tensors: makes sure that none of them is used any more.
-#[cold]
-pub(crate) fn end_borrows(
-    args: &[TVMFFIAny],
-    objects: &[MaybeUninit<*mut PyObject>],
-    mut result: Res<Own>,
-) -> Res<Own> {
-    for (index, (arg, object)) in args.iter().zip(objects).enumerate() {
-        if arg.type_index != kTVMFFIDLTensorPtr {
-            continue;
-        }
-        // SAFETY: the callback's arguments are set, and released only after this.
-        let object = unsafe { object.assume_init() };
-        // SAFETY: the arguments of the callback are references, which are released after this.
-        let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-        let returned = result.as_ref().is_ok_and(|value| value.obj().is(object.as_ptr()));
-        if returned && tensor::is_borrow(object) {
-            result = py::raise(
-                py::exceptions::runtime_error(),
-                &format!("the function returned its argument #{index}, a tensor that is borrowed for the call"),
-            );
-        }
-        if tensor::end_borrow(object) && result.is_ok() {
-            result = py::raise(
-                py::exceptions::runtime_error(),
-                &format!(
-                    "the function kept its argument #{index}, a tensor that is borrowed for the call; keep a copy \
-                     instead, such as `x.numpy().copy()`"
-                ),
-            );
-        }
-    }
-    result
 }
 
 /// Lifts a native object, taking the reference over.

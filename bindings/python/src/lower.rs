@@ -4,7 +4,6 @@
 //! object can do. Arrays become views on the stack that live for the call ([`crate::ndarray`]); where a value must
 //! outlive the call ([`lower_owned`]), they become tensors that keep the array alive.
 
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +14,17 @@ use anyfn::abi::{
     kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIInt,
     kTVMFFIStaticObjectBegin, kTVMFFITensor,
 };
-use anyfn::{Any, Tensor};
+use anyfn::access::ReadOnly;
+use anyfn::{Any, Tensor, TensorView};
 use pyo3_ffi as ffi;
 
 pub(crate) use crate::at::At;
+use crate::calls::Listed;
 use crate::dlpack::{Environment, Exchange};
-use crate::py::{self, IntError, Obj, Own, Raised, Res};
+use crate::py::{self, IntError, Obj, Raised, Res};
 use crate::{
-    ability, bigint, callback, construct, containers, dlpack, error, function, gil, kept, ndarray, object,
-    tensor, words,
+    ability, bigint, callback, calls, construct, containers, dlpack, error, function, gil, kept, ndarray,
+    object, tensor, words,
 };
 
 /// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
@@ -41,14 +42,8 @@ pub(crate) struct Frame<'a> {
     views: Scratch<'a>,
     /// What an argument's library has set up for the call.
     environment: Option<Environment>,
-    /// The frame of the call that this one is nested in; set while this one is on the thread's list.
-    outer: *const Frame<'static>,
-    listed: bool,
-}
-
-thread_local! {
-    /// The innermost call of this thread that has array views among its arguments.
-    static INNERMOST: Cell<*const Frame<'static>> = const { Cell::new(ptr::null()) };
+    /// The arrays among the arguments, while native code may see their descriptions.
+    listed: Listed,
 }
 
 /// Bytes that a value holds in itself.
@@ -69,12 +64,23 @@ pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
     more: Vec<Box<[u64]>>,
+    /// Memory of the descriptions that must not be written.
+    read_only: Vec<ReadOnly>,
 }
 
 impl<'a> Scratch<'a> {
     #[inline(always)]
     pub(crate) fn new(words: &'a mut Words) -> Scratch<'a> {
-        Scratch { words, used: 0, more: Vec::new() }
+        Scratch { words, used: 0, more: Vec::new(), read_only: Vec::new() }
+    }
+
+    /// Tells callbacks that memory must not be written, as long as `self` lives.
+    #[cold]
+    pub(crate) fn protect(&mut self, tensor: &TensorView<'_>) -> Res<()> {
+        if let Some(region) = tensor.host_region() {
+            self.read_only.push(ReadOnly::begin(region).map_err(error::raise)?);
+        }
+        Ok(())
     }
 
     /// Room for `count` words, which stays valid as long as `self`. The caller writes before it reads.
@@ -106,8 +112,7 @@ impl<'a> Frame<'a> {
             owned_more: Vec::new(),
             views: Scratch::new(words),
             environment: None,
-            outer: ptr::null(),
-            listed: false,
+            listed: Listed::NOTHING,
         }
     }
 
@@ -169,9 +174,14 @@ impl<'a> Frame<'a> {
 
     #[inline(never)]
     fn enlist(&mut self) {
-        self.listed = true;
-        self.outer = INNERMOST.get();
-        INNERMOST.set(ptr::from_ref(self).cast());
+        let values = self.values[..self.count].iter().zip(self.args);
+        self.listed = Listed::begin(values.filter_map(|(value, arg)| {
+            // SAFETY: the first `count` values are set.
+            let value = unsafe { value.assume_init_ref() };
+            let is_view = value.type_index == kTVMFFIDLTensorPtr;
+            // SAFETY: tensor views have their value in `v_ptr`.
+            is_view.then(|| (unsafe { value.value.v_ptr }.cast_const().cast(), *arg))
+        }));
     }
 
     /// Whether an argument is an array, or anything else that is given back at the end.
@@ -209,9 +219,7 @@ impl<'a> Frame<'a> {
     #[cold]
     #[inline(never)]
     fn end(&mut self) {
-        if self.listed {
-            INNERMOST.set(self.outer);
-        }
+        self.listed.end();
         let mut owned = self.owned;
         // What is released may run code of others, which must not find the exception of this call set.
         let raised = if (owned != 0 || !self.owned_more.is_empty()) && py::is_raised() {
@@ -244,26 +252,14 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// The Python array whose view is at `view`, if a call on this thread has it among its arguments at this moment.
-pub(crate) fn array_of_view(view: *const DLTensor) -> Option<Own> {
-    let mut frame = INNERMOST.get();
-    // SAFETY: frames on the list live on this thread's stack and leave the list before they end.
-    while let Some(current) = unsafe { frame.as_ref() } {
-        if let Some(array) = current.argument_of(view) {
-            return Some(array.to_own());
-        }
-        frame = current.outer;
-    }
-    None
-}
-
 /// Makes a tensor of a view that a call on this thread has among its arguments: native code is about to keep it.
 ///
 /// # Safety
 /// Called by the runtime, with a view and a writable place that is NULL.
 pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
     let Some(_held) = gil::enter() else { return 0 };
-    let made = catch_unwind(AssertUnwindSafe(|| match array_of_view(view) {
+    // SAFETY: the runtime passes a view.
+    let made = catch_unwind(AssertUnwindSafe(|| match unsafe { calls::array_of_view(view) } {
         None => Ok(None),
         Some(array) => tensor::from_any(array.obj(), &At::Value).map(Some),
     }));
@@ -313,7 +309,7 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
         // NULL where `__class__` was set on an instance of another class.
         if !handle.is_null() {
             if kept::is_read_only(handle) {
-                ndarray::check_only_read(at)?;
+                frame.check_read_only(handle, at)?;
             }
             frame.push_handle(handle);
             return Ok(());
@@ -362,6 +358,10 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
         if handle.is_null() {
             return construct::uninitialised(arg, Some(at));
         }
+        // SAFETY: a valid object.
+        if unsafe { (*handle).type_index } == kTVMFFITensor && kept::is_read_only(handle) {
+            frame.check_read_only(handle, at)?;
+        }
         frame.push_handle(handle);
         return Ok(());
     }
@@ -385,11 +385,15 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     }
     let value = lower_owned(arg, at)?;
     if value.type_index() == kTVMFFITensor
-        && let Some(table) = dlpack::known(class)
         && let Ok(tensor) = value.get::<Tensor>()
     {
-        // The first argument of a class that has just become known.
-        frame.enter_environment(table, tensor.view().as_dl())?;
+        if tensor.is_read_only() {
+            frame.views.protect(&tensor.view())?;
+        }
+        if let Some(table) = dlpack::known(class) {
+            // The first argument of a class that has just become known.
+            frame.enter_environment(table, tensor.view().as_dl())?;
+        }
     }
     frame.push_owned(value);
     Ok(())
@@ -410,6 +414,17 @@ impl Frame<'_> {
         let value = TVMFFIAnyValue { v_ptr: place.cast() };
         self.push(TVMFFIAny { type_index: kTVMFFIByteArrayPtr, small_str_len: 0, value });
         Ok(())
+    }
+
+    /// Refuses a read-only tensor for an argument that may be written; callbacks of the call cannot write it either.
+    #[cold]
+    fn check_read_only(&mut self, handle: *mut TVMFFIObject, at: &At<'_>) -> Res<()> {
+        ndarray::check_only_read(at)?;
+        // SAFETY: the caller has a tensor object, which has its description behind the header.
+        let description: *const DLTensor = unsafe { handle.add(1) }.cast();
+        // SAFETY: the argument holds the object during the call.
+        let tensor = unsafe { tensor::view(description) };
+        self.views.protect(&tensor)
     }
 
     /// Lets native code allocate as the library of the first such argument does, and on its stream.

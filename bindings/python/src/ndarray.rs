@@ -15,6 +15,7 @@ use pyo3_ffi as ffi;
 use crate::kept::{self, Lender};
 use crate::lower::{At, Scratch, WORDS};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
+use crate::tensor;
 
 /// What an array object begins with.
 #[repr(C)]
@@ -165,9 +166,42 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     if !ptr::eq(object.type_ptr().cast(), CLASS.ptr()) {
         check_mask(object, at)?;
     }
-    if head(object).flags & WRITEABLE == 0 && !at.is_only_read() {
-        return read_only(at);
+    if !is_read_only(object) {
+        return fill(object, scratch, at);
     }
+    check_only_read(at)?;
+    let tensor = fill(object, scratch, at)?;
+    // SAFETY: described just now, and `scratch` keeps it.
+    scratch.protect(&unsafe { tensor::view(tensor) })?;
+    Ok(tensor)
+}
+
+/// Describes the memory of an array as a `DLTensor` in `scratch`, whether or not it may be written.
+pub(crate) fn describe(object: Obj<'_>, scratch: &mut Scratch) -> Res<*mut DLTensor> {
+    fill(object, scratch, &At::Value)
+}
+
+/// Whether an array has the memory and the extents of a description.
+#[inline]
+pub(crate) fn shows(object: Obj<'_>, described: &DLTensor) -> bool {
+    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held, and no Python code runs here.
+    let array = unsafe { &*object.as_ptr().cast::<Array>() };
+    let same = ptr::eq(array.data.cast(), described.data)
+        && array.ndim == described.ndim
+        && described.byte_offset == 0;
+    let ndim = usize::try_from(array.ndim).unwrap_or(0);
+    // SAFETY: the description has `ndim` extents, as many as the array has.
+    same && (ndim == 0
+        || extents(array, ndim).0 == unsafe { std::slice::from_raw_parts(described.shape, ndim) })
+}
+
+/// Whether the memory of an array must not be written.
+pub(crate) fn is_read_only(object: Obj<'_>) -> bool {
+    head(object).flags & WRITEABLE == 0
+}
+
+#[inline(always)]
+fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTensor> {
     let dtype = dtype_of(object, at)?;
     // Python code may have run until here, which may have changed the array; none runs below.
     // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
@@ -370,7 +404,7 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
 
 /// Makes a tensor that shows the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    if head(object).flags & WRITEABLE == 0 {
+    if is_read_only(object) {
         // Whoever gets the tensor may write to it.
         return read_only(at);
     }

@@ -136,6 +136,16 @@ pub(crate) fn set_handle(object: Obj<'_>, made: ObjectRef) {
     unsafe { (*object.as_ptr().cast::<Layout>()).handle = made.into_handle().cast() };
 }
 
+/// Exchanges the native object of an instance, which has one. Somebody may use the old one by its address, so the new one must
+/// hold it.
+pub(crate) fn replace_handle(object: Obj<'_>, made: ObjectRef) {
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
+    let old = std::mem::replace(handle, made.into_handle().cast());
+    // SAFETY: the instance owned this reference.
+    drop(unsafe { ObjectRef::from_owned_or_null(old.cast()) });
+}
+
 /// The handle of an object, borrowed; `None` if it is no `Object`, NULL if it has no native object yet.
 pub(crate) fn handle_of(object: Obj<'_>) -> Option<*mut TVMFFIObject> {
     object.is_instance_of(CLASS.ptr()).then(|| handle_unchecked(object))

@@ -20,7 +20,7 @@ mod imp {
 
     std::thread_local! {
         static DEPTH: Cell<u32> = const { Cell::new(0) };
-        // Points to a list on the stack of the outermost deleter, so the thread has no destructor to run.
+        // Made by `Box` when a release is put off; a plain pointer, so that the thread has no destructor to run.
         static PENDING: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
     }
 

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use anyfn::abi::{
-    DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
+    DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION,
+    DLPackVersion, DLTensor,
 };
 use anyfn::{Result, Tensor, TensorView};
 
@@ -22,12 +23,13 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let shape: Box<[i64]> = view.shape().into();
     let strides: Option<Box<[i64]>> = view.strides().map(Into::into);
     let dl = view.as_dl();
+    let read_only = view.is_read_only() || view.host_region().is_some_and(|region| region.is_read_only());
     let mut loan = Box::new(Loan {
         managed: DLManagedTensorVersioned {
             version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
             manager_ctx: std::ptr::null_mut(),
             deleter: Some(end),
-            flags: 0,
+            flags: if read_only { DLPACK_FLAG_BITMASK_READ_ONLY } else { 0 },
             dl_tensor: DLTensor {
                 data: dl.data,
                 device: dl.device,

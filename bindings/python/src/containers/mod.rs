@@ -34,6 +34,7 @@ use std::ops::Deref;
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDLTensorPtr, kTVMFFIDict, kTVMFFIInt, kTVMFFIList, kTVMFFIMap};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 
+use crate::lent::Loans;
 use crate::py::{self, Global, Obj, Own, Raised, Res};
 use crate::{error, lift, object};
 
@@ -170,7 +171,7 @@ fn lift_other(item: &Any) -> Res<Own> {
         return lift::lift_owned(*raw(item));
     }
     // Strings are copied, objects get a reference of their own first: `item` is not used while Python code runs.
-    lift::lift_view(raw(item), &mut false)
+    lift::lift_view(raw(item), &mut Loans::new())
 }
 
 /// The bytes of a value, borrowed.

@@ -28,6 +28,12 @@ pub struct Functions {
     begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
     /// Ends an access.
     end: unsafe extern "C" fn(ticket: u64),
+    /// Enters a range that must not be written. Its ticket, or 0 if memory is short.
+    protect: unsafe extern "C" fn(*const Wanted) -> u64,
+    /// Takes such a range out.
+    unprotect: unsafe extern "C" fn(ticket: u64),
+    /// 1 if a byte of a range must not be written, else 0.
+    is_protected: unsafe extern "C" fn(*const Wanted) -> i32,
 }
 
 mod code {
@@ -40,7 +46,14 @@ mod code {
 
 static TABLE: Table<imp::Lock> = Table(imp::Lock::new());
 
-static OWN: Functions = Functions { size: size_of::<Functions>(), begin: begin_own, end: end_own };
+static OWN: Functions = Functions {
+    size: size_of::<Functions>(),
+    begin: begin_own,
+    end: end_own,
+    protect: protect_own,
+    unprotect: unprotect_own,
+    is_protected: is_protected_own,
+};
 
 /// The functions of the table in this copy of the crate, and the attribute that shows them; for the runtime.
 #[doc(hidden)]
@@ -79,6 +92,24 @@ unsafe extern "C" fn begin_own(
 
 unsafe extern "C" fn end_own(ticket: u64) {
     TABLE.end(ticket);
+}
+
+/// # Safety
+/// The range must be readable.
+unsafe extern "C" fn protect_own(range: *const Wanted) -> u64 {
+    // SAFETY: the caller guarantees it.
+    TABLE.protect(imp::thread(), unsafe { *range })
+}
+
+unsafe extern "C" fn unprotect_own(ticket: u64) {
+    TABLE.unprotect(ticket);
+}
+
+/// # Safety
+/// The range must be readable.
+unsafe extern "C" fn is_protected_own(range: *const Wanted) -> i32 {
+    // SAFETY: the caller guarantees it.
+    i32::from(TABLE.is_protected(unsafe { &*range }))
 }
 
 static FUNCTIONS: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
@@ -159,6 +190,24 @@ fn own_conflict(wanted: &[Wanted], report: u64) -> Error {
         wanted.end - wanted.start,
         wanted.start
     )
+}
+
+pub(super) fn protect(range: Wanted) -> Result<u64> {
+    // SAFETY: the range is readable.
+    match unsafe { (shared().protect)(&range) } {
+        0 => crate::bail!("MemoryError", "out of memory for an entry of read-only memory"),
+        ticket => Ok(ticket),
+    }
+}
+
+pub(super) fn unprotect(ticket: u64) {
+    // SAFETY: a ticket of `protect`; the table ignores others.
+    unsafe { (shared().unprotect)(ticket) };
+}
+
+pub(super) fn is_protected(range: Wanted) -> bool {
+    // SAFETY: the range is readable.
+    unsafe { (shared().is_protected)(&range) != 0 }
 }
 
 #[inline]

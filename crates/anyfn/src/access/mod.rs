@@ -46,6 +46,17 @@ impl Region {
         Region { space: space.max(1), base, start, end: start.saturating_add(bytes) }
     }
 
+    /// Returns true if all bytes of another region belong to this one.
+    pub fn contains(&self, other: &Region) -> bool {
+        let within = self.start <= other.start && other.end <= self.end;
+        within && self.space == other.space && self.base == other.base
+    }
+
+    /// Returns true if a byte of it belongs to memory that a caller lends for reading only at this moment; see [`ReadOnly`].
+    pub fn is_read_only(&self) -> bool {
+        functions::is_protected(Wanted::new(*self, Mode::Read))
+    }
+
     /// Whether a byte belongs to both regions.
     pub fn overlaps(&self, other: &Region) -> bool {
         let both = self.start.max(other.start) < self.end.min(other.end);
@@ -140,5 +151,43 @@ impl Drop for Access {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access").field("ticket", &self.ticket).finish()
+    }
+}
+
+/// Memory that is lent for reading only, until this is dropped.
+///
+/// A description of a tensor cannot tell that its memory must not be written. A caller that passes such memory to a kernel enters it
+/// here, so that callbacks of the kernel, on whichever thread or machine, get tensors that are read-only.
+///
+/// ```
+/// # use anyfn_core as _;
+/// use anyfn::access::{ReadOnly, Region};
+/// let bytes = b"constant";
+/// let region = Region::host(bytes.as_ptr(), bytes.len());
+/// let lent = ReadOnly::begin(region)?;
+/// assert!(Region::host(&bytes[3], 1).is_read_only());
+/// drop(lent);
+/// assert!(!region.is_read_only());
+/// # Ok::<(), anyfn::Error>(())
+/// ```
+#[must_use = "the memory may be written again when this is dropped"]
+#[derive(Debug)]
+pub struct ReadOnly {
+    ticket: u64,
+}
+
+impl ReadOnly {
+    /// Enters a region.
+    ///
+    /// # Errors
+    /// `MemoryError` when memory is short.
+    pub fn begin(region: Region) -> Result<ReadOnly> {
+        functions::protect(Wanted::new(region, Mode::Read)).map(|ticket| ReadOnly { ticket })
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        functions::unprotect(self.ticket);
     }
 }

@@ -60,6 +60,8 @@ struct Waiting {
 pub(super) struct State {
     held: Vec<Held>,
     waiting: Vec<Waiting>,
+    /// Ranges that must not be written.
+    protected: Vec<Held>,
     last_ticket: u64,
     last_order: u64,
 }
@@ -72,7 +74,7 @@ enum Verdict {
 
 impl State {
     pub(super) const fn new() -> State {
-        State { held: Vec::new(), waiting: Vec::new(), last_ticket: 0, last_order: 0 }
+        State { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
     }
 
     /// Decides on a request; `order` is its place in the queue, if it has one.
@@ -146,6 +148,7 @@ impl State {
     /// Keeps the accesses of one thread: the others do not exist in the child of a fork.
     pub(super) fn keep_only(&mut self, thread: usize) {
         self.held.retain(|held| held.thread == thread);
+        self.protected.retain(|held| held.thread == thread);
         self.waiting.clear();
     }
 
@@ -225,6 +228,33 @@ impl<M: Monitor> Table<M> {
             self.0.notify_all();
         }
         outcome
+    }
+
+    /// Enters a range that must not be written, for the thread `me`. Its ticket, or 0 if the table could not grow.
+    pub(super) fn protect(&self, me: usize, range: Wanted) -> u64 {
+        let mut state = self.0.lock();
+        if state.protected.try_reserve(1).is_err() {
+            return 0;
+        }
+        state.last_ticket += 1;
+        let ticket = state.last_ticket;
+        state.protected.push(Held { ticket, thread: me, range });
+        ticket
+    }
+
+    /// Takes out what [`Table::protect`] has entered.
+    pub(super) fn unprotect(&self, ticket: u64) {
+        let mut state = self.0.lock();
+        if let Some(at) = state.protected.iter().rposition(|held| held.ticket == ticket) {
+            state.protected.swap_remove(at);
+        }
+    }
+
+    /// Whether a byte of a range must not be written.
+    pub(super) fn is_protected(&self, range: &Wanted) -> bool {
+        // A write conflicts with whatever else there is.
+        let write = Wanted { write: 1, ..*range };
+        self.0.lock().protected.iter().any(|held| held.range.conflicts_with(&write))
     }
 
     /// Ends an access.

@@ -1,0 +1,250 @@
+//! Tensors that native code lends to a callback: descriptions of memory that may be gone when the callback returns.
+//!
+//! What Python makes of a tensor (arrays, views, tensors that native functions keep) may live as long as it likes, so it never
+//! shows lent memory. There are two cases:
+//! - The memory is part of an array that a call on this thread has as an argument. The tensor shows it in place and keeps the array.
+//! - Otherwise the callback gets a copy, and [`Loans::end`] writes the bytes that have changed back. What outlives the callback
+//!   keeps the copy; that is reported as an error, since it no longer shows what the callback was given. Only changed bytes
+//!   are written, because tasks of a parallel loop may work on copies of the same memory.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use anyfn::abi::{DLTensor, kDLCPU, kDLCUDAHost, kDLROCMHost};
+use anyfn::access::{Access, Mode};
+use anyfn::{PackedFunc, Tensor, TensorView, bail, registry};
+use pyo3_ffi as ffi;
+
+use crate::kept::{self, Lender};
+use crate::py::{self, Obj, Own, PyObject, Res};
+use crate::{calls, error, gil, object, tensor};
+
+/// The tensors that one callback works on copies of.
+pub(crate) struct Loans(Vec<Loan>);
+
+struct Loan {
+    /// The description, valid until the callback returns.
+    view: *const DLTensor,
+    /// The argument of the callback. The call holds a reference.
+    object: *mut PyObject,
+    copy: Tensor,
+    /// The bytes of the copy as they were; empty if they are never written back.
+    before: Vec<u8>,
+}
+
+impl Loans {
+    /// No tensor.
+    pub(crate) const fn new() -> Loans {
+        Loans(Vec::new())
+    }
+
+    /// Whether there is nothing to do when the callback returns.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Makes a tensor of a description that native code passes to a callback.
+    ///
+    /// # Safety
+    /// `view` must be NULL or valid until [`Loans::end`].
+    #[cold]
+    pub(crate) unsafe fn lend(&mut self, view: *const DLTensor) -> Res<Own> {
+        // SAFETY: the caller guarantees it.
+        let Some(described) = (unsafe { view.as_ref() }) else { return Ok(py::none()) };
+        // SAFETY: the caller guarantees it.
+        let lent = unsafe { TensorView::from_dl(described) };
+        if let Some(tensor) = calls::tensor_of_part(&lent)? {
+            return object::wrap_as(tensor::CLASS.ptr().cast(), tensor.into_object());
+        }
+        if let Some(index) = self.0.iter().position(|loan| loan.describes(&lent)) {
+            // Two arguments of the same memory show each other's changes.
+            let (copy, before) = (self.0[index].copy.clone(), self.0[index].before.clone());
+            return self.add(view, copy, before);
+        }
+        let (copy, before) = gil::without(|| copy_of(&lent)).map_err(error::raise)?;
+        if lent.host_region().is_some_and(|region| region.is_read_only()) {
+            let view = copy.view();
+            let read_only = kept::make(view.as_dl(), py::none().obj(), Lender::Tensor(copy.clone()), true)?;
+            return self.add(described, read_only, Vec::new());
+        }
+        self.add(view, copy, before)
+    }
+
+    fn add(&mut self, view: *const DLTensor, copy: Tensor, before: Vec<u8>) -> Res<Own> {
+        let object = object::wrap_as(tensor::CLASS.ptr().cast(), copy.clone().into_object())?;
+        self.0.push(Loan { view, object: object.as_ptr(), copy, before });
+        Ok(object)
+    }
+
+    /// Writes back what the callback has changed, and reports which tensor it has kept. `args` are the arguments of the callback.
+    #[cold]
+    pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
+        let loans = std::mem::take(&mut self.0);
+        for (index, loan) in loans.iter().enumerate() {
+            // Two arguments of the same memory have one copy.
+            let is_first = loans[..index].iter().all(|other| other.handle() != loan.handle());
+            if is_first
+                && let Err(error) = gil::without(|| loan.write_back())
+                && result.is_ok()
+            {
+                result = Err(error::raise(error));
+            }
+        }
+        for loan in &loans {
+            let index = args.iter().position(|arg| ptr::eq(*arg, loan.object)).unwrap_or_default();
+            let verb = match &result {
+                Ok(value) if value.obj().is(loan.object) => "returned",
+                _ if loan.is_kept(&loans) => "kept",
+                _ => continue,
+            };
+            loan.detach();
+            if result.is_ok() {
+                result = py::raise(
+                    py::exceptions::runtime_error(),
+                    &format!(
+                        "the function {verb} its argument #{index}, a tensor that is borrowed for the call; keep a copy \
+                         instead, such as `x.numpy().copy()`"
+                    ),
+                );
+            }
+        }
+        result
+    }
+}
+
+impl Loan {
+    fn handle(&self) -> *mut std::ffi::c_void {
+        self.copy.as_object().as_handle()
+    }
+
+    fn view(&self) -> TensorView<'_> {
+        // SAFETY: `Loans::lend` has got a description that is valid until `Loans::end` is done.
+        unsafe { tensor::view(self.view) }
+    }
+
+    /// Whether the description is the same as another one.
+    fn describes(&self, other: &TensorView<'_>) -> bool {
+        let view = self.view();
+        let (own, dl) = (view.as_dl(), other.as_dl());
+        own.data == dl.data
+            && own.byte_offset == dl.byte_offset
+            && own.device == dl.device
+            && own.dtype == dl.dtype
+            && view.shape() == other.shape()
+            && view.strides() == other.strides()
+    }
+
+    /// Writes the bytes that have changed to the lent memory.
+    fn write_back(&self) -> anyfn::Result<()> {
+        if self.before.is_empty() {
+            return Ok(());
+        }
+        let copy = self.copy.view();
+        let now = copy.read_bytes()?;
+        if *now == *self.before {
+            return Ok(());
+        }
+        let view = self.view();
+        let bits = u64::from(copy.as_dl().dtype.bits) * u64::from(copy.as_dl().dtype.lanes);
+        if !bits.is_multiple_of(8) {
+            // Elements that share bytes with others.
+            drop(now);
+            function("runtime.TVMTensorCopyFromTo")?.call((copy, view))?;
+            return Ok(());
+        }
+        let Some(region) = view.host_region() else { return Ok(()) };
+        let [_access] = Access::begin([(region, Mode::Write)])?;
+        let size = (bits / 8) as usize;
+        let elements = now.chunks_exact(size).zip(self.before.chunks_exact(size));
+        let mut place = Places::of(&view, size as i64);
+        for (now, before) in elements {
+            if now != before {
+                for (offset, (now, before)) in now.iter().zip(before).enumerate() {
+                    if now != before {
+                        // SAFETY: a byte of an element of the lent tensor, which is valid until `Loans::end` is done. The access
+                        // keeps other functions of the runtime away.
+                        unsafe { place.address.wrapping_add(offset).write(*now) };
+                    }
+                }
+            }
+            place.step();
+        }
+        Ok(())
+    }
+
+    /// Whether somebody else holds the tensor or what was made of it.
+    fn is_kept(&self, loans: &[Loan]) -> bool {
+        // SAFETY: the object is alive: the call still holds its arguments.
+        let python_count = unsafe { ffi::Py_REFCNT(self.object) };
+        // Each loan of this copy holds it, and so does its argument.
+        let own = 2 * loans.iter().filter(|loan| loan.handle() == self.handle()).count();
+        // Others can only hold the tensor if they were given it, so a momentary count is enough.
+        python_count > 1 || self.copy.as_object().use_count() > own as _
+    }
+
+    /// Empties the argument: what the function has kept must not be taken for the tensor that it was given.
+    fn detach(&self) {
+        let (mut shape, mut strides) = ([0i64], [1i64]);
+        let mut dl = *self.copy.view().as_dl();
+        (dl.data, dl.byte_offset, dl.ndim) = (ptr::null_mut(), 0, 1);
+        (dl.shape, dl.strides) = (shape.as_mut_ptr(), strides.as_mut_ptr());
+        // A call on another thread may use the copy by its address in this argument, so the empty tensor holds it.
+        let lender = Lender::Tensor(self.copy.clone());
+        if let Ok(empty) = kept::make(&dl, py::none().obj(), lender, false) {
+            // SAFETY: the call still holds its arguments, and the lock is held.
+            object::replace_handle(unsafe { Obj::from_ptr(self.object) }, empty.into_object());
+        }
+    }
+}
+
+/// The places of a tensor's elements, in row-major order.
+struct Places<'a> {
+    address: *mut u8,
+    shape: &'a [i64],
+    /// In bytes.
+    strides: Vec<i64>,
+    index: Vec<i64>,
+}
+
+impl<'a> Places<'a> {
+    fn of(view: &TensorView<'a>, size: i64) -> Places<'a> {
+        let shape = view.shape();
+        let strides = view.strides().map_or_else(|| kept::compact_strides(shape), <[i64]>::to_vec);
+        let strides = strides.into_iter().map(|stride| stride.wrapping_mul(size)).collect();
+        Places { address: view.data().cast(), shape, strides, index: vec![0; shape.len()] }
+    }
+
+    fn step(&mut self) {
+        for dimension in (0..self.shape.len()).rev() {
+            self.index[dimension] += 1;
+            self.address = self.address.wrapping_offset(self.strides[dimension] as isize);
+            if self.index[dimension] < self.shape[dimension] {
+                return;
+            }
+            let back = self.strides[dimension].wrapping_mul(self.shape[dimension]);
+            self.address = self.address.wrapping_offset(back.wrapping_neg() as isize);
+            self.index[dimension] = 0;
+        }
+    }
+}
+
+fn function(name: &str) -> anyfn::Result<PackedFunc> {
+    registry::get(name)
+}
+
+/// A compact copy in main memory, and its bytes.
+fn copy_of(lent: &TensorView<'_>) -> anyfn::Result<(Tensor, Vec<u8>)> {
+    let kind: c_int = lent.device().0.device_type;
+    if !matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost) {
+        bail!(
+            "TypeError",
+            "a tensor on {} that is borrowed for the call cannot be shown to a Python function: pass a tensor object, or a copy \
+             in main memory",
+            lent.device()
+        );
+    }
+    let copy = function("anyfn.tensor_copy")?.call((*lent,))?.get::<Tensor>()?;
+    let before = if lent.shape().contains(&0) { Vec::new() } else { copy.view().to_bytes()? };
+    Ok((copy, before))
+}
