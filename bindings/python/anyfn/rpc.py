@@ -292,6 +292,7 @@ def serve(host="127.0.0.1", port=0, *, key=None, functions=(), upload=False, dev
     anyfn.Shape((1, 2))
     """
     import json
+    import math
 
     grant = {"functions": list(functions), "upload": bool(upload), **(limits or {})}
     if devices:
@@ -301,4 +302,7 @@ def serve(host="127.0.0.1", port=0, *, key=None, functions=(), upload=False, dev
         options["key"] = key
     if command is None:
         command = _this_python(imports, "rpc.serve_session", [os.path.abspath(library) for library in load])
+    for name, value in {**options, **grant}.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"`{name}`: expected a number, got `{value}`")
     return _core.get_global_func("rpc.start_server", False)(list(command), json.dumps(options))

@@ -116,6 +116,83 @@ def test_wrong_options_are_named(options, error):
         rpc.serve(**options)
 
 
+NUMBERS = {  # What a limit may be: from, to.
+    "handles": (1, 2**32 - 1),
+    "calls": (1, 2**32 - 1),
+    "message_bytes": (4096, 2**64 - 1),
+    "memory_bytes": (0, 2**64 - 1),
+    "store_bytes": (0, 2**64 - 1),
+    "call_seconds": (0, 2**30),
+    "idle_seconds": (0, 2**30),
+    "sessions": (1, 2**32 - 1),
+    "cpu_seconds": (1, 2**30),
+    "seconds": (0, 2**30),
+    "file_bytes": (0, 2**64 - 1),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_limits_without_meaning_are_refused(name):
+    least, most = NUMBERS[name]
+    for wrong in (least - 1, -1, -(2**63), most + 1, 2**64, 1.5, True, "1", None, []):
+        with pytest.raises(ValueError, match=rf"`{name}`: expected a number from {least} to {most}, got `") as caught:
+            rpc.serve(limits={name: wrong})
+        assert len(str(caught.value)) < 300
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"`{name}`: expected a number, got `{wrong}`"):
+            rpc.serve(limits={name: wrong})
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"functions": [""]}, 'expected a name, or a beginning that ends with `.`, got ""'),
+        ({"functions": ["a b"]}, "`functions`"),
+        ({"functions": ["*a"]}, "`functions`"),
+        ({"functions": ["demo.*", "demo\n"]}, "`functions`"),
+        ({"functions": [1]}, "`functions` is a list of texts"),
+        ({"devices": [""]}, "`devices`: expected a device"),
+        ({"devices": ["cuda:x"]}, "`devices`: expected a device"),
+        ({"devices": ["cuda:-1"]}, "`devices`: expected a device"),
+        ({"limits": {"upload": 1}}, "`upload` is true or false"),
+        ({"limits": {"process_bytes": 1}}, "`process_bytes`: expected a number from"),
+        ({"limits": {"files": 1}}, "`files`: expected a number from"),
+        ({"port": -1}, "`port` is a number from 0 to 65535"),
+        ({"sessions": 0}, "sessions"),
+        ({"sessions": -1}, "sessions"),
+        ({"queue": -1}, "queue"),
+        ({"half_open": 0}, "half_open"),
+        ({"handshake_seconds": 0}, "handshake_seconds"),
+        ({"handshake_seconds": -1}, "handshake_seconds"),
+        ({"hung_seconds": 0}, "hung_seconds"),
+        ({"host": ""}, "host"),
+        ({"folder": ""}, "folder"),
+        ({"isolation": "perhaps"}, "isolation"),
+        ({"writable": [""]}, "writable"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_options_without_meaning_are_refused(options, error):
+    with pytest.raises((ValueError, OSError), match=error):
+        rpc.serve(**options).stop()
+
+
+def test_connecting_with_options_without_meaning(server):
+    for options, error in [
+        ({"timeout": 0}, "`timeout`: expected a positive number of seconds"),
+        ({"timeout": -1}, "`timeout`: expected a positive number of seconds"),
+        ({"timeout": float("nan")}, "`timeout`: expected a positive number of seconds"),
+        ({"timeout": float("inf")}, "`timeout`: expected a positive number of seconds"),
+        ({"key": ""}, "NAME:SECRET"),
+        ({"key": "alice:"}, "NAME:SECRET|secret"),
+    ]:
+        with pytest.raises(ValueError, match=error):
+            rpc.connect(server.host, server.port, **options)
+    for host, port in [("", server.port), (server.host, 0), (server.host, -1), (server.host, 2**16), (server.host, 2**64)]:
+        with pytest.raises((ValueError, OverflowError, TypeError), match="host|port|int"):
+            rpc.connect(host, port)
+
+
 def test_a_module_that_cannot_be_imported_is_an_error_of_the_server():
     for key in (None, rpc.make_key("alice")):
         with pytest.raises(RuntimeError, match="cannot serve: ModuleNotFoundError: No module named 'no_such_module'"):
@@ -186,6 +263,14 @@ def test_the_command_with_a_file_of_keys(tmp_path):
     "words, error",
     [
         (["server", "--limit", "handles"], "NAME=NUMBER"),
+        (["server", "--limit", "handles=0"], "`handles`: expected a number from 1"),
+        (["server", "--limit", "handles=-1"], "NAME=NUMBER"),
+        (["server", "--limit", "message_bytes=1"], "`message_bytes`: expected a number from 4096"),
+        (["server", "--allow", ""], "`functions`: expected a name"),
+        (["server", "--allow", "a b"], "`functions`"),
+        (["server", "--device", "cuda:x"], "`devices`"),
+        (["server", "--queue", "-1"], "`queue`"),
+        (["server", "--port", "65536"], "`port`"),
         (["server", "--keys", "/no/such/file"], "/no/such/file"),
         (["server", "--keys", "x", "--upload"], "--keys"),
         (["server", "--host", "0.0.0.0"], "key"),
@@ -211,11 +296,10 @@ print(server.port, server.sessions()[0]["pid"], flush=True)
 os._exit(0)
 """
     port, pid = map(int, run_python(program).split())
-    for _ in range(100):
-        if not alive(pid):
-            break
-        time.sleep(0.1)
-    assert not alive(pid)
+    deadline = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < deadline, "the session process outlives its server"
+        time.sleep(0.02)
     with pytest.raises(ConnectionError):
         rpc.connect("127.0.0.1", port, timeout=2)
 
