@@ -345,14 +345,14 @@ class TestCompilers:
         check(anyfn.build(plus(1.0), cache=False), 1)
 
     def test_progress(self, cache, tmp_path):
-        script = tmp_path / "slow"
-        script.write_text('#!/bin/sh\nsleep 1.3\nexec cc "$@"\n')
-        script.chmod(0o755)
+        # It waits until it has been told of.
+        script, flag = waits_for_flag(tmp_path)
         told = []
         target = {"cc": str(script), "mcpu": "native"}
-        check(anyfn.build([plus(1.0)], target, progress=lambda *told_now: told.append(told_now)), 1)
+        check(anyfn.build([plus(1.0)], target, progress=lambda *told_now: (told.append(told_now), flag.touch())), 1)
         # Once, or more often where much else runs.
         assert told and all(text == f"compiling `plus` with `{script}`" and 1 <= s < 100 for text, s in told)
+        flag.unlink()
 
         def stop(text, seconds):
             raise KeyError("enough")
@@ -362,29 +362,48 @@ class TestCompilers:
         check(anyfn.build([plus(2.0)]), 2)
 
     def test_an_interrupt_ends_the_compiler_and_what_it_started(self, cache, tmp_path):
-        script, left = tmp_path / "slow", tmp_path / "left"
-        script.write_text(f'#!/bin/sh\n(sleep 3; touch "{left}")\n')
+        script, started = tmp_path / "slow", tmp_path / "started"
+        script.write_text(f'#!/bin/sh\nsleep 300 &\necho "$$ $!" > "{started}.part"\nmv "{started}.part" "{started}"\nwait\n')
         script.chmod(0o755)
 
         def stop(text, seconds):
-            raise KeyboardInterrupt
+            if started.exists():
+                raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             anyfn.build(plus(1.0), {"cc": str(script), "mcpu": "native"}, progress=stop)
-        time.sleep(3)
-        assert not left.exists() and not entries(cache)
+        deadline = time.monotonic() + 60
+        for pid in map(int, started.read_text().split()):
+            while is_alive(pid):
+                assert time.monotonic() < deadline, "a process of the compiler is left"
+                time.sleep(0.02)
+        assert not entries(cache)
 
     def test_other_threads_run_meanwhile(self, cache, tmp_path):
         import threading
 
-        script, flag = tmp_path / "slow", tmp_path / "flag"
-        script.write_text(f'#!/bin/sh\nwhile [ ! -e "{flag}" ]; do sleep 0.05; done\nexec cc "$@"\n')
-        script.chmod(0o755)
+        script, flag = waits_for_flag(tmp_path)
         with ThreadPoolExecutor(1) as pool:
             job = pool.submit(anyfn.build, plus(1.0), {"cc": str(script), "mcpu": "native"})
             timer = threading.Timer(0.2, flag.touch)
             timer.start()
-            check(job.result(60), 1)
+            check(job.result(120), 1)
+
+
+def waits_for_flag(folder):
+    """A compiler that begins when a file is there, or after a minute: the script, and the file."""
+    script, flag = folder / "slow", folder / "flag"
+    wait = f'n=0; while [ ! -e "{flag}" ] && [ $n -lt 1200 ]; do sleep 0.05; n=$((n+1)); done'
+    script.write_text(f'#!/bin/sh\n{wait}\nexec cc "$@"\n')
+    script.chmod(0o755)
+    return script, flag
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 class TestModules:

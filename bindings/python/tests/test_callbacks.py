@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 
 import anyfn
@@ -101,15 +100,15 @@ def test_a_registered_function_replaces_and_releases():
 
 
 def test_other_threads_run_while_a_blocking_function_waits():
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
 
-    def slow(x):
-        done.wait(5)
-        return x
+    def slow():
+        begun.set()
+        return done.wait(60)
 
-    thread = threading.Thread(target=lambda: (time.sleep(0.05), done.set()))
+    thread = threading.Thread(target=lambda: begun.wait(60) and done.set())
     thread.start()
-    assert anyfn.testing.apply_on_thread(slow, 1) == 1
+    assert anyfn.testing.apply_on_thread(slow) is True
     thread.join()
 
 

@@ -36,7 +36,7 @@ def run(n=4):
     assert sorted(seen) == list(range(n)), seen
 def named(count):
     # A thread takes its name when it first runs.
-    deadline = time.time() + 20
+    deadline = time.time() + 50
     while time.time() < deadline:
         found = []
         for task in os.listdir("/proc/self/task"):
@@ -169,7 +169,7 @@ held = anyfn.get_global_func("anyfn.workspace_bytes")
 assert held() == 0
 thread = threading.Thread(target=lambda: (tasks.fill(1, 1 << 20), print(held())))
 thread.start(); thread.join()
-deadline = time.time() + 20
+deadline = time.time() + 50
 while held() and time.time() < deadline:
     time.sleep(0.01)
 assert held() == 0, held()
@@ -220,7 +220,7 @@ def switches():
 anyfn.set_num_threads(4)
 run(8)
 assert tasks.meet(4, 10)
-deadline = time.time() + 20
+deadline = time.time() + 50
 while not all("S (sleeping)" in lines[0] for lines in switches().values()) and time.time() < deadline:
     time.sleep(0.05)
 before = switches()
@@ -308,13 +308,16 @@ def test_the_process_may_end_at_any_time(run_tasks):
             f"""
 anyfn.set_num_threads(4)
 run(8)
+launched = threading.Semaphore(0)
 def launches():
     while True:
         tasks.meet(4, 2)
         run(4)
+        launched.release()
 for _ in range(3):
     threading.Thread(target=launches, daemon=True).start()
-time.sleep(0.05)
+for _ in range(6):
+    assert launched.acquire(timeout=50)
 {end}
 """,
             stderr="",
@@ -353,11 +356,11 @@ def test_the_number_of_threads(run_python):
     # What is no number is ignored, and said once, however often and by how many threads the number is asked for.
     ask = """if True:
         import anyfn, threading
-        anyfn.set_num_threads(0)
+        anyfn.set_num_threads(None)
         threads = [threading.Thread(target=anyfn.num_threads) for _ in range(4)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
-        anyfn.set_num_threads(0)
+        anyfn.set_num_threads(None)
         print(anyfn.num_threads())
     """
     for wrong in ("many", "-5", "0", "4097", "1.5", str(2**64 + 2), "\udcff"):

@@ -151,29 +151,36 @@ def test_the_end_while_a_thread_waits(run_python, native, where):
         + f"""
 import gc, threading, time
 from time import sleep
+begun = threading.Event()
+def waiting():
+    print("waiting")
+    begun.set()
 class Slow:
     def __init__(self, seconds): self.seconds = seconds
     def __call__(self): pass
-    def __del__(self): print("waiting"); sleep(self.seconds)
+    def __del__(self): waiting(); sleep(self.seconds)
 class Meta(type):
     def __getattr__(self, name): raise AttributeError(Slow(0.3))
 class Without(metaclass=Meta):
     pass
 class SlowError(Exception):
-    def __str__(self): print("waiting"); sleep(0.3); return "slow"
+    def __str__(self): waiting(); sleep(0.3); return "slow"
 class SlowIndex:
-    def __index__(self): print("waiting"); sleep(0.3); return 1
-    def __hash__(self): print("waiting"); sleep(0.3); return 1
-    def __eq__(self, other): print("waiting"); sleep(0.3); return True
+    def __index__(self): waiting(); sleep(0.3); return 1
+    def __hash__(self): waiting(); sleep(0.3); return 1
+    def __eq__(self, other): waiting(); sleep(0.3); return True
 def cycles():
     gc.set_threshold(1)
     for i in range(100):
         slow = Slow(0.3); slow.me = slow
         yield i
 def work():
+    # What says by itself that it waits does so later.
+    if "Slow" not in {where!r}: begun.set()
     {where}
     print("came back")
 threading.Thread(target=work, daemon=True).start()
+assert begun.wait(50)
 sleep(0.1)
 """
         + SLOW_END,
@@ -226,7 +233,12 @@ def test_the_end_with_threads_alive(run_python, native, name):
         + native
         + "import threading, time\n"
         + THREADS[name]
-        + "\nfor _ in range(3): threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.1)\n"
+        + """
+begun = threading.Semaphore(0)
+for _ in range(3): threading.Thread(target=lambda: (begun.release(), work()), daemon=True).start()
+for _ in range(3): assert begun.acquire(timeout=50)
+time.sleep(0.1)
+"""
     )
     known = []
     # In the middle of whatever they do: more than once. The last one gives late threads time to meet the end.
@@ -249,7 +261,15 @@ def test_the_end_with_threads_alive(run_python, native, name):
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os; os._exit(5)"])
 def test_native_threads_that_call_until_the_process_ends(run_python, native, end):
-    program = "import time\ndef f(): return [1, 'text']\nnative.call_forever_on_threads(f, 3)\ntime.sleep(0.1)\n"
+    program = """
+import threading, time
+called = threading.Semaphore(0)
+def f():
+    called.release()
+    return [1, 'text']
+native.call_forever_on_threads(f, 3)
+for _ in range(100): assert called.acquire(timeout=50)
+"""
     run_python(START + native + program + end, code=5 if end else 0, stderr="")
 
 
@@ -348,12 +368,14 @@ def test_only_the_main_thread_handles_signals(run_python, native):
         + native
         + """
 import os, signal, threading, time
-done = []
+done, begun = [], threading.Event()
 def work():
+    begun.set()
     try: native.wait_for_signal()
     except RuntimeError as error: done.append(str(error))
 threading.Thread(target=work, daemon=True).start()
-time.sleep(0.1)  # It may only just begin: then the test shows less, but it does not fail.
+assert begun.wait(50)
+time.sleep(0.1)  # It is about to wait: if it does not yet, the test shows less, but it does not fail.
 try:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
@@ -449,7 +471,7 @@ children = []
 for i in range(20):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         anyfn.register_func("test.child", lambda: i)
         assert anyfn.get_global_func("test.child")() == i
         assert anyfn.testing.apply(lambda: 1) == 1 and anyfn.convert([1, [2]])[1][0] == 2

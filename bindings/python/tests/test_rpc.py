@@ -289,8 +289,8 @@ def test_time_limits(session):
     slow = session.with_timeout(session["remote.sleep"], 0.1)
     start = time.monotonic()
     with pytest.raises(TimeoutError):
-        slow(5.0)
-    assert time.monotonic() - start < 4
+        slow(60.0)
+    assert time.monotonic() - start < 50
     assert session["remote.echo"](1) == 1
 
 
@@ -346,12 +346,12 @@ def test_children_end_with_their_sessions():
     session.close()
     del session
     gc.collect()
-    for _ in range(500):
+    for _ in range(3000):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             break
-        time.sleep(0.01)
+        time.sleep(0.02)
     else:
         os.kill(pid, signal.SIGKILL)
         pytest.fail("the child has outlived its session")

@@ -92,7 +92,7 @@ def test_a_function_of_a_module(compile_source, tmp_path):
     evaluator = module.time_evaluator("one", "cpu", number=5, repeat=2)
     assert evaluator.__name__ == "time_evaluator(one)"
     timing = evaluator()
-    assert list(timing.numbers) == [5, 5] and timing.mean < 0.01
+    assert list(timing.numbers) == [5, 5] and 0 <= timing.min <= timing.mean
     with pytest.raises(AttributeError, match="two"):
         module.time_evaluator("two")
 
@@ -105,7 +105,7 @@ def test_options():
     evaluator(1)
     assert calls == ["call", "before", "call", "call", "before", "call", "call"]
     timing = anyfn.testing.echo.time_evaluator(number=1, min_repeat_ms=1)(1)
-    assert timing.numbers[0] * timing.mean >= 0.001
+    assert timing.numbers[0] * timing.mean >= 0.001 * (1 - 1e-9)
     start = time.perf_counter()
     anyfn.testing.echo.time_evaluator(repeat=5, cooldown_interval_ms=10, repeats_to_cooldown=2)(1)
     assert time.perf_counter() - start >= 0.02
@@ -175,28 +175,31 @@ def test_a_cancelled_call_ends_a_measurement():
 
 
 def test_other_threads_run_during_a_measurement():
-    counted = []
+    counted, begun = [], threading.Event()
 
     def count():
-        while not counted or counted[-1] < 10:
+        assert begun.wait(60)
+        while len(counted) < 10:
             counted.append(len(counted))
             time.sleep(0.001)
+        signal.raise_signal(signal.SIGINT)
 
-    evaluator = anyfn.testing.echo.time_evaluator(min_repeat_ms=200)
+    evaluator = anyfn.testing.echo.time_evaluator(min_repeat_ms=60_000, preprocess=lambda x: begun.set())
     assert evaluator.releases_gil and not anyfn.time_evaluator(spin).releases_gil
     other = threading.Thread(target=count)
     other.start()
-    evaluator(1)
-    before = len(counted)
+    # Ended by the other thread, when it has run.
+    with pytest.raises(KeyboardInterrupt):
+        evaluator(1)
+    assert len(counted) == 10
     other.join()
-    assert before >= 10
 
 
 def test_the_evaluator_that_other_runtimes_have():
     make = anyfn.get_global_func("runtime.RPCTimeEvaluator")
     evaluator = make(None, "testing.echo", 1, 0, 3, 2, 0, 100, 0, 1, 0, "")
     seconds = np.frombuffer(evaluator("x"), "float64")
-    assert len(seconds) == 2 and (seconds > 0).all() and (seconds < 0.1).all()
+    assert len(seconds) == 2 and (seconds > 0).all() and np.isfinite(seconds).all()
 
 
 def test_the_guide(tmp_path, monkeypatch):
