@@ -18,7 +18,7 @@ _mutator_with_region = _core.get_global_func("ffi.StructuralMutatorWithDefRegion
 
 # As the native function takes them.
 _WALK, _VISIT, _MAP, _MUTATE = range(4)
-_PRE, _ONCE, _EACH_TIME, _IN_PLACE = 1, 2, 4, 8
+_PRE, _ONCE, _EACH_TIME = 1, 2, 4
 _VALUE, _VALUE_AND_REGION, _VALUE_AND_TOOL, _ALL = range(4)
 
 
@@ -141,7 +141,8 @@ def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", sh
 
     An object that is reached on two ways is mapped once, so the new graph shares what the old one does; with
     ``share=False`` it is mapped each time. With ``inplace`` the old graph is given up: objects and containers of it that
-    nothing else holds are changed, where they would be copied.
+    nothing else holds are changed, where they would be copied. While the functions run, ``root`` is without its native
+    object, and using it raises an exception.
 
     ``ValueError`` if an object contains itself. An exception of a function passes on, with a note where it happened.
 
@@ -149,11 +150,11 @@ def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", sh
     anyfn.Array([10, anyfn.Map({'a': 20})])
     """
     options = _order(order, "map") | (0 if share else _EACH_TIME)
-    if inplace and not _core.native_call_in_progress():
-        options |= _IN_PLACE
     args = _entries(callbacks, _VALUE, "structural_map")
     if with_def_region_kind != ():
         args += _entries(with_def_region_kind, _VALUE_AND_REGION, "structural_map")
+    if inplace:
+        return _core.rewrite_in_place(root, [_MAP, options, *args])
     return _rewrite(root, _MAP, options, *args)
 
 
@@ -167,8 +168,9 @@ def structural_mutate(root, callbacks=(), inplace=False):
     for at in range(1, len(args), 3):
         if _takes_three(args[at + 1]):
             args[at] = _ALL
-    options = _IN_PLACE if inplace and not _core.native_call_in_progress() else 0
-    return _rewrite(root, _MUTATE, options, *args)
+    if inplace:
+        return _core.rewrite_in_place(root, [_MUTATE, 0, *args])
+    return _rewrite(root, _MUTATE, 0, *args)
 
 
 def _order(order, what):

@@ -262,8 +262,10 @@ pub(crate) fn forget_fits() {
 /// Raises the error for an instance whose `__init__` has not made a native object.
 #[cold]
 pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
-    let message =
-        format!("{} object is not initialised: its __init__ made no native object", object.class_name());
+    let message = format!(
+        "{} object is not initialised: its __init__ made no native object, or it is changed in place",
+        object.class_name()
+    );
     match at {
         Some(at) => at.raise(py::exceptions::value_error(), &message),
         None => py::raise(py::exceptions::value_error(), &message),

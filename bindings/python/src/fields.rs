@@ -127,6 +127,8 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
         if object::handle_unchecked(this).is_null() {
             define::ensure(this)?;
         }
+        // Converting the value may run Python code, and the address of the field is used after that.
+        let _use = gil::Use::begin();
         let place = place(this, field)?;
         if record::set_field(object::handle_unchecked(this), place, value)? {
             return Ok(py::none());

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -122,25 +123,37 @@ fn release_rest() {
     }
 }
 
-/// Calls of native code that are in progress, on all threads. Changed only by threads that hold the lock.
+/// Uses of native objects that are in progress, on all threads. Changed only by threads that hold the lock.
 static IN_PROGRESS: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs native code that may use what Python's objects hold without counting it: see `containers/collect.rs`.
+/// As long as it exists, native objects that Python's objects hold are used without being counted: see `containers/collect.rs` and
+/// `rewrite.rs`.
+pub(crate) struct Use(PhantomData<*mut ()>);
+
+impl Use {
+    /// The caller holds the lock.
+    #[inline(always)]
+    pub(crate) fn begin() -> Use {
+        IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Use(PhantomData)
+    }
+}
+
+impl Drop for Use {
+    #[inline(always)]
+    fn drop(&mut self) {
+        IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+}
+
+/// Runs native code that may use what Python's objects hold without counting it.
 #[inline(always)]
 pub(crate) fn counted<T>(call: impl FnOnce() -> T) -> T {
-    struct Done;
-    impl Drop for Done {
-        #[inline(always)]
-        fn drop(&mut self) {
-            IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-        }
-    }
-    IN_PROGRESS.store(IN_PROGRESS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let _done = Done;
+    let _use = Use::begin();
     call()
 }
 
-/// Whether a call of native code is in progress on any thread. The caller holds the lock.
+/// Whether a use of native objects is in progress on any thread. The caller holds the lock.
 pub(crate) fn any_in_progress() -> bool {
     IN_PROGRESS.load(Ordering::Relaxed) != 0
 }

@@ -42,6 +42,7 @@ mod plan;
 mod py;
 mod record;
 mod reflect;
+mod rewrite;
 mod signature;
 mod stack;
 mod tensor;

@@ -44,6 +44,8 @@ pub(crate) struct Frame<'a> {
     environment: Option<Environment>,
     /// The arrays among the arguments, while native code may see their descriptions.
     listed: Listed,
+    /// The values may be objects that the arguments keep: those keep them until the end of the call.
+    _use: gil::Use,
 }
 
 /// Bytes that a value holds in itself.
@@ -113,6 +115,7 @@ impl<'a> Frame<'a> {
             views: Scratch::new(words),
             environment: None,
             listed: Listed::NOTHING,
+            _use: gil::Use::begin(),
         }
     }
 

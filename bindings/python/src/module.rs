@@ -14,7 +14,7 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
     callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, module_class,
-    object, observe, place, plan, reflect, signature, tensor, trace, words,
+    object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -477,9 +477,12 @@ functions! {
         Ok(py::none())
     }
 
-    #[doc = "native_call_in_progress() -> bool: whether native code is being called, on any thread"]
-    fn native_call_in_progress[] {
-        Ok(py::boolean(gil::any_in_progress()))
+    #[doc = "rewrite_in_place(root, arguments): calls anyfn.rewrite with a root that may be changed, if nothing else holds it"]
+    fn rewrite_in_place[root, arguments] {
+        if arguments.type_flags() & ffi::Py_TPFLAGS_LIST_SUBCLASS == 0 {
+            return py::raise(py::exceptions::type_error(), "expected a list");
+        }
+        rewrite::in_place(root, arguments)
     }
 
     #[doc = "type_of_class(class) -> (int, str) or None: index and key of the type that the class or the nearest of its bases stands for"]

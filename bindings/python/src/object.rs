@@ -20,7 +20,8 @@ use crate::{construct, convert, error, fields, gil, method, record};
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// Owned; NULL in an instance of a class for native types until its `__init__` has made the native object.
+    /// Owned; NULL in an instance of a class for native types until its `__init__` has made the native object, and while the
+    /// object is rewritten in place.
     handle: *mut TVMFFIObject,
 }
 
@@ -121,8 +122,8 @@ type Fastcall =
 /// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
-/// The handle of an `Object`, borrowed; the caller knows that it is one. NULL only if it is no instance of
-/// `PackedFunc` or `BuiltinObject`.
+/// The handle of an `Object`, borrowed; the caller knows that it is one. Never NULL for an instance of `PackedFunc`. Who uses it
+/// when Python code has run since has a [`gil::Use`] from before that on.
 #[inline(always)]
 pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     debug_assert!(object.is_instance_of(CLASS.ptr()));
@@ -302,6 +303,13 @@ fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     let class = py::dict_get(REGISTERED.get(), key.obj());
     // The plain class says that a class was given up.
     Ok(class.filter(|class| !class.obj().is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
+}
+
+/// Takes the native object out of an instance, which has none then; the caller knows that it is not used.
+pub(crate) fn take_handle(object: Obj<'_>) -> *mut TVMFFIObject {
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
+    std::mem::replace(handle, std::ptr::null_mut())
 }
 
 /// Puts another native object in place of an instance's; gives the old one.

@@ -241,6 +241,122 @@ def test_in_place_lists_and_large_dicts():
     assert list(graph[0].items()) == [(i, 2 * i) for i in range(50)] and graph[1][0] == 3.0
 
 
+def test_a_graph_cannot_be_used_while_it_is_changed_in_place():
+    for graph in (anyfn.Array([1, [2]]), anyfn.List([1, 2]), anyfn.Map({1: 2}), anyfn.Dict({1: 2}), Add(Num(1), Num(2))):
+        uses = [
+            lambda: graph[0],
+            lambda: graph.a,
+            lambda: len(graph),
+            lambda: list(graph),
+            lambda: 1 in graph,
+            lambda: anyfn.testing.echo(graph),
+            lambda: structural_map(graph, (int, lambda x: x), inplace=True),
+        ]
+        refused = []
+
+        def change(value):
+            for use in uses:
+                try:
+                    use()
+                except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+                    refused.append(error)
+                else:
+                    raise AssertionError(f"{graph!r} can be used")
+            assert not graph == [0] and hash(type(graph)) and repr(graph)
+            return value + 1
+
+        assert structural_map(graph, (int, change), inplace=True).same_as(graph)
+        assert refused
+
+
+def test_a_graph_comes_back_when_a_callback_fails_or_replaces_it():
+    graph = anyfn.Array([1, 2])
+
+    def fail(value):
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        structural_map(graph, (int, fail), inplace=True)
+    assert list(graph) == [1, 2]
+    assert structural_map(graph, (tuple, lambda items: 5), inplace=True) == 5
+    assert list(graph) == [1, 2]
+    old = Add(Num(1), Num(2))
+
+    def again(node):
+        if node.value == 1:
+            old.__init__(Num(7), Num(8))
+        return node
+
+    structural_map(old, (Num, again), inplace=True)
+    assert total(old) == 15, "an instance that was initialised again keeps what it got"
+
+
+def test_what_is_in_use_is_copied():
+    class Rewrites:
+        """Changes the Array that it is compared with while that Array is being searched."""
+
+        def __eq__(self, other):
+            results.append(structural_map(graph, (str, lambda text: text + " and more"), inplace=True))
+            return False
+
+        __hash__ = None
+
+    results = []
+    texts = ["a text of more than seven letters", "another text of more than seven letters"]
+    graph = anyfn.Array(texts)
+    assert Rewrites() not in graph
+    assert graph.count(Rewrites()) == 0 and graph != [Rewrites(), Rewrites()]
+    assert list(graph) == texts and len(results) >= 5
+    assert all(not new.same_as(graph) and new[1] == texts[1] + " and more" for new in results)
+
+    class Lowered:
+        """An argument that changes the argument before it."""
+
+        def __index__(self):
+            results.append(structural_map(graph, (str, lambda text: text + " and more"), inplace=True))
+            return 0
+
+    del results[:]
+    graph.index(texts[0], Lowered())
+    assert results and not results[0].same_as(graph) and list(graph) == texts
+
+
+def test_threads_that_use_what_another_changes_in_place():
+    import threading
+    import time
+
+    graph = anyfn.Array([str(i) * 20 for i in range(20)])
+    done = threading.Event()
+    failures = []
+
+    def use():
+        while not done.is_set():
+            try:
+                assert len(list(graph)) == 20
+                assert graph.count("x") == 0
+                repr(graph)
+            except (TypeError, ValueError):
+                pass
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=use) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+
+    def change(text):
+        time.sleep(0)
+        return text[::-1]
+
+    for _ in range(6):
+        structural_map(graph, (str, change), inplace=True)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures and len(graph) == 20
+
+
 # --- Visit and mutate ------------------------------------------------------------------------------------------------
 
 

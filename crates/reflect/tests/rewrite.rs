@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIFunction,
-    kTVMFFIInt, kTVMFFIObject, kTVMFFIOpaquePtr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIArray,
+    kTVMFFIFunction, kTVMFFIInt, kTVMFFIObject, kTVMFFIOpaquePtr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
 };
 use anyfn::{
     Any, AnyView, Array, Dict, Error, List, Map, Object, ObjectRef, PackedFunc, Ref, Result, registry,
@@ -132,6 +132,62 @@ fn the_function_of_the_abi_moves_a_root_in() {
         assert_eq!(new.get::<Array<i64>>().unwrap().to_vec().unwrap(), [-1, -2]);
         assert_eq!(new.as_object().unwrap().as_handle() == address, moved);
         drop(keep);
+    }
+}
+
+#[test]
+fn what_a_caller_lends_is_never_changed_in_place() {
+    let function = registry::get("anyfn.rewrite").unwrap();
+    let shout = PackedFunc::new(|args| Any::new(format!("{} for all to hear", args.get::<&str>(0)?)));
+    let text = anyfn::String::from("a text of more than seven letters");
+    let root = Array::<anyfn::String>::try_from_iter([text]).unwrap();
+    let first = root.get(0).unwrap();
+    let address = first.as_bytes().as_ptr();
+    drop(first);
+    let index = i64::from(anyfn::abi::kTVMFFIStr);
+    for options in [0, 8] {
+        // Nothing is owned but by `root`, so what the caller reads of it meanwhile would go.
+        match function.call((&root, 2, options, index, 0, &shout)) {
+            Ok(new) => assert!(!new.as_object().unwrap().ptr_eq(root.as_object()), "changed in place"),
+            Err(error) => assert!(options == 8 && error.kind() == "ValueError", "{error}"),
+        }
+        let kept = root.get(0).unwrap();
+        assert_eq!(&*kept, "a text of more than seven letters");
+        assert_eq!(kept.as_bytes().as_ptr(), address);
+    }
+}
+
+#[test]
+fn the_function_of_frontends_gives_a_moved_root_back() {
+    let function = registry::get("anyfn.rewrite").unwrap();
+    let negate = PackedFunc::new(|args| Any::new(-args.get::<i64>(0)?)).into_object();
+    let replace = PackedFunc::new(|_| Any::new(5)).into_object();
+    let fail = PackedFunc::new(|_| Err(Error::new("ValueError", "no"))).into_object();
+    for (index, callback) in [(kTVMFFIInt, negate), (kTVMFFIArray, replace), (kTVMFFIInt, fail)] {
+        for held in [None, Some(())] {
+            let root = Array::<i64>::try_from_iter([1, 2]).unwrap().into_object();
+            let kept = held.map(|()| root.clone());
+            let address = root.as_handle();
+            let mut slot = root.into_handle();
+            let value = TVMFFIAnyValue { v_ptr: (&raw mut slot).cast() };
+            let type_index = anyfn::abi::kTVMFFIObjectRValueRef;
+            // SAFETY: a reference to a slot that lives for the call.
+            let view = unsafe { AnyView::from_raw(TVMFFIAny { type_index, small_str_len: 0, value }) };
+            let (what, none) = (int(2), int(0));
+            let (index, callback) = (int(i64::from(index)), Any::from(callback.clone()));
+            let views =
+                [view, what.as_view(), none.as_view(), index.as_view(), none.as_view(), callback.as_view()];
+            let new = function.call_views(&views);
+            assert_eq!(slot, address);
+            // SAFETY: the slot owns it again.
+            let root = unsafe { ObjectRef::from_owned_or_null(slot) }.unwrap();
+            if let Ok(Some(new)) = new.map(Any::into_object) {
+                assert_eq!(new.as_handle() == address, kept.is_none(), "in place if nobody else holds it");
+                assert_eq!(Array::<i64>::try_from_object(new).unwrap().to_vec().unwrap(), [-1, -2]);
+            }
+            drop(kept);
+            assert!(root.is_unique());
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! be cleared although it is in use. Why that cannot happen is argued in `docs/adr/0005-*`; the code below relies on
 //!
 //! - [`unique`]: no counted reference but the owner's, so no thread can make one without having a borrowed one;
-//! - [`gil::any_in_progress`]: no native call in progress, so no native code has a borrowed one.
+//! - [`gil::any_in_progress`]: no use in progress, so no native code has a borrowed one.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;

@@ -381,7 +381,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -
 
 /// Refuses an instance whose native object is none of its class.
 #[cold]
-fn no_container<T>(object: Obj<'_>) -> Res<T> {
+pub(super) fn no_container<T>(object: Obj<'_>) -> Res<T> {
     let text = format!("{} object has no native container", object.class_name());
     py::raise(py::exceptions::type_error(), &text)
 }

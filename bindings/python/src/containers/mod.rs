@@ -36,7 +36,7 @@ use anyfn::{Any, Array, Dict, List, Map, ObjectRef};
 
 use crate::lent::Loans;
 use crate::py::{self, Global, Obj, Own, Raised, Res};
-use crate::{error, lift, object};
+use crate::{error, gil, lift, object};
 
 pub(crate) use deep::to_python;
 pub(crate) use lower::{lower_mapping, lower_sequence};
@@ -78,8 +78,8 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// A native container behind a Python object, borrowed from it.
-struct Ref<'a, T>(ManuallyDrop<T>, PhantomData<&'a ()>);
+/// A native container behind a Python object, borrowed from it. While it exists, the Python object keeps the container.
+struct Ref<'a, T>(ManuallyDrop<T>, gil::Use, PhantomData<&'a ()>);
 
 impl<T> Deref for Ref<'_, T> {
     type Target = T;
@@ -120,7 +120,7 @@ fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     // SAFETY: the instance holds a reference to its handle; the borrowed one is never dropped.
     let handle = unsafe { ObjectRef::from_owned_or_null(object::handle_unchecked(object).cast()) };
     match handle.map(T::from_object) {
-        Some(Ok(container)) => Ok(Ref(ManuallyDrop::new(container), PhantomData)),
+        Some(Ok(container)) => Ok(Ref(ManuallyDrop::new(container), gil::Use::begin(), PhantomData)),
         other => {
             // Not this reference's to give back.
             std::mem::forget(other);

@@ -212,7 +212,7 @@ slots! {
     }
 
     fn contains(this: obj, value: obj) -> bool {
-        let Some(items) = native_items(this)? else { return Ok(false) };
+        let Some(items) = native_items(this)? else { return compare::no_container(this) };
         for item in items.as_slice() {
             if compare::item_equals(item, value)? {
                 return Ok(true);
@@ -239,7 +239,7 @@ slots! {
     }
 
     fn repeat(this: obj, times: size) -> Own {
-        let Some(items) = native_items(this)? else { return Ok(py::not_implemented()) };
+        let Some(items) = native_items(this)? else { return compare::no_container(this) };
         same_kind(this, repeated(items.as_slice(), times)?)
     }
 }
@@ -247,7 +247,7 @@ slots! {
 /// Index of the first item from `start` on, before `stop`, that equals a value.
 pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let values = args.positional(1, 3)?;
-    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let Some(items) = native_items(this)? else { return compare::no_container(this) };
     let items = items.as_slice();
     let bound = |at: usize, otherwise: i64| match values.get(at) {
         None => Ok(otherwise),
@@ -272,7 +272,7 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
 /// How many items equal a value.
 pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let value = args.one()?;
-    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let Some(items) = native_items(this)? else { return compare::no_container(this) };
     let mut count = 0;
     for item in items.as_slice() {
         count += i64::from(compare::item_equals(item, value)?);
@@ -282,7 +282,7 @@ pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
 
 /// What pickle and copy make the container again of: its class and a list.
 pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
-    let Some(items) = native_items(this)? else { return Ok(py::none()) };
+    let Some(items) = native_items(this)? else { return compare::no_container(this) };
     let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
     let arguments = py::tuple(vec![py::list(items)?])?;
     py::pair(this.class().to_own(), arguments)

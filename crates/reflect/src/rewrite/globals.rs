@@ -2,8 +2,8 @@
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
-    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIOpaquePtr, kTVMFFIStr,
-    kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
+    kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIObjectRValueRef,
+    kTVMFFIOpaquePtr, kTVMFFIStr, kTVMFFIUnchanged, kTVMFFIVisitInterrupt,
 };
 use anyfn::{
     Any, AnyView, Args, Array, Error, Names, ObjectRef, PackedFunc, Result, TypedPackedFunc, bail, register,
@@ -177,12 +177,13 @@ const MUTATE: i64 = 3;
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
-/// The caller gives the graph up: what only it holds may be changed in place.
-const IN_PLACE: i64 = 8;
 
 /// All four for frontends, without containers for the callbacks: root, what to do, options, then for each callback the
 /// index of a type, what the function gets besides the value (0 nothing, 1 the region, 2 the visitor or mutator, 3 that
 /// and the mode) and the function.
+///
+/// A root that is moved in, as an r-value reference, and that nobody else holds, is mapped and mutated in place. It is given back
+/// where it came from: the caller may still have what a callback has put something else in the place of.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
@@ -200,6 +201,9 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
         bail!("TypeError", "anyfn.rewrite takes 3 arguments and 3 for each callback, got {}", views.len());
     }
     let (what, options) = (args.get::<i64>(1)?, args.get::<i64>(2)?);
+    if options & !(PRE | ONCE | EACH_TIME) != 0 {
+        bail!("ValueError", "anyfn.rewrite has the options {PRE}, {ONCE} and {EACH_TIME}, got {options}");
+    }
     let mut links = Links::default();
     for at in (3..views.len()).step_by(3) {
         let extra = match args.get::<i64>(at + 1)? {
@@ -224,8 +228,8 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
         MAP | MUTATE => {
             let share = what == MAP && options & EACH_TIME == 0;
             let mapping = map::Mapping::new(links, order, share);
-            if options & IN_PLACE != 0 {
-                return mapping.run_given_up(&views[0]);
+            if views[0].type_index() == kTVMFFIObjectRValueRef {
+                return mapping.run_moved(&views[0]);
             }
             mapping.run(views[0].to_owned())
         }

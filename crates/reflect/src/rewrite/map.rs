@@ -7,6 +7,8 @@ use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::{Cell, OnceCell, RefCell};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::abi::{TVMFFIAny, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBytes, kTVMFFIStr, kTVMFFIUnchanged};
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
@@ -20,6 +22,33 @@ use super::tool::{self, Kind, Tool};
 use super::walk::same;
 use super::{Order, Region, fail, unchanged};
 use crate::guard::Nested;
+
+/// An object out of an r-value reference, to which it goes back at the end.
+struct Moved<'a> {
+    root: Any,
+    place: &'a AtomicPtr<c_void>,
+}
+
+impl<'a> Moved<'a> {
+    fn out_of(reference: &'a AnyView<'_>) -> Result<Moved<'a>> {
+        let root = Any::from(reference.get::<ObjectRef>()?);
+        // SAFETY: an r-value reference has the address of a place for a handle in `v_ptr`.
+        let place = unsafe { reference.as_raw().value.v_ptr }.cast();
+        // SAFETY: the caller keeps the place for the call; others may look at it meanwhile.
+        let place = unsafe { AtomicPtr::from_ptr(place) };
+        Ok(Moved { root, place })
+    }
+}
+
+impl Drop for Moved<'_> {
+    fn drop(&mut self) {
+        if let Some(root) = core::mem::take(&mut self.root).into_object() {
+            let other = self.place.swap(root.into_handle(), Ordering::AcqRel);
+            // SAFETY: what the place owned, or NULL.
+            drop(unsafe { ObjectRef::from_owned_or_null(other) });
+        }
+    }
+}
 
 /// A value whose children are being mapped.
 struct Frame {
@@ -133,16 +162,13 @@ impl<'a> Mapping<'a> {
         Ok(outcome.unwrap_or(root))
     }
 
-    /// As [`Mapping::run`] of a root that its only owner lends and gives up.
-    pub(crate) fn run_given_up(&self, root: &AnyView<'_>) -> Result<Any> {
-        if !root.as_object().is_some_and(ObjectRef::is_unique) {
-            return self.run(root.to_owned());
-        }
-        // SAFETY: a view of an object that its owner lends for the time of the call.
-        let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*root.as_raw()) });
-        // SAFETY: a view of an object that its owner lends for the time of the call.
-        let outcome = self.part(unsafe { Value::lent(&held) }, Region::None, true, false)?;
-        Ok(outcome.unwrap_or_else(|| Any::clone(&held)))
+    /// As [`Mapping::run`] of a root that comes as an r-value reference, and that goes back to where it came from.
+    pub(crate) fn run_moved(&self, reference: &AnyView<'_>) -> Result<Any> {
+        let moved = Moved::out_of(reference)?;
+        let in_place = moved.root.as_object().is_some_and(ObjectRef::is_unique);
+        // SAFETY: the root stays as it is until the end.
+        let outcome = self.part(unsafe { Value::lent(&moved.root) }, Region::None, in_place, false)?;
+        Ok(outcome.unwrap_or_else(|| moved.root.clone()))
     }
 
     /// Maps a part of the graph; `bypass` passes over the callback for its root.

@@ -1,0 +1,86 @@
+//! Rewriting a graph in place.
+//!
+//! What a graph's only owner gives up may be changed where it is. The owner is an instance of a class, which others can reach: a
+//! callback, or a thread that runs while a callback waits. So for the time of the call the native object is taken out of the
+//! instance, which is then one without a native object: using it is an error. Afterwards the object goes back.
+//!
+//! Nobody may have borrowed the object before that: it has one reference, and no use of native objects is in progress on any
+//! thread ([`gil::any_in_progress`]). Otherwise the graph is copied where it changes.
+
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, kTVMFFIArray, kTVMFFIDict, kTVMFFIDynObjectBegin, kTVMFFIList,
+    kTVMFFIMap, kTVMFFIObjectRValueRef,
+};
+use anyfn::{Any, AnyView, ObjectRef};
+
+use crate::lower::{At, lower_owned};
+use crate::py::{self, Obj, Own, Res};
+use crate::{error, gil, lift, object};
+
+/// The native object of an instance, while it is out of it.
+struct Moved<'a> {
+    from: Obj<'a>,
+    handle: *mut TVMFFIObject,
+}
+
+impl<'a> Moved<'a> {
+    /// Takes the native object out of an instance, if nothing else holds or uses it.
+    fn out_of(from: Obj<'a>) -> Option<Moved<'a>> {
+        let handle = object::handle_of(from).filter(|handle| !handle.is_null())?;
+        // SAFETY: the instance keeps the object.
+        let type_index = unsafe { (*handle).type_index };
+        // Others have no parts that can change, and some of their classes rely on having a native object.
+        let is_graph = matches!(type_index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict)
+            || type_index >= kTVMFFIDynObjectBegin;
+        // SAFETY: a valid object; the reference stays with the instance.
+        let is_unique = unsafe { AnyView::from_raw(object_value(handle)) }.as_object()?.is_unique();
+        (is_graph && is_unique && !gil::any_in_progress())
+            .then(|| Moved { from, handle: object::take_handle(from) })
+    }
+
+    /// An r-value reference to the object.
+    fn reference(&mut self) -> TVMFFIAny {
+        let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
+        TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }
+    }
+}
+
+impl Drop for Moved<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what the call has left of the reference that was the instance's.
+        let Some(object) = (unsafe { ObjectRef::from_owned_or_null(self.handle.cast()) }) else { return };
+        // A callback may have initialised the instance again.
+        if object::handle_unchecked(self.from).is_null() {
+            object::set_handle(self.from, object);
+        }
+    }
+}
+
+fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
+    // SAFETY: the caller has a valid object.
+    let type_index = unsafe { (*handle).type_index };
+    TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } }
+}
+
+/// Calls `anyfn.rewrite` with a root that is moved in, if that is possible, and with the rest of its arguments.
+pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
+    let count = py::list_len(rest);
+    let mut values = vec![Any::NONE];
+    for index in 0..count {
+        let Some(value) = py::list_get(rest, index) else { break };
+        values.push(lower_owned(value.obj(), &At::Value)?);
+    }
+    // No Python code runs between here and the call.
+    let mut moved = Moved::out_of(root);
+    if moved.is_none() {
+        values[0] = lower_owned(root, &At::Value)?;
+    }
+    let mut views: Vec<AnyView<'_>> = values.iter().map(Any::as_view).collect();
+    if let Some(moved) = &mut moved {
+        // SAFETY: a reference to a handle that stays where it is until the call is over.
+        views[0] = unsafe { AnyView::from_raw(moved.reference()) };
+    }
+    let result = gil::counted(|| anyfn::global!("anyfn.rewrite")?.call_views(&views));
+    drop(moved);
+    lift::lift_owned(result.map_err(error::raise)?.into_raw())
+}
