@@ -1,7 +1,7 @@
 //! Measuring from Rust, as other crates do.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyfn::{Any, Bytes, Device, Error, PackedFunc, Result, TypedPackedFunc, registry};
@@ -55,21 +55,53 @@ fn the_least_time_of_a_measurement_is_reached_by_more_calls() {
     assert!(calls.load(Ordering::Relaxed) > counted as u64, "the warm-up and the attempts that were too short");
 }
 
+/// What has happened, one after the other.
+static EVENTS: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+fn happens(event: &'static str) {
+    EVENTS.lock().unwrap().push(event);
+}
+
+/// Counts as seconds the calls between start and stop.
+struct Logging;
+
+impl Timer for Logging {
+    fn start(&mut self) -> Result<()> {
+        happens("start");
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<f64> {
+        happens("stop");
+        Ok(1.0)
+    }
+}
+
 #[test]
 fn what_is_done_before_a_measurement_does_not_count() {
+    const KIND: i32 = anyfn::abi::kDLMAIA;
+    register_timer(KIND, |_| Ok(Box::new(Logging)));
     let evaluator = TimeEvaluator {
+        device: Device::new(KIND, 0),
         number: 2,
-        repeat: 3,
-        preprocess: Some(
-            TypedPackedFunc::from_fn(|_: i64| std::thread::sleep(Duration::from_millis(20))).into(),
-        ),
-        cooldown_interval_ms: 20,
+        repeat: 2,
+        preprocess: Some(TypedPackedFunc::from_fn(|_: i64| happens("before")).into()),
         ..TimeEvaluator::default()
     };
+    let call = TypedPackedFunc::from_fn(|_: i64| happens("call"));
+    evaluator.run(call.as_packed(), (1,)).unwrap();
+    let warm_up = ["start", "call", "stop"];
+    let measurement = ["before", "start", "call", "call", "stop"];
+    assert_eq!(*EVENTS.lock().unwrap(), [&warm_up[..], &measurement, &measurement].concat());
+}
+
+#[test]
+fn there_are_rests_between_measurements() {
+    let evaluator =
+        TimeEvaluator { number: 1, repeat: 3, cooldown_interval_ms: 20, ..TimeEvaluator::default() };
     let start = Instant::now();
     let timing = evaluator.run(TypedPackedFunc::from_fn(|x: i64| x).as_packed(), (1,)).unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(3 * 20 + 2 * 20));
-    assert!(timing.min < 20e-3, "{timing}");
+    assert!(start.elapsed() >= Duration::from_millis(2 * 20));
+    assert_eq!(timing.results.len(), 3);
 }
 
 #[test]

@@ -16,8 +16,13 @@ const fn empty() -> AtomicPtr<c_void> {
 fn a_handle_is_made_once() {
     static CELL: AtomicPtr<c_void> = empty();
     static RUNS: AtomicUsize = AtomicUsize::new(0);
+    static CALLERS: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn make(result: *mut *mut c_void) -> c_int {
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        // While this runs all others ask for the handle.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while CALLERS.load(Ordering::Relaxed) < 8 && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
         RUNS.fetch_add(1, Ordering::Relaxed);
         *result = ptr::without_provenance_mut(42);
         0
@@ -25,6 +30,7 @@ fn a_handle_is_made_once() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
+                CALLERS.fetch_add(1, Ordering::Relaxed);
                 assert_eq!(init(&CELL, make), 0);
                 assert_eq!(CELL.load(Ordering::Relaxed).addr(), 42);
             });

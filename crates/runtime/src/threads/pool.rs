@@ -66,6 +66,14 @@ pub(super) fn workers() -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).workers)
 }
 
+/// Number of worker threads that wait to be woken.
+#[cfg(test)]
+pub(super) fn asleep() -> usize {
+    let pool = POOL.load(Ordering::Acquire);
+    // SAFETY: NULL or a pool, which is never freed.
+    unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).asleep.len())
+}
+
 /// Lets workers that are too many end.
 pub(super) fn resized() {
     let pool = POOL.load(Ordering::Acquire);
