@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
     OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost,
     kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
@@ -160,23 +160,67 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
     if require.alignment < 0 {
         bail!("ValueError", "an alignment of {} bytes is none", require.alignment);
     }
+    // SAFETY: the caller guarantees the strides.
+    let strides = (!tensor.strides.is_null()).then(|| unsafe { strides_of(&tensor, shape.len()) });
+    check_span(&tensor, shape, strides.unwrap_or(&compact))?;
     let alignment = require.alignment as u64;
     if alignment > 1 && !first_byte(&tensor).is_multiple_of(alignment) {
         bail!("RuntimeError", "FromDLPack: Data is not aligned to {alignment} bytes.");
     }
-    if tensor.strides.is_null() {
+    let Some(strides) = strides else {
         let mut extents = compact;
         if !extents.is_empty() {
             tensor.strides = extents.as_mut_ptr();
         }
         return Ok((tensor, extents));
-    }
-    // SAFETY: the caller guarantees the strides.
-    let strides = unsafe { core::slice::from_raw_parts(tensor.strides, shape.len()) };
+    };
     if require.contiguous && !is_contiguous(shape, strides) {
         bail!("RuntimeError", "FromDLPack: Tensor is not contiguous.");
     }
     Ok((tensor, Box::default()))
+}
+
+/// # Safety
+/// There must be `ndim` strides.
+unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
+    // SAFETY: the caller guarantees it.
+    unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
+}
+
+/// Refuses elements without bits, and elements that reach further than addresses do.
+fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
+    let dtype = tensor.dtype;
+    if dtype.bits == 0 || dtype.lanes == 0 {
+        let DLDataType { code, bits, lanes } = dtype;
+        bail!(
+            "ValueError",
+            "expected elements of at least one bit and one lane, got code {code}, {bits} bits, {lanes} lanes"
+        );
+    }
+    if shape.contains(&0) {
+        return Ok(());
+    }
+    let bits = i128::from(dtype.bits) * i128::from(dtype.lanes);
+    // Index of the first and of the last element in memory.
+    let (mut low, mut high) = (0i128, 0i128);
+    for (extent, stride) in shape.iter().zip(strides) {
+        // Each is below 2^126, and there are few.
+        let end = (i128::from(*extent) - 1) * i128::from(*stride);
+        let bound = if end < 0 { &mut low } else { &mut high };
+        *bound = bound.saturating_add(end);
+    }
+    let bytes = |index: i128| index.saturating_mul(bits) / 8;
+    let first = i128::from(first_byte(tensor)).saturating_add(bytes(low));
+    let last = i128::from(first_byte(tensor)).saturating_add(bytes(high)).saturating_add((bits + 7) / 8);
+    let wraps = first_byte(tensor) < tensor.byte_offset;
+    if wraps || first < 0 || last > i128::from(u64::MAX) || last - first > i128::from(i64::MAX) {
+        bail!(
+            "ValueError",
+            "a tensor of shape {shape:?} with strides {strides:?} and a byte offset of {} reaches beyond all addresses",
+            tensor.byte_offset
+        );
+    }
+    Ok(())
 }
 
 /// # Safety
