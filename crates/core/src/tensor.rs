@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use anyfn::abi::{
-    DLDataType, DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLManagedTensor, DLManagedTensorVersioned, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLPackVersion, DLTensor,
     OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIObject, TVMFFIObjectHandle, kDLCPU, kDLCUDA, kDLCUDAHost,
     kDLCUDAManaged, kDLROCM, kDLROCMHost, kTVMFFITensor,
@@ -187,16 +187,9 @@ unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
     unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
 }
 
-/// Refuses elements without bits, and elements that reach further than addresses do.
+/// Refuses elements that reach further than addresses do.
 fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     let dtype = tensor.dtype;
-    if dtype.bits == 0 || dtype.lanes == 0 {
-        let DLDataType { code, bits, lanes } = dtype;
-        bail!(
-            "ValueError",
-            "expected elements of at least one bit and one lane, got code {code}, {bits} bits, {lanes} lanes"
-        );
-    }
     if shape.contains(&0) {
         return Ok(());
     }
