@@ -1,6 +1,7 @@
 //! Printing: `ffi.ReprPrint`.
 //!
-//! Everything is written into one text, from left to right. What is met again is copied from where it stands already.
+//! Everything is written into one text, from left to right. What is met again is copied from where it stands already, while
+//! the text is short: a graph of 60 levels in which each node is used twice has 2^60 places.
 
 mod text;
 
@@ -27,6 +28,12 @@ static REPR: Column = Column::new("__ffi_repr__");
 /// Longest text; what comes behind it is left out.
 const LENGTH_MAX: usize = 1 << 28;
 
+/// Length of the text up to which objects that are met again are written again, unless another limit is asked for.
+const REPEATED_MAX: usize = 1 << 20;
+
+/// Steps between two looks at signals; a power of two.
+const LOOK: u32 = 1 << 14;
+
 /// How much is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -43,10 +50,12 @@ impl Default for Limits {
     }
 }
 
-/// The text of a value: `my.Pair(a=1, b="x")`. What contains itself is shown as `...` there.
+/// The text of a value: `my.Pair(a=1, b="x")`. What contains itself is shown as `...` there, and so is what occurs again once
+/// the text has 1 MiB.
 ///
 /// # Errors
-/// What a type's own `__ffi_repr__` or its fields give; `RecursionError` if such functions nest too deep.
+/// What a type's own `__ffi_repr__` or its fields give; `RecursionError` if such functions nest too deep; what a signal or a
+/// cancellation raises.
 pub fn repr(value: &Any) -> Result<String> {
     repr_within(value, Limits::default())
 }
@@ -104,6 +113,8 @@ enum Content {
 
 struct Printer {
     limits: Limits,
+    /// Values so far.
+    steps: u32,
     with_addresses: bool,
     stack: Vec<Frame>,
     plans: Plans,
@@ -121,6 +132,7 @@ impl Default for Printer {
     fn default() -> Printer {
         Printer {
             limits: Limits::default(),
+            steps: 0,
             with_addresses: with_addresses(),
             stack: Vec::new(),
             plans: Plans::new(REPR_OFF),
@@ -269,7 +281,8 @@ impl Printer {
 
     /// Prints what stands in a piece already.
     fn copy(&mut self, piece: usize, from: usize, to: usize) {
-        if self.text().len() + (to - from) > self.limits.length {
+        let most = if self.limits.length == LENGTH_MAX { REPEATED_MAX } else { self.limits.length };
+        if self.text().len() + (to - from) > most {
             // Texts that hold others twice grow fast.
             self.text().push_str("...");
         } else if piece == self.current {
@@ -299,6 +312,10 @@ impl Printer {
 
     /// Goes on with the innermost value.
     fn advance(&mut self) -> Result<()> {
+        self.steps = self.steps.wrapping_add(1);
+        if self.steps.is_multiple_of(LOOK) {
+            anyfn::check_signals()?;
+        }
         let full = self.is_full();
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let text = &mut self.pieces[self.current];
