@@ -13,6 +13,8 @@ use crate::{Analyzer, Bound};
 
 /// Terms of a product of two sums above which it stays a product.
 const MAX_PRODUCTS: usize = 16;
+/// Factors of a product above which it stays one of two: the factors double where a value is multiplied by itself.
+const MAX_FACTORS: usize = 64;
 
 impl Analyzer {
     /// The sum that a scalar integer is.
@@ -173,6 +175,9 @@ impl Analyzer {
             for (right, y) in &b.terms {
                 let mut ids = self.product_of(*left);
                 ids.extend(self.product_of(*right));
+                if ids.len() > MAX_FACTORS {
+                    return None;
+                }
                 let product = self.product(ids, dtype);
                 sum = sum.plus(&product, x.checked_mul(*y)?)?;
             }

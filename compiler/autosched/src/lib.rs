@@ -30,12 +30,12 @@ use crate::stage::Stage;
 /// Repetitions of simple operations that take longer than it takes to start threads.
 const PARALLEL_WORK: i64 = 1 << 16;
 
-/// The schedule of a function that nobody has scheduled, for a machine.
+/// The schedule of a function that nobody has scheduled and that was verified, for a machine.
 ///
 /// # Errors
 /// `ValueError` if the function has several blocks of one name.
 pub fn default_schedule(func: &Ref<PrimFunc>, target: &Target) -> Result<Schedule> {
-    let mut schedule = Schedule::new(func.clone())?;
+    let mut schedule = Schedule::of_verified(func.clone())?;
     if stage::stages(&schedule)?.is_empty() {
         return Ok(schedule);
     }

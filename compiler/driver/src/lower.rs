@@ -2,8 +2,8 @@
 
 use anyfn::{Map, Ref, Result};
 use anyfn_ir::func::{IRModule, PrimFunc};
-use anyfn_ir::share;
 use anyfn_ir::target::Target;
+use anyfn_ir::{share, size};
 use anyfn_passes::{Pipeline, verify_module};
 
 /// The functions as code generators take them, by a pipeline of passes, or the default one. Those that nobody has scheduled
@@ -28,6 +28,7 @@ fn small(module: &Ref<IRModule>) -> Result<Ref<IRModule>> {
     let mut is_same = true;
     let mut functions = Vec::with_capacity(module.functions.len());
     for (name, func) in module.functions.iter() {
+        size::check_statements(&func)?;
         let body = share::name_shared(&func.body)?;
         if body.ptr_eq(&func.body) {
             functions.push((name, func));

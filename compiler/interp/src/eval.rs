@@ -209,7 +209,7 @@ impl Machine {
                         Some(Ok(bytes)) => from_bytes(bytes, dtype),
                         Some(Err(())) => {
                             let place = self.place_text(&node.indices, lane)?;
-                            let text = printer::text(expr.as_object());
+                            let text = printer::brief(expr.as_object());
                             return self.fail(
                                 "ValueError",
                                 &format!(
@@ -249,7 +249,7 @@ impl Machine {
                 "ValueError",
                 &format!(
                     "tensor expressions must be made functions first: {}",
-                    printer::text(expr.as_object())
+                    printer::brief(expr.as_object())
                 ),
             ),
             ExprKind::Other => {
@@ -261,7 +261,7 @@ impl Machine {
 
     /// An error of an expression.
     fn at<T>(&self, expr: &Expr, error: &Error) -> Result<T> {
-        self.fail(error.kind(), &format!("in `{}`: {}", printer::text(expr.as_object()), error.message()))
+        self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }
 
     /// Where elements are, in bytes: one for each lane.
@@ -288,7 +288,7 @@ impl Machine {
             for (lane, offset) in offsets.iter_mut().enumerate() {
                 let at = index.lane(lane).as_int();
                 if at < 0 || at >= extent {
-                    let text = printer::text(whole.as_object());
+                    let text = printer::brief(whole.as_object());
                     let of = if lanes > 1 { format!(" of lane {lane}") } else { String::new() };
                     return self.fail(
                         "IndexError",
@@ -313,7 +313,7 @@ impl Machine {
 
     fn outside_of_memory<T>(&self, buffer: &Ref<Buffer>, whole: &Expr) -> Result<T> {
         let bytes = self.memory_of(buffer)?.len();
-        let text = printer::text(whole.as_object());
+        let text = printer::brief(whole.as_object());
         self.fail("IndexError", &format!("`{text}` is not in the {bytes} bytes that `{}` has", buffer.name))
     }
 

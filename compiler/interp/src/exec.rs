@@ -104,10 +104,10 @@ impl Machine {
         values: &[(anyfn::Ref<anyfn_ir::expr::Var>, Value)],
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        match values.split_first() {
+        on_enough_stack(|| match values.split_first() {
             Some(((var, value), rest)) => self.with(var, value.clone(), |m| m.bound(rest, step)),
             None => step(self),
-        }
+        })
     }
 
     /// Runs a step in which buffers have memory of their own.
@@ -116,9 +116,9 @@ impl Machine {
         buffers: &[anyfn::Ref<anyfn_ir::buffer::Buffer>],
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        match buffers.split_first() {
+        on_enough_stack(|| match buffers.split_first() {
             Some((buffer, rest)) => self.allocated(buffer, |m| m.with_buffers(rest, step)),
             None => step(self),
-        }
+        })
     }
 }

@@ -28,7 +28,7 @@ use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Var;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{DTypeExt, HANDLE};
-use anyfn_ir::{ExprKind, StmtKind, reduction};
+use anyfn_ir::{ExprKind, StmtKind, reduction, size};
 
 use eval::Machine;
 use memory::Memory;
@@ -45,6 +45,7 @@ fn address<T: Object>(node: &Ref<T>) -> usize {
 /// `ZeroDivisionError` for a step that compiled code could not do rightly, with the values of all loop variables; what an
 /// assertion or a packed function says; what interrupts the calling thread. What was written until then is in the tensors.
 pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
+    size::check_func(func)?;
     let name = match func.attrs.get("global_symbol")? {
         Some(symbol) => symbol.get::<String>()?,
         None => "main".to_owned(),

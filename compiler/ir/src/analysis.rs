@@ -9,7 +9,7 @@ use crate::expr::{BinaryOp, Expr, Range, Var};
 use crate::kind::{ExprKind, StmtKind, is_int};
 use crate::ops::DTypeExt;
 use crate::stmt::{BufferStore, Stmt};
-use crate::visit::Visitor;
+use crate::visit::{Visitor, on_enough_stack};
 use crate::{make, ops, packed};
 
 /// The elements that a statement writes, each once.
@@ -138,7 +138,7 @@ pub fn uses_var(expr: &Expr, var: &Ref<Var>) -> bool {
 /// Whether an expression is a variable plus what does not depend on it.
 #[must_use]
 pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(node) => node.ptr_eq(var),
         ExprKind::Binary(BinaryOp::Add, node) => {
             (is_shifted(&node.a, var) && !uses_var(&node.b, var))
@@ -146,17 +146,17 @@ pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
         }
         ExprKind::Binary(BinaryOp::Sub, node) => is_shifted(&node.a, var) && !uses_var(&node.b, var),
         _ => false,
-    }
+    })
 }
 
 /// The conditions that must hold together for one to hold; none for what always holds.
 #[must_use]
 pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
-    match ExprKind::of(condition) {
+    on_enough_stack(|| match ExprKind::of(condition) {
         ExprKind::Binary(BinaryOp::And, node) => [conjuncts(&node.a), conjuncts(&node.b)].concat(),
         _ if is_int(condition, 1) => Vec::new(),
         _ => vec![condition.clone()],
-    }
+    })
 }
 
 /// A step of a reduction: an element becomes itself combined with a value, by an operation that takes values in any order.

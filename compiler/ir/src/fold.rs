@@ -7,11 +7,13 @@ use anyfn::abi::{kDLBool, kDLFloat, kDLInt, kDLUInt};
 use crate::expr::{BinaryOp, Expr, FloatImm, IntImm, PrimExpr};
 use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt};
+use crate::visit::on_enough_stack;
 
 /// Whether an integer is a value of a scalar type. Of `uint64`, all are: they are bits.
 pub(crate) fn fits(value: i64, dtype: DType) -> bool {
     let bits = u32::from(dtype.0.bits);
     match dtype.0.code {
+        kDLInt | kDLUInt if bits == 0 => false,
         kDLBool => value == 0 || value == 1,
         kDLInt if bits < 64 => (-(1 << (bits - 1))..1 << (bits - 1)).contains(&value),
         kDLUInt if bits < 64 => (0..1 << bits).contains(&value),
@@ -25,20 +27,20 @@ pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
 
 /// The integer that an expression is, in all lanes.
 pub(crate) fn constant(expr: &Expr) -> Option<i64> {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => Some(node.value),
         ExprKind::Broadcast(node) => constant(&node.value),
         _ => None,
-    }
+    })
 }
 
 /// The floating-point number that an expression is, in all lanes.
 fn float_constant(expr: &Expr) -> Option<f64> {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::FloatImm(node) => Some(node.value),
         ExprKind::Broadcast(node) => float_constant(&node.value),
         _ => None,
-    }
+    })
 }
 
 fn int(value: i64, dtype: DType) -> Option<Expr> {
@@ -101,7 +103,7 @@ pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     {
         return ints(op, x, y, dtype);
     }
-    ramps(op, a, b).or_else(|| identities(op, a, b))
+    on_enough_stack(|| ramps(op, a, b)).or_else(|| identities(op, a, b))
 }
 
 /// Vectors with equal distances stay such when all values of one are moved or scaled.

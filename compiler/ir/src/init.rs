@@ -146,6 +146,9 @@ impl Broadcast {
     /// A vector of one value.
     #[init]
     fn new(value: Operand, lanes: u16) -> Result<Broadcast> {
+        if lanes < 2 {
+            bail!("ValueError", "a vector needs at least 2 lanes but got {lanes}");
+        }
         only!(ops::splat(value.0, lanes)?, Broadcast { value, lanes })
     }
 }

@@ -92,10 +92,16 @@ fn other(_: &Stmt) -> StmtKind<'_> {
     StmtKind::Other
 }
 
-/// The integer that an expression is.
+/// The integer that an expression is; `None` also for one of `uint64` that `int64` cannot hold.
 #[must_use]
 pub fn as_int(expr: &Expr) -> Option<i64> {
-    expr.cast_ref::<IntImm>().map(|node| node.value)
+    expr.cast_ref::<IntImm>().and_then(|node| i64::try_from(node.whole()).ok())
+}
+
+/// Whether an expression is an integer that `int64` cannot hold: no extent, index or number of iterations.
+#[must_use]
+pub fn is_beyond_int64(expr: &Expr) -> bool {
+    expr.cast_ref::<IntImm>().is_some_and(|node| i64::try_from(node.whole()).is_err())
 }
 
 /// Whether an expression is this very integer.

@@ -26,6 +26,7 @@ pub mod packed;
 pub mod printer;
 pub mod reduction;
 pub mod share;
+pub mod size;
 pub mod stmt;
 pub mod target;
 pub mod visit;

@@ -7,6 +7,7 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Call, Expr, StringImm};
 use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt, HANDLE};
+use crate::visit::on_enough_stack;
 
 /// Calls a packed function. The first argument is its name; the others are numbers, texts, addresses, buffers and parts of
 /// buffers.
@@ -38,33 +39,37 @@ impl Arg {
     /// # Errors
     /// `TypeError` if it cannot be one.
     pub fn of(object: &ObjectRef) -> Result<Arg> {
-        if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
-            return Ok(Arg::Buffer { buffer, region: None, is_read_only: false });
-        }
-        if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
-            let buffer = region.buffer.clone();
-            return Ok(Arg::Buffer { buffer, region: Some(region), is_read_only: false });
-        }
-        let Ok(value) = Expr::try_from_object(object.clone()) else {
-            bail!(
-                "TypeError",
-                "`{}` cannot be an argument of a call; numbers, texts, buffers and parts of buffers can",
-                object.type_key()
-            );
-        };
-        if let ExprKind::Call(call) = ExprKind::of(&value)
-            && &*call.op == READ_ONLY
-            && let Some(inner) = call.args.iter().next()
-        {
-            return match Arg::of(&inner)? {
-                Arg::Buffer { buffer, region, .. } => Ok(Arg::Buffer { buffer, region, is_read_only: true }),
-                Arg::Value(_) => bail!("TypeError", "`{READ_ONLY}` takes a buffer or a part of one"),
+        on_enough_stack(|| {
+            if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
+                return Ok(Arg::Buffer { buffer, region: None, is_read_only: false });
+            }
+            if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
+                let buffer = region.buffer.clone();
+                return Ok(Arg::Buffer { buffer, region: Some(region), is_read_only: false });
+            }
+            let Ok(value) = Expr::try_from_object(object.clone()) else {
+                bail!(
+                    "TypeError",
+                    "`{}` cannot be an argument of a call; numbers, texts, buffers and parts of buffers can",
+                    object.type_key()
+                );
             };
-        }
-        if value.dtype.lanes() != 1 {
-            bail!("TypeError", "a vector of {} cannot be an argument of a call", value.dtype);
-        }
-        Ok(Arg::Value(value))
+            if let ExprKind::Call(call) = ExprKind::of(&value)
+                && &*call.op == READ_ONLY
+                && let Some(inner) = call.args.iter().next()
+            {
+                return match Arg::of(&inner)? {
+                    Arg::Buffer { buffer, region, .. } => {
+                        Ok(Arg::Buffer { buffer, region, is_read_only: true })
+                    }
+                    Arg::Value(_) => bail!("TypeError", "`{READ_ONLY}` takes a buffer or a part of one"),
+                };
+            }
+            if value.dtype.lanes() != 1 {
+                bail!("TypeError", "a vector of {} cannot be an argument of a call", value.dtype);
+            }
+            Ok(Arg::Value(value))
+        })
     }
 }
 

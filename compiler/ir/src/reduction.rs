@@ -6,7 +6,7 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{BinaryOp, Expr, IterKind, IterVar, Var};
 use crate::kind::{ExprKind, StmtKind, as_int};
 use crate::stmt::{Block, BlockRealize, For, Stmt};
-use crate::visit::{Mutator, Substitute, Visitor};
+use crate::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use crate::{make, ops};
 
 /// Takes what comes before a reduction out of its block: a block `<name>_init` for what stands in front of the loop at `depth` of
@@ -229,13 +229,13 @@ fn of_results(realize: &BlockRealize, outside: &[Ref<For>], loops: &[Ref<For>]) 
 }
 
 fn conjuncts(condition: &Expr, parts: &mut Vec<Expr>) {
-    match ExprKind::of(condition) {
+    on_enough_stack(|| match ExprKind::of(condition) {
         ExprKind::Binary(BinaryOp::And, node) => {
             conjuncts(&node.a, parts);
             conjuncts(&node.b, parts);
         }
         _ => parts.push(condition.clone()),
-    }
+    })
 }
 
 fn find(pairs: &[(Ref<Var>, Expr)], var: &Ref<Var>) -> Option<Expr> {

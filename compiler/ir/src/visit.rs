@@ -28,6 +28,20 @@ pub fn on_enough_stack<R>(step: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(RED_ZONE, MORE, step)
 }
 
+/// Nodes that a walk has visited.
+///
+/// A node may be used in many places, so a walk through all of them would take time that doubles with each level: see
+/// [`size`](crate::size). A walk that only looks for something visits each node once.
+#[derive(Default)]
+pub struct Seen(HashMap<usize, ObjectRef>);
+
+impl Seen {
+    /// Notes a node; returns true the first time. It is kept alive, so that its address stays its own.
+    pub fn is_first(&mut self, node: &ObjectRef) -> bool {
+        self.0.insert(node.as_handle().addr(), node.clone()).is_none()
+    }
+}
+
 /// Looks through nodes: each method does what is below the node, unless it is written anew.
 pub trait Visitor {
     /// Looks at an expression.
@@ -163,8 +177,13 @@ pub trait Visitor {
         }
     }
 
-    /// An expression, statement, buffer, part of a buffer or sequence of them, if it is one.
+    /// Looks at an expression, statement, buffer, part of a buffer or sequence of them; at nothing else.
     fn object(&mut self, object: &ObjectRef) {
+        self.below_object(object);
+    }
+
+    /// What is below an object that may be a node or a sequence of nodes.
+    fn below_object(&mut self, object: &ObjectRef) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             self.expr(&expr);
         } else if let Ok(stmt) = Stmt::try_from_object(object.clone()) {
@@ -174,7 +193,8 @@ pub trait Visitor {
         } else if let Ok(region) = Ref::<BufferRegion>::try_from_object(object.clone()) {
             self.region(&region);
         } else if let Ok(array) = Array::<Any>::try_from_object(object.clone()) {
-            array.as_slice().iter().filter_map(Any::as_object).for_each(|item| self.object(item));
+            let items = array.as_slice().iter().filter_map(Any::as_object);
+            on_enough_stack(|| items.for_each(|item| self.object(item)));
         }
     }
 
@@ -499,7 +519,7 @@ pub trait Mutator {
             for item in array.as_slice() {
                 new.push(match item.as_object() {
                     Some(inner) => {
-                        let changed = self.object(inner)?;
+                        let changed = on_enough_stack(|| self.object(inner))?;
                         is_same &= changed.ptr_eq(inner);
                         Any::from(changed)
                     }

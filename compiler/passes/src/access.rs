@@ -103,20 +103,22 @@ impl Search<'_> {
 
 impl Visitor for Search<'_> {
     fn expr(&mut self, expr: &Expr) {
-        match ExprKind::of(expr) {
-            ExprKind::BufferLoad(node) => {
-                self.found(false, &node.buffer, &node.indices);
-                node.indices.iter().for_each(|index| self.expr(&index));
+        on_enough_stack(|| {
+            match ExprKind::of(expr) {
+                ExprKind::BufferLoad(node) => {
+                    self.found(false, &node.buffer, &node.indices);
+                    node.indices.iter().for_each(|index| self.expr(&index));
+                }
+                ExprKind::Var(var) => self.escapes |= var.ptr_eq(&self.buffer.data),
+                // What is computed more than once in it, or elsewhere, has no place.
+                ExprKind::Let(_) | ExprKind::Reduce(_) => {
+                    let before = self.found.len();
+                    self.below_expr(expr);
+                    self.escapes |= self.found.len() != before;
+                }
+                _ => self.below_expr(expr),
             }
-            ExprKind::Var(var) => self.escapes |= var.ptr_eq(&self.buffer.data),
-            // What is computed more than once in it, or elsewhere, has no place.
-            ExprKind::Let(_) | ExprKind::Reduce(_) => {
-                let before = self.found.len();
-                self.below_expr(expr);
-                self.escapes |= self.found.len() != before;
-            }
-            _ => self.below_expr(expr),
-        }
+        })
     }
 
     fn buffer(&mut self, buffer: &Ref<Buffer>) {

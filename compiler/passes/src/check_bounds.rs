@@ -189,26 +189,28 @@ impl Loads {
 
 impl Visitor for Loads {
     fn expr(&mut self, expr: &Expr) {
-        match ExprKind::of(expr) {
-            ExprKind::BufferLoad(node) => {
-                self.below_expr(expr);
-                let conditions = self.conditions.clone();
-                let indices = node.indices.iter().collect();
-                self.found.push(Access { buffer: node.buffer.clone(), indices, conditions });
+        on_enough_stack(|| {
+            match ExprKind::of(expr) {
+                ExprKind::BufferLoad(node) => {
+                    self.below_expr(expr);
+                    let conditions = self.conditions.clone();
+                    let indices = node.indices.iter().collect();
+                    self.found.push(Access { buffer: node.buffer.clone(), indices, conditions });
+                }
+                ExprKind::Select(node) => {
+                    self.expr(&node.condition);
+                    self.branch(&node.condition, true, &node.true_value);
+                    self.branch(&node.condition, false, &node.false_value);
+                }
+                ExprKind::Binary(op, node) if op.is_logical() => {
+                    self.expr(&node.a);
+                    self.branch(&node.a, op == BinaryOp::And, &node.b);
+                }
+                // Its variable is known only in it.
+                ExprKind::Let(node) => self.expr(&node.value),
+                ExprKind::Reduce(_) => {}
+                _ => self.below_expr(expr),
             }
-            ExprKind::Select(node) => {
-                self.expr(&node.condition);
-                self.branch(&node.condition, true, &node.true_value);
-                self.branch(&node.condition, false, &node.false_value);
-            }
-            ExprKind::Binary(op, node) if op.is_logical() => {
-                self.expr(&node.a);
-                self.branch(&node.a, op == BinaryOp::And, &node.b);
-            }
-            // Its variable is known only in it.
-            ExprKind::Let(node) => self.expr(&node.value),
-            ExprKind::Reduce(_) => {}
-            _ => self.below_expr(expr),
-        }
+        })
     }
 }

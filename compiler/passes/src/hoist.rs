@@ -6,7 +6,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::{For, ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
@@ -217,7 +217,7 @@ fn contains(expr: &Expr, var: &Ref<Var>) -> bool {
 
 /// Whether a condition is made of variables and numbers alone, and cannot fail.
 fn is_plain(expr: &Expr) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
         ExprKind::Binary(op, node) => {
             let divides = matches!(op, BinaryOp::Div | BinaryOp::Mod | BinaryOp::FloorDiv | BinaryOp::FloorMod);
@@ -225,5 +225,5 @@ fn is_plain(expr: &Expr) -> bool {
         }
         ExprKind::Not(node) => is_plain(&node.a),
         _ => false,
-    }
+    })
 }

@@ -6,7 +6,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops;
 use anyfn_ir::stmt::{ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
 /// Repetitions that are written out with a condition each, at most.
@@ -36,7 +36,7 @@ impl Visitor for Size {
 impl Size {
     fn allows(&self, repetitions: i64) -> bool {
         repetitions.saturating_mul(self.conditions) <= MOST_NESTED
-            && repetitions.saturating_mul(self.statements) <= MOST_STATEMENTS
+            && repetitions.saturating_mul(self.statements.max(1)) <= MOST_STATEMENTS
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn simplified(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<St
     struct Fold<'a>(&'a Ref<Var>, &'a Expr);
     impl Mutator for Fold<'_> {
         fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-            match ExprKind::of(expr) {
+            on_enough_stack(|| match ExprKind::of(expr) {
                 ExprKind::Var(var) => Ok(if var.ptr_eq(self.0) { self.1.clone() } else { expr.clone() }),
                 ExprKind::Binary(op, node) => {
                     let (a, b) = (self.expr(&node.a)?, self.expr(&node.b)?);
@@ -114,7 +114,7 @@ pub(crate) fn simplified(stmt: &Stmt, var: &Ref<Var>, value: &Expr) -> Result<St
                     }
                 }
                 _ => self.below_expr(expr),
-            }
+            })
         }
     }
     Fold(var, value).stmt(stmt)

@@ -3,6 +3,8 @@
 use anyfn::{Any, Error, FromArg, Map, Object, ObjectRef, PackedFunc, Ref, Result, String, bail, methods};
 use anyfn_ir::func::{IRModule, PrimFunc};
 
+use crate::{verify, verify_module};
+
 anyfn_ir::text_enum! {
     /// What a pass takes and gives.
     PassKind {
@@ -26,6 +28,9 @@ pub struct Pass {
     pub kind: PassKind,
     #[field(skip)]
     body: Body,
+    /// Whether it is a function of another language.
+    #[field(skip)]
+    is_foreign: bool,
 }
 
 enum Body {
@@ -39,7 +44,12 @@ impl Pass {
         name: &str,
         body: impl Fn(&Ref<PrimFunc>, &Ref<IRModule>) -> Result<Ref<PrimFunc>> + Send + Sync + 'static,
     ) -> Ref<Pass> {
-        Ref::new(Pass { name: name.into(), kind: PassKind::PrimFunc, body: Body::Func(Box::new(body)) })
+        Ref::new(Pass {
+            name: name.into(),
+            kind: PassKind::PrimFunc,
+            body: Body::Func(Box::new(body)),
+            is_foreign: false,
+        })
     }
 
     /// A pass on modules.
@@ -47,7 +57,12 @@ impl Pass {
         name: &str,
         body: impl Fn(&Ref<IRModule>) -> Result<Ref<IRModule>> + Send + Sync + 'static,
     ) -> Ref<Pass> {
-        Ref::new(Pass { name: name.into(), kind: PassKind::Module, body: Body::Module(Box::new(body)) })
+        Ref::new(Pass {
+            name: name.into(),
+            kind: PassKind::Module,
+            body: Body::Module(Box::new(body)),
+            is_foreign: false,
+        })
     }
 
     /// The module after the pass; the same object if nothing has changed.
@@ -58,7 +73,7 @@ impl Pass {
         let body = match &self.body {
             Body::Module(body) => {
                 let new = body(module).map_err(|error| self.noted(error, None))?;
-                return self.checked(&new).map(|()| new);
+                return if new.ptr_eq(module) { Ok(new) } else { self.checked(&new).map(|()| new) };
             }
             Body::Func(body) => body,
         };
@@ -77,10 +92,10 @@ impl Pass {
         self.checked(&new).map(|()| new)
     }
 
-    /// Whether the pass has left what is right; in debug builds alone.
+    /// Checks what the pass has left, since the next one relies on it; that of passes of the compiler in debug builds alone.
     fn checked(&self, module: &Ref<IRModule>) -> Result<()> {
-        if cfg!(debug_assertions) {
-            crate::verify_module(module).map_err(|error| self.noted(error, None))?;
+        if self.is_foreign || cfg!(debug_assertions) {
+            verify_module(module).map_err(|error| self.noted(error, None))?;
         }
         Ok(())
     }
@@ -133,16 +148,22 @@ impl Pass {
                 returned(&shown, "tir.IRModule", &function.call((module.clone(),))?)
             })),
         };
-        Pass { name, kind, body }
+        Pass { name, kind, body, is_foreign: true }
     }
 
-    /// The function or module after the pass; the same object if nothing has changed.
+    /// The function or module after the pass; the same object if nothing has changed. It is verified first.
     #[blocking]
     pub fn run(&self, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<PrimFunc>::try_from_object(node) {
-            Ok(func) => self.apply_to(&func).map(Ref::into_object),
+            Ok(func) => {
+                verify(&func)?;
+                self.apply_to(&func).map(Ref::into_object)
+            }
             Err(node) => match Ref::<IRModule>::try_from_object(node) {
-                Ok(module) => self.apply(&module).map(Ref::into_object),
+                Ok(module) => {
+                    verify_module(&module)?;
+                    self.apply(&module).map(Ref::into_object)
+                }
                 Err(node) => bail!(
                     "TypeError",
                     "pass `{}` takes a tir.PrimFunc or tir.IRModule but got `{}`",

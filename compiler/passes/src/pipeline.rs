@@ -239,11 +239,14 @@ impl Pipeline {
         Pass::on_modules(&name, move |module| this.apply(module))
     }
 
-    /// The function or module after all passes.
+    /// The function or module after all passes. It is verified first.
     #[blocking]
     pub fn run(this: Ref<Self>, node: ObjectRef) -> Result<ObjectRef> {
         match Ref::<IRModule>::try_from_object(node) {
-            Ok(module) => this.apply(&module).map(Ref::into_object),
+            Ok(module) => {
+                verify_module(&module)?;
+                this.apply(&module).map(Ref::into_object)
+            }
             Err(node) => Pipeline::as_pass(this).run(node),
         }
     }

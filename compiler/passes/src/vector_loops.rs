@@ -14,7 +14,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::{For, ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make};
 
 use crate::loops::changed;
@@ -106,7 +106,7 @@ fn limit(condition: &Expr, node: &For) -> Result<Option<Expr>> {
 
 /// Whether an expression is made of variables and numbers: it has the same value wherever it stands, and no effect.
 fn is_plain(expr: &Expr) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
         ExprKind::Binary(op, node) => {
             let is_division =
@@ -116,7 +116,7 @@ fn is_plain(expr: &Expr) -> bool {
         ExprKind::Cast(node) => is_plain(&node.value),
         ExprKind::Not(node) => is_plain(&node.a),
         _ => false,
-    }
+    })
 }
 
 /// A loop over vectors and what is left, for one that is to become vectors.

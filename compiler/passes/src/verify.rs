@@ -7,11 +7,11 @@ use anyfn_arith::Analyzer;
 use anyfn_ir::buffer::{Buffer, BufferRegion, SCOPES};
 use anyfn_ir::expr::{Expr, Let, Range, Var};
 use anyfn_ir::func::{IRModule, PrimFunc};
-use anyfn_ir::kind::{as_int, is_int};
+use anyfn_ir::kind::{as_int, is_beyond_int64, is_int};
 use anyfn_ir::ops::{self, DTypeExt, HANDLE};
 use anyfn_ir::stmt::{Allocate, AssertStmt, BlockRealize, BufferStore, For, ForKind, Stmt};
 use anyfn_ir::visit::{Visitor, on_enough_stack};
-use anyfn_ir::{ExprKind, StmtKind, packed, printer};
+use anyfn_ir::{ExprKind, StmtKind, packed, printer, size};
 
 use crate::simplify::assume_shapes;
 use crate::verify_types as types;
@@ -23,11 +23,15 @@ const MAX_FOUND: usize = 8;
 
 /// Checks a function: the data types of all operands and results; that variables and buffers are used where they are
 /// defined; that blocks read and write what they say; and that no access is shown to lie outside of its buffer. What depends
-/// on data, and what cannot be shown, is not an error.
+/// on data, what cannot be shown, and what is never carried out is no access outside of a buffer.
+///
+/// All else that goes through functions relies on it: passes, schedules and code generators get functions that were checked.
 ///
 /// # Errors
-/// `TypeError`, `NameError`, `ValueError` or `IndexError`, with all that was found.
+/// `TypeError`, `NameError`, `ValueError` or `IndexError`, with all that was found; `ValueError` for a function that is too
+/// large as a tree (see [`size`]).
 pub fn verify(func: &Ref<PrimFunc>) -> Result<()> {
+    size::check_func(func)?;
     let mut verifier = Verifier::default();
     verifier.func(func)?;
     let Some(first) = verifier.found.first() else { return Ok(()) };
@@ -73,6 +77,8 @@ pub(crate) struct Verifier {
     pub(crate) runs: Vec<(Ref<Var>, Expr, Expr)>,
     /// What holds here, or does not.
     pub(crate) conditions: Vec<(Expr, bool)>,
+    /// Loops and branches around that are never carried out: there an access may be outside of its buffer.
+    dead: usize,
     found: Vec<Problem>,
 }
 
@@ -81,12 +87,7 @@ fn address(var: &Ref<Var>) -> usize {
 }
 
 pub(crate) fn text(expr: &Expr) -> String {
-    let mut text = printer::text(expr.as_object());
-    if text.len() > 200 {
-        text.truncate((0..=200).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0));
-        text.push_str(" ..");
-    }
-    text
+    printer::brief(expr.as_object())
 }
 
 impl Verifier {
@@ -102,6 +103,13 @@ impl Verifier {
         if !self.found.iter().any(|known| known.text == text) {
             self.found.push(Problem { kind, text });
         }
+    }
+
+    /// Expects that an extent or a limit is not a number that `int64` cannot hold: all counting is done in that.
+    fn in_int64(&mut self, expr: &Expr, what: impl FnOnce() -> String) {
+        self.expect(!is_beyond_int64(expr), "ValueError", || {
+            format!("{} must fit into int64 but is {}", what(), text(expr))
+        });
     }
 
     fn expect(&mut self, holds: bool, kind: &'static str, text: impl FnOnce() -> String) -> bool {
@@ -169,6 +177,7 @@ impl Verifier {
             self.expect(as_int(&extent).is_none_or(|extent| extent >= 0), "ValueError", || {
                 format!("an extent of buffer `{name}` is negative: {}", text(&extent))
             });
+            self.in_int64(&extent, || format!("an extent or stride of buffer `{name}`"));
             self.expr(&extent);
         }
         let fits = buffer.strides.is_empty() || buffer.strides.len() == buffer.shape.len();
@@ -275,7 +284,7 @@ impl Verifier {
         });
     }
 
-    /// Looks at what is done where a condition holds, or not; not at all if that is nowhere.
+    /// Looks at what is done where a condition holds, or not.
     fn branch(&mut self, condition: &Expr, holds: bool, inner: impl FnOnce(&mut Verifier)) {
         let is_known = condition.dtype == DType::BOOL;
         let is_nowhere = match holds {
@@ -283,11 +292,9 @@ impl Verifier {
             true => self.analyzer.can_refute(condition),
             false => self.analyzer.can_prove(condition),
         };
-        if is_nowhere {
-            return;
-        }
         let mark = self.analyzer.mark();
-        if is_known && self.conditions.len() < MAX_CONDITIONS {
+        self.dead += usize::from(is_nowhere);
+        if is_known && !is_nowhere && self.conditions.len() < MAX_CONDITIONS {
             if holds { self.analyzer.assume(condition) } else { self.analyzer.assume_not(condition) }
         }
         self.conditions.push((condition.clone(), holds));
@@ -299,6 +306,7 @@ impl Verifier {
         }
         self.conditions.pop();
         self.analyzer.restore(mark);
+        self.dead -= usize::from(is_nowhere);
     }
 
     /// What is not an expression in a call.
@@ -424,24 +432,26 @@ impl Verifier {
                 )
             },
         );
+        for limit in [&node.min, &node.extent] {
+            self.in_int64(limit, || format!("a limit of loop `{name}`"));
+        }
         let around = self.loops.contains(&ForKind::Vectorized);
         self.expect(!(around && node.kind == ForKind::Parallel), "ValueError", || {
             format!("parallel loop `{name}` is inside of a vectorized one")
         });
-        // What is never done may be anything.
-        if fits && as_int(&node.extent).is_some_and(|extent| extent <= 0) {
-            return;
-        }
+        let is_dead = fits && as_int(&node.extent).is_some_and(|extent| extent <= 0);
+        self.dead += usize::from(is_dead);
         self.loops.push(node.kind);
         self.runs.push((var.clone(), node.min.clone(), node.extent.clone()));
         self.with_var(var, "the variable of loop", |this| {
-            if fits {
+            if fits && !is_dead {
                 this.analyzer.bind(var, &node.min, &node.extent);
             }
             this.stmt(&node.body);
         });
         self.runs.pop();
         self.loops.pop();
+        self.dead -= usize::from(is_dead);
     }
 
     fn allocate(&mut self, node: &Allocate) {
@@ -474,6 +484,9 @@ impl Verifier {
         });
         for (axis, value) in block.iter_vars.iter().zip(node.iter_values.iter()) {
             self.exprs([axis.dom.min.clone(), axis.dom.extent.clone()]);
+            for limit in [&axis.dom.min, &axis.dom.extent, &value] {
+                self.in_int64(limit, || format!("a limit or value of axis `{}`", axis.var.name));
+            }
             let dtypes = [value.dtype, axis.dom.min.dtype, axis.dom.extent.dtype];
             let fits = types::is_index(axis.var.dtype) && dtypes.iter().all(|dtype| *dtype == axis.var.dtype);
             self.expect(fits, "TypeError", || {
@@ -497,15 +510,17 @@ impl Verifier {
 
     /// The axes of a block from one on, and what is in it. For all values of its axes it is the same, wherever it stands.
     fn axes(&mut self, block: &Ref<anyfn_ir::stmt::Block>, place: usize) {
-        let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
-        self.runs.push((axis.var.clone(), axis.dom.min.clone(), axis.dom.extent.clone()));
-        self.with_var(&axis.var, "axis", |this| {
-            if types::is_index(axis.var.dtype) {
-                this.analyzer.bind(&axis.var, &axis.dom.min, &axis.dom.extent);
-            }
-            this.axes(block, place + 1);
-        });
-        self.runs.pop();
+        on_enough_stack(|| {
+            let Some(axis) = block.iter_vars.iter().nth(place) else { return self.block(block) };
+            self.runs.push((axis.var.clone(), axis.dom.min.clone(), axis.dom.extent.clone()));
+            self.with_var(&axis.var, "axis", |this| {
+                if types::is_index(axis.var.dtype) {
+                    this.analyzer.bind(&axis.var, &axis.dom.min, &axis.dom.extent);
+                }
+                this.axes(block, place + 1);
+            });
+            self.runs.pop();
+        })
     }
 
     fn block(&mut self, block: &Ref<anyfn_ir::stmt::Block>) {
@@ -553,6 +568,9 @@ impl Verifier {
 
     /// An access of a buffer that is of the right types.
     fn access(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, is_write: bool) {
+        if self.dead > 0 {
+            return;
+        }
         self.in_signature(buffer, indices, is_write);
         for (dimension, (index, extent)) in indices.iter().zip(buffer.shape.iter()).enumerate() {
             if let Some(reached) = crate::verify_bounds::outside(self, &index, &extent) {

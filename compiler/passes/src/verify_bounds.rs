@@ -4,7 +4,7 @@ use anyfn::{Ref, Result};
 use anyfn_ir::ExprKind;
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::ops::{self, DTypeExt};
-use anyfn_ir::visit::{Mutator, Substitute};
+use anyfn_ir::visit::{Mutator, Substitute, on_enough_stack};
 
 use crate::verify::{Verifier, text};
 
@@ -110,12 +110,12 @@ fn values(verifier: &mut Verifier, factors: &[i64], corner: Corner) -> Result<Op
 
 /// Whether a number of repetitions is one of variables and numbers alone.
 fn is_sure(extent: &Expr) -> bool {
-    match ExprKind::of(extent) {
+    on_enough_stack(|| match ExprKind::of(extent) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
         ExprKind::Binary(_, node) => is_sure(&node.a) && is_sure(&node.b),
         ExprKind::Cast(node) => is_sure(&node.value),
         _ => false,
-    }
+    })
 }
 
 fn with(values: &[(Ref<Var>, Expr)], expr: &Expr) -> Result<Expr> {

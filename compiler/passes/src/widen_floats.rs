@@ -6,7 +6,7 @@ use anyfn_ir::ExprKind;
 use anyfn_ir::expr::Expr;
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::ops::{self, DTypeExt};
-use anyfn_ir::visit::{Mutator, Rewrite};
+use anyfn_ir::visit::{Mutator, Rewrite, on_enough_stack};
 
 use crate::loops::changed;
 
@@ -24,15 +24,17 @@ pub fn widen_floats(func: &Ref<PrimFunc>) -> Result<Ref<PrimFunc>> {
 
 /// A value of 16 bits as one of 32; others stay.
 fn wide(value: Expr) -> Result<Expr> {
-    if !value.dtype.is_half() {
-        return Ok(value);
-    }
-    let dtype = DType::FLOAT32.with_lanes(value.dtype.lanes());
-    match ExprKind::of(&value) {
-        // Once instead of for each lane.
-        ExprKind::Broadcast(node) => ops::splat(wide(node.value.clone())?, dtype.lanes()),
-        _ => ops::cast(value, dtype),
-    }
+    on_enough_stack(|| {
+        if !value.dtype.is_half() {
+            return Ok(value);
+        }
+        let dtype = DType::FLOAT32.with_lanes(value.dtype.lanes());
+        match ExprKind::of(&value) {
+            // Once instead of for each lane.
+            ExprKind::Broadcast(node) => ops::splat(wide(node.value.clone())?, dtype.lanes()),
+            _ => ops::cast(value, dtype),
+        }
+    })
 }
 
 fn widened(expr: &Expr) -> Result<Option<Expr>> {

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use anyfn::{Error, Map, Ref, Result, bail};
+use anyfn::{Map, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::stmt::{Block, SeqStmt, Stmt};
-use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::visit::Mutator;
 use anyfn_ir::{ExprKind, StmtKind, make, reduction};
 
 use crate::compute_at::{PARTIAL, is_partial, marked};
@@ -221,47 +221,4 @@ pub(crate) fn repeated_names(func: &Func) -> Vec<String> {
         *counts.entry(place.block().name.to_string()).or_default() += 1;
     }
     counts.into_iter().filter(|(_, count)| *count > 1).map(|(name, _)| name).collect()
-}
-
-/// Checks that each block has as many values as axes and each element as many indices as its buffer has dimensions, which
-/// nodes that were loaded or rewritten need not have: steps take both for granted.
-pub(crate) fn check_counts(func: &Func) -> Result<()> {
-    struct Counts(Result<()>);
-    impl Counts {
-        fn expect(&mut self, what: &str, name: &str, wanted: usize, got: usize) {
-            if wanted != got && self.0.is_ok() {
-                self.0 =
-                    Err(Error::new("ValueError", &format!("{what} `{name}` is {got} but must be {wanted}")));
-            }
-        }
-        fn indices(&mut self, buffer: &Buffer, got: usize) {
-            self.expect("the number of indices of buffer", &buffer.name, buffer.shape.len(), got);
-        }
-    }
-    impl Visitor for Counts {
-        fn expr(&mut self, expr: &Expr) {
-            if let ExprKind::BufferLoad(node) = ExprKind::of(expr) {
-                self.indices(&node.buffer, node.indices.len());
-            }
-            self.below_expr(expr);
-        }
-        fn stmt(&mut self, stmt: &Stmt) {
-            match StmtKind::of(stmt) {
-                StmtKind::BufferStore(node) => self.indices(&node.buffer, node.indices.len()),
-                StmtKind::BlockRealize(node) => {
-                    let (axes, values) = (node.block.iter_vars.len(), node.iter_values.len());
-                    self.expect("the number of values of the axes of block", &node.block.name, axes, values);
-                    let block = &node.block;
-                    for region in block.reads.iter().chain(block.writes.iter()) {
-                        self.indices(&region.buffer, region.region.len());
-                    }
-                }
-                _ => {}
-            }
-            self.below_stmt(stmt);
-        }
-    }
-    let mut counts = Counts(Ok(()));
-    counts.stmt(&func.body);
-    counts.0
 }

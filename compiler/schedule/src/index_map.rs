@@ -4,9 +4,16 @@ use anyfn::{Any, AnyView, Array, DType, Object, PackedFunc, Ref, Result, bail, m
 use anyfn_ir::expr::{BinaryOp, Expr, Var};
 use anyfn_ir::kind::as_int;
 use anyfn_ir::operand::{Operand, exprs};
-use anyfn_ir::{ExprKind, ops, printer};
+use anyfn_ir::visit::on_enough_stack;
+use anyfn_ir::{ExprKind, ops, printer, size};
 
 use crate::loops::substitute_expr;
+
+/// Longest text of a new index, in bytes.
+const LONGEST: usize = 1 << 16;
+
+/// Most indices that an index map takes.
+const MOST_DIMENSIONS: usize = 1024;
 
 /// Indices of elements, and their new ones.
 #[derive(Object)]
@@ -24,13 +31,17 @@ impl IndexMap {
     /// A map from a function of indices that gives the new ones, and the number of indices.
     #[init]
     pub fn new(function: PackedFunc, ndim: usize) -> Result<IndexMap> {
+        if ndim > MOST_DIMENSIONS {
+            bail!("ValueError", "an index map takes at most {MOST_DIMENSIONS} indices, not {ndim}");
+        }
         IndexMap::of_function(&function, &vec![DType::INT32; ndim])
     }
 
     /// The map as a program.
     pub fn text(&self) -> std::string::String {
         let names: Vec<std::string::String> = self.vars.iter().map(|var| var.name.to_string()).collect();
-        let indices: Vec<_> = self.indices.iter().map(|index| printer::text(index.as_object())).collect();
+        let indices: Vec<_> =
+            self.indices.iter().map(|index| printer::text_within(index.as_object(), LONGEST)).collect();
         format!("lambda {}: [{}]", names.join(", "), indices.join(", "))
     }
 }
@@ -56,6 +67,7 @@ impl IndexMap {
         let given: Array<Expr> = vars.iter().map(|var| var.clone().into_parent()).collect();
         let indices = function(&given)?;
         for index in indices.iter() {
+            size::check_expr(&index, "an index of the index map")?;
             if !ops::DTypeExt::is_integer(&index.dtype) || ops::DTypeExt::lanes(&index.dtype) != 1 {
                 bail!(
                     "TypeError",
@@ -91,12 +103,14 @@ impl IndexMap {
         }
         let mut dims = Vec::new();
         for index in self.indices.iter() {
+            // Of a map that was loaded nothing is known.
+            size::check_expr(&index, "an index of the index map")?;
             let mut terms = Vec::new();
             if !terms_of(&index, 1, &vars, &mut terms) {
                 bail!(
                     "ValueError",
                     "the index map must be made of `+`, `*`, `//` and `%` with positive numbers, but gives `{}`",
-                    printer::text(index.as_object())
+                    printer::brief(index.as_object())
                 );
             }
             terms.sort_by_key(|term: &Term| term.coefficient);
@@ -130,7 +144,7 @@ pub(crate) struct Layout {
 }
 
 fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(var) => {
             let var = vars.iter().position(|known| known.ptr_eq(var))?;
             Some(Digit { var, lower: 1, extent: None })
@@ -154,12 +168,12 @@ fn digit_of(expr: &Expr, vars: &[Ref<Var>]) -> Option<Digit> {
             }
         }
         _ => None,
-    }
+    })
 }
 
 /// Adds the terms of a sum to a list; false if it is none.
 fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => node.value == 0,
         ExprKind::Binary(BinaryOp::Add, node) => {
             terms_of(&node.a, factor, vars, terms) && terms_of(&node.b, factor, vars, terms)
@@ -182,7 +196,7 @@ fn terms_of(expr: &Expr, factor: i64, vars: &[Ref<Var>], terms: &mut Vec<Term>) 
             }
             None => false,
         },
-    }
+    })
 }
 
 impl Layout {

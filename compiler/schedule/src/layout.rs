@@ -75,7 +75,7 @@ pub(crate) fn transform_layout(
     if let Some(pad) = pad
         && !matches!(ExprKind::of(pad), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
     {
-        bail!("TypeError", "padding is a number, not `{}`", printer::text(pad.as_object()));
+        bail!("TypeError", "padding is a number, not `{}`", printer::brief(pad.as_object()));
     }
     let layout = map.layout(&buffer.shape)?;
     let new = Ref::new(Buffer {

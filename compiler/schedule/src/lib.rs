@@ -29,9 +29,10 @@ use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyfn::{Any, Array, DType, Object, PackedFunc, Ref, Result, String, bail, methods};
-use anyfn_ir::expr::Var;
+use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::operand::Operand;
+use anyfn_ir::size;
 
 pub use index_map::IndexMap;
 pub use trace::{Step, Trace};
@@ -66,6 +67,20 @@ impl Schedule {
     /// `ValueError` if there is none of that name.
     pub fn place(&self, block: &str) -> Result<Place> {
         tree::find_block(&self.state().func, block)
+    }
+
+    /// Begins with a function that was verified.
+    ///
+    /// # Errors
+    /// `ValueError` if several blocks have one name.
+    pub fn of_verified(func: Ref<PrimFunc>) -> Result<Schedule> {
+        if let Some(name) = blocks::repeated_names(&func).first() {
+            bail!(
+                "ValueError",
+                "block `{name}` is there more than once; blocks of a schedule need names of their own"
+            );
+        }
+        Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
     }
 
     /// Does a step that makes a block; gives the block's name.
@@ -109,6 +124,12 @@ impl Schedule {
         let mut state = self.state();
         let mut step = Step::new(name, state.numbers_of(loops)?, block, numbers, args);
         let (func, results) = trace::apply(&state.func, name, loops, block, numbers, args)?;
+        // What is given may be a node that nobody has checked.
+        if args.iter().any(|arg| arg.get::<Ref<IndexMap>>().is_ok() || arg.get::<Expr>().is_ok()) {
+            anyfn_passes::verify(&func)?;
+        } else {
+            size::check_func(&func)?;
+        }
         step.results = results.len() as i64;
         state.func = func;
         state.steps.push(step);
@@ -133,17 +154,11 @@ impl State {
 
 #[methods]
 impl Schedule {
-    /// Begins with a function.
+    /// Begins with a function, which is verified.
     #[init]
     pub fn new(func: Ref<PrimFunc>) -> Result<Schedule> {
-        blocks::check_counts(&func)?;
-        if let Some(name) = blocks::repeated_names(&func).first() {
-            bail!(
-                "ValueError",
-                "block `{name}` is there more than once; blocks of a schedule need names of their own"
-            );
-        }
-        Ok(Schedule { state: Mutex::new(State { func, steps: Vec::new(), loops: Vec::new() }) })
+        anyfn_passes::verify(&func)?;
+        Schedule::of_verified(func)
     }
 
     /// The function as it is now; its attribute `scheduled` keeps `build` from scheduling it once more.
@@ -164,9 +179,13 @@ impl Schedule {
     pub fn replay(func: Ref<PrimFunc>, trace: Ref<Trace>) -> Result<Schedule> {
         let schedule = Schedule::new(func)?;
         for step in trace.steps.iter() {
-            let known = schedule.state().loops.clone();
-            let find = |number: i64| usize::try_from(number).ok().and_then(|number| known.get(number)).cloned();
-            let loops: Option<Vec<Loop>> = step.loops.iter().map(find).collect();
+            anyfn::check_signals()?;
+            let loops: Option<Vec<Loop>> = {
+                let known = &schedule.state().loops;
+                let find =
+                    |number: i64| usize::try_from(number).ok().and_then(|number| known.get(number)).cloned();
+                step.loops.iter().map(find).collect()
+            };
             let Some(loops) = loops else {
                 bail!("ValueError", "step `{}` uses a loop that no step has given", step.name)
             };

@@ -8,7 +8,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{For, ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, reduction as ir_reduction};
 
 use crate::compute_at::{follows, is_partial};
@@ -334,14 +334,14 @@ fn loses_first(place: &tree::Place, before: &[Ref<For>], after: &[Ref<For>]) -> 
 
 /// Whether an expression is a sum of variables with positive factors and of constants.
 fn is_sum(expr: &Expr) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) | ExprKind::IntImm(_) => true,
         ExprKind::Binary(BinaryOp::Add, node) => is_sum(&node.a) && is_sum(&node.b),
         ExprKind::Binary(BinaryOp::Mul, node) => {
             is_sum(&node.a) && as_int(&node.b).is_some_and(|factor| factor > 0)
         }
         _ => false,
-    }
+    })
 }
 
 /// Whether a block is not inside of another one of the same statement.

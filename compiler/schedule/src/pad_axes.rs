@@ -8,7 +8,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{Block, ForKind, Stmt};
-use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, make, ops, printer};
 
 use crate::compute_at::is_partial;
@@ -153,8 +153,8 @@ impl Near<'_> {
                  pad what it reads first (cache_read, transform_layout with pad)",
                 self.block.name,
                 buffer.name,
-                printer::text(index.as_object()),
-                printer::text(extent.as_object())
+                printer::brief(index.as_object()),
+                printer::brief(extent.as_object())
             );
         }
         let number = |value: i64| ops::int(value, index.dtype);
@@ -168,19 +168,21 @@ impl Near<'_> {
 
 impl Mutator for Near<'_> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        let ExprKind::BufferLoad(node) = ExprKind::of(expr) else { return self.below_expr(expr) };
-        if self.own.iter().any(|own| own.ptr_eq(&node.buffer)) {
-            return self.below_expr(expr);
-        }
-        let mut indices = Vec::new();
-        for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
-            let near = self.index(&node.buffer, index, &extent)?;
-            indices.push(self.expr(&near)?);
-        }
-        if indices.iter().zip(node.indices.iter()).all(|(new, old)| new.ptr_eq(&old)) {
-            return Ok(expr.clone());
-        }
-        ops::load(&node.buffer, indices.into_iter().collect())
+        on_enough_stack(|| {
+            let ExprKind::BufferLoad(node) = ExprKind::of(expr) else { return self.below_expr(expr) };
+            if self.own.iter().any(|own| own.ptr_eq(&node.buffer)) {
+                return self.below_expr(expr);
+            }
+            let mut indices = Vec::new();
+            for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
+                let near = self.index(&node.buffer, index, &extent)?;
+                indices.push(self.expr(&near)?);
+            }
+            if indices.iter().zip(node.indices.iter()).all(|(new, old)| new.ptr_eq(&old)) {
+                return Ok(expr.clone());
+            }
+            ops::load(&node.buffer, indices.into_iter().collect())
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::For;
+use anyfn_ir::visit::on_enough_stack;
 use anyfn_ir::{ExprKind, make, ops};
 
 use crate::blocks::clean;
@@ -198,30 +199,32 @@ fn terms_of<'a>(value: &Expr, loops: &[&'a Ref<For>]) -> Result<Option<(Terms<'a
 }
 
 fn add_terms<'a>(value: &Expr, factor: i64, loops: &[&'a Ref<For>], terms: &mut Terms<'a>) -> bool {
-    let used = vars_of(value);
-    if !loops.iter().any(|node| used.contains(&address(&node.loop_var))) {
-        return true;
-    }
-    match ExprKind::of(value) {
-        ExprKind::Var(var) => match loops.iter().find(|node| node.loop_var.ptr_eq(var)) {
-            Some(node) if is_int(&node.min, 0) => {
-                terms.push((factor, node));
-                true
-            }
-            _ => false,
-        },
-        ExprKind::Binary(BinaryOp::Add, node) => {
-            add_terms(&node.a, factor, loops, terms) && add_terms(&node.b, factor, loops, terms)
+    on_enough_stack(|| {
+        let used = vars_of(value);
+        if !loops.iter().any(|node| used.contains(&address(&node.loop_var))) {
+            return true;
         }
-        ExprKind::Binary(BinaryOp::Mul, node) => match as_int(&node.b) {
-            Some(number) if number > 0 => match factor.checked_mul(number) {
-                Some(factor) => add_terms(&node.a, factor, loops, terms),
-                None => false,
+        match ExprKind::of(value) {
+            ExprKind::Var(var) => match loops.iter().find(|node| node.loop_var.ptr_eq(var)) {
+                Some(node) if is_int(&node.min, 0) => {
+                    terms.push((factor, node));
+                    true
+                }
+                _ => false,
+            },
+            ExprKind::Binary(BinaryOp::Add, node) => {
+                add_terms(&node.a, factor, loops, terms) && add_terms(&node.b, factor, loops, terms)
+            }
+            ExprKind::Binary(BinaryOp::Mul, node) => match as_int(&node.b) {
+                Some(number) if number > 0 => match factor.checked_mul(number) {
+                    Some(factor) => add_terms(&node.a, factor, loops, terms),
+                    None => false,
+                },
+                _ => false,
             },
             _ => false,
-        },
-        _ => false,
-    }
+        }
+    })
 }
 
 /// Restricts the axes of a block to what was computed of a buffer.

@@ -7,7 +7,7 @@ use anyfn_ir::expr::{BinaryOp, Expr, IterKind, IterVar, Range, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{Block, For, Stmt};
-use anyfn_ir::visit::Mutator;
+use anyfn_ir::visit::{Mutator, on_enough_stack};
 use anyfn_ir::{ExprKind, analysis, make, ops};
 
 use crate::loops::substitute_expr;
@@ -260,12 +260,12 @@ impl<'a> Loops<'a> {
 
 /// Whether an expression is made of variables and positive numbers by sums and products.
 fn grows(expr: &Expr) -> bool {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Var(_) => true,
         ExprKind::IntImm(node) => node.value >= 0,
         ExprKind::Binary(BinaryOp::Add | BinaryOp::Mul, node) => grows(&node.a) && grows(&node.b),
         _ => false,
-    }
+    })
 }
 
 /// Replaces variables, and folds what becomes constant.
@@ -273,11 +273,11 @@ struct Fold<F>(F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Fold<F> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        match ExprKind::of(expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
             ExprKind::Var(var) => Ok((self.0)(var).unwrap_or_else(|| expr.clone())),
             ExprKind::Binary(op, node) => ops::rebuilt(op, self.expr(&node.a)?, self.expr(&node.b)?),
             _ => self.below_expr(expr),
-        }
+        })
     }
 }
 

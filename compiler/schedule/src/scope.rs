@@ -6,7 +6,7 @@ use anyfn_ir::expr::{Expr, IterKind, Var};
 use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{as_int, is_int};
 use anyfn_ir::stmt::{Block, BlockRealize, For, SeqStmt, Stmt};
-use anyfn_ir::visit::{Mutator, Visitor};
+use anyfn_ir::visit::{Mutator, Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind, analysis, make};
 
 use crate::tree::{self, Place};
@@ -92,13 +92,13 @@ impl Uses {
 
 impl Visitor for Uses {
     fn expr(&mut self, expr: &Expr) {
-        match ExprKind::of(expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
             ExprKind::BufferLoad(node) => {
                 self.loads.push((node.buffer.clone(), node.indices.clone()));
                 node.indices.iter().for_each(|index| self.expr(&index));
             }
             _ => self.below_expr(expr),
-        }
+        })
     }
 
     fn stmt(&mut self, stmt: &Stmt) {
@@ -246,16 +246,16 @@ impl Scope {
 
 /// Checks that there is nothing but blocks in loops.
 fn check_plain(stmt: &Stmt) -> Result<()> {
-    match StmtKind::of(stmt) {
+    on_enough_stack(|| match StmtKind::of(stmt) {
         StmtKind::For(node) => check_plain(&node.body),
         StmtKind::SeqStmt(node) => node.seq.iter().try_for_each(|stmt| check_plain(&stmt)),
         StmtKind::BlockRealize(_) => Ok(()),
         _ => bail!(
             "ValueError",
             "this step needs a function of loops and blocks, but there is something else:\n{}",
-            { anyfn_ir::printer::text(stmt.as_object()) }
+            { anyfn_ir::printer::brief(stmt.as_object()) }
         ),
-    }
+    })
 }
 
 /// The axes that are the indices of an element, if these are nothing else, and each axis is one at most.

@@ -11,6 +11,9 @@ use crate::{
     annotate, blocks, cache, compute_at, layout, loops, pad_axes, reverse, reverse_inline, rfactor, tree,
 };
 
+/// Longest text of a node in the text of a trace, in bytes.
+const LONGEST: usize = 1 << 16;
+
 /// Most loops that the steps of a trace give.
 const MOST_LOOPS: i64 = 1 << 20;
 
@@ -66,6 +69,7 @@ impl Trace {
     fn text(&self) -> Result<std::string::String> {
         let mut known = 0i64;
         let mut lines = Vec::new();
+        let mut bytes = 0;
         for step in self.steps.iter() {
             let mut args: Vec<std::string::String> =
                 step.block.iter().map(|name| format!("{:?}", &**name)).collect();
@@ -81,7 +85,12 @@ impl Trace {
             };
             let results: Vec<_> = (known..end).map(|number| format!("l{number}")).collect();
             let equals = if results.is_empty() { "" } else { " = " };
-            lines.push(format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", ")));
+            let line = format!("{}{equals}sch.{}({})", results.join(", "), step.name, args.join(", "));
+            bytes += line.len();
+            if bytes > printer::MOST_BYTES {
+                bail!("ValueError", "the text of the trace has more than {} bytes", printer::MOST_BYTES);
+            }
+            lines.push(line);
             known = end;
         }
         Ok(lines.join("\n"))
@@ -103,7 +112,7 @@ fn text_of(value: &Any) -> std::string::String {
         return map.text();
     }
     match (value.as_object(), value.type_key()) {
-        (Some(object), _) => printer::text(object),
+        (Some(object), _) => printer::text_within(object, LONGEST),
         (None, "bool") => if value.get::<bool>().unwrap_or(false) { "True" } else { "False" }.to_owned(),
         (None, "int") => value.get::<i64>().unwrap_or(0).to_string(),
         (None, "float") => format!("{:?}", value.get::<f64>().unwrap_or(0.0)),

@@ -4,8 +4,8 @@ use anyfn::{Array, DType, Map, ObjectRef, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::Expr;
 use anyfn_ir::stmt::Stmt;
-use anyfn_ir::visit::Mutator;
-use anyfn_ir::{ExprKind, make, ops, packed};
+use anyfn_ir::visit::{Mutator, on_enough_stack};
+use anyfn_ir::{ExprKind, make, ops, packed, size};
 
 use crate::tensor::{ExternOp, Operation, Tensor, check_shape};
 
@@ -37,6 +37,7 @@ pub fn external(
         })
         .collect();
     let body = body(&input_buffers, &output_buffers)?;
+    size::check_stmt(&body, &format!("the body of `{name}`"))?;
     let body = ReadOnly(&input_buffers).stmt(&body)?;
     let op = Ref::new(ExternOp {
         base: Operation { name: name.into(), attrs: Map::new() },
@@ -55,21 +56,23 @@ struct ReadOnly<'a>(&'a [Ref<Buffer>]);
 
 impl Mutator for ReadOnly<'_> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        let ExprKind::Call(call) = ExprKind::of(expr) else { return self.below_expr(expr) };
-        if !packed::has_effect(call) {
-            return self.below_expr(expr);
-        }
-        let mut args: Vec<ObjectRef> = Vec::new();
-        for arg in call.args.iter() {
-            let is_input = |buffer: &Ref<Buffer>| self.0.iter().any(|input| input.ptr_eq(buffer));
-            args.push(match packed::Arg::of(&arg)? {
-                packed::Arg::Buffer { buffer, is_read_only: false, .. } if is_input(&buffer) => {
-                    packed::read_only(arg)?.into_object()
-                }
-                packed::Arg::Value(value) => self.expr(&value)?.into_object(),
-                packed::Arg::Buffer { .. } => arg,
-            });
-        }
-        Ok(ops::call(expr.dtype, &call.op, args))
+        on_enough_stack(|| {
+            let ExprKind::Call(call) = ExprKind::of(expr) else { return self.below_expr(expr) };
+            if !packed::has_effect(call) {
+                return self.below_expr(expr);
+            }
+            let mut args: Vec<ObjectRef> = Vec::new();
+            for arg in call.args.iter() {
+                let is_input = |buffer: &Ref<Buffer>| self.0.iter().any(|input| input.ptr_eq(buffer));
+                args.push(match packed::Arg::of(&arg)? {
+                    packed::Arg::Buffer { buffer, is_read_only: false, .. } if is_input(&buffer) => {
+                        packed::read_only(arg)?.into_object()
+                    }
+                    packed::Arg::Value(value) => self.expr(&value)?.into_object(),
+                    packed::Arg::Buffer { .. } => arg,
+                });
+            }
+            Ok(ops::call(expr.dtype, &call.op, args))
+        })
     }
 }

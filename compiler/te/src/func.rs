@@ -9,7 +9,7 @@ use anyfn_ir::func::PrimFunc;
 use anyfn_ir::kind::{ExprKind, is_int};
 use anyfn_ir::ops::{self, HANDLE};
 use anyfn_ir::stmt::Stmt;
-use anyfn_ir::visit::{Mutator, Substitute, Visitor};
+use anyfn_ir::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use anyfn_ir::{analysis, make, printer, share};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
@@ -95,7 +95,7 @@ fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Re
                     "ValueError",
                     "extent {place} of `{}` is `{}`, but nothing tells what `{}` is: add it to the arguments",
                     buffer.name,
-                    printer::text(extent.as_object()),
+                    printer::brief(extent.as_object()),
                     var.name
                 );
             }
@@ -377,20 +377,24 @@ struct Lower<'a> {
 
 impl Mutator for Lower<'_> {
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
-        let address = expr.as_object().as_handle().addr();
-        if let Some(new) = self.done.get(&address) {
-            return Ok(new.clone());
-        }
-        let new = match ExprKind::of(expr) {
-            ExprKind::Var(var) => self.vars.get(&var.as_object().as_handle().addr()).unwrap_or(expr).clone(),
-            ExprKind::ProducerLoad(node) => {
-                let indices = self.exprs(&node.indices)?;
-                ops::load(&self.buffer_of(node)?, indices)?
+        on_enough_stack(|| {
+            let address = expr.as_object().as_handle().addr();
+            if let Some(new) = self.done.get(&address) {
+                return Ok(new.clone());
             }
-            _ => self.below_expr(expr)?,
-        };
-        self.done.insert(address, new.clone());
-        Ok(new)
+            let new = match ExprKind::of(expr) {
+                ExprKind::Var(var) => {
+                    self.vars.get(&var.as_object().as_handle().addr()).unwrap_or(expr).clone()
+                }
+                ExprKind::ProducerLoad(node) => {
+                    let indices = self.exprs(&node.indices)?;
+                    ops::load(&self.buffer_of(node)?, indices)?
+                }
+                _ => self.below_expr(expr)?,
+            };
+            self.done.insert(address, new.clone());
+            Ok(new)
+        })
     }
 }
 

@@ -125,7 +125,7 @@ pub fn reduce(
 /// `TypeError` if it is no reduction, or the condition no truth value.
 pub fn only_where(reduction: &Expr, condition: Expr) -> Result<Expr> {
     let ExprKind::Reduce(node) = ExprKind::of(reduction) else {
-        bail!("TypeError", "`{}` is no reduction", printer::text(reduction.as_object()));
+        bail!("TypeError", "`{}` is no reduction", printer::brief(reduction.as_object()));
     };
     reduce(&node.combiner, node.source.clone(), node.axis.clone(), condition)?.get(node.value_index as usize)
 }

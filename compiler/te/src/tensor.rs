@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use anyfn::{Any, Array, DType, Map, Object, ObjectRef, Ref, Result, String, bail};
 use anyfn_ir::buffer::Buffer;
 use anyfn_ir::expr::{DataProducer, Expr, IterKind, IterVar, Range, Reduce};
-use anyfn_ir::kind::as_int;
+use anyfn_ir::kind::{as_int, is_beyond_int64};
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::Stmt;
+use anyfn_ir::{printer, size};
 
 /// An operation, which gives one or more tensors.
 #[derive(Object)]
@@ -158,6 +159,12 @@ pub fn compute_several(
 /// `TypeError` if the bounds are no integers of one type, `ValueError` for a negative extent.
 pub fn reduce_axis(min: Expr, extent: Expr, name: &str) -> Result<Ref<IterVar>> {
     let (min, extent) = ops::unify(min, extent)?;
+    if let Some(large) = [&min, &extent].into_iter().find(|bound| is_beyond_int64(bound)) {
+        let text = printer::brief(large.as_object());
+        bail!("ValueError", "the bounds of axis `{name}` must fit into int64 but one is {text}");
+    }
+    size::check_expr(&min, &format!("the begin of axis `{name}`"))?;
+    size::check_expr(&extent, &format!("the extent of axis `{name}`"))?;
     if !extent.dtype.is_integer() {
         bail!("TypeError", "the bounds of axis `{name}` must be integers but are {}", extent.dtype);
     }
@@ -181,6 +188,14 @@ pub(crate) fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
         if !extent.dtype.is_integer() || extent.dtype.lanes() != 1 {
             bail!("TypeError", "extent {place} of `{name}` must be an integer but is {}", extent.dtype);
         }
+        if is_beyond_int64(&extent) {
+            bail!(
+                "ValueError",
+                "extent {place} of `{name}` must fit into int64 but is {}",
+                printer::brief(extent.as_object())
+            );
+        }
+        size::check_expr(&extent, &format!("extent {place} of `{name}`"))?;
         if let Some(value) = as_int(&extent)
             && value < 0
         {

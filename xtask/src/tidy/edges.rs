@@ -34,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("anyfn-interp", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-parser", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     ("anyfn-passes", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith"]),
-    ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith"]),
+    ("anyfn-schedule", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-arith", "anyfn-passes"]),
     ("anyfn-autosched", &["anyfn-abi", "anyfn", "anyfn-ir", "anyfn-schedule"]),
     ("anyfn-codegen-c", &["anyfn-abi", "anyfn", "anyfn-ir"]),
     (

@@ -11,6 +11,9 @@ use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::family::{Dialect, Literal, Message, Names, Symbol, c_type};
 
+/// Levels of statements within each other that are indented: the text of a very deep function would be mostly blanks.
+const MOST_INDENTED: usize = 64;
+
 /// Writes the body of a function.
 pub(crate) struct Body<'a, D> {
     pub(crate) out: String,
@@ -64,7 +67,7 @@ impl<'a, D: Dialect> Body<'a, D> {
     }
 
     fn raw_line(&mut self, text: &str) {
-        for _ in 0..self.depth {
+        for _ in 0..self.depth.min(MOST_INDENTED) {
             self.out.push_str("  ");
         }
         self.out.push_str(text);

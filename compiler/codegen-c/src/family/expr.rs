@@ -28,21 +28,23 @@ impl<D: Dialect> Body<'_, D> {
 
     /// A number that is an extent, as `int64_t`: of sums and products that do not fit, the largest or smallest one.
     pub(crate) fn size(&mut self, expr: &Expr) -> Result<String> {
-        let ExprKind::Binary(op, node) = ExprKind::of(expr) else {
-            return Ok(format!("(int64_t)({})", self.place(expr)?));
-        };
-        let is_by_positive = as_int(&node.b).is_some_and(|by| by > 0);
-        let name = match op {
-            BinaryOp::Add => "sized_add",
-            BinaryOp::Sub => "sized_sub",
-            BinaryOp::Mul => "sized_mul",
-            BinaryOp::FloorDiv if is_by_positive => "floordiv",
-            BinaryOp::FloorMod if is_by_positive => "floormod",
-            BinaryOp::Min => "min_int64_t",
-            BinaryOp::Max => "max_int64_t",
-            _ => return Ok(format!("(int64_t)({})", self.place(expr)?)),
-        };
-        Ok(format!("anyfn_{name}({}, {})", self.size(&node.a)?, self.size(&node.b)?))
+        on_enough_stack(|| {
+            let ExprKind::Binary(op, node) = ExprKind::of(expr) else {
+                return Ok(format!("(int64_t)({})", self.place(expr)?));
+            };
+            let is_by_positive = as_int(&node.b).is_some_and(|by| by > 0);
+            let name = match op {
+                BinaryOp::Add => "sized_add",
+                BinaryOp::Sub => "sized_sub",
+                BinaryOp::Mul => "sized_mul",
+                BinaryOp::FloorDiv if is_by_positive => "floordiv",
+                BinaryOp::FloorMod if is_by_positive => "floormod",
+                BinaryOp::Min => "min_int64_t",
+                BinaryOp::Max => "max_int64_t",
+                _ => return Ok(format!("(int64_t)({})", self.place(expr)?)),
+            };
+            Ok(format!("anyfn_{name}({}, {})", self.size(&node.a)?, self.size(&node.b)?))
+        })
     }
 
     /// An element, or that of one lane.
@@ -137,7 +139,7 @@ impl<D: Dialect> Body<'_, D> {
                 bail!(
                     "ValueError",
                     "must be lowered before C code is generated: {}",
-                    printer::text(expr.as_object())
+                    printer::brief(expr.as_object())
                 );
             }
             ExprKind::Other => {
@@ -174,7 +176,7 @@ impl<D: Dialect> Body<'_, D> {
         }
         if self.maybe == 0 {
             let what =
-                format!("{}: `{}` in an index is 0, and divides", self.symbol, printer::text(by.as_object()));
+                format!("{}: `{}` in an index is 0, and divides", self.symbol, printer::brief(by.as_object()));
             let check = D::check(
                 self,
                 &format!("{text} != 0"),
@@ -257,22 +259,24 @@ impl<D: Dialect> Body<'_, D> {
 
 /// What a product is made of.
 fn factors_of(expr: &Expr) -> Vec<Expr> {
-    match ExprKind::of(expr) {
+    on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::Binary(BinaryOp::Mul, node) => [factors_of(&node.a), factors_of(&node.b)].concat(),
         ExprKind::Cast(node) => factors_of(&node.value),
         ExprKind::Broadcast(node) => factors_of(&node.value),
         _ => vec![expr.clone()],
-    }
+    })
 }
 
 /// Whether a number is known, and no more than the number of bits that are moved.
 pub(crate) fn is_shift_of(by: &Expr) -> bool {
-    let bits = i64::from(by.dtype.0.bits);
-    match ExprKind::of(by) {
-        ExprKind::IntImm(node) => (0..bits).contains(&node.value),
-        ExprKind::Broadcast(node) => is_shift_of(&node.value),
-        _ => false,
-    }
+    on_enough_stack(|| {
+        let bits = i64::from(by.dtype.0.bits);
+        match ExprKind::of(by) {
+            ExprKind::IntImm(node) => (0..bits).contains(&node.value),
+            ExprKind::Broadcast(node) => is_shift_of(&node.value),
+            _ => false,
+        }
+    })
 }
 
 /// Whether the second of two conditions may be computed whatever the first one is: that is about elements, not places, and the

@@ -67,7 +67,7 @@ pub(crate) fn check_types(func: &PrimFunc) -> Result<()> {
                 self.1 = check_call(node);
             }
             if !expr.is::<StringImm>() {
-                self.see(expr.dtype, || format!("`{}`", printer::text(expr.as_object())));
+                self.see(expr.dtype, || format!("`{}`", printer::brief(expr.as_object())));
             }
         }
         fn buffer(&mut self, buffer: &Ref<Buffer>) {

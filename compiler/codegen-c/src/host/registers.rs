@@ -6,7 +6,7 @@ use anyfn_ir::expr::Expr;
 use anyfn_ir::kind::as_int;
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
-use anyfn_ir::visit::Visitor;
+use anyfn_ir::visit::{Visitor, on_enough_stack};
 use anyfn_ir::{ExprKind, StmtKind};
 
 use crate::family::{Body, c_type};
@@ -144,14 +144,14 @@ impl Uses<'_> {
 
 impl Visitor for Uses<'_> {
     fn expr(&mut self, expr: &Expr) {
-        match ExprKind::of(expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
             ExprKind::BufferLoad(node) if self.is_mine(&node.buffer) => {
                 self.access(&node.buffer, &node.indices);
                 node.indices.iter().for_each(|index| self.expr(&index));
             }
             ExprKind::Var(var) if var.ptr_eq(&self.buffer.data) => self.fits = false,
             _ => self.below_expr(expr),
-        }
+        })
     }
 
     fn stmt(&mut self, stmt: &Stmt) {

@@ -373,54 +373,56 @@ impl Body<'_, Host> {
 
     /// A truth value as a mask of integers of a type.
     fn mask(&mut self, expr: &Expr, dtype: DType, lanes: Lanes) -> Result<String> {
-        let name = self.vector(dtype, lanes.count)?;
-        Ok(match ExprKind::of(expr) {
-            ExprKind::Binary(op, node) if op.is_comparison() && !node.a.dtype.is_bool() => {
-                check_wide(op.text(), node.a.dtype)?;
-                let own = int_of(node.a.dtype);
-                let (a, b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
-                let own_name = self.vector(own, lanes.count)?;
-                let mask = format!("({own_name})({a} {} {b})", op.text());
-                if own == dtype { mask } else { format!("__builtin_convertvector({mask}, {name})") }
-            }
-            ExprKind::Binary(op, node) if node.a.dtype.is_bool() => {
-                let (a, b) = (self.mask(&node.a, dtype, lanes)?, self.mask(&node.b, dtype, lanes)?);
-                match op {
-                    BinaryOp::And => format!("({a} & {b})"),
-                    BinaryOp::Or => format!("({a} | {b})"),
-                    BinaryOp::Eq => format!("(~({a} ^ {b}))"),
-                    _ => format!("({a} ^ {b})"),
+        on_enough_stack(|| {
+            let name = self.vector(dtype, lanes.count)?;
+            Ok(match ExprKind::of(expr) {
+                ExprKind::Binary(op, node) if op.is_comparison() && !node.a.dtype.is_bool() => {
+                    check_wide(op.text(), node.a.dtype)?;
+                    let own = int_of(node.a.dtype);
+                    let (a, b) = (self.lanes(&node.a, lanes)?, self.lanes(&node.b, lanes)?);
+                    let own_name = self.vector(own, lanes.count)?;
+                    let mask = format!("({own_name})({a} {} {b})", op.text());
+                    if own == dtype { mask } else { format!("__builtin_convertvector({mask}, {name})") }
                 }
-            }
-            ExprKind::Not(node) => format!("(~{})", self.mask(&node.a, dtype, lanes)?),
-            ExprKind::Broadcast(node) => {
-                let value = self.expr(&node.value)?;
-                format!("{name}_splat({value} ? -1 : 0)")
-            }
-            ExprKind::BufferLoad(node) if is_contiguous(&node.indices) => {
-                let loaded = self.neighbours(&node.buffer, &node.indices, lanes, "const ")?;
-                format!("(({name})(__builtin_convertvector({loaded}, {name}) != 0))")
-            }
-            ExprKind::Cast(node) if !node.value.dtype.is_bool() => {
-                check_wide("bool", node.value.dtype)?;
-                let own = int_of(node.value.dtype);
-                let value = self.lanes(&node.value, lanes)?;
-                let own_name = self.vector(own, lanes.count)?;
-                let mask = format!("({own_name})({value} != 0)");
-                if own == dtype { mask } else { format!("__builtin_convertvector({mask}, {name})") }
-            }
-            ExprKind::Select(node) if node.condition.dtype.lanes() != 1 => {
-                let condition = self.mask(&node.condition, dtype, lanes)?;
-                let a = self.mask(&node.true_value, dtype, lanes)?;
-                let b = self.mask(&node.false_value, dtype, lanes)?;
-                let select = self.select(dtype, lanes.count)?;
-                format!("{select}({condition}, {a}, {b})")
-            }
-            _ => {
-                let values = self.each_lane(expr, lanes)?;
-                let values: Vec<String> = values.iter().map(|value| format!("{value} ? -1 : 0")).collect();
-                format!("({name}){{{}}}", values.join(", "))
-            }
+                ExprKind::Binary(op, node) if node.a.dtype.is_bool() => {
+                    let (a, b) = (self.mask(&node.a, dtype, lanes)?, self.mask(&node.b, dtype, lanes)?);
+                    match op {
+                        BinaryOp::And => format!("({a} & {b})"),
+                        BinaryOp::Or => format!("({a} | {b})"),
+                        BinaryOp::Eq => format!("(~({a} ^ {b}))"),
+                        _ => format!("({a} ^ {b})"),
+                    }
+                }
+                ExprKind::Not(node) => format!("(~{})", self.mask(&node.a, dtype, lanes)?),
+                ExprKind::Broadcast(node) => {
+                    let value = self.expr(&node.value)?;
+                    format!("{name}_splat({value} ? -1 : 0)")
+                }
+                ExprKind::BufferLoad(node) if is_contiguous(&node.indices) => {
+                    let loaded = self.neighbours(&node.buffer, &node.indices, lanes, "const ")?;
+                    format!("(({name})(__builtin_convertvector({loaded}, {name}) != 0))")
+                }
+                ExprKind::Cast(node) if !node.value.dtype.is_bool() => {
+                    check_wide("bool", node.value.dtype)?;
+                    let own = int_of(node.value.dtype);
+                    let value = self.lanes(&node.value, lanes)?;
+                    let own_name = self.vector(own, lanes.count)?;
+                    let mask = format!("({own_name})({value} != 0)");
+                    if own == dtype { mask } else { format!("__builtin_convertvector({mask}, {name})") }
+                }
+                ExprKind::Select(node) if node.condition.dtype.lanes() != 1 => {
+                    let condition = self.mask(&node.condition, dtype, lanes)?;
+                    let a = self.mask(&node.true_value, dtype, lanes)?;
+                    let b = self.mask(&node.false_value, dtype, lanes)?;
+                    let select = self.select(dtype, lanes.count)?;
+                    format!("{select}({condition}, {a}, {b})")
+                }
+                _ => {
+                    let values = self.each_lane(expr, lanes)?;
+                    let values: Vec<String> = values.iter().map(|value| format!("{value} ? -1 : 0")).collect();
+                    format!("({name}){{{}}}", values.join(", "))
+                }
+            })
         })
     }
 

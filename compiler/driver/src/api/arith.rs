@@ -6,6 +6,7 @@ use anyfn::{Array, Object, Ref, Result, bail, methods};
 use anyfn_arith::{Bound, Mark};
 use anyfn_ir::expr::{Expr, Var};
 use anyfn_ir::operand::{Operand, exprs};
+use anyfn_ir::size;
 
 /// What is known about variables and conditions, and answers to questions about expressions.
 #[derive(Object)]
@@ -83,15 +84,20 @@ impl Analyzer {
     }
 
     /// The smallest and the largest value when variables run and others stay; none if they are not known.
-    fn bounds(&self, expr: Operand, over: Vec<Ref<Var>>) -> Option<Array<Expr>> {
-        let (low, high) = self.state().analyzer.bounds(&expr.0, &over)?;
-        Some([low, high].into_iter().collect())
+    fn bounds(&self, expr: Operand, over: Vec<Ref<Var>>) -> Result<Option<Array<Expr>>> {
+        size::check_expr(&expr.0, "the expression")?;
+        let bounds = self.state().analyzer.bounds(&expr.0, &over);
+        Ok(bounds.map(|(low, high)| [low, high].into_iter().collect()))
     }
 
     /// The part of a buffer in which accesses lie when variables run: first index and extent in each dimension.
-    fn region(&self, accesses: Vec<Vec<Operand>>, over: Vec<Ref<Var>>) -> Option<Array<Array<Expr>>> {
+    fn region(&self, accesses: Vec<Vec<Operand>>, over: Vec<Ref<Var>>) -> Result<Option<Array<Array<Expr>>>> {
         let accesses: Vec<Array<Expr>> = accesses.into_iter().map(exprs).collect();
-        let spans = self.state().analyzer.region(&accesses, &over)?;
-        Some(spans.into_iter().map(|span| [span.min, span.extent].into_iter().collect()).collect())
+        for index in accesses.iter().flat_map(|indices| indices.iter()) {
+            size::check_expr(&index, "an index")?;
+        }
+        let spans = self.state().analyzer.region(&accesses, &over);
+        let both = |span: anyfn_arith::Span| [span.min, span.extent].into_iter().collect();
+        Ok(spans.map(|spans| spans.into_iter().map(both).collect()))
     }
 }

@@ -8,6 +8,7 @@ use anyfn_schedule::Schedule;
 /// The schedule that a function gets when none is given, for a target or this machine.
 #[register("tir.default_schedule", blocking)]
 fn default_schedule(func: Ref<PrimFunc>, #[default(None)] target: Option<AsTarget>) -> Result<Ref<Schedule>> {
+    anyfn_passes::verify(&func)?;
     let target = target.map_or_else(Target::host, |target| target.0)?;
     anyfn_autosched::default_schedule(&func, &target).map(Ref::new)
 }

@@ -7,7 +7,7 @@ use anyfn_ir::expr::{Expr, Range};
 use anyfn_ir::operand::{Operand, exprs};
 use anyfn_ir::ops::DTypeExt;
 use anyfn_ir::stmt::{ForKind, Stmt};
-use anyfn_ir::{make, ops};
+use anyfn_ir::{make, ops, size};
 
 /// A buffer in the memory of the device, row by row without gaps.
 #[register("tir.decl_buffer")]
@@ -33,7 +33,11 @@ fn buffer_at(buffer: Ref<Buffer>, begins: Vec<Operand>, ends: Vec<Option<Operand
     let mut region = Vec::new();
     for (min, end) in begins.iter().zip(ends) {
         let extent = match end {
-            Some(end) => Analyzer::new().simplify(&ops::sub(end.0, min.clone())?)?,
+            Some(end) => {
+                let extent = ops::sub(end.0, min.clone())?;
+                size::check_expr(&extent, "the range")?;
+                Analyzer::new().simplify(&extent)?
+            }
             None => ops::int(1, min.dtype)?,
         };
         let (min, extent) = ops::unify(min, extent)?;

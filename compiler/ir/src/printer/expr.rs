@@ -15,7 +15,9 @@ use crate::visit::on_enough_stack;
 impl Printer {
     /// Prints an expression; with brackets if it binds less than `strength`.
     pub(super) fn expr(&mut self, expr: &Expr, strength: u8) {
-        on_enough_stack(|| self.expr_here(expr, strength));
+        if !self.is_full() {
+            on_enough_stack(|| self.expr_here(expr, strength));
+        }
     }
 
     fn expr_here(&mut self, expr: &Expr, strength: u8) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use anyfn::{Ref, String as Str};
+use anyfn::{Any, Array, ObjectRef, Ref, String as Str};
 
 use super::{KEYWORDS, Printer, address, is_word};
 use crate::buffer::Buffer;
@@ -12,7 +12,7 @@ use crate::func::{IRModule, PrimFunc};
 use crate::kind::{ExprKind, StmtKind};
 use crate::ops::HANDLE;
 use crate::stmt::Stmt;
-use crate::visit::Visitor;
+use crate::visit::{Seen, Visitor, on_enough_stack};
 
 impl Printer {
     /// A function, with the name that it has in a module.
@@ -26,7 +26,7 @@ impl Printer {
             self.line();
             let _ = write!(self.out, "@key({key:?})");
         }
-        let (vars, buffers) = free(func);
+        let Free { vars, buffers, bound, .. } = free(func);
         // Extents that are parameters or appear first in a shape.
         self.line();
         let _ = write!(self.out, "def {name}(");
@@ -67,8 +67,7 @@ impl Printer {
             }
             for buffer in buffers {
                 let data = address(&buffer.data);
-                if p.names.contains_key(&data) || p.data.contains_key(&data) || !is_defined(func, &buffer.data)
-                {
+                if p.names.contains_key(&data) || p.data.contains_key(&data) || !bound.contains(&data) {
                     p.declare_buffer(&buffer);
                 } else {
                     p.aliases.entry(data).or_default().push(buffer);
@@ -111,58 +110,79 @@ impl Printer {
     }
 }
 
-/// Variables and buffers that a function uses but that nothing in it defines.
-fn free(func: &PrimFunc) -> (Vec<Ref<Var>>, Vec<Ref<Buffer>>) {
-    #[derive(Default)]
-    struct Free {
-        defined: HashSet<usize>,
-        vars: Vec<Ref<Var>>,
-        buffers: Vec<Ref<Buffer>>,
+/// Variables and buffers that a function uses but that nothing in it defines. Each node is visited once.
+#[derive(Default)]
+struct Free {
+    defined: HashSet<usize>,
+    /// Variables that statements and expressions of the body define.
+    bound: HashSet<usize>,
+    vars: Vec<Ref<Var>>,
+    buffers: Vec<Ref<Buffer>>,
+    seen: Seen,
+}
+
+impl Visitor for Free {
+    fn expr(&mut self, expr: &Expr) {
+        on_enough_stack(|| match ExprKind::of(expr) {
+            ExprKind::Var(var) => {
+                if self.defined.insert(address(var)) {
+                    self.vars.push(var.clone());
+                }
+            }
+            _ if !self.seen.is_first(expr.as_object()) => {}
+            ExprKind::BufferLoad(node) => {
+                self.buffer(&node.buffer);
+                node.indices.iter().for_each(|index| self.expr(&index));
+            }
+            _ => self.below_expr(expr),
+        })
     }
-    impl Visitor for Free {
-        fn expr(&mut self, expr: &Expr) {
-            match ExprKind::of(expr) {
-                ExprKind::Var(var) => {
-                    if self.defined.insert(address(var)) {
-                        self.vars.push(var.clone());
-                    }
-                }
-                ExprKind::BufferLoad(node) => {
-                    self.buffer(&node.buffer);
-                    node.indices.iter().for_each(|index| self.expr(&index));
-                }
-                _ => self.below_expr(expr),
-            }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        if !self.seen.is_first(stmt.as_object()) {
+            return;
         }
-        fn stmt(&mut self, stmt: &Stmt) {
-            let remarks = match StmtKind::of(stmt) {
-                StmtKind::For(node) => Some(&node.annotations),
-                StmtKind::Block(node) => Some(&node.annotations),
-                _ => None,
-            };
-            let values = remarks.into_iter().flat_map(|remarks| remarks.iter_any());
-            values.filter_map(|(_, value)| value.as_object()).for_each(|object| self.object(object));
-            self.below_stmt(stmt);
+        let remarks = match StmtKind::of(stmt) {
+            StmtKind::For(node) => Some(&node.annotations),
+            StmtKind::Block(node) => Some(&node.annotations),
+            _ => None,
+        };
+        let values = remarks.into_iter().flat_map(|remarks| remarks.iter_any());
+        values.filter_map(|(_, value)| value.as_object()).for_each(|object| self.object(object));
+        self.below_stmt(stmt);
+    }
+
+    fn object(&mut self, object: &ObjectRef) {
+        let is_array = Array::<Any>::try_from_object(object.clone()).is_ok();
+        if !is_array || self.seen.is_first(object) {
+            self.below_object(object);
         }
-        fn define(&mut self, var: &Ref<Var>) {
-            self.defined.insert(address(var));
-        }
-        fn buffer(&mut self, buffer: &Ref<Buffer>) {
-            if self.defined.insert(address(buffer)) {
-                // Its shape may use what is known here.
-                buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
-                self.defined.insert(address(&buffer.data));
-                self.buffers.push(buffer.clone());
-            }
-        }
-        fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
-            self.define(&buffer.data);
-            if !self.defined.insert(address(buffer)) {
-                self.buffers.retain(|used| !used.ptr_eq(buffer));
-            }
+    }
+
+    fn define(&mut self, var: &Ref<Var>) {
+        self.defined.insert(address(var));
+        self.bound.insert(address(var));
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        if self.defined.insert(address(buffer)) {
+            // Its shape may use what is known here.
             buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
+            self.defined.insert(address(&buffer.data));
+            self.buffers.push(buffer.clone());
         }
     }
+
+    fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.define(&buffer.data);
+        if !self.defined.insert(address(buffer)) {
+            self.buffers.retain(|used| !used.ptr_eq(buffer));
+        }
+        buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
+    }
+}
+
+fn free(func: &PrimFunc) -> Free {
     let mut free = Free::default();
     for param in func.params.iter() {
         free.define(&param);
@@ -172,24 +192,7 @@ fn free(func: &PrimFunc) -> (Vec<Ref<Var>>, Vec<Ref<Buffer>>) {
     }
     // Variables of shapes are defined by them.
     free.vars.clear();
+    free.bound.clear();
     free.stmt(&func.body);
-    (free.vars, free.buffers)
-}
-
-/// Whether a statement of a function defines an address.
-fn is_defined(func: &PrimFunc, data: &Ref<Var>) -> bool {
-    struct Defined<'a>(&'a Ref<Var>, bool);
-    impl Visitor for Defined<'_> {
-        fn expr(&mut self, expr: &Expr) {
-            if matches!(ExprKind::of(expr), ExprKind::Let(_)) {
-                self.below_expr(expr);
-            }
-        }
-        fn define(&mut self, var: &Ref<Var>) {
-            self.1 |= var.ptr_eq(self.0);
-        }
-    }
-    let mut defined = Defined(data, false);
-    defined.stmt(&func.body);
-    defined.1
+    free
 }

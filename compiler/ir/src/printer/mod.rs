@@ -2,6 +2,8 @@
 //!
 //! The text looks like Python. A variable has the name that people gave it, with a number where two would have the same.
 //! Functions and modules can be read back: the crate `anyfn-parser`. So what the text leaves out is what a reader adds.
+//!
+//! A text has a limit in bytes, since a node that is used in several places is printed in each: see [`size`](crate::size).
 
 mod expr;
 mod func;
@@ -78,12 +80,35 @@ pub fn is_dtype_name(word: &str) -> bool {
     })
 }
 
-/// The text of an expression, statement, function or module; of anything else its type.
+/// Longest text of a node in bytes; the rest is left out, and the text ends in ` ...`.
+pub const MOST_BYTES: usize = 16 << 20;
+
+/// Longest text in an error message.
+const BRIEF: usize = 200;
+
+/// Returns the text of an expression, statement, function or module, of at most [`MOST_BYTES`]; of anything else its type.
 #[must_use]
 pub fn text(node: &ObjectRef) -> String {
-    let mut printer = Printer::default();
+    text_within(node, MOST_BYTES)
+}
+
+/// Returns the begin of the text of a node, for a message.
+#[must_use]
+pub fn brief(node: &ObjectRef) -> String {
+    text_within(node, BRIEF)
+}
+
+/// Returns the text of a node of at most `most` bytes, or its begin and ` ...`.
+#[must_use]
+pub fn text_within(node: &ObjectRef, most: usize) -> String {
+    let mut printer = Printer { most, ..Printer::default() };
     printer.object(node);
-    printer.out
+    let mut text = printer.out;
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        text.push_str(" ...");
+    }
+    text
 }
 
 /// Strength of what stands inside of brackets.
@@ -92,6 +117,8 @@ const LOOSE: u8 = 0;
 #[derive(Default)]
 struct Printer {
     out: String,
+    /// Bytes after which nothing more is printed.
+    most: usize,
     depth: usize,
     /// Names that have been given, by the address of a variable or buffer.
     names: HashMap<usize, String>,
@@ -128,11 +155,21 @@ impl Printer {
         }
     }
 
+    /// Whether the text is too long already; each node asks before it prints itself.
+    fn is_full(&self) -> bool {
+        self.out.len() > self.most
+    }
+
     fn put(&mut self, text: &str) {
-        self.out.push_str(text);
+        if !self.is_full() {
+            self.out.push_str(text);
+        }
     }
 
     fn line(&mut self) {
+        if self.is_full() {
+            return;
+        }
         if !self.out.is_empty() {
             self.out.push('\n');
         }

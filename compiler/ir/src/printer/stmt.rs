@@ -14,7 +14,9 @@ use crate::visit::on_enough_stack;
 
 impl Printer {
     pub(super) fn stmt(&mut self, stmt: &Stmt) {
-        on_enough_stack(|| self.stmt_here(stmt));
+        if !self.is_full() {
+            on_enough_stack(|| self.stmt_here(stmt));
+        }
     }
 
     fn stmt_here(&mut self, stmt: &Stmt) {
@@ -92,8 +94,13 @@ impl Printer {
     fn seq_items(&mut self, node: &SeqStmt) {
         let count = node.seq.len();
         for (place, stmt) in node.seq.iter().enumerate() {
+            if self.is_full() {
+                return;
+            }
             match StmtKind::of(&stmt) {
-                StmtKind::SeqStmt(inner) => self.within("seq", |p| p.seq_items_or_pass(inner)),
+                StmtKind::SeqStmt(inner) => {
+                    on_enough_stack(|| self.within("seq", |p| p.seq_items_or_pass(inner)));
+                }
                 // What a definition covers ends with it.
                 StmtKind::LetStmt(_) | StmtKind::Allocate(_) if place + 1 < count => {
                     self.within("scope", |p| p.stmt(&stmt));

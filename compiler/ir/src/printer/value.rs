@@ -8,6 +8,7 @@ use super::{LOOSE, Printer, is_word};
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::Expr;
 use crate::kind::ExprKind;
+use crate::visit::on_enough_stack;
 
 /// How deep objects inside of objects are shown.
 const DEEPEST: usize = 16;
@@ -15,6 +16,9 @@ const DEEPEST: usize = 16;
 impl Printer {
     /// A value such that it can be told from an expression.
     pub(super) fn value(&mut self, value: &Any, depth: usize) {
+        if self.is_full() {
+            return;
+        }
         let _ = match value.type_key() {
             "bool" => {
                 write!(self.out, "{}", if value.get::<bool>().unwrap_or(false) { "True" } else { "False" })
@@ -28,7 +32,7 @@ impl Printer {
             _ => match (value.get::<&str>(), value.as_object()) {
                 (Ok(text), _) => write!(self.out, "{text:?}"),
                 (Err(_), Some(object)) => {
-                    self.part(object, depth);
+                    on_enough_stack(|| self.part(object, depth));
                     Ok(())
                 }
                 (Err(_), None) => write!(self.out, "{value:?}"),

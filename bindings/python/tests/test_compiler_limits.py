@@ -1,0 +1,309 @@
+"""What no program of the compiler may do to a process: graphs that are small in memory and endless as trees, statements and
+expressions of any depth, extents that no integer holds, names that are paths."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import anyfn
+import pytest
+from anyfn import te, tir, transform
+
+PRELUDE = """
+import faulthandler, resource
+faulthandler.dump_traceback_later(100, exit=True)
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+import anyfn
+import numpy as np
+from anyfn import te, tir, transform
+
+def doubled(x, levels=60):
+    for _ in range(levels):
+        x = x + x
+    return x
+
+def statements():
+    made = tir.decl_buffer((8,), name="q").store(1.0, 0)
+    for _ in range(60):
+        made = tir.SeqStmt(anyfn.Array([made, made]))
+    return made
+
+def function(body):
+    a = te.placeholder((8,), name="a")
+    func = te.create_prim_func([a, te.compute((8,), lambda i: a[i], name="b")])
+    return tir.PrimFunc(func.params, func.buffer_map, body, func.attrs)
+
+def refused(do, error=ValueError, text="more than 4194304 nodes"):
+    try:
+        do()
+    except error as raised:
+        assert text in str(raised), raised
+    else:
+        raise AssertionError("nothing was refused")
+
+v = tir.var("v")
+a = te.placeholder((8,), name="a")
+array = np.zeros(8, "float32")
+"""
+
+
+def run(code):
+    """Runs code in a process of its own: what is wrong may never end, or end the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)], capture_output=True, text=True, timeout=120, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+SHARED = {
+    "text": "assert len(str(doubled(v))) < 20 << 20 and str(doubled(v)).endswith(' ...')",
+    "text of statements": "assert len(str(statements())) < 20 << 20 and len(str(function(statements()))) < 20 << 20",
+    "repr": "assert len(anyfn.get_global_func('ffi.ReprPrint')(doubled(v))) < 4 << 20",
+    "repr of objects": """
+        shared = anyfn.Array([v])
+        for _ in range(60):
+            shared = anyfn.Array([shared, shared])
+        text = anyfn.get_global_func("ffi.ReprPrint")(shared)
+        assert len(text) < 4 << 20 and "..." in text
+    """,
+    "comparison": "assert anyfn.structural_equal(doubled(v), doubled(v))",
+    "simplification": "assert tir.Analyzer().simplify(doubled(v)).dtype == 'int32'",
+    "powers": """
+        made = v
+        for _ in range(60):
+            made = made * made
+        assert tir.Analyzer().simplify(made).dtype == "int32" and not tir.Analyzer().can_prove(made > 0)
+    """,
+    "proof": "assert tir.Analyzer().can_prove(doubled(v) < doubled(v) + 1)",
+    "bounds": "refused(lambda: tir.Analyzer().bounds(doubled(v), [v]))",
+    "extent": "refused(lambda: te.placeholder((doubled(v),)))",
+    "extent of a reduction": "refused(lambda: te.reduce_axis((0, doubled(v))))",
+    "part of a buffer": "refused(lambda: tir.decl_buffer((8,))[doubled(v):doubled(v) + 1])",
+    "index": "refused(lambda: anyfn.build([a, te.compute((8,), lambda i: a[doubled(i) % 8])]))",
+    "index map": "refused(lambda: tir.IndexMap(lambda i: [doubled(i)], 1))",
+    "saved index map": """
+        made = anyfn.load_json(anyfn.save_json(tir.IndexMap(lambda i: [doubled(i, 10)], 1)))
+        assert len(made.text()) < 1 << 20
+    """,
+    "extern": "refused(lambda: te.extern((8,), [a], lambda i, o: statements(), name='e'))",
+    "verify": "refused(lambda: tir.verify(function(statements())))",
+    "build": "refused(lambda: anyfn.build(function(statements())))",
+    "schedule": "refused(lambda: tir.Schedule(function(statements())))",
+    "default schedule": "refused(lambda: tir.default_schedule(function(statements())))",
+    "passes": "[refused(lambda: transform.get(name)(function(statements()))) for name in transform.names()]",
+    "pipeline": "refused(lambda: transform.default_pipeline()(function(statements())))",
+    "pass of a user": "refused(lambda: anyfn.lower([a, te.compute((8,), lambda i: a[i])], passes=[lambda f: function(statements())]))",
+    "interpreter": "refused(lambda: tir.interpret(function(statements()), array, array.copy()))",
+    "condition": """
+        x = tir.decl_buffer((8,), name="x")
+        value = x[0]
+        for _ in range(60):
+            value = tir.select(value > 0.5, value, value + value)
+        refused(lambda: tir.verify(function(tir.Allocate(x, x.store(value, 0)))))
+    """,
+    "arguments of a call": """
+        given = anyfn.Array([v])
+        for _ in range(60):
+            given = anyfn.Array([given, given])
+        refused(lambda: tir.verify(function(tir.Evaluate(tir.Call("int32", "exp", [given])))))
+        assert len(str(function(tir.Evaluate(tir.Call("int32", "exp", [given]))))) < 20 << 20
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_nodes_are_not_copied_as_a_tree(name):
+    run(SHARED[name])
+
+
+def test_inlining_does_not_double_for_ever():
+    run("""
+    tensors = [te.placeholder((8,), name="t")]
+    for number in range(40):
+        last = tensors[-1]
+        tensors.append(te.compute((8,), lambda i: last[i] + last[7 - i], name=f"t{number}"))
+    schedule = tir.Schedule(te.create_prim_func([tensors[0], tensors[-1]]))
+    def inline():
+        for number in range(39):
+            schedule.compute_inline(f"t{number}")
+    refused(inline)
+    out = np.zeros(8, "float32")
+    anyfn.build([tensors[0], tensors[12]])(np.ones(8, "float32"), out)
+    assert (out == 2.0**12).all()
+    """)
+
+
+DEEP = {
+    "text": "assert str(chain(v)).count('+') == DEPTH",
+    "simplification": "assert str(tir.Analyzer().simplify(chain(v))) == f'v + {DEPTH}'",
+    "index": "anyfn.source([b, te.compute((8,), lambda i: b[chain(i, 5000)])])",
+    "index map": """
+        c = te.compute((8,), lambda i: a[i], name="c")
+        schedule = tir.Schedule(te.create_prim_func([a, te.compute((8,), lambda i: c[i])]))
+        refused(lambda: schedule.transform_layout("c", "c", lambda i: [chain(i)]), ValueError, "the index map")
+    """,
+    "sequences": "refused(lambda: tir.verify(function(nested())), NameError, 'is used where it is not')",
+    "text of sequences": "assert len(str(function(nested()))) < 20 << 20",
+    "vectors of vectors": """
+        import json
+        saved = json.loads(anyfn.save_json(tir.Broadcast(tir.const(1.0), 4)))
+        nodes, root = saved["nodes"], saved["root_index"]
+        for _ in range(DEPTH):
+            nodes.append({"type": "tir.Broadcast", "data": dict(nodes[root]["data"], value=root)})
+            root = len(nodes) - 1
+        loaded = anyfn.load_json(json.dumps(dict(saved, root_index=root)))
+        str(loaded + loaded)
+    """,
+    "arguments of a call": """
+        given = anyfn.Array([v])
+        for _ in range(DEPTH):
+            given = anyfn.Array([given])
+        call = tir.Evaluate(tir.Call("int32", "exp", [given]))
+        str(function(call))
+        refused(lambda: anyfn.source(function(call)), (NameError, TypeError, ValueError), "")
+    """,
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_depth_does_not_end_the_process(name):
+    run(f"""
+    import threading
+    DEPTH = 200_000
+    b = te.placeholder((100_000,), name="b")
+    def chain(x, depth=DEPTH):
+        for _ in range(depth):
+            x = tir.Add(x, 1)
+        return x
+    def nested():
+        made = tir.decl_buffer((8,), name="q").store(1.0, 0)
+        for _ in range(DEPTH):
+            made = tir.SeqStmt(anyfn.Array([made]))
+        return made
+    done = []
+    def work():
+{textwrap.indent(textwrap.dedent(DEEP[name]), " " * 8)}
+        done.append(True)
+    # Little stack, so that what recurses on it shows.
+    threading.stack_size(1 << 19)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done
+    """)
+
+
+def test_the_source_of_a_deep_function_is_not_mostly_blanks():
+    x = te.placeholder((8,), name="x")
+
+    def value(i):
+        made = x[i]
+        for _ in range(3000):
+            made = made * made + 1.0
+        return made
+
+    assert len(anyfn.source([x, te.compute((8,), value, name="y")])) < 4 << 20
+
+
+@pytest.mark.parametrize(
+    "make, text",
+    [
+        (lambda: te.placeholder((2**63,), name="a"), r"extent 0 of `a` must fit into int64 but is uint64\(9223372036854775808\)"),
+        (lambda: te.compute((2, 2**64 - 1), lambda i, j: 1.0, name="a"), "extent 1 of `a` must fit into int64"),
+        (lambda: te.placeholder((-1,), name="a"), "must not be negative but is -1"),
+        (lambda: te.reduce_axis((0, 2**63), "k"), "the bounds of axis `k` must fit into int64"),
+        (lambda: tir.verify(allocated((2**63,))), "an extent or stride of buffer `q` must fit into int64"),
+        (lambda: tir.verify(looped(2**63)), "a limit of loop `i` must fit into int64"),
+        (lambda: te.placeholder((2**64,), name="a"), "int 18446744073709551616"),
+    ],
+)
+def test_extents_that_no_integer_holds(make, text):
+    with pytest.raises((ValueError, OverflowError), match=text):
+        make()
+
+
+def allocated(shape):
+    q = tir.decl_buffer(shape, name="q")
+    return function(tir.Allocate(q, q.store(1.0, 0)))
+
+
+def looped(extent):
+    q = tir.decl_buffer((8,), name="q")
+    return function(tir.Allocate(q, tir.for_loop(extent, lambda i: q.store(1.0, 0))))
+
+
+def function(body):
+    a = te.placeholder((8,), name="a")
+    func = te.create_prim_func([a, te.compute((8,), lambda i: a[i], name="b")])
+    return tir.PrimFunc(func.params, func.buffer_map, body, func.attrs)
+
+
+def test_products_of_extents_that_no_integer_holds():
+    """What is allocated is not the product modulo 2 ** 64: there is no memory for it."""
+    run("""
+    x = te.placeholder((8,), name="x")
+    for shape in ((2**31, 2**31, 4), (2**62,), (2**33, 2**31), (2**21, 2**21, 2**22), (2**40,)):
+        first = te.compute(shape, lambda *i: x[i[0] % 8], name="first")
+        second = te.compute(shape, lambda *i: first[i], name="second")
+        zeros = [0] * (len(shape) - 1)
+        schedule = tir.Schedule(te.create_prim_func([x, te.compute((8,), lambda i: second[tuple([i, *zeros])])]))
+        refused(lambda: anyfn.build(schedule)(array, array.copy()), MemoryError, "no memory for `first`")
+        refused(lambda: tir.interpret(schedule.func(), array, array.copy()), (MemoryError,), "bytes")
+    """)
+
+
+def test_a_loop_of_more_than_int64_is_not_an_empty_one():
+    """As a signed number, its extent would be negative."""
+    with pytest.raises(ValueError, match="must fit into int64"):
+        anyfn.source(looped(2**63))
+
+
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_vectors_without_lanes(lanes):
+    with pytest.raises(ValueError, match="at least 2 lanes"):
+        tir.Broadcast(tir.const(1), lanes)
+
+
+def test_index_maps_of_many_dimensions():
+    with pytest.raises(ValueError, match="at most 1024 indices, not 1000000000"):
+        tir.IndexMap(lambda *i: [0], 10**9)
+
+
+def test_code_that_never_runs_is_checked():
+    """Only accesses outside of a buffer are none there: later passes rely on names, types and counts."""
+    lost = tir.var("lost")
+    q = tir.decl_buffer((8,), name="q")
+    with pytest.raises(NameError, match="`lost` is not defined"):
+        tir.verify(function(tir.Allocate(q, tir.for_loop(0, lambda i: q.store(1.0, lost)))))
+    with pytest.raises(NameError, match="`lost` is not defined"):
+        tir.verify(function(tir.Allocate(q, tir.IfThenElse(tir.const(False, "bool"), q.store(1.0, lost)))))
+    tir.verify(function(tir.Allocate(q, tir.for_loop(0, lambda i: q.store(1.0, 99)))))
+
+
+def test_passes_and_schedules_take_what_verify_takes():
+    q = tir.decl_buffer((8,), name="q")
+    wrong = function(q.store(1.0, 0))
+    for name in transform.names():
+        with pytest.raises(NameError, match="buffer `q` is used where it is not"):
+            transform.get(name)(wrong)
+    for take in (tir.Schedule, tir.default_schedule, transform.default_pipeline()):
+        with pytest.raises(NameError, match="buffer `q` is used where it is not"):
+            take(wrong)
+    with pytest.raises(NameError, match="in pass `spoil`"):
+        transform.Pipeline([transform.prim_func_pass(lambda f: wrong, name="spoil"), transform.get("simplify")])(allocated((8,)))
+
+
+def test_a_hostile_trace():
+    """An index map in which an operation is of other data types than its operands."""
+    x = te.placeholder((8, 8), name="x")
+    y = te.compute((8, 8), lambda i, j: x[i, j], name="y")
+    func = te.create_prim_func([x, te.compute((8, 8), lambda i, j: y[i, j], name="z")])
+    schedule = tir.Schedule(func)
+    schedule.transform_layout("y", "y", lambda i, j: [i, j // 4, j % 4])
+    saved = json.loads(anyfn.save_json(schedule.trace()))
+    (number,) = [n for n in saved["nodes"] if n["type"] == "tir.FloorMod"]
+    saved["nodes"][number["data"]["b"]]["data"]["dtype"] = "float32"
+    with pytest.raises(TypeError, match="the operands of `%` are int32 and float32"):
+        tir.Schedule.replay(func, anyfn.load_json(json.dumps(saved)))

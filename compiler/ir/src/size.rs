@@ -1,0 +1,143 @@
+//! Size of nodes as trees.
+//!
+//! A node may be an operand in many places. A walk that looks for something visits each node once. A walk to which a node means
+//! something else in each place, under other conditions or as other code, goes through the tree, which doubles with each level
+//! of `x = x + x`: 60 levels have 2^60 places. Such walks are safe behind these functions, which count the nodes of the tree in
+//! time linear in the number of nodes, and refuse what is too large.
+
+use std::collections::HashMap;
+
+use anyfn::{Array, ObjectRef, Ref, Result, bail};
+
+use crate::buffer::Buffer;
+use crate::expr::Expr;
+use crate::func::PrimFunc;
+use crate::kind::{ExprKind, StmtKind};
+use crate::stmt::Stmt;
+use crate::visit::Visitor;
+
+/// Most nodes of a function, statement or expression, counted as a tree.
+pub const MOST_NODES: u64 = 1 << 22;
+
+/// Checks that the statements and expressions of a function are not too many as a tree.
+///
+/// # Errors
+/// `ValueError` above [`MOST_NODES`].
+pub fn check_func(func: &PrimFunc) -> Result<()> {
+    let mut count = Count::default();
+    for (_, buffer) in func.buffer_map.iter() {
+        count.define_buffer(&buffer);
+    }
+    count.stmt(&func.body);
+    let name = func.attrs.get("global_symbol")?.and_then(|name| name.get::<String>().ok());
+    count.check(&name.map_or_else(|| "the function".to_owned(), |name| format!("function `{name}`")))
+}
+
+/// Checks that the statements of a function are not too many as a tree, whatever expressions are in them.
+///
+/// # Errors
+/// `ValueError` above [`MOST_NODES`].
+pub fn check_statements(func: &PrimFunc) -> Result<()> {
+    let mut count = Count { statements_only: true, ..Count::default() };
+    count.stmt(&func.body);
+    count.check("the function")
+}
+
+/// Checks that a statement is not too large as a tree.
+///
+/// # Errors
+/// `ValueError` above [`MOST_NODES`].
+pub fn check_stmt(stmt: &Stmt, what: &str) -> Result<()> {
+    let mut count = Count::default();
+    count.stmt(stmt);
+    count.check(what)
+}
+
+/// Checks that an expression is not too large as a tree.
+///
+/// # Errors
+/// `ValueError` above [`MOST_NODES`].
+pub fn check_expr(expr: &Expr, what: &str) -> Result<()> {
+    let mut count = Count::default();
+    count.expr(expr);
+    count.check(what)
+}
+
+/// Counts nodes: each is visited once, and what is below it counts in each place.
+#[derive(Default)]
+struct Count {
+    /// Sizes by address; the nodes are kept so that the addresses stay theirs.
+    known: HashMap<usize, (ObjectRef, u64)>,
+    /// Nodes so far of what is being visited.
+    size: u64,
+    statements_only: bool,
+}
+
+impl Count {
+    fn check(&self, what: &str) -> Result<()> {
+        if self.size > MOST_NODES {
+            bail!(
+                "ValueError",
+                "{what} has more than {MOST_NODES} nodes when those that are used in several places are counted in each; \
+                 compute such values once, into a variable or a tensor"
+            );
+        }
+        Ok(())
+    }
+
+    /// Counts a node with what `below` visits.
+    fn node(&mut self, object: &ObjectRef, below: impl FnOnce(&mut Self)) {
+        let key = object.as_handle().addr();
+        if let Some((_, size)) = self.known.get(&key) {
+            self.size = self.size.saturating_add(*size);
+            return;
+        }
+        // What contains itself has no size.
+        self.known.insert(key, (object.clone(), u64::MAX));
+        let outer = std::mem::replace(&mut self.size, 1);
+        below(self);
+        self.known.insert(key, (object.clone(), self.size));
+        self.size = outer.saturating_add(self.size);
+    }
+}
+
+impl Visitor for Count {
+    fn expr(&mut self, expr: &Expr) {
+        match ExprKind::of(expr) {
+            _ if self.statements_only => {}
+            ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {
+                self.size = self.size.saturating_add(1);
+            }
+            _ => self.node(expr.as_object(), |this| this.below_expr(expr)),
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        self.node(stmt.as_object(), |this| {
+            this.below_stmt(stmt);
+            let annotations = match StmtKind::of(stmt) {
+                StmtKind::For(node) => &node.annotations,
+                StmtKind::Block(node) => &node.annotations,
+                _ => return,
+            };
+            annotations
+                .iter_any()
+                .filter_map(|(_, value)| value.as_object())
+                .for_each(|object| this.object(object));
+        });
+    }
+
+    fn buffer(&mut self, buffer: &Ref<Buffer>) {
+        self.node(buffer.as_object(), |this| {
+            buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| this.expr(&extent));
+        });
+    }
+
+    fn object(&mut self, object: &ObjectRef) {
+        if Array::<anyfn::Any>::try_from_object(object.clone()).is_ok() {
+            self.node(object, |this| this.below_object(object));
+        } else {
+            self.below_object(object);
+        }
+    }
+}
