@@ -307,3 +307,17 @@ def test_a_hostile_trace():
     saved["nodes"][number["data"]["b"]]["data"]["dtype"] = "float32"
     with pytest.raises(TypeError, match="the operands of `%` are int32 and float32"):
         tir.Schedule.replay(func, anyfn.load_json(json.dumps(saved)))
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escaped", "/anyfn-escaped", "..", "", "a\0b", "a/b", "x" * 5000, "\n", "é", "C:\\x", "simplify"], ids=repr
+)
+def test_names_of_passes_are_no_paths(tmp_path, name):
+    folder = tmp_path / "here" / "dump"
+    pipeline = transform.Pipeline([transform.prim_func_pass(lambda func: func, name=name)])
+    pipeline.dump(str(folder))
+    pipeline(allocated((8,)))
+    files = sorted(file.name for file in folder.iterdir())
+    assert len(files) == 2 and files[0] == "00_input.txt" and files[1].startswith("01_") and files[1].endswith(".txt")
+    assert len(files[1]) <= 107 and (name != "simplify" or files[1] == "01_simplify.txt")
+    assert sorted(file.name for file in tmp_path.rglob("*")) == sorted(["here", "dump", *files])

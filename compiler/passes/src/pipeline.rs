@@ -277,13 +277,14 @@ impl Pipeline {
         });
     }
 
-    /// Writes the program into files of a folder, which is made: `00_input.txt`, then one for each pass.
+    /// Writes the program into files of a folder, which is made: `00_input.txt`, then one for each pass, which has the name of
+    /// the pass in its own: other characters than letters, digits, `-` and `_` are `_` there, and at most 100 are.
     pub fn dump(&self, folder: &str) -> Result<()> {
         let folder = PathBuf::from(folder);
         std::fs::create_dir_all(&folder).map_err(|error| failed(&folder, &error))?;
         self.watch_with(move |moment| {
             let name = match moment.is_after {
-                true => format!("{:02}_{}.txt", moment.place + 1, moment.name),
+                true => format!("{:02}_{}.txt", moment.place + 1, in_file_name(moment.name)),
                 false if moment.place == 0 => "00_input.txt".to_owned(),
                 false => return Ok(()),
             };
@@ -293,6 +294,12 @@ impl Pipeline {
         });
         Ok(())
     }
+}
+
+/// The name of a pass as a part of the name of a file.
+fn in_file_name(name: &str) -> std::string::String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
+    name.chars().take(100).map(plain).collect()
 }
 
 #[cold]
