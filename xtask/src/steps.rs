@@ -315,6 +315,12 @@ pub(crate) fn soak() -> Vec<Step> {
             run.cmd(fuzz.arg("--seconds").arg(seconds))
         })
         .skip_if(python::unavailable),
+        Step::new("fuzzing the compiler with nonsense", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/compiler_nonsense.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .skip_if(python::unavailable),
     ]);
     steps
 }

@@ -1,0 +1,301 @@
+"""Functions and schedule traces that make no sense: the compiler refuses them with an error, or does what they say.
+
+Each seed is a function of ``compiler_fuzz``: as written, scheduled or lowered. It is saved, some places of the saved text
+are changed, and what loads again goes through all that takes functions: it is printed, parsed, verified, scheduled, lowered,
+written as C, compiled and interpreted. Traces are changed in the same way and replayed. What the interpreter can run is also
+run compiled, and gives the same. Wrong are: a process that ends, a panic, a step that does not hear a signal, and C code
+that its compiler refuses.
+
+``python compiler_nonsense.py --seconds 600`` runs until then, from a seed that it prints (``--first N`` names it).
+"""
+
+import argparse
+import copy
+import faulthandler
+import json
+import random
+import signal
+import sys
+import time
+
+import anyfn
+import compiler_fuzz
+import numpy as np
+from anyfn import tir, transform
+
+DTYPES = ["int32", "int64", "int8", "uint8", "uint64", "float32", "float64", "float16", "bfloat16", "bool", "handle", "void"]
+DTYPES += ["int32x4", "float32x8", "float32x65535", "boolx3", "int0", "int128", "uint1", "int7", "float8", "complex64", "float32x1"]
+NUMBERS = [0, 1, -1, 2, 3, 7, 8, 63, 64, 65, 127, 128, 255, 256, 65535, 65536, 2**24, 2**31 - 1, 2**31, -(2**31), 2**32]
+NUMBERS += [2**53 + 1, 2**62, 2**63 - 1, -(2**63), -(2**63) + 1]
+FLOATS = [0.0, -0.0, 1.5, 1e308, -1e-320, float("inf"), float("-inf"), float("nan")]
+TEXTS = ["", "serial", "parallel", "vectorized", "unrolled", "spatial", "reduce", "ordered", "global", "local", "root", "exp"]
+TEXTS += ["call_packed", "call_extern", "read_only", "pow", "sqrt", "nothing", "a b", "1", "..", "x" * 300, "\0", "é\n", "if"]
+TEXTS += ["split", "fuse", "reorder", "vectorize", "unroll", "compute_at", "reverse_compute_at", "compute_inline", "rfactor"]
+TEXTS += ["reverse_compute_inline", "cache_read", "cache_write", "decompose_reduction", "pad_axes", "transform_layout"]
+TEXTS += ["annotate", "get_loops", "global_symbol", "scheduled", "partial", "func", "B", "in0"]
+BINARY = ["Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE"]
+BINARY += ["BitAnd", "BitOr", "BitXor", "ShiftLeft", "ShiftRight", "And", "Or"]
+BINARY = [f"tir.{name}" for name in BINARY]
+STATEMENTS = ["BufferStore", "For", "SeqStmt", "IfThenElse", "LetStmt", "Allocate", "Evaluate", "AssertStmt", "BlockRealize"]
+STATEMENTS = [f"tir.{name}" for name in STATEMENTS]
+# What an error for nonsense can be.
+REFUSALS = (TypeError, SyntaxError, ValueError, NameError, LookupError, ArithmeticError, MemoryError, RuntimeError, AttributeError, RecursionError)
+INTERPRETED = 0.3  # seconds
+HANGS = 30  # seconds that a step may take without looking at signals
+LIMIT = 2  # seconds after which a step is interrupted
+
+
+class Wrong(Exception):
+    """The compiler did what it must not do."""
+
+
+class Interrupted(Exception):
+    """A step took long, and has heard that it is to end."""
+
+
+def interrupted(*_):
+    raise Interrupted
+
+
+def mutated(text, choose):
+    """A saved object with some places changed."""
+    saved = json.loads(text)
+    nodes = saved["nodes"]
+    for _ in range(choose.choice([1, 1, 1, 2, 3, 5, 20])):
+        change(saved, nodes, choose)
+    return json.dumps(saved)
+
+
+def group(node):
+    """What a node is: many places take any expression, or any statement."""
+    kind, data = node["type"], node.get("data")
+    if kind in ("tir.Buffer", "tir.PrimFunc") or not kind.startswith("tir."):
+        return kind
+    if isinstance(data, dict) and "dtype" in data:
+        return "expression" if kind != "tir.Var" or data["dtype"] != "handle" else "address"
+    return "statement" if kind in STATEMENTS else kind
+
+
+def references(node):
+    """The places of a node that are numbers of other nodes, or values in their stead."""
+    data = node.get("data")
+    if isinstance(data, dict):
+        return [(data, key) for key in data]
+    if isinstance(data, list):
+        return [(data, place) for place in range(len(data))]
+    return []
+
+
+def change(saved, nodes, choose):
+    """Changes one place."""
+    at = choose.randrange(len(nodes))
+    node = nodes[at]
+    kind, data = node["type"], node.get("data")
+    way = choose.random()
+    if way < 0.01:
+        saved["root_index"] = choose.randrange(-1, len(nodes) + 1)
+    elif way < 0.04:
+        # Another node, or one like it, in this place.
+        other = choose.randrange(len(nodes))
+        nodes[at] = copy.deepcopy(nodes[other])
+    elif way < 0.30 and kind in BINARY:
+        node["type"] = choose.choice(BINARY)
+    elif way < 0.05:
+        node["type"] = choose.choice([other["type"] for other in nodes])
+    elif way < 0.06 and isinstance(data, dict) and data:
+        del data[choose.choice(list(data))]
+    elif way < 0.40 and isinstance(data, list):
+        # Sequences with less, more, or in another order.
+        step = choose.randrange(4)
+        if step == 0 and data:
+            del data[choose.randrange(len(data))]
+        elif step == 1:
+            data.insert(choose.randrange(len(data) + 1), choose.randrange(len(nodes)))
+        elif step == 2 and data:
+            data += data * choose.choice([1, 3])
+        else:
+            choose.shuffle(data)
+    elif kind == "ffi.String" or (isinstance(data, str) and way < 0.7):
+        node["data"] = choose.choice(TEXTS + [other.get("data", "") for other in nodes if other["type"] == "ffi.String"])
+    elif not references(node):
+        node["data"] = choose.choice([*NUMBERS, *FLOATS, *DTYPES, True, None])
+    else:
+        place, key = choose.choice(references(node))
+        value = place[key]
+        if isinstance(value, str):
+            place[key] = choose.choice(DTYPES)
+        elif key in ("value", "alignment", "lanes", "results", "value_index", "bits") or isinstance(value, (float, bool)):
+            place[key] = choose.choice([*NUMBERS, *FLOATS[:4]] if choose.random() < 0.9 else DTYPES)
+        elif choose.random() < 0.9 and isinstance(value, int) and 0 <= value < len(nodes):
+            # A node of the same kind, which is often of the right type.
+            alike = [i for i, other in enumerate(nodes) if group(other) == group(nodes[value])]
+            place[key] = choose.choice(alike)
+        else:
+            place[key] = choose.randrange(-1, len(nodes) + 2)
+
+
+class Case:
+    """A seed: what is changed, and what is done to it."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        self.choose = random.Random(f"nonsense {seed}")
+        self.counts = {}
+
+    def step(self, name, do, *args, limit=LIMIT, **more):
+        """Does a step; None if it refuses, as it should."""
+        print(f"{self.seed} {name}", file=sys.stderr, flush=True)
+        faulthandler.dump_traceback_later(HANGS, exit=True)
+        signal.setitimer(signal.ITIMER_REAL, limit)
+        try:
+            result = do(*args, **more)
+            self.counts[name] = self.counts.get(name, 0) + 1
+            return result
+        except Interrupted:
+            return None
+        except REFUSALS as error:
+            check(name, error)
+            return None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.cancel_dump_traceback_later()
+
+    def run(self):
+        program = compiler_fuzz.Program(self.choose.randrange(400))
+        func, scheduled = program.func, program.schedule(self.choose.randrange(400))
+        if self.choose.random() < 0.3:
+            self.trace(func, scheduled.trace())
+            return self
+        way = self.choose.random()
+        if way < 0.4:
+            func = scheduled.func()
+        elif way < 0.6:
+            func = next(iter(anyfn.lower(func).functions.values()))
+        self.func(mutated(anyfn.save_json(func), self.choose), program)
+        return self
+
+    def trace(self, func, trace):
+        """A changed trace, on the function that it was made for and on another one."""
+        trace = self.step("load", anyfn.load_json, mutated(anyfn.save_json(trace), self.choose))
+        if not isinstance(trace, tir.Trace):
+            return
+        self.step("trace", str, trace)
+        other = compiler_fuzz.Program(self.choose.randrange(400)).func
+        for target in (func, other):
+            schedule = self.step("replay", tir.Schedule.replay, target, trace)
+            if schedule is not None:
+                # What steps give is right.
+                self.must(schedule.func(), "the replayed schedule is refused")
+
+    def must(self, func, text):
+        """Checks a function that the compiler has made."""
+        try:
+            tir.verify(func)
+            anyfn.source(func)
+        except Exception as error:
+            raise Wrong(f"{text}: {type(error).__name__}: {error}\n{func}") from error
+
+    def func(self, text, program):
+        """A changed function."""
+        func = self.step("load", anyfn.load_json, text)
+        if not isinstance(func, tir.PrimFunc):
+            if isinstance(func, anyfn.Object):
+                self.step("print", str, func)
+            return
+        text = self.step("print", str, func)
+        self.step("repr", repr, func)
+        again = self.step("parse", tir.parse, text) if text is not None else None
+        if again is not None:
+            self.step("print", str, again)
+        given = self.arguments(func, program)
+        said = [array.copy() for array in given]
+        is_run = self.step("interpret", lambda: tir.interpret(func, *said) is None, limit=INTERPRETED)
+        name = self.choose.choice(transform.names())
+        self.step(f"pass {name}", transform.get(name), func)
+        schedule = self.step("schedule", tir.Schedule, func)
+        if schedule is not None:
+            self.steps(schedule)
+        self.step("default schedule", tir.default_schedule, func)
+        is_right = self.step("verify", lambda: tir.verify(func) is None)
+        lowered = self.step("lower", anyfn.lower, func)
+        if lowered is not None and not is_right:
+            raise Wrong(f"it is lowered but refused by verify\n{func}")
+        source = self.step("source", anyfn.source, func)
+        if source is not None and (is_run or self.choose.random() < 0.1):
+            module = self.step("build", anyfn.build, func, limit=20)
+            # In what order loops are done in parallel or as vectors is for them to say.
+            is_serial = not any(f"in {kind}(" in text for kind in ("parallel", "vectorized"))
+            if module is not None and is_run and is_serial:
+                self.compare(module, given, said, func)
+
+    def compare(self, module, given, said, func):
+        """The compiled form of what the interpreter can run does the same."""
+        try:
+            module(*given)
+        except REFUSALS as error:
+            raise Wrong(f"what is interpreted is refused: {error}\n{func}") from error
+        self.counts["compare"] = self.counts.get("compare", 0) + 1
+        for number, (ours, theirs) in enumerate(zip(given, said)):
+            if ours.dtype.kind == "f":
+                is_same = np.allclose(ours, theirs, rtol=1e-3, atol=1e-3, equal_nan=True)
+            else:
+                is_same = (ours == theirs).all()
+            if not is_same:
+                raise Wrong(f"argument {number} is {ours}\nbut interpreted it is {theirs}\n{func}")
+
+    def steps(self, schedule):
+        """Steps at random places of a function that may be odd."""
+        blocks = schedule.get_blocks()
+        for name in ("compute_inline", "reverse_compute_inline"):
+            if blocks:
+                self.step(name, getattr(schedule, name), self.choose.choice(blocks))
+        for block in blocks[:4]:
+            loops = self.step("get_loops", schedule.get_loops, block)
+            if loops:
+                loop = self.choose.choice(loops)
+                step = self.choose.choice(["split", "vectorize", "parallel", "unroll", "decompose_reduction", "rfactor", "compute_at"])
+                args = {"split": (loop, [None, self.choose.choice([2, 3, 2**31 - 1])])}.get(step)
+                args = args or ((block, loop) if step in ("decompose_reduction", "rfactor", "compute_at") else (loop,))
+                self.step(step, getattr(schedule, step), *args)
+        self.step("lower schedule", lambda: anyfn.source(schedule))
+
+    def arguments(self, func, program):
+        """Arrays as the function had them before it was changed."""
+        given, outs = program.arrays()
+        return [*given, *outs][: len(func.params)]
+
+
+def check(name, error):
+    """Whether an error is one for users."""
+    text = str(error)
+    if "panic: " in text or "InternalError" in type(error).__name__ or "C compiler failed" in text:
+        raise Wrong(f"{name}: {type(error).__name__}: {text}") from error
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("--seconds", type=float, default=60)
+    args.add_argument("--first", type=int, default=None)
+    args.add_argument("--count", type=int, default=2**62)
+    args = args.parse_args()
+    signal.signal(signal.SIGALRM, interrupted)
+    first = args.first if args.first is not None else random.randrange(10**9)
+    print(f"from seed {first}", flush=True)
+    end, counts, wrong = time.monotonic() + args.seconds, {}, 0
+    for seed in range(first, first + args.count):
+        if time.monotonic() > end:
+            break
+        case = Case(seed)
+        try:
+            case.run()
+        except Wrong as error:
+            wrong += 1
+            print(f"seed {seed}: {error}", flush=True)
+        for name, count in case.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    print(json.dumps({"seeds": seed - first + 1, "wrong": wrong, "counts": counts}), flush=True)
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
