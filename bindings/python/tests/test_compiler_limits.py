@@ -321,3 +321,68 @@ def test_names_of_passes_are_no_paths(tmp_path, name):
     assert len(files) == 2 and files[0] == "00_input.txt" and files[1].startswith("01_") and files[1].endswith(".txt")
     assert len(files[1]) <= 107 and (name != "simplify" or files[1] == "01_simplify.txt")
     assert sorted(file.name for file in tmp_path.rglob("*")) == sorted(["here", "dump", *files])
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"cc": ""}, "the command of a C compiler, not an empty text"),
+        ({"cc": " \t"}, "the command of a C compiler, not an empty text"),
+        ({"vector_bytes": -16}, "16, 32 or 64 bytes, or 0 for none, not -16"),
+        ({"vector_bytes": 2**62}, "16, 32 or 64 bytes, or 0 for none"),
+        ({"vector_bytes": 24}, "16, 32 or 64 bytes, or 0 for none, not 24"),
+        ({"num_cores": 0}, "at least one core, not 0"),
+        ({"num_cores": -(2**63)}, "at least one core"),
+        ({"num_cores": 2**62}, "at most 65536 cores"),
+        ({"mcpu": "native -o x"}, "`mcpu` is the name of a processor"),
+        ({"kind": ""}, "there is no target kind ``"),
+        ({"kind": "cuda"}, "there is no target kind `cuda`"),
+        ({"opt_level": 3}, "a target has no option `opt_level`"),
+    ],
+)
+def test_targets_that_make_no_sense(options, text):
+    with pytest.raises(ValueError, match=text):
+        anyfn.lower(allocated((8,)), options)
+
+
+@pytest.mark.parametrize("field, value", [("vector_bytes", -16), ("vector_bytes", 2**40), ("num_cores", 0), ("kind", "nothing")])
+def test_saved_targets_that_make_no_sense(field, value):
+    saved = json.loads(anyfn.save_json(anyfn.Target()))
+    (target,) = [node for node in saved["nodes"] if node["type"] == "tir.Target"]
+    if isinstance(value, str):
+        saved["nodes"][target["data"][field]]["data"] = value
+    else:
+        target["data"][field] = value
+    with pytest.raises(ValueError, match="target"):
+        anyfn.source(allocated((8,)), anyfn.load_json(json.dumps(saved)))
+
+
+@pytest.mark.parametrize("alignment", [0, -5, 3, -(2**31)])
+def test_alignments_are_powers_of_two(alignment):
+    saved = json.loads(anyfn.save_json(allocated((8,))))
+    for node in saved["nodes"]:
+        if node["type"] == "tir.Buffer":
+            node["data"]["alignment"] = alignment
+    with pytest.raises(ValueError, match="must be a power of two but is"):
+        tir.verify(anyfn.load_json(json.dumps(saved)))
+
+
+def test_environment_variables_that_make_no_sense(tmp_path):
+    code = """
+    x = te.placeholder((8,), name="x")
+    for number in range(2):
+        anyfn.build([x, te.compute((8,), lambda i: x[i] + number)])
+    """
+    program = PRELUDE + textwrap.dedent(code)
+    for variable, value, said in [
+        ("ANYFN_CACHE_MB", "-5", 'ANYFN_CACHE_MB must be a number of megabytes, got "-5"'),
+        ("ANYFN_CACHE_MB", "much", 'ANYFN_CACHE_MB must be a number of megabytes, got "much"'),
+        ("ANYFN_CACHE", "of", 'ANYFN_CACHE must be `off` or `on`, got "of"'),
+        ("ANYFN_CACHE_MB", "7", ""),
+        ("ANYFN_CACHE", "on", ""),
+    ]:
+        environment = {**os.environ, "ANYFN_CACHE_DIR": str(tmp_path), variable: value}
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == 0, done.stderr
+        expected = [f"anyfn: warning: {said}; it is ignored"] if said else []
+        assert done.stderr.splitlines() == expected

@@ -44,8 +44,10 @@ impl Cache {
     /// The cache of this user, or none: it is switched off by `ANYFN_CACHE=off`, and a folder in which others can write is not
     /// used.
     pub(crate) fn open() -> Option<Cache> {
-        if std::env::var_os("ANYFN_CACHE").is_some_and(|value| value == "off" || value == "0") {
-            return None;
+        match std::env::var_os("ANYFN_CACHE").as_ref().map(|value| value.to_string_lossy()).as_deref() {
+            Some("off" | "0") => return None,
+            None | Some("" | "on" | "1") => {}
+            Some(other) => ignored_once(&format!("ANYFN_CACHE must be `off` or `on`, got {other:?}")),
         }
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let folder = variable("ANYFN_CACHE_DIR")
@@ -57,7 +59,11 @@ impl Cache {
             warn_once(&folder, &reason);
             return None;
         }
-        let megabytes = std::env::var("ANYFN_CACHE_MB").ok().and_then(|text| text.parse::<u64>().ok());
+        let asked = variable("ANYFN_CACHE_MB").map(|text| text.to_string_lossy().into_owned());
+        let megabytes = asked.as_ref().and_then(|text| text.trim().parse::<u64>().ok());
+        if let (Some(text), None) = (asked, megabytes) {
+            ignored_once(&format!("ANYFN_CACHE_MB must be a number of megabytes, got {text:?}"));
+        }
         Some(Cache { folder, most_bytes: megabytes.map_or(MOST_BYTES, |n| n.saturating_mul(1 << 20)) })
     }
 
@@ -261,6 +267,17 @@ fn private(folder: &Path) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Says once that an environment variable is ignored.
+#[cold]
+fn ignored_once(reason: &str) {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !told.iter().any(|known| known == reason) {
+        eprintln!("anyfn: warning: {reason}; it is ignored");
+        told.push(reason.to_owned());
+    }
 }
 
 #[cold]

@@ -161,6 +161,10 @@ impl Verifier {
         self.expect(buffer.data.dtype == HANDLE, "TypeError", || {
             format!("the address of buffer `{name}` is {}, not a handle", buffer.data.dtype)
         });
+        let is_power = u32::try_from(buffer.alignment).is_ok_and(u32::is_power_of_two);
+        self.expect(is_power, "ValueError", || {
+            format!("the alignment of buffer `{name}` must be a power of two but is {}", buffer.alignment)
+        });
         let dtype = buffer.dtype;
         self.expect(dtype.lanes() == 1 && (types::is_number(dtype)), "TypeError", || {
             format!("elements of buffer `{name}` cannot be {dtype}")

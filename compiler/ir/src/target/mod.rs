@@ -51,6 +51,9 @@ impl Target {
     /// Kinds that there are.
     pub const KINDS: &[&str] = &["c"];
 
+    /// Most cores of a target.
+    const MOST_CORES: i64 = 1 << 16;
+
     /// This machine, and its C compiler.
     ///
     /// # Errors
@@ -67,18 +70,16 @@ impl Target {
     /// `ValueError` for an unknown kind or processor, with those that are known; `RuntimeError` if the compiler is needed
     /// and cannot be started.
     pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
-        if !Target::KINDS.contains(&kind) {
-            let known = Target::KINDS.join("`, `");
-            bail!("ValueError", "there is no target kind `{kind}`; known is `{known}`");
+        check_kind(kind)?;
+        if options.cc.as_ref().is_some_and(|cc| cc.trim().is_empty()) {
+            bail!("ValueError", "option `cc` of a target is the command of a C compiler, not an empty text");
         }
         let cc = options.cc.or_else(|| std::env::var("CC").ok()).filter(|cc| !cc.trim().is_empty());
         let cc = cc.unwrap_or_else(|| "cc".to_owned());
         let (mcpu, cpu) = cpu::of(&cc, options.mcpu, &options.options)?;
         let cores = || std::thread::available_parallelism().map_or(1, |n| i64::try_from(n.get()).unwrap_or(1));
         let num_cores = options.num_cores.unwrap_or_else(cores);
-        if num_cores < 1 {
-            bail!("ValueError", "a target has at least one core, not {num_cores}");
-        }
+        check_cores(num_cores)?;
         let vector_bytes = options.vector_bytes.unwrap_or(cpu.vector_bytes);
         if options.vector_bytes.is_some() && !matches!(vector_bytes, 0 | 16 | 32 | 64) {
             bail!("ValueError", "vectors have 16, 32 or 64 bytes, or 0 for none, not {vector_bytes}");
@@ -101,7 +102,11 @@ impl Target {
     /// As [`Target::host`]; `TypeError` if the attribute is something else.
     pub fn of(module: &IRModule) -> Result<Ref<Target>> {
         match module.attrs.get_any("target")? {
-            Some(target) => target.get::<Ref<Target>>(),
+            Some(target) => {
+                let target = target.get::<Ref<Target>>()?;
+                target.check()?;
+                Ok(target)
+            }
             None => Target::host(),
         }
     }
@@ -114,6 +119,17 @@ impl Target {
         let mut attrs = module.attrs.clone();
         attrs.insert("target".into(), target.clone().into_any()?)?;
         Ok(Ref::new(IRModule { functions: module.functions.clone(), attrs }))
+    }
+
+    /// Checks the fields of a target that may have been loaded.
+    fn check(&self) -> Result<()> {
+        check_kind(&self.kind)?;
+        check_cores(self.num_cores)?;
+        // SVE vectors may have any multiple of 16 bytes up to 256.
+        if !(0..=256).contains(&self.vector_bytes) || self.vector_bytes % 16 != 0 {
+            bail!("ValueError", "the vectors of a target cannot have {} bytes", self.vector_bytes);
+        }
+        Ok(())
     }
 
     /// Whether the processor has a feature, such as `avx2`.
@@ -139,6 +155,24 @@ impl Target {
     pub fn is_here(&self) -> bool {
         &*self.arch == std::env::consts::ARCH
     }
+}
+
+fn check_kind(kind: &str) -> Result<()> {
+    if !Target::KINDS.contains(&kind) {
+        let known = Target::KINDS.join("`, `");
+        bail!("ValueError", "there is no target kind `{kind}`; known is `{known}`");
+    }
+    Ok(())
+}
+
+fn check_cores(num_cores: i64) -> Result<()> {
+    if num_cores < 1 {
+        bail!("ValueError", "a target has at least one core, not {num_cores}");
+    }
+    if num_cores > Target::MOST_CORES {
+        bail!("ValueError", "a target has at most {} cores, not {num_cores}", Target::MOST_CORES);
+    }
+    Ok(())
 }
 
 #[methods]
