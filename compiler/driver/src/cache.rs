@@ -27,9 +27,9 @@ pub(crate) struct Cache {
     most_bytes: u64,
 }
 
-/// Names of the files of an entry.
+/// Name of the library in an entry.
 pub(crate) const LIBRARY: &str = "module.so";
-/// As above.
+/// Name of its source there.
 pub(crate) const SOURCE: &str = "module.c";
 const ABOUT: &str = "about";
 /// The folder of sources of modules.
@@ -255,7 +255,7 @@ fn private(folder: &Path) -> Result<(), String> {
     if !data.is_dir() {
         return Err("it is no folder".to_owned());
     }
-    // SAFETY: may be called at any time.
+    // SAFETY: `geteuid` takes no argument, touches no memory of this process and cannot fail.
     let user = unsafe { libc::geteuid() };
     if data.uid() != user {
         return Err(format!("it belongs to user {}, not to {user}", data.uid()));
@@ -310,7 +310,9 @@ pub(crate) fn scratch() -> Result<PathBuf> {
         Some((owner, path)) if *owner == process => path.clone(),
         _ => {
             let path = temporary()?.keep();
-            // SAFETY: a function without arguments that does not unwind; it goes with this library.
+            // SAFETY: `at_exit` has the type that `atexit` calls: no arguments, and a panic in it ends the process instead of
+            // unwinding. The C library links `atexit` into each library, where it registers with the handle of that library
+            // (`__cxa_atexit`): the function is called before its code is unmapped, at the latest when the process ends.
             unsafe { libc::atexit(at_exit) };
             *folder = Some((process, path.clone()));
             path

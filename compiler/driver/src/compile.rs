@@ -119,7 +119,8 @@ impl Compiler {
         if waited.is_err() {
             // With what it has started; it may have ended by itself meanwhile.
             if let Ok(group) = libc::pid_t::try_from(child.id()) {
-                // SAFETY: only sends a signal, to the group of a child that has not been waited for.
+                // SAFETY: `kill` takes numbers and touches no memory of this process. The number is that of the child, which
+                // leads a group of its own and has not been waited for, so it is nobody else's yet.
                 unsafe { libc::kill(-group, libc::SIGKILL) };
             }
             let _ = child.wait();

@@ -32,7 +32,9 @@ mod elf {
 
     pub(super) fn find(here: usize) -> Option<String> {
         let mut search = Search { here, found: None };
-        // SAFETY: the callback is called until this returns, with the address of a search that nobody else uses meanwhile.
+        // SAFETY: `look` has the type that is expected and asks for what is passed: the address of `search`, which outlives the
+        // call, since the function calls back on this thread until it returns and keeps nothing, and which nothing else uses
+        // meanwhile.
         unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut search).cast()) };
         search.found
     }
@@ -40,13 +42,18 @@ mod elf {
     /// Looks at a library or program; ends the search at the one that is searched.
     ///
     /// # Safety
-    /// As `dl_iterate_phdr` calls it, with the address of a [`Search`].
+    /// `info` is a valid description of a library that stays mapped during the call, as `dl_iterate_phdr` gives it, and `data` the
+    /// address of a [`Search`] that nothing else uses during the call.
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the caller passes the address of a search that nobody else uses meanwhile.
+        // SAFETY: `data` is the address of a `Search` that nothing else uses during the call, by this function's contract.
         let search = unsafe { &mut *data.cast::<Search>() };
-        // SAFETY: `dl_iterate_phdr` passes a valid description for the call.
+        // SAFETY: `info` is valid during the call, by this function's contract, and only read.
         let info = unsafe { &*info };
-        // SAFETY: so many headers are there as long as the library is loaded.
+        if info.dlpi_phdr.is_null() {
+            return 0;
+        }
+        // SAFETY: a valid description has the address of `dlpi_phnum` headers, and not NULL, as was just seen; they are part of
+        // the library, which stays mapped, and nobody writes to them.
         let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let start = |header: &libc::Elf64_Phdr| (info.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
         let size = |header: &libc::Elf64_Phdr| header.p_memsz as usize;
@@ -56,9 +63,19 @@ mod elf {
         if !headers.iter().any(is_here) {
             return 0;
         }
-        for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE) {
+        // Notes may be in the file alone: only those in a segment that is mapped for reading, and for nothing else, are read.
+        let is_mapped = |note: &libc::Elf64_Phdr| {
+            headers.iter().any(|header| {
+                let offset = start(note).wrapping_sub(start(header));
+                header.p_type == libc::PT_LOAD
+                    && header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R
+                    && offset.checked_add(size(note)).is_some_and(|end| end <= size(header))
+            })
+        };
+        for header in headers.iter().filter(|header| header.p_type == libc::PT_NOTE && is_mapped(header)) {
             let notes = ptr::with_exposed_provenance::<u8>(start(header));
-            // SAFETY: notes are a part of what is loaded, to be read.
+            // SAFETY: all of the range is in a segment of this library that is mapped for reading and not for writing, as
+            // `is_mapped` has just seen; it stays mapped during the call, and so does `notes`, which is not kept.
             let notes = unsafe { slice::from_raw_parts(notes, size(header)) };
             search.found = search.found.take().or_else(|| id_in(notes));
         }
