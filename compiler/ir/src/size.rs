@@ -141,3 +141,40 @@ impl Visitor for Count {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyfn::{DType, Result};
+
+    use super::*;
+    use crate::ops;
+
+    fn doubled(levels: u32) -> Result<Expr> {
+        let mut made: Expr = ops::var("v", DType::INT32).into_parent();
+        for _ in 0..levels {
+            made = ops::add(made.clone(), made)?;
+        }
+        Ok(made)
+    }
+
+    #[test]
+    fn nodes_count_in_each_place() -> Result<()> {
+        for levels in [0, 1, 10, 20] {
+            let mut count = Count::default();
+            count.expr(&doubled(levels)?);
+            assert_eq!(count.size, (2 << levels) - 1);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused() -> Result<()> {
+        check_expr(&doubled(21)?, "it")?;
+        for levels in [22, 60, 70] {
+            let error = check_expr(&doubled(levels)?, "it").expect_err("this is too large");
+            assert_eq!(error.kind(), "ValueError");
+            assert!(error.message().starts_with("it has more than 4194304 nodes"), "{}", error.message());
+        }
+        Ok(())
+    }
+}
