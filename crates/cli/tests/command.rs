@@ -106,8 +106,7 @@ fn a_bundle_is_made_and_shown() {
 fn template(option: &str, tools: &[&str], env: &[(&str, &str)]) {
     let missing = tools.iter().find(|tool| Command::new(tool).arg("--version").output().is_err());
     if let Some(tool) = missing {
-        eprintln!("skipped: there is no {tool}");
-        return;
+        anyfn_skip::skip!("there is no {tool}");
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("plugin{option}"));
     let _ = std::fs::remove_dir_all(&folder);
@@ -143,8 +142,7 @@ fn a_cpp_plugin_is_made_of_a_template() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".x/venv-peer/bin/python");
     if !python.exists() {
-        eprintln!("skipped: there is no apache-tvm-ffi; `./x setup --peer`");
-        return;
+        anyfn_skip::skip!("there is no apache-tvm-ffi; `./x setup --peer`");
     }
     template("--cpp", &["make", "c++"], &[("PYTHON", python.to_str().expect("the path is text"))]);
 }

@@ -118,7 +118,7 @@ fn library(server: &Server, other: &Path) -> Option<Vec<u8>> {
     match command.status() {
         Ok(status) => assert!(status.success()),
         Err(why) => {
-            println!("skipped, no C compiler: {why}");
+            anyfn_skip::report(&format!("no C compiler: {why}"));
             return None;
         }
     }
@@ -146,7 +146,7 @@ fn is_isolated(server: &Server) -> bool {
     let log = server.log();
     let about = log[0]["detail"]["isolation"].as_str().unwrap();
     if !about.starts_with("landlock") {
-        println!("skipped, no isolation: {about}");
+        anyfn_skip::report(&format!("no isolation: {about}"));
     }
     about.starts_with("landlock")
 }
@@ -184,7 +184,7 @@ fn the_listener_and_its_keys_are_out_of_reach() {
     for kind in 0..=last {
         // Whoever may watch all processes for performance may read these, since Linux 6.13: root.
         if kind == 4 && is_root() {
-            println!("skipped for root: attack 4");
+            anyfn_skip::report("attack 4, for root");
             continue;
         }
         let error = try_it(&attack, kind);
@@ -215,7 +215,7 @@ fn without_isolation_the_keys_are_within_reach() {
     }
     // Whoever is not root is kept from the memory of the server nevertheless.
     if is_root() {
-        println!("skipped for root, whom nothing but the isolation keeps away: what is not dumpable");
+        anyfn_skip::report("memory that is not dumpable, for root, whom nothing but the isolation keeps away");
     } else {
         for kind in 0..=5 {
             assert_ne!(try_it(&attack, kind), 0, "attack {kind}");
