@@ -31,6 +31,9 @@ pub const OBJECT_FLAG_TRACE_LOCKED: u32 = 2;
 pub const OBJECT_FLAG_FUNCTION_EXT: u32 = 1 << 8;
 /// Flag: the memory of this Tensor must not be written.
 pub const OBJECT_FLAG_TENSOR_READ_ONLY: u32 = 1 << 9;
+/// Not part of the stable ABI: in the word beside the type index of a `DLTensor*`, says that the memory must not be written. Other
+/// makers leave the word zero and need not look at it; a value that outlives the call never has it.
+pub const TENSOR_VIEW_READ_ONLY: u32 = 1;
 
 /// Deleter flag: all strong references are gone, drop the content.
 pub const kTVMFFIObjectDeleterFlagBitMaskStrong: c_int = 1;

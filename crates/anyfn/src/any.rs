@@ -5,8 +5,8 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFINone,
-    kTVMFFIObjectRValueRef, kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
+    TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIAnyViewToOwnedAny, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr,
+    kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
 };
 
 use crate::convert::{FromArg, IntoAny};
@@ -213,6 +213,12 @@ impl<'a> AnyView<'a> {
                 Any(self.0)
             }
         }
+    }
+
+    /// The view of a described tensor, with the mark that its memory must not be written.
+    pub(crate) fn read_only_tensor(self) -> Self {
+        debug_assert_eq!(self.0.type_index, kTVMFFIDLTensorPtr);
+        AnyView(TVMFFIAny { small_str_len: TENSOR_VIEW_READ_ONLY, ..self.0 }, self.1)
     }
 
     #[cold]

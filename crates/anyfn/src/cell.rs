@@ -7,6 +7,7 @@ use core::marker::PhantomData;
 use alloc::string::ToString;
 
 use crate::record::Slot;
+use crate::reflection::Lent;
 use crate::{Any, AnyView, FieldValue, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A field that everybody may set at any time, of a type that functions take and return.
@@ -144,6 +145,7 @@ impl<T> fmt::Debug for Cell<T> {
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T> {
     const WRITABLE: bool = true;
+    const LENT: Lent<Self> = Lent::SLOT;
 
     fn schema() -> Schema {
         <T as FromArg>::schema()

@@ -96,9 +96,23 @@ pub trait FromArg {
 
 /// A Rust type that can become a value: a result, an element, an argument that owns what it holds.
 pub trait IntoAny {
-    /// How fields of the type lie in memory, for those who read them often.
+    /// How fields of the type lie in memory, for those who read them often. Another type's is of no use:
+    ///
+    /// ```compile_fail,E0326
+    /// use anyfn::{Any, IntoAny, ObjectRef, Schema, reflection::Lent};
+    /// struct Number(u64);
+    /// impl IntoAny for Number {
+    ///     const LENT: Lent<ObjectRef> = <ObjectRef as IntoAny>::LENT;
+    ///     fn schema() -> Schema {
+    ///         Schema::plain("int")
+    ///     }
+    ///     fn into_any(self) -> anyfn::Result<Any> {
+    ///         self.0.into_any()
+    ///     }
+    /// }
+    /// ```
     #[doc(hidden)]
-    const LENT: Lent = Lent::NOT;
+    const LENT: Lent<Self> = Lent::NOT;
 
     /// What signatures call the type.
     fn schema() -> Schema;
@@ -358,7 +372,7 @@ impl<T: FromArg> FromArg for Option<T> {
 }
 
 impl<T: IntoAny> IntoAny for Option<T> {
-    const LENT: Lent = T::LENT.optional::<T>();
+    const LENT: Lent<Self> = T::LENT.optional();
     fn schema() -> Schema {
         Schema::of("Optional", vec![T::schema()])
     }
@@ -485,7 +499,7 @@ impl FromArg for Bytes {
 macro_rules! into_string {
     ($($ty:ty => $via:ident, $lent:ident;)*) => { $(
         impl IntoAny for $ty {
-            const LENT: Lent = Lent::$lent;
+            const LENT: Lent<Self> = Lent::$lent;
             fn schema() -> Schema {
                 <$via as FromArg>::schema()
             }
@@ -518,7 +532,7 @@ impl FromArg for Any {
 }
 
 impl IntoAny for Any {
-    const LENT: Lent = Lent::VALUE;
+    const LENT: Lent<Self> = Lent::VALUE;
     fn schema() -> Schema {
         Schema::plain("Any")
     }
@@ -597,7 +611,7 @@ impl FromArg for ObjectRef {
 }
 
 impl IntoAny for ObjectRef {
-    const LENT: Lent = Lent::OBJECT;
+    const LENT: Lent<Self> = Lent::OBJECT;
     fn schema() -> Schema {
         Schema::plain("ffi.Object")
     }
@@ -633,7 +647,7 @@ impl<T: Object> FromArg for &T {
 }
 
 impl<T: Object> IntoAny for Ref<T> {
-    const LENT: Lent = Lent::OBJECT;
+    const LENT: Lent<Self> = Lent::OBJECT;
     fn schema() -> Schema {
         Schema::plain(T::TYPE_KEY)
     }
@@ -681,7 +695,7 @@ macro_rules! object_wrapper {
         }
 
         impl $crate::IntoAny for $name {
-            const LENT: $crate::reflection::Lent = $crate::reflection::Lent::OBJECT;
+            const LENT: $crate::reflection::Lent<Self> = $crate::reflection::Lent::OBJECT;
             fn schema() -> $crate::Schema {
                 $crate::Schema::plain($key)
             }

@@ -14,6 +14,7 @@
 //! ```
 
 use core::ffi::c_void;
+use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 
 use anyfn_abi::{
@@ -149,19 +150,20 @@ impl TypeInfo {
     /// may be a plain `ffi.Object` until all its fields are set.
     ///
     /// # Errors
-    /// `RuntimeError` if the type has no function for that; that of the function.
+    /// `RuntimeError` if the type has no function for that; `TypeError` if the function gives no object of the type, or one
+    /// that others hold; that of the function.
     pub fn make(self) -> Result<ObjectRef> {
         if self.creator().is_some() {
             let _making = Making::begin();
             // Again: its library is not unmapped from here on.
-            let Some(creator) = self.creator() else { return self.made(None) };
+            let Some(creator) = self.creator() else { return self.made(None, true) };
             let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
             // SAFETY: the type's own function, called with a writable place.
             if unsafe { creator(&mut out) } != 0 {
                 return Err(Error::take_raised());
             }
             // SAFETY: on success the result is an owned object.
-            return self.made(unsafe { ObjectRef::from_owned_or_null(out) });
+            return self.made(unsafe { ObjectRef::from_owned_or_null(out) }, true);
         }
         let new = self.attribute("__ffi_new__").and_then(|new| new.get::<PackedFunc>().ok());
         let Some(new) = new else {
@@ -171,20 +173,26 @@ impl TypeInfo {
                 self.key()
             );
         };
-        self.made(new.call(())?.into_object())
+        self.made(new.call(())?.into_object(), false)
     }
 
     fn creator(self) -> Option<TVMFFIObjectCreator> {
         self.0.metadata().and_then(SharedMetadata::creator)
     }
 
-    /// What the type's own function has made.
-    fn made(self, object: Option<ObjectRef>) -> Result<ObjectRef> {
+    /// What the type's own function has made: a new object, whose fields may be set. One that a creator has made is of its type
+    /// once all its fields are set.
+    fn made(self, object: Option<ObjectRef>, is_created: bool) -> Result<ObjectRef> {
+        let is_own = |object: &ObjectRef| {
+            object.is_instance(self.index()) || is_created && object.type_index() == kTVMFFIObject
+        };
         match object {
-            // An object of Rust code is of its type once all its fields are set.
-            Some(object) if object.is_instance(self.index()) || object.type_index() == kTVMFFIObject => {
-                Ok(object)
-            }
+            Some(object) if is_own(&object) && object.is_unique() => Ok(object),
+            Some(object) if is_own(&object) => crate::bail!(
+                "TypeError",
+                "the function that makes objects of `{}` gave one that others hold",
+                self.key()
+            ),
             _ => crate::bail!("TypeError", "the function that makes objects of `{}` gave none", self.key()),
         }
     }
@@ -202,27 +210,41 @@ pub(crate) const LENDS_VALUE: i64 = 1 << 62;
 /// .. the address of an object, or NULL.
 pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
-/// How a field of a Rust type lies in its object, where others may know.
-#[derive(Clone, Copy)]
+/// .. bytes that mean something to its own getter and setter only.
+pub(crate) const OPAQUE: i64 = 1 << 60;
+
+/// How a field of the Rust type `T` lies in its object.
+///
+/// Readers of objects believe it without a look, so only this crate makes one that says more than [`Lent::NOT`], and the one
+/// of a type does not fit another type.
 #[doc(hidden)]
-pub struct Lent(i64);
+#[derive(Debug)]
+pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
 
-impl Lent {
+impl<T: ?Sized> Lent<T> {
     /// In its own way.
-    pub const NOT: Lent = Lent(0);
-    /// As a value.
-    pub(crate) const VALUE: Lent = Lent(LENDS_VALUE);
-    /// As a reference to an object, or NULL.
-    pub(crate) const OBJECT: Lent = Lent(LENDS_OBJECT);
-
-    /// The same for an `Option`, if it has the size of what is in it.
-    pub(crate) const fn optional<T>(self) -> Lent {
-        if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() { self } else { Lent::NOT }
-    }
+    pub const NOT: Lent<T> = Lent(OPAQUE, PhantomData);
+    /// As a value of 16 bytes that does not change once it is set.
+    pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
+    /// As a reference to an object that does not change once it is set, or NULL.
+    pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
+    /// As a slot, whose value may change.
+    pub(crate) const SLOT: Lent<T> = Lent(0, PhantomData);
 
     /// The flags of such a field.
-    pub const fn flags(self) -> i64 {
+    pub const fn flags(&self) -> i64 {
         self.0
+    }
+}
+
+impl<T> Lent<T> {
+    /// The same for an `Option`, if it has the size of what is in it.
+    pub(crate) const fn optional(&self) -> Lent<Option<T>> {
+        if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() {
+            Lent::OBJECT
+        } else {
+            Lent::NOT
+        }
     }
 }
 
@@ -325,6 +347,9 @@ impl Field {
     /// # Safety
     /// `object` must be of the type that has the field or of one derived from it, and nobody may set the field meanwhile.
     pub unsafe fn holds(self, object: &ObjectRef, value: &ObjectRef) -> bool {
+        if self.has(OPAQUE) {
+            return false;
+        }
         let Ok(place) = self.place(object) else { return false };
         let words: *const usize = place.cast();
         let at = match self.0.size {

@@ -7,9 +7,9 @@ use core::ptr;
 use alloc::format;
 
 use anyfn_abi::{
-    DLManagedTensorVersioned, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TVMFFIAny, TVMFFIAnyValue, TVMFFIObject,
-    TVMFFIObjectHandle, TVMFFITensorFromDLPackVersioned, TVMFFITensorToDLPackVersioned, kDLCPU,
-    kTVMFFIDLTensorPtr, kTVMFFITensor,
+    DLManagedTensorVersioned, DLTensor, OBJECT_FLAG_TENSOR_READ_ONLY, TENSOR_VIEW_READ_ONLY, TVMFFIAny,
+    TVMFFIAnyValue, TVMFFIObject, TVMFFIObjectHandle, TVMFFITensorFromDLPackVersioned,
+    TVMFFITensorToDLPackVersioned, kDLCPU, kTVMFFIDLTensorPtr, kTVMFFITensor,
 };
 
 use crate::{AnyView, DType, Device, Error, FromArg, Mismatch, ObjectRef, Result, Schema};
@@ -31,8 +31,10 @@ pub struct Tensor(ObjectRef);
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     tensor: &'a DLTensor,
-    /// The object that the tensor is the content of, if its memory must not be written; else NULL.
+    /// The object that the tensor is the content of, if that says that its memory must not be written; else NULL.
     read_only: *const TVMFFIObject,
+    /// True if the memory must not be written.
+    is_read_only: bool,
 }
 
 impl Tensor {
@@ -157,7 +159,7 @@ impl<'a> TensorView<'a> {
     /// # Safety
     /// The tensor's shape, strides and data must be valid for `'a`.
     pub unsafe fn from_dl(tensor: &'a DLTensor) -> TensorView<'a> {
-        TensorView { tensor, read_only: ptr::null() }
+        TensorView { tensor, read_only: ptr::null(), is_read_only: false }
     }
 
     /// # Safety
@@ -171,13 +173,13 @@ impl<'a> TensorView<'a> {
         // SAFETY: the tensor is part of the object, which the caller guarantees to live for `'a`.
         let tensor = unsafe { &*tensor.cast::<DLTensor>() };
         let is_read_only = flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0;
-        TensorView { tensor, read_only: if is_read_only { header } else { ptr::null() } }
+        TensorView { tensor, read_only: if is_read_only { header } else { ptr::null() }, is_read_only }
     }
 
-    /// Whether the memory must not be written. Tensors that a caller describes for a call do not say so; which of them a
-    /// function may only read is part of its signature (`#[read_only]`).
+    /// Returns true if the memory must not be written: the tensor is in read-only memory, or the caller described it for an
+    /// argument that the function only reads (`#[read_only]`). A function that the view is passed on to is told so, too.
     pub fn is_read_only(&self) -> bool {
-        !self.read_only.is_null()
+        self.is_read_only
     }
 
     /// The tensor as DLPack describes it.
@@ -411,8 +413,13 @@ impl FromArg for TensorView<'_> {
             kTVMFFIDLTensorPtr => {
                 // SAFETY: tensor views have their value in `v_ptr`.
                 let tensor: *const DLTensor = unsafe { view.as_raw().value.v_ptr }.cast();
+                let is_read_only = view.as_raw().small_str_len & TENSOR_VIEW_READ_ONLY != 0;
                 // SAFETY: NULL, or a tensor that lives as long as the view.
-                unsafe { tensor.as_ref() }.map(|tensor| TensorView { tensor, read_only: ptr::null() })
+                unsafe { tensor.as_ref() }.map(|tensor| TensorView {
+                    tensor,
+                    read_only: ptr::null(),
+                    is_read_only,
+                })
             }
             kTVMFFITensor => {
                 // SAFETY: tensor objects have their value in `v_obj`.
@@ -440,13 +447,14 @@ fn undescribed() -> Mismatch {
 unsafe impl crate::IntoArg for TensorView<'_> {
     const OWNED: bool = false;
     fn into_arg(self) -> Result<TVMFFIAny> {
-        if self.is_read_only() {
-            // The object says that it must not be written; its description alone could not.
+        if !self.read_only.is_null() {
+            // The object says that it must not be written, to those too that look at no flag beside the description.
             let value = TVMFFIAnyValue { v_obj: self.read_only.cast_mut() };
             return Ok(TVMFFIAny { type_index: kTVMFFITensor, small_str_len: 0, value });
         }
         let value = TVMFFIAnyValue { v_ptr: ptr::from_ref(self.tensor).cast_mut().cast() };
-        Ok(TVMFFIAny { type_index: kTVMFFIDLTensorPtr, small_str_len: 0, value })
+        let small_str_len = if self.is_read_only { TENSOR_VIEW_READ_ONLY } else { 0 };
+        Ok(TVMFFIAny { type_index: kTVMFFIDLTensorPtr, small_str_len, value })
     }
 }
 

@@ -8,7 +8,9 @@ use alloc::format;
 use alloc::string::{String as StdString, ToString};
 use alloc::vec::Vec;
 
-use anyfn_abi::{AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny};
+use anyfn_abi::{
+    AnyfnFunctionExt, FUNCTION_FLAG_BLOCKING, FUNCTION_FLAG_UNSAFE, TVMFFIAny, kTVMFFIDLTensorPtr,
+};
 
 use crate::__private::{Detail, with_detail};
 use crate::args::IntoArg;
@@ -71,6 +73,19 @@ impl Names {
     fn optional(&self) -> (usize, &'static [Literal]) {
         let count = self.defaults.len().min(self.args.len());
         (self.args.len() - count, &self.defaults[self.defaults.len() - count..])
+    }
+
+    /// The arguments, where tensors that the function only reads are marked so: it must not write them, nor pass them on to be
+    /// written, since the caller may have described read-only memory.
+    #[inline(never)]
+    fn with_read_only_marked<'a, const N: usize>(&self, args: &[AnyView<'a>; N]) -> [AnyView<'a>; N] {
+        let mut marked = *args;
+        for (arg, name) in marked.iter_mut().zip(self.args) {
+            if arg.type_index() == kTVMFFIDLTensorPtr && self.read_only.contains(name) {
+                *arg = arg.read_only_tensor();
+            }
+        }
+        marked
     }
 }
 
@@ -374,6 +389,13 @@ macro_rules! arities {
                 const N: usize = 0 $( + { let _ = stringify!($name); 1 } )*;
                 let Ok(args) = <&[AnyView<'_>; N]>::try_from(args) else {
                     return call_with_defaults::<Func, fn($($name),*) -> Out>(self, names, args, N);
+                };
+                let marked;
+                let args = if names.read_only.is_empty() {
+                    args
+                } else {
+                    marked = names.with_read_only_marked(args);
+                    &marked
                 };
                 let fail = |index, mismatch: &Mismatch| {
                     wrong_arg::<Func, fn($($name),*) -> Out>(names, index, mismatch)

@@ -67,3 +67,77 @@ fn slots_are_lent_when_they_are_constant() {
     // SAFETY: a field of the object's type, and the object lives on.
     assert!(unsafe { info.field("text").unwrap().lend_unchecked(&empty) }.is_none());
 }
+
+/// A number that reads as the object at its address, without having a reference to it.
+struct Address(u64);
+
+static KEPT: std::sync::Mutex<Option<ObjectRef>> = std::sync::Mutex::new(None);
+
+impl anyfn::FieldValue for Address {
+    fn schema() -> anyfn::Schema {
+        <ObjectRef as anyfn::FromArg>::schema()
+    }
+    fn static_type_index() -> i32 {
+        anyfn::abi::kTVMFFIObject
+    }
+    fn read(&self) -> anyfn::Result<Any> {
+        Any::new(KEPT.lock().unwrap().clone())
+    }
+    fn make(_: &anyfn::AnyView<'_>) -> Result<Self, anyfn::Mismatch> {
+        Ok(Address(0))
+    }
+    fn copied(&self) -> Self {
+        Address(self.0)
+    }
+}
+
+#[derive(Object)]
+#[object(key = "test.lend.Holder")]
+struct Holder {
+    address: Address,
+    pair: Pair,
+    cell: anyfn::Cell<ObjectRef>,
+}
+
+/// Two words that look like a value of 16 bytes.
+struct Pair([u64; 2]);
+
+impl anyfn::FieldValue for Pair {
+    fn schema() -> anyfn::Schema {
+        <ObjectRef as anyfn::FromArg>::schema()
+    }
+    fn static_type_index() -> i32 {
+        anyfn::abi::kTVMFFIAny
+    }
+    fn read(&self) -> anyfn::Result<Any> {
+        Any::new(KEPT.lock().unwrap().clone())
+    }
+    fn make(_: &anyfn::AnyView<'_>) -> Result<Self, anyfn::Mismatch> {
+        Ok(Pair([0; 2]))
+    }
+    fn copied(&self) -> Self {
+        Pair(self.0)
+    }
+}
+
+#[test]
+fn a_field_of_a_type_of_ones_own_holds_no_reference() {
+    let child = node("child", None);
+    *KEPT.lock().unwrap() = Some(child.clone());
+    let address = child.as_handle().addr() as u64;
+    let pair = Pair([u64::from(child.type_index() as u32), address]);
+    let holder = Holder { address: Address(address), pair, cell: anyfn::Cell::new(child.clone()) };
+    let holder = Ref::new(holder).into_object();
+    let info = TypeInfo::of(&holder);
+    for (name, holds) in [("address", false), ("pair", false), ("cell", true)] {
+        let field = info.field(name).unwrap();
+        assert_eq!(
+            holder.get_field(name).unwrap().as_object().map(ObjectRef::as_handle),
+            Some(child.as_handle())
+        );
+        // SAFETY: a field of the object's type, which nobody sets.
+        assert_eq!(unsafe { field.holds(&holder, &child) }, holds, "{name}");
+        // SAFETY: a field of the object's type, and the object lives on.
+        assert!(unsafe { field.lend_unchecked(&holder) }.is_none(), "{name}");
+    }
+}

@@ -143,3 +143,38 @@ fn null_strings_and_byte_arrays_are_no_values() {
     let bytes = unsafe { anyfn::AnyView::from_raw(bytes) };
     assert!(bytes.get::<anyfn::Bytes>().is_err());
 }
+
+/// Raises or lowers the count of strong references of an object.
+fn count(object: &anyfn::ObjectRef, strong: u64) {
+    use core::sync::atomic::{AtomicU64, Ordering};
+    let header = object.as_handle().cast::<anyfn::abi::TVMFFIObject>();
+    // SAFETY: the header of a live object, whose count is changed by atomic operations only.
+    let counter = unsafe { &raw mut (*header).combined_ref_count };
+    // SAFETY: as the line before says.
+    let counter = unsafe { AtomicU64::from_ptr(counter) };
+    counter.store(1 << 32 | strong, Ordering::Relaxed);
+}
+
+#[test]
+fn a_copy_of_a_map_that_cannot_count_releases_nothing() {
+    use anyfn::{Any, Array, Map, ObjectRef};
+    const LIMIT: u64 = 3 << 30;
+    for size in [2, 20] {
+        let object = |at: i64| Array::<i64>::try_from_iter([at]).unwrap().into_object();
+        let objects: Vec<ObjectRef> = (0..size).map(object).collect();
+        let pairs = objects.iter().enumerate().map(|(at, object)| (at as i64, Any::from(object.clone())));
+        let map: Map<i64, Any> = Map::try_from_iter(pairs).unwrap();
+        let last = objects.last().unwrap();
+        count(last, LIMIT);
+        // The map is shared, so it is copied.
+        let mut other = map.clone();
+        let copied = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.insert(100, Any::NONE)));
+        let (counted, first) = (last.use_count(), objects[0].use_count());
+        count(last, 2);
+        assert!(copied.is_err());
+        assert_eq!(counted as u64, LIMIT, "a reference was given back that had not been counted");
+        assert!(first >= 2, "a reference was given back that had not been counted");
+        drop(other);
+        assert_eq!(map.get(0).unwrap().unwrap().get::<Array<i64>>().unwrap().len(), 1);
+    }
+}

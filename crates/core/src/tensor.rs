@@ -368,6 +368,16 @@ pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<Obj
     Ok(new_tensor(tensor, Owner::Object(source), extents, read_only))
 }
 
+/// A tensor object whose memory must not be written, of the same memory; the object itself if it says so already.
+pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
+    if object.type_index() != kTVMFFITensor || is_read_only(&object) {
+        return object;
+    }
+    // SAFETY: a tensor, which the reference keeps alive; the new one keeps it, and so its shape and strides.
+    let tensor = *unsafe { tensor_of(object.as_handle()) };
+    new_tensor(tensor, Owner::Object(object), Box::default(), true)
+}
+
 /// Allocates a tensor like `prototype` by the current allocator.
 ///
 /// # Safety

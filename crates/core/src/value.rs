@@ -4,8 +4,8 @@ use core::ffi::{CStr, c_char};
 
 use crate::env;
 use anyfn::abi::{
-    TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr, kTVMFFIObjectRValueRef,
-    kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr,
+    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
 };
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
@@ -74,10 +74,15 @@ pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
         kTVMFFIDLTensorPtr => {
             // SAFETY: a tensor view holds the address of a tensor.
             let tensor = unsafe { view.value.v_ptr };
+            let is_read_only = view.small_str_len & TENSOR_VIEW_READ_ONLY != 0;
             match env::own_tensor(tensor.cast())? {
+                Some(object) if is_read_only => Ok(crate::tensor::read_only(object).into()),
                 Some(object) => Ok(object.into()),
-                // SAFETY: an opaque pointer owns nothing.
-                None => Ok(unsafe { Any::from_raw(TVMFFIAny { type_index: kTVMFFIOpaquePtr, ..*view }) }),
+                None => {
+                    let raw = TVMFFIAny { type_index: kTVMFFIOpaquePtr, small_str_len: 0, ..*view };
+                    // SAFETY: an opaque pointer owns nothing.
+                    Ok(unsafe { Any::from_raw(raw) })
+                }
             }
         }
         index if index >= kTVMFFIStaticObjectBegin => {

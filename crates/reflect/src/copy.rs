@@ -47,6 +47,7 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
         kTVMFFIArray | kTVMFFIMap => Ok(value.clone()),
         kTVMFFITensor => tensor(value),
         _ if is_fixed(object, &mut Plans::new(0))? => Ok(value.clone()),
+        // No field of it is set, so it need not be a new one.
         _ => by_hook(object).map(Any::from),
     }
 }
@@ -97,7 +98,7 @@ fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
         None => return Err(no_copy(object)),
     };
     match made.into_object() {
-        // Its fields are set below by what the type of the original says.
+        // Its fields are set by what the type of the original says.
         Some(made) if made.type_index() == object.type_index() => Ok(made),
         _ => anyfn::bail!(
             "TypeError",
@@ -114,6 +115,15 @@ fn no_copy(object: &ObjectRef) -> Error {
         "RuntimeError",
         &format!("Cannot deep copy object of type \"{key}\" because it is not copy-constructible"),
     )
+}
+
+#[cold]
+fn not_new(made: &ObjectRef, field: Field) -> Error {
+    let (key, name) = (made.type_key(), field.name());
+    let message = format!(
+        "`__ffi_shallow_copy__` of `{key}` has given an object that others hold: its field `{name}` cannot be set to a copy"
+    );
+    Error::new("TypeError", &message)
 }
 
 /// Where a copy is missing whose original was being copied at the time.
@@ -137,7 +147,7 @@ impl Holder {
                     .chunks_exact(2)
                     .try_for_each(|pair| dict.insert(pair[0].clone(), pair[1].clone()).map(drop))
             }
-            // SAFETY: a field of the copy's type; the copy is not given to anybody yet.
+            // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and only other copies hold it.
             Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
         }
     }
@@ -161,7 +171,12 @@ enum Content {
     /// The keys and values that are copied so far, by turns.
     Map(Vec<(Any, Any)>, Vec<Any>),
     Dict(Vec<(Any, Any)>, Dict, Option<Any>),
-    Object(ObjectRef, ObjectRef, u32),
+    Object {
+        original: ObjectRef,
+        made: ObjectRef,
+        plan: u32,
+        is_new: bool,
+    },
 }
 
 struct Frame {
@@ -245,7 +260,9 @@ impl Copier {
             _ if is_fixed(&object, &mut self.plans)? => return Ok(Look::Copy(value)),
             _ => {
                 let plan = self.plans.of(&object)?;
-                Content::Object(object.clone(), by_hook(&object)?, plan)
+                let made = by_hook(&object)?;
+                let is_new = made.is_unique();
+                Content::Object { original: object.clone(), made, plan, is_new }
             }
         };
         match &content {
@@ -253,7 +270,7 @@ impl Copier {
             Content::Array(..) | Content::Map(..) => {}
             Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared),
             Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared),
-            Content::Object(_, made, _) => self.remember(object.clone(), made.clone().into(), shared),
+            Content::Object { made, .. } => self.remember(object.clone(), made.clone().into(), shared),
         }
         self.stack.push(Frame { content, next: 0, original: object, shared, unfinished: false });
         Ok(Look::Opened)
@@ -278,7 +295,7 @@ impl Copier {
                 let pair = pairs.get(at / 2);
                 pair.map(|(key, value)| if at % 2 == 0 { key } else { value }).cloned().map(|item| (item, 3))
             }
-            Content::Object(original, made, plan) => match self.plans.field(*plan, at as u32) {
+            Content::Object { original, made, plan, .. } => match self.plans.field(*plan, at as u32) {
                 // The copy holds the same value, too.
                 Some(field) => {
                     let own = if original.ptr_eq(made) { 2 } else { 3 };
@@ -324,15 +341,16 @@ impl Copier {
                     self.holes.push((Holder::Value(made.clone(), key), part));
                 }
             }
-            Content::Object(original, made, plan) => {
+            Content::Object { original, made, plan, is_new } => {
                 let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(()) };
-                if hole {
-                    self.holes.push((Holder::Field(made.clone(), field), part));
-                } else if value::is_object(part.type_index())
-                    && !value::same_bits(&part, &plan::read(field, original)?)
-                {
-                    // SAFETY: a field of the copy's type; the copy is not given to anybody yet.
-                    unsafe { field.set_unchecked(made, &part.as_view()) }?;
+                let stays = !value::is_object(part.type_index())
+                    || value::same_bits(&part, &plan::read(field, original)?);
+                match (hole, stays, *is_new) {
+                    (false, true, _) => {}
+                    (_, _, false) => return Err(not_new(made, field)),
+                    (true, ..) => self.holes.push((Holder::Field(made.clone(), field), part)),
+                    // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and is held here alone.
+                    (false, false, true) => unsafe { field.set_unchecked(made, &part.as_view()) }?,
                 }
             }
         }
@@ -352,7 +370,7 @@ impl Copier {
                 }
                 return Ok(Look::Copy(made.into()));
             }
-            Content::Object(_, made, _) => return Ok(Look::Copy(made.into())),
+            Content::Object { made, .. } => return Ok(Look::Copy(made.into())),
             Content::Array(..) | Content::Map(..) if frame.unfinished => {
                 self.known.set(value::address_of(&frame.original), Known::Nothing);
                 return Ok(Look::Hole(frame.original.into()));

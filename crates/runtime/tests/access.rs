@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use anyfn::{DType, Error, Tensor, registry};
+use anyfn::abi::DLTensor;
+use anyfn::{DType, Device, Error, PackedFunc, Tensor, TensorView, TypedPackedFunc, register, registry};
 use anyfn_core as _;
 use anyfn_runtime as _;
 
@@ -183,4 +184,53 @@ fn memory_of_devices_is_in_the_table_too() {
             assert!(seen.iter().all(|byte| *byte == seen[0]), "torn");
         }
     });
+}
+
+#[register("access_test.meddle")]
+fn meddle(#[read_only] x: TensorView<'_>, how: &str) -> anyfn::Result<()> {
+    assert!(x.is_read_only());
+    let global = |name: &str| registry::get(name).unwrap();
+    match how {
+        "fill" => global("anyfn.tensor_fill").call((x, 7)).map(drop),
+        "copy" => {
+            global("runtime.TVMTensorCopyFromTo").call((&Tensor::from_slice(&[2], &[7, 7])?, x)).map(drop)
+        }
+        "bytes" => global("anyfn.tensor_set_bytes").call((x, &[7u8; 8][..])).map(drop),
+        "write" => x.write::<i32>().map(drop),
+        "pass on" => PackedFunc::from(TypedPackedFunc::from_fn(|x: TensorView<'_>| -> anyfn::Result<()> {
+            x.write::<i32>()?.fill(7);
+            Ok(())
+        }))
+        .call((x,))
+        .map(drop),
+        "read" => global("anyfn.tensor_text").call((x,)).map(drop),
+        _ => x.read::<i32>().map(drop),
+    }
+}
+
+#[test]
+fn what_a_function_only_reads_is_not_written() {
+    let numbers = [1, 2];
+    let mut shape = [2];
+    let described = DLTensor {
+        data: numbers.as_ptr().cast_mut().cast(),
+        device: Device::CPU.0,
+        ndim: 1,
+        dtype: <i32 as anyfn::Element>::DTYPE.0,
+        shape: shape.as_mut_ptr(),
+        strides: core::ptr::null_mut(),
+        byte_offset: 0,
+    };
+    // SAFETY: of an array that is alive, and that nothing writes: that is what is tested.
+    let view = unsafe { TensorView::from_dl(&described) };
+    assert!(!view.is_read_only());
+    let meddle = registry::get("access_test.meddle").unwrap();
+    for how in ["fill", "copy", "bytes", "write", "pass on"] {
+        let error = meddle.call((view, how)).unwrap_err();
+        assert!(error.message().contains("may be written"), "{how}: {}", error.message());
+        assert_eq!(numbers, [1, 2], "{how}");
+    }
+    for how in ["read", "look"] {
+        meddle.call((view, how)).unwrap();
+    }
 }

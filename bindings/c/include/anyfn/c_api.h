@@ -652,6 +652,12 @@ struct TVMFFITypeInfo {
 /** Flag: the memory of this Tensor must not be written. */
 #define ANYFN_OBJECT_FLAG_TENSOR_READ_ONLY (UINT32_C(1) << UINT32_C(9))
 
+/**
+ * Not part of the stable ABI: in the word beside the type index of a `DLTensor*`, says that the memory must not be written. Other
+ * makers leave the word zero and need not look at it; a value that outlives the call never has it.
+ */
+#define TENSOR_VIEW_READ_ONLY 1
+
 /** Flag of a function: it runs long or blocks, so callers release locks such as Python's around it. */
 #define FUNCTION_FLAG_BLOCKING 1
 

@@ -167,7 +167,7 @@ impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
 macro_rules! container {
     ($name:ident<$($param:ident),*>, $key:literal) => {
         impl<$($param: FromArg),*> IntoAny for $name<$($param),*> {
-            const LENT: crate::reflection::Lent = crate::reflection::Lent::OBJECT;
+            const LENT: crate::reflection::Lent<Self> = crate::reflection::Lent::OBJECT;
             fn schema() -> Schema {
                 Schema::of($key, vec![$($param::schema()),*])
             }

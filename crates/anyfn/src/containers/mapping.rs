@@ -6,6 +6,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ptr;
 
 use alloc::vec::Vec;
@@ -134,11 +135,14 @@ pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
             new_dense(object.type_index(), NewTable::copy_of(view, last)?)?
         }
     };
-    // The bytes are copied; each object among them has one reference more now.
+    // The bytes are copied; each object among them gets one reference more. That panics at the limit of references: then the
+    // copy is left behind, since dropping it would give back references that have not been counted.
+    let copy = ManuallyDrop::new(copy);
     for (key, value) in layout.iter() {
-        core::mem::forget((key.clone(), value.clone()));
+        core::mem::forget(key.clone());
+        core::mem::forget(value.clone());
     }
-    Ok(copy)
+    Ok(ManuallyDrop::into_inner(copy))
 }
 
 /// Releases the pairs, the memory, or both.

@@ -31,7 +31,7 @@ pub trait FieldValue: Sized + Send + Sync + 'static {
 
     /// How it lies in memory, if it does not change.
     #[doc(hidden)]
-    const LENT: Lent = Lent::NOT;
+    const LENT: Lent<Self> = Lent::NOT;
 
     /// What signatures and error texts call the type.
     fn schema() -> Schema;
@@ -67,7 +67,7 @@ impl<T> FieldValue for T
 where
     T: Clone + IntoAny + for<'a> FromArg<Arg<'a> = T> + Send + Sync + 'static,
 {
-    const LENT: Lent = <T as IntoAny>::LENT;
+    const LENT: Lent<T> = <T as IntoAny>::LENT;
 
     fn schema() -> Schema {
         <T as FromArg>::schema()

@@ -75,7 +75,8 @@ fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
             bail!("TypeError", "__ffi_shallow_copy__ must be an ffi.Function")
         };
         return match function.call((node,))?.into_object() {
-            Some(copy) if copy.type_index() == node.type_index() && !copy.ptr_eq(node) => Ok(copy),
+            // Its fields are set: nobody else may know it.
+            Some(copy) if copy.type_index() == node.type_index() && copy.is_unique() => Ok(copy),
             _ => bail!(
                 "TypeError",
                 "Shallow copy callback must return a distinct object with the same type as its input"

@@ -37,13 +37,12 @@ impl FromArg for Target<'_> {
         Schema::plain("DLTensor*")
     }
     fn from_arg<'a>(view: &'a AnyView<'_>) -> Result<Target<'a>, Mismatch> {
-        if let Ok(tensor) = view.get::<Tensor>()
-            && tensor.is_read_only()
-        {
+        let tensor = TensorView::from_arg(view)?;
+        if tensor.is_read_only() {
             let text = "expected a tensor that may be written, but its memory is read-only";
             return Err(Mismatch::new("ValueError", "DLTensor*".into(), text.into()));
         }
-        TensorView::from_arg(view).map(Target)
+        Ok(Target(tensor))
     }
 }
 
