@@ -58,7 +58,8 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
         callable: callable.to_own().into_ptr(),
     });
     let function = Box::into_raw(function);
-    anyfn::__private::object_created(function, kTVMFFIFunction);
+    // SAFETY: made above, and counted here alone.
+    unsafe { anyfn::__private::object_created(function, kTVMFFIFunction) };
     // SAFETY: a valid object with one reference, which the result takes.
     unsafe { ObjectRef::from_owned_or_null(function.cast()) }
 }
@@ -81,7 +82,8 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(callable) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(function, kTVMFFIFunction);
+        // SAFETY: counted when it was made; the deleter frees its memory once.
+        unsafe { anyfn::__private::object_freed(function, kTVMFFIFunction) };
         // SAFETY: made by `Box`; the content is plain data by now.
         drop(unsafe { Box::from_raw(function) });
     }

@@ -330,7 +330,8 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
         cell: TVMFFIOpaqueObjectCell { handle: object.to_own().into_ptr().cast() },
     });
     let opaque = Box::into_raw(opaque);
-    anyfn::__private::object_created(opaque, kTVMFFIOpaquePyObject);
+    // SAFETY: made above, and counted here alone.
+    unsafe { anyfn::__private::object_created(opaque, kTVMFFIOpaquePyObject) };
     // SAFETY: a valid object with one reference, which the result takes.
     match unsafe { ObjectRef::from_owned_or_null(opaque.cast()) } {
         Some(object) => Ok(object),
@@ -348,7 +349,8 @@ unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
         unsafe { gil::release(held.cast()) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(object, kTVMFFIOpaquePyObject);
+        // SAFETY: counted when it was made; the deleter frees its memory once.
+        unsafe { anyfn::__private::object_freed(object, kTVMFFIOpaquePyObject) };
         // SAFETY: made by `Box`; the content is plain data by now.
         drop(unsafe { Box::from_raw(object) });
     }
@@ -356,10 +358,12 @@ unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
 
 /// The Python object in a native one that was made here, and which therefore owns a reference to it.
 pub(crate) fn own_opaque_object<'a>(object: *mut TVMFFIObject) -> Option<Obj<'a>> {
-    // SAFETY: the caller has a valid object.
-    let header = unsafe { &*object };
-    let ours = header.deleter.is_some_and(|deleter| ptr::fn_addr_eq(deleter, delete_opaque as Deleter));
-    (header.type_index == kTVMFFIOpaquePyObject && ours).then(|| opaque_object(object))
+    // SAFETY: the caller has a valid object, whose deleter does not change.
+    let deleter = unsafe { (*object).deleter };
+    // SAFETY: the caller has a valid object, whose type does not change.
+    let type_index = unsafe { (*object).type_index };
+    let ours = deleter.is_some_and(|deleter| ptr::fn_addr_eq(deleter, delete_opaque as Deleter));
+    (type_index == kTVMFFIOpaquePyObject && ours).then(|| opaque_object(object))
 }
 
 type Deleter = unsafe extern "C" fn(*mut c_void, c_int);

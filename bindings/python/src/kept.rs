@@ -69,7 +69,8 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
         words,
     });
     let kept = Box::into_raw(kept);
-    anyfn::__private::object_created(kept, kTVMFFITensor);
+    // SAFETY: made above, and counted here alone.
+    unsafe { anyfn::__private::object_created(kept, kTVMFFITensor) };
     // SAFETY: a valid object with one reference, which the result takes.
     let made = unsafe { ObjectRef::from_owned_or_null(kept.cast()) };
     match made.and_then(|object| Tensor::try_from_object(object).ok()) {
@@ -104,9 +105,9 @@ pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let kept: *mut Kept = object.cast();
     if flags & STRONG != 0 {
-        // SAFETY: no strong reference is left, and the memory is still there.
-        let content = unsafe { &mut *kept };
-        match std::mem::replace(&mut content.lender, Lender::Object) {
+        // SAFETY: no strong reference is left, so nobody else uses what is behind the header; the memory is still there.
+        let lender = unsafe { std::mem::replace(&mut (*kept).lender, Lender::Object) };
+        match lender {
             Lender::Object => {}
             Lender::DLPack(tensor) => {
                 // SAFETY: it was handed over and is released once, here.
@@ -117,11 +118,14 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
             Lender::Part(object) => unsafe { gil::release(object.into_ptr()) },
             Lender::Tensor(tensor) => drop(tensor),
         }
+        // SAFETY: no strong reference is left, and the memory is still there.
+        let object = unsafe { (*kept).object };
         // SAFETY: the tensor owned this reference.
-        unsafe { gil::release(content.object) };
+        unsafe { gil::release(object) };
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(kept, kTVMFFITensor);
+        // SAFETY: counted when it was made; the deleter frees its memory once.
+        unsafe { anyfn::__private::object_freed(kept, kTVMFFITensor) };
         // SAFETY: made by `Box`; what it kept is given back by now.
         drop(unsafe { Box::from_raw(kept) });
     }

@@ -19,7 +19,7 @@ use crate::{bigint, calls, error, function, object, tensor, words};
 pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     match result.type_index {
         kTVMFFINone => Ok(py::none()),
-        kTVMFFIInt => py::int(result.bits() as i64),
+        kTVMFFIInt => py::int(bits(&result) as i64),
         kTVMFFIDLTensorPtr => {
             // A function may return the view that it was given: that is the caller's array.
             match frame.argument_of(view_pointer(&result)) {
@@ -77,7 +77,7 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
 #[inline(always)]
 pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     match value.type_index {
-        kTVMFFIInt => py::int(value.bits() as i64),
+        kTVMFFIInt => py::int(bits(value) as i64),
         kTVMFFINone => Ok(py::none()),
         kTVMFFIStr | kTVMFFIBytes => lift_plain(value),
         index if index >= kTVMFFIStaticObjectBegin => {
@@ -134,16 +134,16 @@ fn lift_rarer_object(object: ObjectRef) -> Res<Own> {
 fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
     match value.type_index {
         kTVMFFINone => Ok(py::none()),
-        kTVMFFIInt => py::int(value.bits() as i64),
-        kTVMFFIBool => Ok(py::boolean(value.bits() != 0)),
-        kTVMFFIFloat => py::float(f64::from_bits(value.bits())),
+        kTVMFFIInt => py::int(bits(value) as i64),
+        kTVMFFIBool => Ok(py::boolean(bits(value) != 0)),
+        kTVMFFIFloat => py::float(f64::from_bits(bits(value))),
         kTVMFFISmallStr => py::string(small_bytes(value)),
         kTVMFFISmallBytes => py::bytes(small_bytes(value)),
         kTVMFFIStr => py::string(heap_bytes(value)),
         kTVMFFIBytes => py::bytes(heap_bytes(value)),
-        kTVMFFIDataType => words::make(words::DTYPE.get(), value.bits()),
-        kTVMFFIDevice => words::make(words::DEVICE.get(), value.bits()),
-        kTVMFFIOpaquePtr => words::void_pointer(value.bits()),
+        kTVMFFIDataType => words::make(words::DTYPE.get(), bits(value)),
+        kTVMFFIDevice => words::make(words::DEVICE.get(), bits(value)),
+        kTVMFFIOpaquePtr => words::void_pointer(bits(value)),
         kTVMFFIBigInt => bigint::lift(value),
         kTVMFFIByteArrayPtr => borrowed_bytes(value),
         kTVMFFIRawStr => lift_copied(value),
@@ -152,6 +152,13 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
             &format!("a value of type {} has no counterpart in Python", anyfn::type_key(index)),
         ),
     }
+}
+
+/// The eight bytes that a value has beside its type.
+#[inline(always)]
+fn bits(value: &TVMFFIAny) -> u64 {
+    // SAFETY: callers of this file have valid values, all of whose bytes are initialised.
+    unsafe { value.bits() }
 }
 
 /// Content of a small string or of small bytes.

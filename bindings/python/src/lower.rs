@@ -199,7 +199,8 @@ impl<'a> Frame<'a> {
         let passed = self.values[..self.count].iter().position(|value| {
             // SAFETY: the first `count` values are set.
             let value = unsafe { value.assume_init_ref() };
-            value.type_index == kTVMFFITensor && value.bits() == tensor.addr() as u64
+            // SAFETY: a valid value, all of whose bytes are initialised.
+            value.type_index == kTVMFFITensor && unsafe { value.bits() } == tensor.addr() as u64
         });
         if let Some(index) = passed {
             return self.args.get(index).copied();
@@ -214,7 +215,8 @@ impl<'a> Frame<'a> {
         set.zip(self.args).find_map(|(value, arg)| {
             // SAFETY: the first `count` values are set.
             let value = unsafe { value.assume_init_ref() };
-            let same = value.type_index == kTVMFFIDLTensorPtr && value.bits() == view.addr() as u64;
+            // SAFETY: a valid value, all of whose bytes are initialised.
+            let same = value.type_index == kTVMFFIDLTensorPtr && unsafe { value.bits() } == view.addr() as u64;
             same.then_some(*arg)
         })
     }

@@ -59,9 +59,19 @@ impl TVMFFIAny {
     }
 
     /// All bits of the union.
+    ///
+    /// ```compile_fail,E0133
+    /// use anyfn_abi::{DLDataType, TVMFFIAny, TVMFFIAnyValue};
+    /// let mut value = TVMFFIAny::NONE;
+    /// value.value = TVMFFIAnyValue { v_dtype: DLDataType { code: 0, bits: 32, lanes: 1 } };
+    /// let half_of_them_are_not_initialised = value.bits();
+    /// ```
+    ///
+    /// # Safety
+    /// All eight bytes of the union must be initialised, as those of a value are: what is smaller is filled up with zeros.
     #[inline]
-    pub const fn bits(&self) -> u64 {
-        // SAFETY: every member of the union is plain data and the union is 8 bytes, so all bit patterns are valid.
+    pub const unsafe fn bits(&self) -> u64 {
+        // SAFETY: the caller guarantees the bytes, and every pattern of them is a number.
         unsafe { self.value.v_uint64 }
     }
 }

@@ -42,10 +42,40 @@ pub static REGISTRATIONS: [Entry; 0] = [];
 
 /// One pointer variable of compiled libraries that the loader fills.
 pub struct ContextSymbol {
+    name: &'static core::ffi::CStr,
+    address: fn() -> *mut core::ffi::c_void,
+}
+
+impl ContextSymbol {
+    /// The variable `name`, which gets `address`.
+    ///
+    /// ```compile_fail,E0133
+    /// use anyfn::__private::ContextSymbol;
+    /// static LAUNCH: ContextSymbol =
+    ///     ContextSymbol::new(c"__TVMBackendParallelLaunch", || std::ptr::without_provenance_mut(1));
+    /// ```
+    ///
+    /// # Safety
+    /// The address must be that of what compiled code takes the variable for, for as long as the process lives.
+    #[must_use]
+    pub const unsafe fn new(
+        name: &'static core::ffi::CStr,
+        address: fn() -> *mut core::ffi::c_void,
+    ) -> ContextSymbol {
+        ContextSymbol { name, address }
+    }
+
     /// Name of the variable.
-    pub name: &'static core::ffi::CStr,
-    /// What it gets.
-    pub address: fn() -> *mut core::ffi::c_void,
+    #[must_use]
+    pub fn name(&self) -> &'static core::ffi::CStr {
+        self.name
+    }
+
+    /// The address that the variable gets.
+    #[must_use]
+    pub fn address(&self) -> *mut core::ffi::c_void {
+        (self.address)()
+    }
 }
 
 /// Context symbols of this program or library beside those of core; only what is linked with core counts.
@@ -96,7 +126,7 @@ pub fn define_types(again: bool) -> Result<(), alloc::string::String> {
     result
 }
 
-pub use crate::define::method::{MethodDef, TypeMethods, join, joined, signature_text};
+pub use crate::define::method::{MethodCode, MethodDef, TypeMethods, join, joined, signature_text};
 pub use crate::define::{
     ALIGN_ATTRIBUTE, CONTENT_AT_RUN_TIME, CONTENT_ATTRIBUTE, CONTENT_HIDDEN, CONTENT_OF_FIELDS, Define,
     Definition, Digest, FieldDef, FieldDefault, FieldType, FieldValue, Fixed, OfBuild, OfType, TypeIndex,
@@ -405,12 +435,27 @@ pub fn remember_places() {
 }
 
 /// Makes an object of a type with this content behind its header.
-pub fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crate::ObjectRef {
-    new_object_with_flags(type_index, 0, content)
+///
+/// ```compile_fail,E0133
+/// let function = anyfn::__private::new_object(anyfn::abi::kTVMFFIFunction, ());
+/// ```
+///
+/// # Safety
+/// Objects of the type must have a content like this one, which any thread may use as its type promises.
+pub unsafe fn new_object<T: Send + 'static>(type_index: i32, content: T) -> crate::ObjectRef {
+    // SAFETY: the caller guarantees the content; no flag promises more.
+    unsafe { new_object_with_flags(type_index, 0, content) }
 }
 
 /// Makes an object of a type with these `OBJECT_FLAG_*` and this content behind its header.
-pub fn new_object_with_flags<T: Send + 'static>(type_index: i32, flags: u32, content: T) -> crate::ObjectRef {
+///
+/// # Safety
+/// As [`new_object`]; and the flags must hold.
+pub unsafe fn new_object_with_flags<T: Send + 'static>(
+    type_index: i32,
+    flags: u32,
+    content: T,
+) -> crate::ObjectRef {
     crate::object::ObjectBox::allocate(type_index, flags, content)
 }
 
@@ -423,12 +468,26 @@ pub fn type_attribute(name: &str, type_index: i32) -> Option<Any> {
 }
 
 /// Counts an object that is not made by [`new_object`], once it is at its address.
-pub fn object_created<T>(object: *const T, type_index: i32) {
+///
+/// ```compile_fail,E0133
+/// anyfn::__private::object_created(&7, 64);
+/// ```
+///
+/// # Safety
+/// It must be such an object, of that type, and be counted once: a library is unmapped when it has no objects.
+pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
     crate::live::created(object, type_index);
 }
 
 /// Counts the end of an object that is not made by [`new_object`], before its memory is given back.
-pub fn object_freed<T>(object: *const T, type_index: i32) {
+///
+/// ```compile_fail,E0133
+/// anyfn::__private::object_freed(&7, 64);
+/// ```
+///
+/// # Safety
+/// It must be an object that [`object_created`] has counted, whose end has not been counted.
+pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
     crate::live::freed(object, type_index);
 }
 
@@ -458,9 +517,9 @@ pub fn try_bytes(bytes: &[u8]) -> Option<Any> {
     crate::string::try_make(bytes, anyfn_abi::kTVMFFISmallBytes, anyfn_abi::kTVMFFIBytes)
 }
 
-/// A String or Bytes object with a copy of `bytes`, however short; `None` when memory is short.
-pub fn try_heap_string(bytes: &[u8], type_index: i32) -> Option<crate::ObjectRef> {
-    crate::bytes_object::BytesObject::try_allocate(bytes, type_index)
+/// A String object with a copy of `bytes`, however short; `None` when memory is short.
+pub fn try_heap_string(bytes: &[u8]) -> Option<crate::ObjectRef> {
+    crate::bytes_object::BytesObject::try_allocate(bytes, anyfn_abi::kTVMFFIStr)
 }
 
 /// Mixes a value into a hash, as the ABI says.

@@ -215,6 +215,14 @@ impl<'a> AnyView<'a> {
         }
     }
 
+    /// The eight bytes that the value has beside its type.
+    #[doc(hidden)]
+    #[inline]
+    pub fn bits(&self) -> u64 {
+        // SAFETY: a view is a value of the ABI, all of whose bytes are initialised.
+        unsafe { self.0.bits() }
+    }
+
     /// The view of a described tensor, with the mark that its memory must not be written.
     pub(crate) fn read_only_tensor(self) -> Self {
         debug_assert_eq!(self.0.type_index, kTVMFFIDLTensorPtr);

@@ -141,7 +141,7 @@ impl Mismatch {
     #[cold]
     pub fn of_type<T: FromArg + ?Sized>(view: &AnyView<'_>) -> Mismatch {
         let borrows = (kTVMFFIDLTensorPtr..=kTVMFFIByteArrayPtr).contains(&view.type_index());
-        let null = if borrows && view.as_raw().bits() == 0 { " that is NULL" } else { "" };
+        let null = if borrows && view.bits() == 0 { " that is NULL" } else { "" };
         Self::new("TypeError", T::schema().to_string(), format!("{}{null}", word(view.type_key())))
     }
 

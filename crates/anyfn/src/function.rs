@@ -151,8 +151,8 @@ where
 {
     panics::trampoline(|| {
         // SAFETY: the function object is of this very type: the callback was taken from it.
-        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Described<F, D, BLOCKING>>>>() };
-        let text = (object.content.body().describe)();
+        let content = unsafe { ObjectBox::<FunctionContent<Described<F, D, BLOCKING>>>::content_of(func) };
+        let text = (content.body().describe)();
         // SAFETY: the caller passes a writable result that holds nothing.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
         Ok(())
@@ -168,10 +168,10 @@ unsafe extern "C" fn safe_call<C: Callable>(
 ) -> c_int {
     panics::trampoline(|| {
         // SAFETY: `handle` is the function object, whose content is `FunctionContent<C>`; the caller keeps it alive.
-        let object = unsafe { &*handle.cast::<ObjectBox<FunctionContent<C>>>() };
+        let content = unsafe { ObjectBox::<FunctionContent<C>>::content_of(handle) };
         // SAFETY: the ABI passes `num_args` valid views for the duration of the call.
         let args = unsafe { AnyView::slice_from_raw(args, num_args) };
-        let value = object.content.body.call(args)?;
+        let value = content.body.call(args)?;
         // SAFETY: the ABI passes a writable result that holds nothing.
         unsafe { result.write(value.into_raw()) };
         Ok(())

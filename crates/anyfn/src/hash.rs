@@ -71,16 +71,15 @@ type NativeEqual = unsafe extern "C" fn(left: *const TVMFFIAny, right: *const TV
 
 /// Hash of a value as a map key.
 pub(crate) fn any_hash(view: &AnyView<'_>) -> u64 {
-    let raw = view.as_raw();
-    match raw.type_index {
+    match view.type_index() {
         // The content of a small string is one word.
-        kTVMFFISmallStr => small_str_hash(raw.bits()),
+        kTVMFFISmallStr => small_str_hash(view.bits()),
         kTVMFFIStr => combine(kTVMFFIStr as u64, hash_bytes(bytes_of(view))),
         kTVMFFISmallBytes | kTVMFFIBytes => combine(kTVMFFIBytes as u64, hash_bytes(bytes_of(view))),
         index if index >= kTVMFFIStaticObjectBegin => {
-            combine(index as u64, hashed_by_hook(view).unwrap_or_else(|| raw.bits()))
+            combine(index as u64, hashed_by_hook(view).unwrap_or_else(|| view.bits()))
         }
-        index => combine(index as u64, raw.bits()),
+        index => combine(index as u64, view.bits()),
     }
 }
 
@@ -107,7 +106,7 @@ fn hashed_by_hook(view: &AnyView<'_>) -> Option<u64> {
 pub(crate) fn any_equal(left: &AnyView<'_>, right: &AnyView<'_>) -> bool {
     let (l, r) = (left.as_raw(), right.as_raw());
     let same_head = l.type_index == r.type_index && l.small_str_len == r.small_str_len;
-    if same_head && l.bits() == r.bits() {
+    if same_head && left.bits() == right.bits() {
         return true;
     }
     equal_slow(left, right)
@@ -162,9 +161,9 @@ pub(crate) fn has_hash_hook(view: &AnyView<'_>) -> bool {
 pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match view.type_index() {
         kTVMFFINone => f.write_str("None"),
-        kTVMFFIInt => write!(f, "{}", view.as_raw().bits() as i64),
-        kTVMFFIBool => write!(f, "{}", view.as_raw().bits() != 0),
-        kTVMFFIFloat => write!(f, "{:?}", f64::from_bits(view.as_raw().bits())),
+        kTVMFFIInt => write!(f, "{}", view.bits() as i64),
+        kTVMFFIBool => write!(f, "{}", view.bits() != 0),
+        kTVMFFIFloat => write!(f, "{:?}", f64::from_bits(view.bits())),
         kTVMFFISmallStr | kTVMFFIStr => {
             write!(f, "{:?}", alloc::string::String::from_utf8_lossy(bytes_of(view)))
         }
@@ -176,7 +175,7 @@ pub(crate) fn debug(view: &AnyView<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         kTVMFFIBigInt => crate::bigint::debug(view, f),
         _ => match view.as_object() {
             Some(object) => fmt::Debug::fmt(object, f),
-            None => write!(f, "{}({:#x})", view.type_key(), view.as_raw().bits()),
+            None => write!(f, "{}({:#x})", view.type_key(), view.bits()),
         },
     }
 }

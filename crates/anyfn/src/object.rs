@@ -234,6 +234,18 @@ pub(crate) struct ObjectBox<T> {
     pub(crate) content: T,
 }
 
+impl<T> ObjectBox<T> {
+    /// The content of an object, without its header, whose counts other threads change.
+    ///
+    /// # Safety
+    /// `object` must be such an object, and alive for `'a`; nobody may change its content meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn content_of<'a>(object: *mut c_void) -> &'a T {
+        // SAFETY: the caller guarantees the object; the reference is to its content alone.
+        unsafe { &(*object.cast::<ObjectBox<T>>()).content }
+    }
+}
+
 impl<T: 'static> ObjectBox<T> {
     /// Allocates an object with one reference, which the caller owns.
     #[inline]

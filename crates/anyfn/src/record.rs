@@ -342,7 +342,7 @@ impl FieldKind {
 
     #[cold]
     fn convert(&self, value: Any) -> core::result::Result<Any, Any> {
-        let bits = value.as_view().as_raw().bits();
+        let bits = value.as_view().bits();
         match (self, value.type_index()) {
             (FieldKind::Int, kTVMFFIBool) => Ok(plain(kTVMFFIInt, bits)),
             (FieldKind::Float, kTVMFFIInt | kTVMFFIBool) => {
@@ -438,7 +438,7 @@ impl Slot {
         let value = ManuallyDrop::new(unsafe { Any::from_raw(value) });
         let copy = Any::clone(&value);
         word.store(length, Ordering::Release);
-        (type_index != kTVMFFINone || copy.as_view().as_raw().bits() != UNSET).then_some(copy)
+        (type_index != kTVMFFINone || copy.as_view().bits() != UNSET).then_some(copy)
     }
 
     /// Sets a field.
@@ -500,7 +500,8 @@ pub(crate) unsafe fn lend(place: *mut TVMFFIAny) -> Option<TVMFFIAny> {
     let type_index = unsafe { (*place).type_index };
     // SAFETY: as the caller guarantees; a reader may lock the slot meanwhile, by an atomic operation.
     let value = TVMFFIAny { type_index, small_str_len: length, value: unsafe { (*place).value } };
-    (type_index != kTVMFFINone || value.bits() != UNSET).then_some(value)
+    // SAFETY: as the caller guarantees, a valid value, all of whose bytes are initialised.
+    (type_index != kTVMFFINone || unsafe { value.bits() } != UNSET).then_some(value)
 }
 
 #[cold]

@@ -431,13 +431,13 @@ impl Field {
         } else {
             // SAFETY: by the flag the field is the address of an object, or NULL.
             let handle = unsafe { *place.cast::<TVMFFIObjectHandle>() };
-            // SAFETY: by the flag the field is the address of an object, or NULL; the object keeps it alive.
-            match unsafe { handle.cast::<TVMFFIObject>().as_ref() } {
-                Some(header) => {
-                    let value = TVMFFIAnyValue { v_obj: handle.cast() };
-                    TVMFFIAny { type_index: header.type_index, small_str_len: 0, value }
-                }
-                None => TVMFFIAny::NONE,
+            if handle.is_null() {
+                TVMFFIAny::NONE
+            } else {
+                // SAFETY: by the flag the field is the address of an object, which the object keeps alive.
+                let type_index = unsafe { (*handle.cast::<TVMFFIObject>()).type_index };
+                let value = TVMFFIAnyValue { v_obj: handle.cast() };
+                TVMFFIAny { type_index, small_str_len: 0, value }
             }
         };
         // SAFETY: a copy that is never dropped, of a value that the object owns.

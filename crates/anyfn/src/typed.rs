@@ -201,8 +201,8 @@ unsafe extern "C" fn signature_of<F: PackableFn<S>, S: 'static>(
 ) -> c_int {
     panics::trampoline(|| {
         // SAFETY: the function object is of this very type: the callback was taken from it.
-        let object = unsafe { &*func.cast::<ObjectBox<FunctionContent<Typed<F, S>>>>() };
-        let text = signature_json::<F, S>(&object.content.body().names);
+        let content = unsafe { ObjectBox::<FunctionContent<Typed<F, S>>>::content_of(func) };
+        let text = signature_json::<F, S>(&content.body().names);
         // SAFETY: the caller passes a writable result that holds nothing.
         unsafe { out.write(Any::from(crate::String::from(text)).into_raw()) };
         Ok(())

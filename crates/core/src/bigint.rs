@@ -55,7 +55,8 @@ impl BigInt {
         let data = unsafe { Self::words(this) };
         // SAFETY: the allocation has room for the words behind the struct.
         unsafe { ptr::copy_nonoverlapping(words.as_ptr(), data, words.len()) };
-        anyfn::__private::object_created(this, kTVMFFIBigInt);
+        // SAFETY: made above, and counted here alone.
+        unsafe { anyfn::__private::object_created(this, kTVMFFIBigInt) };
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
     }
@@ -67,7 +68,8 @@ impl BigInt {
         // SAFETY: the object is ours and its memory is released by this call only.
         let words = unsafe { (*object.cast::<BigInt>()).cell.word_count };
         if let Some(layout) = Self::layout(words) {
-            anyfn::__private::object_freed(object, kTVMFFIBigInt);
+            // SAFETY: counted when it was made; the deleter frees its memory once.
+            unsafe { anyfn::__private::object_freed(object, kTVMFFIBigInt) };
             // SAFETY: allocated with this very layout.
             unsafe { dealloc(object.cast(), layout) };
         }

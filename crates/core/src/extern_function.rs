@@ -84,15 +84,19 @@ pub(crate) unsafe fn create(
         if lease.is_held() {
             let cell = TVMFFIFunctionCell { safe_call: call, cpp_call };
             return Ok(lease.explain(call as *const c_void, |lease| {
-                anyfn::__private::new_object(kTVMFFIFunction, Leased { cell, _lease: lease })
+                // SAFETY: the content begins with the cell of a function, which the caller guarantees.
+                unsafe { anyfn::__private::new_object(kTVMFFIFunction, Leased { cell, _lease: lease }) }
             }));
         }
         let content = Plain { cell: TVMFFIFunctionCell { safe_call: call, cpp_call } };
-        return Ok(anyfn::__private::new_object(kTVMFFIFunction, content));
+        // SAFETY: the content is the cell of a function, which the caller guarantees.
+        return Ok(unsafe { anyfn::__private::new_object(kTVMFFIFunction, content) });
     }
     let cell = TVMFFIFunctionCell { safe_call: call_closure, cpp_call };
     Ok(lease.explain(call as *const c_void, |lease| {
-        anyfn::__private::new_object(kTVMFFIFunction, Closure { cell, data, call, deleter, _lease: lease })
+        let content = Closure { cell, data, call, deleter, _lease: lease };
+        // SAFETY: the content begins with the cell of a function, whose code is for this content.
+        unsafe { anyfn::__private::new_object(kTVMFFIFunction, content) }
     }))
 }
 

@@ -238,7 +238,9 @@ fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: 
         name,
         signature: Mutex::new(signature.into()),
     };
-    let object = anyfn::__private::new_object_with_flags(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, method);
+    let flags = OBJECT_FLAG_FUNCTION_EXT;
+    // SAFETY: the content begins with the cell of a function and the address of its extension, which is static.
+    let object = unsafe { anyfn::__private::new_object_with_flags(kTVMFFIFunction, flags, method) };
     PackedFunc::try_from_object(object)
         .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))
 }

@@ -40,6 +40,7 @@ pub(crate) fn create(
     let lease = Lease::of(Kind::Opaque, &[address, handle]);
     Ok(lease.explain(address, |lease| {
         let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
-        anyfn::__private::new_object(type_index, content)
+        // SAFETY: an opaque object has its cell right behind the header.
+        unsafe { anyfn::__private::new_object(type_index, content) }
     }))
 }

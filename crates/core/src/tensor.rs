@@ -142,7 +142,8 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
     let lease = Lease::of(Kind::Tensor, &addresses);
     lease.explain(deleter, |lease| {
         let content = Content { tensor, owner, _extents: extents, _lease: lease };
-        anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, content)
+        // SAFETY: the content begins with the description of a tensor, whose memory and extents its owner keeps.
+        unsafe { anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, content) }
     })
 }
 

@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char};
 use crate::env;
 use anyfn::abi::{
     TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIByteArray, kTVMFFIByteArrayPtr, kTVMFFIDLTensorPtr,
-    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFIStaticObjectBegin, kTVMFFIStr,
+    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIRawStr, kTVMFFIStaticObjectBegin,
 };
 use anyfn::{Any, AnyView, Error, ObjectRef, Result, bail};
 
@@ -29,7 +29,7 @@ pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    match anyfn::__private::try_heap_string(bytes, kTVMFFIStr) {
+    match anyfn::__private::try_heap_string(bytes) {
         Some(object) => Ok(Some(object)),
         None => Err(out_of_memory("a string")),
     }

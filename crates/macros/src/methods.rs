@@ -154,7 +154,9 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
                 is_static: #is_static,
                 is_init: #is_init,
                 blocking: #blocking,
-                call,
+                // SAFETY: `call` passes on what the ABI promises, and does not look at its first argument.
+                #[allow(clippy::undocumented_unsafe_blocks)]
+                call: unsafe { __p::MethodCode::new(call) },
                 signature: || __p::signature_text(&NAMES, #body),
             }
         }

@@ -14,16 +14,15 @@ pub(crate) use anyfn::__private::{bytes_of, hash_bytes, hash_combine};
 /// All bits of a value that is no object, but for the length of a small string.
 #[inline]
 pub(crate) fn bits(value: &Any) -> u64 {
-    value.as_view().as_raw().bits()
+    value.as_view().bits()
 }
 
 /// Whether all 16 bytes of two values are the same.
 #[inline]
 pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
     let (left, right) = (left.as_view(), right.as_view());
-    let (left, right) = (left.as_raw(), right.as_raw());
-    left.type_index == right.type_index
-        && left.small_str_len == right.small_str_len
+    left.type_index() == right.type_index()
+        && left.as_raw().small_str_len == right.as_raw().small_str_len
         && left.bits() == right.bits()
 }
 

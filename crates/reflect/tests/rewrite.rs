@@ -353,7 +353,8 @@ fn visitors_of_others_find_the_functions_of_containers() {
     thread_local!(static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) });
     unsafe extern "C" fn visit(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
         if value.type_index == kTVMFFIInt {
-            SEEN.with(|seen| seen.borrow_mut().push(value.bits() as i64));
+            // SAFETY: an int has its value in `v_int64`.
+            SEEN.with(|seen| seen.borrow_mut().push(unsafe { value.value.v_int64 }));
             return TVMFFIAny::NONE;
         }
         let info = anyfn::reflection::TypeInfo::from_index(value.type_index).unwrap();
@@ -377,7 +378,8 @@ fn visitors_of_others_find_the_functions_of_containers() {
     // SAFETY: a static.
     unsafe impl Send for Content {}
     let index = anyfn::type_index_of("ffi.StructuralVisitor").unwrap();
-    let visitor = anyfn::__private::new_object(index, Content((&raw const TABLE).cast(), 0));
+    // SAFETY: a visitor begins with the address of such a table and the region.
+    let visitor = unsafe { anyfn::__private::new_object(index, Content((&raw const TABLE).cast(), 0)) };
     let pairs = |offset: i64| [(int(1), int(offset)), (int(2), int(offset + 1))];
     let graph = array([
         int(1),

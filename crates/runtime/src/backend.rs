@@ -68,7 +68,8 @@ macro_rules! slot {
     ($entry:ident, $name:literal, $function:ident) => {
         #[linkme::distributed_slice(CONTEXT_SYMBOLS)]
         #[linkme(crate = linkme)]
-        static $entry: ContextSymbol = ContextSymbol { name: $name, address: || $function as *mut c_void };
+        // SAFETY: compiled code calls the variable of this name with the signature of this function, which never goes.
+        static $entry: ContextSymbol = unsafe { ContextSymbol::new($name, || $function as *mut c_void) };
     };
 }
 

@@ -104,6 +104,11 @@ fn check_file(name: &str, text: &str) -> Vec<String> {
         if line.contains('\t') {
             found.push(format!("{at}: a tab"));
         }
+        if name.ends_with(".rs") && borrows_header(line) {
+            found.push(format!(
+                "{at}: a reference to a whole object covers its counts, which other threads change"
+            ));
+        }
         for path in MACHINE_PATHS {
             if names_path(line, path) && !line.contains("mktemp") {
                 found.push(format!("{at}: names {path}, a folder of some machine"));
@@ -120,6 +125,36 @@ fn check_file(name: &str, text: &str) -> Vec<String> {
         ));
     }
     found
+}
+
+/// Structs that begin with the header of an object, or are one.
+const WITH_HEADER: [&str; 9] = [
+    "TVMFFIObject",
+    "ObjectBox",
+    "MapObject",
+    "ModuleBox",
+    "LibraryFunction",
+    "PythonFunction",
+    "OpaqueObject",
+    "BigInt",
+    "Kept",
+];
+
+/// Returns true for a line that makes a reference to an object with its header out of an address. A part of the object is borrowed
+/// as `&(*object.cast::<Kept>()).tensor`, which makes no reference to the rest.
+fn borrows_header(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    WITH_HEADER.iter().any(|name| {
+        code.match_indices(&format!("cast::<{name}")).any(|(at, text)| {
+            let (before, behind) = (&code[..at], &code[at + text.len()..]);
+            if !behind.starts_with(['>', '<']) {
+                return false;
+            }
+            let place = before.trim_end_matches(|c: char| c.is_alphanumeric() || "_.()".contains(c));
+            let whole = (place.ends_with("&*") || place.ends_with("&mut *")) && !behind.contains(".add(");
+            whole || behind.contains("().as_ref()") || behind.contains("().as_mut()")
+        })
+    })
 }
 
 /// Whether a line has an absolute path that begins like this; `target/tmp/` is none.
@@ -149,6 +184,31 @@ mod tests {
         let file = format!("{folder}a.rs");
         assert_eq!(count(&file, &comment("as above.").repeat(most)), 0);
         assert_eq!(count(&file, &comment("as above.").repeat(most + 1)), most + 1);
+    }
+
+    #[test]
+    fn references_to_whole_objects_are_found() {
+        let cast = ["cast::<", "TVMFFIObject>()"].concat();
+        for bad in [
+            "&*func.X",
+            "&mut *this.X",
+            "&*object.as_handle().X",
+            "func.X.as_ref()",
+            "unsafe { &*a.X.cast_const() }",
+        ] {
+            assert!(borrows_header(&bad.replace('X', &cast)), "{bad}");
+        }
+        assert!(borrows_header(&["&*func.cast::<", "ObjectBox<FunctionContent<C>>>()"].concat()));
+        for fine in [
+            "&(*func.X).flags",
+            "(*func.X).type_index",
+            "let header = func.X;",
+            "// not &*func.X",
+            "&*out.X.add(1).cast::<Cell>()",
+            "&*f.cast::<Keptive>()",
+        ] {
+            assert!(!borrows_header(&fine.replace('X', &cast)), "{fine}");
+        }
     }
 
     #[test]

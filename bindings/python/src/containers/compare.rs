@@ -20,7 +20,7 @@ use rustc_hash::FxBuildHasher;
 use super::keys::Mapping;
 use super::shared::{ByAddress, Pace, ref_count};
 use super::slots::slots;
-use super::{ARRAY, DICT, LIST, MAP, Ref, borrow_if, lift_item, native, raw};
+use super::{ARRAY, DICT, LIST, MAP, Ref, bits, borrow_if, lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
@@ -149,9 +149,9 @@ impl Equality {
         let (l, r) = (raw(left), raw(right));
         if l.type_index == r.type_index {
             match l.type_index {
-                kTVMFFIInt | kTVMFFIBool | kTVMFFINone => return Ok(l.bits() == r.bits()),
+                kTVMFFIInt | kTVMFFIBool | kTVMFFINone => return Ok(bits(left) == bits(right)),
                 kTVMFFISmallStr | kTVMFFIStr => return Ok(left == right),
-                index if index >= kTVMFFIStaticObjectBegin && l.bits() == r.bits() => return Ok(true),
+                index if index >= kTVMFFIStaticObjectBegin && bits(left) == bits(right) => return Ok(true),
                 _ => {}
             }
         }
@@ -159,7 +159,7 @@ impl Equality {
             self.pace.step()?;
             return py::equal(lift_item(left)?.obj(), lift_item(right)?.obj());
         }
-        let pair = (is_shared(left) && is_shared(right)).then_some((l.bits() as usize, r.bits() as usize));
+        let pair = (is_shared(left) && is_shared(right)).then_some((bits(left) as usize, bits(right) as usize));
         if let (Some(l), Some(r)) = (OwnItems::of(left)?, OwnItems::of(right)?) {
             if pair.is_some_and(|pair| self.equal.contains(&pair)) {
                 return Ok(true);
@@ -175,7 +175,7 @@ impl Equality {
     #[inline]
     pub(super) fn item(&mut self, item: &Any, other: &Own) -> Res<bool> {
         if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other.obj())) {
-            return Ok(raw(item).bits() == raw(&other).bits());
+            return Ok(bits(item) == bits(&other));
         }
         const CONTAINERS: u64 =
             ffi::Py_TPFLAGS_LIST_SUBCLASS | ffi::Py_TPFLAGS_TUPLE_SUBCLASS | ffi::Py_TPFLAGS_DICT_SUBCLASS;
@@ -187,7 +187,7 @@ impl Equality {
         }
         // Besides the place where it stands, the caller holds it.
         let pair = (is_shared(item) && ref_count(other.obj()) > 2)
-            .then(|| (raw(item).bits() as usize, other.as_ptr().addr()));
+            .then(|| (bits(item) as usize, other.as_ptr().addr()));
         self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
     }
 
@@ -269,7 +269,7 @@ fn slices_equal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<boo
 fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Option<usize>> {
     for (at, (left, right)) in left.iter().zip(right).enumerate() {
         let (l, r) = (raw(left), raw(right));
-        let is_same_int = l.type_index == kTVMFFIInt && r.type_index == kTVMFFIInt && l.bits() == r.bits();
+        let is_same_int = l.type_index == kTVMFFIInt && r.type_index == kTVMFFIInt && bits(left) == bits(right);
         if !is_same_int && !equality.items(left, right)? {
             return Ok(Some(at));
         }
@@ -281,7 +281,7 @@ fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Op
 #[inline]
 pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other)) {
-        return Ok(raw(item).bits() == raw(&other).bits());
+        return Ok(bits(item) == bits(&other));
     }
     Equality::new().item(item, &other.to_own())
 }

@@ -5,7 +5,7 @@ use anyfn::{Any, Array, Dict, List, Map, ObjectRef, Shape};
 use pyo3_ffi as ffi;
 
 use super::shared::{ByAddress, Pace, push};
-use super::{lift_item, native, raw};
+use super::{bits, lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
@@ -155,7 +155,7 @@ fn convert_key(key: &Any, met: &mut Met) -> Res<(Own, u64)> {
     let Some(Ok(array)) = key.clone().into_object().map(Array::<Any>::try_from_object) else {
         return Ok((lift_item(key)?, 1));
     };
-    let address = raw(key).bits() as usize;
+    let address = bits(key) as usize;
     if let Some((tuple, size, _)) = met.keys.get(&address) {
         return Ok((tuple.obj().to_own(), *size));
     }

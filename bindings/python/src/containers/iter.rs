@@ -12,7 +12,7 @@ use anyfn::{Any, Array, Map, MapPlace};
 use pyo3_ffi as ffi;
 
 use super::slots::{methods, slots};
-use super::{lift_item, raw};
+use super::{bits, lift_item, raw};
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 
@@ -145,8 +145,7 @@ impl State {
 impl Step {
     #[inline(always)]
     fn of(item: &Any) -> Step {
-        let raw = raw(item);
-        if raw.type_index == kTVMFFIInt { Step::Int(raw.bits() as i64) } else { Step::One(item.clone()) }
+        if raw(item).type_index == kTVMFFIInt { Step::Int(bits(item) as i64) } else { Step::One(item.clone()) }
     }
 }
 

@@ -161,7 +161,7 @@ fn native<T>(result: anyfn::Result<T>) -> Res<T> {
 #[inline(always)]
 fn lift_item(item: &Any) -> Res<Own> {
     let raw = raw(item);
-    if raw.type_index == kTVMFFIInt { py::int(raw.bits() as i64) } else { lift_other(item) }
+    if raw.type_index == kTVMFFIInt { py::int(bits(item) as i64) } else { lift_other(item) }
 }
 
 #[inline(never)]
@@ -179,6 +179,13 @@ fn lift_other(item: &Any) -> Res<Own> {
 fn raw(item: &Any) -> &anyfn::abi::TVMFFIAny {
     // SAFETY: `Any` is transparent over this struct.
     unsafe { &*std::ptr::from_ref(item).cast() }
+}
+
+/// The eight bytes that a value has beside its type.
+#[inline(always)]
+fn bits(item: &Any) -> u64 {
+    // SAFETY: all bytes of a value are initialised.
+    unsafe { raw(item).bits() }
 }
 
 /// Memory for `count` things, or `MemoryError`.

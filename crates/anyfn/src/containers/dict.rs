@@ -122,16 +122,16 @@ impl<'a> Probe<'a> {
         if other.type_index() != self.key.type_index() {
             return Some(false);
         }
-        let bits = other.view_ref().as_raw().bits();
-        if bits == self.key.as_raw().bits() {
+        let bits = other.view_ref().bits();
+        if bits == self.key.bits() {
             return Some(true);
         }
-        let told = self.told.equal.iter().find(|(key, _)| key.view_ref().as_raw().bits() == bits);
+        let told = self.told.equal.iter().find(|(key, _)| key.view_ref().bits() == bits);
         told.map(|(_, equal)| *equal)
     }
 
     fn hash_of(&self, key: &Any) -> Option<u64> {
-        self.told.hashes.get(&key.view_ref().as_raw().bits()).map(|(_, hash)| *hash)
+        self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
     }
 
     /// Asks hooks. Not to be called under the lock.
@@ -145,7 +145,7 @@ impl<'a> Probe<'a> {
             Ask::Hashes(keys) => {
                 for key in keys {
                     let hash = hash::any_hash(key.view_ref());
-                    self.told.hashes.insert(key.view_ref().as_raw().bits(), (key, hash));
+                    self.told.hashes.insert(key.view_ref().bits(), (key, hash));
                 }
             }
         }

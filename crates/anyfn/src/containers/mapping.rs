@@ -385,10 +385,13 @@ impl Mapping<'_> {
     #[inline]
     fn table(&mut self) -> Table<'_> {
         debug_assert!(!self.is_small());
-        // SAFETY: `mapping_of` guarantees the object and exclusive use.
-        let object = unsafe { &mut *self.object };
+        // Not of the object as a whole, whose counts other threads change.
+        // SAFETY: `mapping_of` guarantees the object and exclusive use of its content.
+        let cell = unsafe { &mut (*self.object).cell };
+        // SAFETY: `mapping_of` guarantees the object and exclusive use of its content; a dense object has the tail.
+        let tail = unsafe { &mut (*self.object).tail };
         // SAFETY: the object is dense, so cell and tail describe a table.
-        unsafe { Table::from_parts(&mut object.cell, &mut object.tail) }
+        unsafe { Table::from_parts(cell, tail) }
     }
 
     /// The pair at a place of a small object.
@@ -496,7 +499,9 @@ impl Mapping<'_> {
             }
         }
         let known = |key: &Any| {
-            if key.view_ref().as_raw().bits() == pair.key.bits() && key.type_index() == pair.key.type_index {
+            if key.view_ref().bits() == any(&pair.key).view_ref().bits()
+                && key.type_index() == pair.key.type_index
+            {
                 return hash;
             }
             hash_of.and_then(|hash_of| hash_of(key))

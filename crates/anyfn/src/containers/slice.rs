@@ -89,8 +89,8 @@ fn place(index: i64, len: usize) -> Option<usize> {
 
 /// Whether two values are the same bytes.
 fn is_same(a: &Any, b: &Any) -> bool {
-    let (a, b) = (a.view_ref().as_raw(), b.view_ref().as_raw());
-    a.type_index == b.type_index && a.bits() == b.bits()
+    let (a, b) = (a.view_ref(), b.view_ref());
+    a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
 /// Operations by places that count from the end if they are negative. Each is atomic.

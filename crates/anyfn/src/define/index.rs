@@ -6,8 +6,8 @@ use core::hash::{Hash, Hasher};
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use anyfn_abi::{
-    TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterAttr,
-    kTVMFFIDynObjectBegin, kTVMFFIInt,
+    TVMFFIAny, TVMFFIByteArray, TVMFFITypeGetOrAllocIndex, TVMFFITypeRegisterAttr, kTVMFFIDynObjectBegin,
+    kTVMFFIInt,
 };
 
 use alloc::format;
@@ -184,8 +184,7 @@ pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Res
 
 /// Claims a type for a content. `false` if it has another one.
 fn claim(index: i32, content: u64) -> bool {
-    let own =
-        TVMFFIAny { type_index: kTVMFFIInt, small_str_len: 0, value: TVMFFIAnyValue { v_uint64: content } };
+    let own = TVMFFIAny::from_bits(kTVMFFIInt, content);
     let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
     // SAFETY: the name and the value are borrowed for the call.
     if unsafe { TVMFFITypeRegisterAttr(index, &name, &own) } == 0 {
@@ -210,7 +209,8 @@ fn is_claimed(index: i32, content: u64) -> bool {
 }
 
 fn content_of(index: i32) -> Option<u64> {
-    crate::types::attribute(CONTENT_ATTRIBUTE, index).map(TVMFFIAny::bits)
+    // SAFETY: an entry that is set holds a value for ever, all of whose bytes are initialised.
+    crate::types::attribute(CONTENT_ATTRIBUTE, index).map(|value| unsafe { value.bits() })
 }
 
 /// One number for what identifies a Rust type, the same in every library of a build.

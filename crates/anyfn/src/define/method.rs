@@ -37,10 +37,28 @@ pub struct MethodDef {
     pub is_init: bool,
     /// Whether it runs long or blocks.
     pub blocking: bool,
-    /// Calls it; the first argument is not used.
-    pub call: TVMFFISafeCallType,
+    /// Calls it.
+    pub call: MethodCode,
     /// Its signature as JSON.
     pub signature: fn() -> StdString,
+}
+
+/// The code of a method.
+#[derive(Clone, Copy)]
+pub struct MethodCode(TVMFFISafeCallType);
+
+impl MethodCode {
+    /// The code that is called, with a first argument that is not used.
+    ///
+    /// ```compile_fail,E0133
+    /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);
+    /// ```
+    ///
+    /// # Safety
+    /// It must be what the ABI says of functions, for any first argument and on any thread.
+    pub const unsafe fn new(call: TVMFFISafeCallType) -> MethodCode {
+        MethodCode(call)
+    }
 }
 
 /// The name of a method with the key of its type before it; `LEN` is the length of both and of a dot.
@@ -106,7 +124,7 @@ impl MethodDef {
     fn register(&self, type_index: i32, register: &PackedFunc) -> Result<()> {
         let signature = (self.signature)();
         // SAFETY: the code of such a function, in this library, which takes its address back before it is unmapped.
-        let call = unsafe { OpaquePtr::from_ptr(self.call as *mut c_void) };
+        let call = unsafe { OpaquePtr::from_ptr(self.call.0 as *mut c_void) };
         let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.blocking);
         let args = (type_index, self.name, self.doc, &*signature, call, is_static, is_init, blocking);
         register.call(args).map(drop)
@@ -114,7 +132,7 @@ impl MethodDef {
 
     /// The same in other runtimes, which unmap nothing.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
-        let function = function_of(self.call)?;
+        let function = function_of(self.call.0)?;
         let view = AnyView::from(function.as_object());
         if self.is_init {
             let name = TVMFFIByteArray::from_slice(b"__ffi_init__");

@@ -117,20 +117,19 @@ unsafe extern "C" fn unusual_call(
     num_args: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: NULL, or a valid handle as the ABI asks for.
-    if unsafe { func.cast::<TVMFFIObject>().as_ref() }
-        .is_some_and(|header| header.type_index == kTVMFFIFunction)
-    {
+    let header = func.cast::<TVMFFIObject>();
+    // SAFETY: a valid handle as the ABI asks for, whose type does not change.
+    let type_index = (!header.is_null()).then(|| unsafe { (*header).type_index });
+    if type_index == Some(kTVMFFIFunction) {
         // SAFETY: a function, and the rest as the caller of the function guarantees.
         return unsafe { observe::call(observe::door::C, func, args, num_args, result) };
     }
     core::hint::black_box(trampoline(|| {
         const THIS: &str = "TVMFFIFunctionCall";
-        // SAFETY: NULL, or a valid handle as the ABI asks for.
-        let Some(other) = (unsafe { func.cast::<TVMFFIObject>().as_ref() }) else {
+        let Some(other) = type_index else {
             return Err(null(THIS, "func"));
         };
-        bail!("TypeError", "{THIS}: expected a function but got an object of type {}", other.type_index)
+        bail!("TypeError", "{THIS}: expected a function but got an object of type {other}")
     }))
 }
 

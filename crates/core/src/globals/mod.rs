@@ -132,7 +132,8 @@ fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
     }
     let _lock = LOCK.lock();
     if !slot.is_set() {
-        slot.swap(Some(anyfn::__private::new_object(kTVMFFIObject, ())));
+        // SAFETY: a plain object has no content.
+        slot.swap(Some(unsafe { anyfn::__private::new_object(kTVMFFIObject, ()) }));
     }
     slot.get().ok_or_else(|| anyfn::Error::new("InternalError", "a constant object is gone"))
 }

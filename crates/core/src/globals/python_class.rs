@@ -5,6 +5,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use anyfn::__private::{
     CONTENT_ATTRIBUTE, CONTENT_OF_FIELDS, object_created, object_freed, release_content, trampoline,
@@ -72,6 +73,61 @@ fn lock_of(place: *mut c_void) -> &'static Mutex<()> {
     &LOCKS[(place.addr() >> 3) % LOCKS.len()]
 }
 
+/// Reads the bytes of a field, which another thread may set meanwhile: at once, if there is an atomic type of that size and they
+/// are aligned for it, else each by itself.
+///
+/// # Safety
+/// The field must have so many bytes, and be used by this function and [`store`] alone.
+unsafe fn load(place: *mut u8, bytes: &mut [u8]) {
+    let aligned = place.addr().is_multiple_of(bytes.len().max(1));
+    macro_rules! at_once {
+        ($atomic:ty) => {{
+            // SAFETY: as large as the field and aligned; a field of this size is always read and set so.
+            let field = unsafe { <$atomic>::from_ptr(place.cast()) };
+            bytes.copy_from_slice(&field.load(Ordering::Relaxed).to_ne_bytes());
+        }};
+    }
+    match bytes.len() {
+        2 if aligned => at_once!(AtomicU16),
+        4 if aligned => at_once!(AtomicU32),
+        8 if aligned => at_once!(AtomicU64),
+        _ => {
+            for (at, byte) in bytes.iter_mut().enumerate() {
+                // SAFETY: a byte of the field; one of this size or place is always read and set so.
+                *byte = unsafe { AtomicU8::from_ptr(place.wrapping_add(at)) }.load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Sets the bytes of a field, as [`load`] reads them.
+///
+/// # Safety
+/// As [`load`].
+unsafe fn store(place: *mut u8, bytes: &[u8]) {
+    let aligned = place.addr().is_multiple_of(bytes.len().max(1));
+    macro_rules! at_once {
+        ($atomic:ty, $plain:ty) => {{
+            let mut value = [0; size_of::<$plain>()];
+            value.copy_from_slice(bytes);
+            // SAFETY: as large as the field and aligned; a field of this size is always read and set so.
+            let field = unsafe { <$atomic>::from_ptr(place.cast()) };
+            field.store(<$plain>::from_ne_bytes(value), Ordering::Relaxed);
+        }};
+    }
+    match bytes.len() {
+        2 if aligned => at_once!(AtomicU16, u16),
+        4 if aligned => at_once!(AtomicU32, u32),
+        8 if aligned => at_once!(AtomicU64, u64),
+        _ => {
+            for (at, byte) in bytes.iter().enumerate() {
+                // SAFETY: a byte of the field; one of this size or place is always read and set so.
+                unsafe { AtomicU8::from_ptr(place.wrapping_add(at)) }.store(*byte, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 /// Reads a field.
 ///
 /// # Safety
@@ -89,8 +145,8 @@ unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
         }
         Storage::Plain(type_index, size) => {
             let mut bits = [0; 8];
-            // SAFETY: the field has so many bytes, at most eight.
-            unsafe { ptr::copy_nonoverlapping(place.cast::<u8>(), bits.as_mut_ptr(), size.min(8)) };
+            // SAFETY: the field has so many bytes.
+            unsafe { load(place.cast(), &mut bits[..size.min(8)]) };
             let value = TVMFFIAny::from_bits(type_index, u64::from_ne_bytes(bits));
             // SAFETY: a value of a type that owns nothing.
             unsafe { Any::from_raw(value) }
@@ -120,9 +176,9 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
             drop(unsafe { ObjectRef::from_owned_or_null(old) });
         }
         Storage::Plain(type_index, size) if fits(type_index, &value) => {
-            let bits = value.as_view().as_raw().bits().to_ne_bytes();
-            // SAFETY: the field has so many bytes, at most eight.
-            unsafe { ptr::copy_nonoverlapping(bits.as_ptr(), place.cast::<u8>(), size.min(8)) };
+            let bits = value.as_view().bits().to_ne_bytes();
+            // SAFETY: the field has so many bytes.
+            unsafe { store(place.cast(), &bits[..size.min(8)]) };
         }
         Storage::Object => bail!("TypeError", "expected an object but got `{}`", value.type_key()),
         Storage::Plain(type_index, _) => {
@@ -238,7 +294,7 @@ fn memory(size: usize) -> core::alloc::Layout {
 fn is_plain_class(info: TypeInfo) -> bool {
     let is_native = |info: TypeInfo| {
         let told = |name| info.attribute(name).is_some();
-        let content = info.attribute(CONTENT_ATTRIBUTE).map(|content| content.as_view().as_raw().bits());
+        let content = info.attribute(CONTENT_ATTRIBUTE).map(|content| content.as_view().bits());
         told(SLOTS_ATTRIBUTE) || told(MAKER_ATTRIBUTE) || content.is_some_and(|of| of != CONTENT_OF_FIELDS)
     };
     let is_made_here = |field: Field| {
@@ -277,6 +333,10 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
         if field.offset() < HEADER as i64 || field.size() < 0 || end.is_none_or(|end| end > total_size) {
             bail!("ValueError", "field `{}` of `{}` does not lie in its object", field.name(), info.key());
         }
+        let plain = matches!(Storage::of_field(field, field.size() as usize), Storage::Plain(..));
+        if !plain && field.offset() % align_of::<u64>() as i64 != 0 {
+            bail!("ValueError", "field `{}` of `{}` is not aligned to 8 bytes", field.name(), info.key());
+        }
     }
     register_init(type_index)?;
     let new = PackedFunc::new(move |_| Any::new(make(type_index, size)?));
@@ -308,7 +368,8 @@ fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
     };
     // SAFETY: new memory with room for it.
     unsafe { object.write(header) };
-    object_created(object, type_index);
+    // SAFETY: made above, and counted here alone.
+    unsafe { object_created(object, type_index) };
     // SAFETY: a valid object with one reference, which the result takes.
     let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
@@ -331,8 +392,11 @@ fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
     let made = make(info.index(), size)?;
     for ((storage, from), (_, to)) in places(info, from.as_handle()).zip(places(info, made.as_handle())) {
         if let Storage::Plain(_, size) = storage {
-            // SAFETY: both objects have the field, and its bytes own nothing.
-            unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast::<u8>(), size) };
+            let mut bytes = alloc::vec![0; size];
+            // SAFETY: the object has the field, whose bytes own nothing.
+            unsafe { load(from.cast(), &mut bytes) };
+            // SAFETY: the new object has the same fields.
+            unsafe { store(to.cast(), &bytes) };
             continue;
         }
         // SAFETY: the field of a live object.
@@ -365,11 +429,38 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         }
     }
     if flags & WEAK != 0 {
-        object_freed(header, type_index);
+        // SAFETY: counted when it was made; the deleter frees its memory once.
+        unsafe { object_freed(header, type_index) };
         let start: *mut u8 = object.wrapping_byte_sub(FRONT).cast();
         // SAFETY: the size lies in front of the object.
         let size = unsafe { start.cast::<usize>().read() };
         // SAFETY: allocated by `make` with this very layout.
         unsafe { alloc::alloc::dealloc(start, memory(size)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_fields_have_any_size_and_place() {
+        for size in 0..=12 {
+            for place in 0..=8 {
+                let mut memory = [0xEEEE_EEEE_EEEE_EEEE_u64; 4];
+                let field = memory.as_mut_ptr().cast::<u8>().wrapping_add(place);
+                let bytes: alloc::vec::Vec<u8> = (1..=size).collect();
+                // SAFETY: the memory has so many bytes from there on.
+                unsafe { store(field, &bytes) };
+                let mut read = alloc::vec![0; bytes.len()];
+                // SAFETY: the memory has so many bytes from there on.
+                unsafe { load(field, &mut read) };
+                assert_eq!(read, bytes);
+                let all: alloc::vec::Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                let others =
+                    all.iter().enumerate().filter(|(at, _)| !(place..place + bytes.len()).contains(at));
+                assert!(others.into_iter().all(|(_, byte)| *byte == 0xEE), "{size} bytes at {place}");
+            }
+        }
     }
 }

@@ -99,9 +99,8 @@ pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> R
 
 /// The library that has made an object by its own code.
 fn maker(object: &ObjectRef) -> Option<PathBuf> {
-    // SAFETY: the handle of a live object points to its header.
-    let header = unsafe { &*object.as_handle().cast::<TVMFFIObject>().cast_const() };
-    let deleter = header.deleter? as *const ();
+    // SAFETY: the handle of a live object points to its header, whose deleter does not change.
+    let deleter = unsafe { (*object.as_handle().cast::<TVMFFIObject>()).deleter }? as *const ();
     lease::all().into_iter().find(|mapped| mapped.holds(deleter.addr())).map(|mapped| mapped.path.clone())
 }
 

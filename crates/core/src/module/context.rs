@@ -67,7 +67,7 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
 pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
     let registered = REGISTERED.lock();
     let registered = registered.iter().map(|(name, address)| (name.as_c_str(), address.0));
-    let linked = anyfn::__private::CONTEXT_SYMBOLS.iter().map(|symbol| (symbol.name, (symbol.address)()));
+    let linked = anyfn::__private::CONTEXT_SYMBOLS.iter().map(|symbol| (symbol.name(), symbol.address()));
     for (name, address) in built_in().into_iter().chain(linked).chain(registered) {
         if let Some(variable) = find(name) {
             // SAFETY: the caller guarantees a pointer variable.

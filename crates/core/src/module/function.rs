@@ -100,10 +100,13 @@ unsafe extern "C" fn call_guarded(
     count: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
+    let this = handle.cast::<LibraryFunction>();
     // SAFETY: called with the function object itself, which the caller keeps alive.
-    let this = unsafe { &*handle.cast::<LibraryFunction>() };
+    let guard = unsafe { &(*this).guard };
+    // SAFETY: called with the function object itself, which the caller keeps alive.
+    let symbol = unsafe { (*this).symbol };
     // SAFETY: the caller passes what the convention asks for; only functions of such libraries are called this way.
-    unsafe { this.guard.call(this.symbol, args, count, result) }
+    unsafe { guard.call(symbol, args, count, result) }
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {

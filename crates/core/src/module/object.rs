@@ -236,18 +236,23 @@ impl OwnModule {
         ModuleBox::of_handle(self.0.as_object().as_handle()).cast()
     }
 
-    fn content(&self) -> &ModuleBox {
+    fn state(&self) -> &State {
         // SAFETY: the handle is of a module that `new` has made, and `self` keeps it alive.
-        unsafe { &*self.context().cast::<ModuleBox>().cast_const() }
+        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).state }
+    }
+
+    fn own_imports(&self) -> &Imports {
+        // SAFETY: the handle is of a module that `new` has made, and `self` keeps it alive.
+        unsafe { &(*self.context().cast::<ModuleBox>().cast_const()).imports }
     }
 
     fn implementation(&self) -> &dyn Implementation {
-        &*self.content().state.implementation
+        &*self.state().implementation
     }
 
     /// What this module's code has looked up.
     pub(super) fn lookups(&self) -> &Lookups {
-        &self.content().state.lookups
+        &self.state().lookups
     }
 
     /// The module as a handle of any maker.
@@ -405,7 +410,7 @@ impl OwnModule {
 
     /// The modules that this one imports.
     pub(crate) fn imports(&self) -> Vec<Module> {
-        self.content().imports.to_vec()
+        self.own_imports().to_vec()
     }
 
     /// Imports a module.
@@ -416,7 +421,7 @@ impl OwnModule {
     /// Imports modules, all or none.
     pub(super) fn import_all(&self, others: &[Module]) -> Result<()> {
         let own = others.iter().map(OwnModule::try_from).collect::<Result<Vec<_>>>()?;
-        self.content().imports.change(|imports, read| {
+        self.own_imports().change(|imports, read| {
             if reaches(own, self, read) {
                 anyfn::bail!("RuntimeError", "Cyclic dependency detected during import");
             }
@@ -427,7 +432,7 @@ impl OwnModule {
 
     /// Imports nothing any more.
     pub(crate) fn clear_imports(&self) -> Result<()> {
-        self.content().imports.change(|imports, _read| {
+        self.own_imports().change(|imports, _read| {
             imports.clear();
             Ok(())
         })
@@ -483,7 +488,7 @@ fn reaches(from: Vec<OwnModule>, target: &OwnModule, read: &dyn Fn(&Imports) -> 
             return true;
         }
         if seen.insert(next.as_object().as_handle()) {
-            let imports = read(&next.content().imports);
+            let imports = read(next.own_imports());
             open.extend(imports.iter().filter_map(|module| OwnModule::try_from(module).ok()));
         }
     }

@@ -322,7 +322,9 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
     }
     let cell = TVMFFIFunctionCell { safe_call: call, cpp_call: core::ptr::null_mut() };
     let content = Content { cell, ext: &EXT, follower };
-    let object = anyfn::__private::new_object_with_flags(kTVMFFIFunction, OBJECT_FLAG_FUNCTION_EXT, content);
+    let flags = OBJECT_FLAG_FUNCTION_EXT;
+    // SAFETY: the content begins with the cell of a function and the address of its extension, which is static.
+    let object = unsafe { anyfn::__private::new_object_with_flags(kTVMFFIFunction, flags, content) };
     PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
 }
 

@@ -127,7 +127,8 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
         // SAFETY: the memory has a slot for each field.
         unsafe { slot.write(Slot::UNSET) };
     }
-    anyfn::__private::object_created(object, layout.type_index);
+    // SAFETY: made above, and counted here alone.
+    unsafe { anyfn::__private::object_created(object, layout.type_index) };
     // SAFETY: a valid object with one reference, which the result takes.
     let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
@@ -243,7 +244,8 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         }
     }
     if flags & WEAK != 0 {
-        anyfn::__private::object_freed(header, layout.type_index);
+        // SAFETY: counted when it was made; the deleter frees its memory once.
+        unsafe { anyfn::__private::object_freed(header, layout.type_index) };
         let memory: *mut u8 = header.wrapping_byte_sub(layout.prefix()).cast();
         // SAFETY: allocated by `make` with this very layout.
         unsafe { alloc::alloc::dealloc(memory, layout.memory()) };

@@ -14,7 +14,7 @@ unsafe extern "C" fn add(
         TVMFFIErrorSetRaisedFromCStr(c"TypeError".as_ptr(), c"add needs one argument".as_ptr());
         return -1;
     }
-    *result = TVMFFIAny::from_bits(kTVMFFIInt, (*args).bits() + handle.addr() as u64);
+    *result = TVMFFIAny::from_bits(kTVMFFIInt, (*args).value.v_uint64 + handle.addr() as u64);
     0
 }
 
@@ -50,7 +50,7 @@ fn functions_get_their_own_data() {
     let cell = unsafe { &*out.cast::<TVMFFIObject>().add(1).cast::<TVMFFIFunctionCell>() };
     assert!(cell.cpp_call.is_null());
     let (code, result) = call(out, &mut [int(2)]);
-    assert_eq!((code, result.type_index, result.bits()), (0, kTVMFFIInt, 7));
+    assert_eq!((code, result.type_index, unsafe { result.bits() }), (0, kTVMFFIInt, 7));
     let (code, _) = call(out, &mut []);
     expect(code, "TypeError", "add needs one argument");
     unsafe { TVMFFIObjectDecRef(out) };
@@ -59,7 +59,7 @@ fn functions_get_their_own_data() {
     // Without data and deleter the function gets its own handle.
     assert_eq!(unsafe { TVMFFIFunctionCreate(ptr::null_mut(), Some(add), None, &mut out) }, 0);
     let (_, result) = call(out, &mut [int(0)]);
-    assert_eq!(result.bits(), out.addr() as u64);
+    assert_eq!(unsafe { result.bits() }, out.addr() as u64);
     unsafe { TVMFFIObjectDecRef(out) };
 }
 
@@ -267,7 +267,7 @@ fn threads_set_get_override_and_remove_at_once() {
                         _ => {
                             if let Some(found) = get(NAME) {
                                 let (code, result) = call(found.as_handle(), &mut [int(10)]);
-                                assert!(code == 0 && (10..14).contains(&result.bits()));
+                                assert!(code == 0 && (10..14).contains(&unsafe { result.bits() }));
                             }
                         }
                     }

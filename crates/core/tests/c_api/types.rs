@@ -245,14 +245,15 @@ fn attributes_are_set_once_at_a_stable_address() {
     let size = unsafe { (&raw const shown.size).read_volatile() };
     assert_eq!(size, second + 1);
     let at = |index: i32| unsafe { &*(&raw const shown.data).read_volatile().add(index as usize) };
-    assert_eq!((at(first).bits(), at(kTVMFFIObject).bits(), at(second).bits()), (1, 2, 3));
+    let bits = |index: i32| unsafe { at(index).bits() };
+    assert_eq!((bits(first), bits(kTVMFFIObject), bits(second)), (1, 2, 3));
     assert_eq!(at(parent).type_index, kTVMFFINone);
     let (kind, message) = failed(unsafe { TVMFFITypeRegisterAttr(first, &name, &int(9)) });
     assert_eq!(kind, "RuntimeError");
     assert!(
         message.starts_with(&format!("TypeAttr `test.attr` is already registered for type index {first}."))
     );
-    assert_eq!(at(first).bits(), 1);
+    assert_eq!(bits(first), 1);
 
     expect_null(
         unsafe { TVMFFITypeRegisterAttr(first, ptr::null(), &int(1)) },

@@ -281,11 +281,11 @@ impl<S: Sink> Saver<'_, S> {
                 let view = value.as_view();
                 hasher.write_u64(match self.plans[plan].hashes {
                     true => any_hash(&view),
-                    false => view.as_raw().bits(),
+                    false => view.bits(),
                 });
             }
             index => {
-                hasher.write_u64(value.as_view().as_raw().bits());
+                hasher.write_u64(value.as_view().bits());
                 hasher.write_u32(index as u32);
             }
         }

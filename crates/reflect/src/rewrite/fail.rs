@@ -145,7 +145,8 @@ pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     }
     let Ok(pattern) = List::from_vec(objects) else { return error };
     let content = Content { reverse_visit_pattern: pattern, prev_error_context: detail(before, path).ok() };
-    error.with_context(anyfn::__private::new_object(type_index(), content))
+    // SAFETY: this type's objects are made here alone, with this content.
+    error.with_context(unsafe { anyfn::__private::new_object(type_index(), content) })
 }
 
 /// Key of the access path in the detail of an error.

@@ -144,7 +144,8 @@ fn flow_value(flow: Flow) -> Any {
 
 /// A `ffi.VisitInterrupt` with a value.
 fn interrupt(value: Any) -> ObjectRef {
-    anyfn::__private::new_object(kTVMFFIVisitInterrupt, value)
+    // SAFETY: an interrupt holds a value right behind its header.
+    unsafe { anyfn::__private::new_object(kTVMFFIVisitInterrupt, value) }
 }
 
 /// The value of a `ffi.VisitInterrupt`.

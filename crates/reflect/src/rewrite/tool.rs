@@ -84,7 +84,8 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
 pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     let head = Head { table, region: AtomicI32::new(Region::None as i32) };
     let content = Content { head, walk: AtomicPtr::new(ptr::null_mut()), thread: AtomicUsize::new(0) };
-    anyfn::__private::new_object(type_index(kind), content)
+    // SAFETY: visitors and mutators begin with the address of a table of hooks, which is static, and the region.
+    unsafe { anyfn::__private::new_object(type_index(kind), content) }
 }
 
 /// A visitor or mutator of anybody.

@@ -343,7 +343,7 @@ impl<'a> Walk<'a> {
 /// Whether two values are the very same.
 pub(crate) fn same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.as_view(), b.as_view());
-    a.type_index() == b.type_index() && a.as_raw().bits() == b.as_raw().bits()
+    a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
 /// What a callback says.
@@ -357,7 +357,7 @@ fn answer_of(answer: Any) -> Result<Answer> {
     match answer.type_index() {
         kTVMFFINone => Ok(Answer::Advance),
         kTVMFFIInt | kTVMFFIBool => {
-            Ok(if answer.as_view().as_raw().bits() == 1 { Answer::Skip } else { Answer::Advance })
+            Ok(if answer.as_view().bits() == 1 { Answer::Skip } else { Answer::Advance })
         }
         kTVMFFIVisitInterrupt => Ok(Answer::Stop(answer)),
         _ => bail!(

@@ -131,6 +131,7 @@ fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
         byte_offset: 0,
     };
     let content = Content { tensor, _memory: memory, _extents: extents };
-    let object = anyfn::__private::new_object(kTVMFFITensor, content);
+    // SAFETY: the content begins with the description of a tensor, whose memory and extents it keeps.
+    let object = unsafe { anyfn::__private::new_object(kTVMFFITensor, content) };
     Tensor::try_from_object(object).map_err(|_| anyfn::error!("RuntimeError", "a new tensor is none"))
 }
