@@ -771,3 +771,31 @@ def test_arguments_that_make_no_sense():
             assert not isinstance(error, (SystemError, AssertionError)) or "_suite" in function.__name__, error
             errors += 1
     assert results > 20 and errors > 500
+
+
+@pytest.mark.parametrize("extent", [2**63, 2**64, 2**64 + 4, 2**80, -1, -(2**63), 2**63 - 1, 1.5], ids=str)
+def test_extents_never_wrap(extent):
+    errors = (OverflowError, ValueError, MemoryError, TypeError)
+    x = anyfn.empty((4,), "int8")
+    for make in (anyfn.empty, anyfn.zeros):
+        with pytest.raises(errors):
+            make((extent,), "int8")
+        with pytest.raises(errors):
+            make((2, extent), "int8")
+    if extent != -1:
+        with pytest.raises(errors):
+            x.reshape((extent,))
+    with pytest.raises(errors):
+        anyfn.get_global_func("anyfn.tensor_as_strided")(x, (2,), (extent,))
+    if 2**63 <= extent or extent == 1.5:
+        with pytest.raises(ValueError, match="Expect shape to take list of int"):
+            anyfn.Shape([extent])
+
+
+def test_text_without_elements_or_with_too_many_edges():
+    assert repr(anyfn.empty((2**63 - 1, 0), "int8")) == f"anyfn.tensor([], dtype='int8', shape=({2**63 - 1}, 0))"
+    many = anyfn.get_global_func("anyfn.tensor_as_strided")(anyfn.zeros((1,), "int8"), (10,) * 18, (0,) * 18)
+    assert repr(many).startswith("<anyfn.Tensor int8[10, 10, ")
+    assert repr(anyfn.empty((1,) * 64, "int8")).count("[") == 64
+    with pytest.raises(ValueError, match="up to 64 dimensions but got 65"):
+        anyfn.empty((1,) * 65, "int8")

@@ -1,6 +1,6 @@
 //! Tensors as Rust code uses them, by methods of `anyfn` alone.
 
-use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc};
+use anyfn::{DType, Device, Error, Tensor, TypedPackedFunc, registry};
 use anyfn_core as _;
 use anyfn_runtime::device::{self, Event, Memory, Stream};
 
@@ -53,6 +53,17 @@ fn what_cannot_be_made() {
     assert!(error(numbers(6, &[6]).as_strided(&[i64::MAX], &[i64::MAX], 0)).starts_with("ValueError"));
     assert!(error(numbers(6, &[6]).as_strided(&[2, 2], &[i64::MAX, i64::MAX], 2)).starts_with("ValueError"));
     assert!(error(numbers(6, &[6]).as_strided(&[2, 2], &[i64::MIN, i64::MIN], 0)).starts_with("ValueError"));
+    // The text of what has nearly no elements, or nearly too many, is short.
+    let text = |tensor: &Tensor| {
+        let text = registry::get("anyfn.tensor_text").unwrap().call((tensor,)).unwrap();
+        text.get::<String>().unwrap()
+    };
+    let none = Tensor::empty(INT32, &[i64::MAX, 0], Device::CPU).unwrap();
+    assert_eq!(text(&none), format!("anyfn.tensor([], dtype='int32', shape=({}, 0))", i64::MAX));
+    let few = Tensor::empty(INT32, &[2, 0], Device::CPU).unwrap();
+    assert_eq!(text(&few), "anyfn.tensor([[],\n              []], dtype='int32', shape=(2, 0))");
+    let many = numbers(1, &[1]).as_strided(&[10; 18], &[0; 18], 0).unwrap();
+    assert!(text(&many).starts_with("<anyfn.Tensor int32[10, 10, "), "{}", text(&many));
     // Every function takes what every constructor makes, and no constructor makes more.
     let (most, more) = ([1; 64], [1; 65]);
     assert_eq!(Tensor::empty(INT32, &most, Device::CPU).unwrap().to_vec::<i32>().unwrap(), [0]);

@@ -14,6 +14,8 @@ const EDGE: usize = 3;
 const WIDTH: usize = 100;
 /// Most bytes that are fetched from a device for showing them.
 const FETCHED_MAX: usize = 1 << 24;
+/// Most elements that are shown of a tensor of which only the edges are: many dimensions have many edges.
+const EDGES_MAX: usize = 1 << 16;
 
 /// What a tensor is, and its elements: all, or those at the edges if there are more than `limit`.
 ///
@@ -39,12 +41,21 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     else {
         return Ok(format!("<anyfn.Tensor {}>", layout.describe()));
     };
+    // Without elements there is a pair of brackets for each index of the dimensions before the empty one.
+    let filled = layout.shape.iter().take_while(|extent| **extent != 0);
+    let brackets = filled.fold(1usize, |brackets, extent| brackets.saturating_mul(*extent as usize));
+    if layout.count == 0 && brackets > limit.min(EDGES_MAX) {
+        return Ok(format!("anyfn.tensor([]{tail})"));
+    }
     // Of a large tensor only the edges are read.
     let (mut shown, mut kept) = (layout.shape.to_vec(), Vec::new());
     for extent in shown.iter_mut().filter(|_| summary) {
         *extent = (*extent).min(2 * EDGE as i64 + 1);
     }
     kept.extend(shown.iter().map(|extent| *extent as usize));
+    if summary && kept.iter().fold(1usize, |count, extent| count.saturating_mul(*extent)) > EDGES_MAX {
+        return Ok(format!("<anyfn.Tensor {}>", layout.describe()));
+    }
     // Piece by piece: nobody writes in between.
     let access = if layout.count > 0 { Some(Access::begin([(layout.region(), Mode::Read)])?) } else { None };
     // SAFETY: the caller guarantees the tensor.
