@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn new(
     kwargs: *mut PyObject,
 ) -> *mut PyObject {
     if ptr::eq(class.cast(), object::CLASS.ptr()) {
-        // SAFETY: as Python called this function.
+        // SAFETY: Python passes a class and valid arguments or NULL, and holds the lock.
         return unsafe { types::not_constructible(class, args, kwargs) };
     }
     object::to_c(types::allocate(class))

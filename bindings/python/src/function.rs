@@ -277,7 +277,7 @@ fn call<const RELEASE: bool>(
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
     let code = if observe::is_on() {
-        // SAFETY: as below.
+        // SAFETY: a `PackedFunc`, and `count` valid views, which the caller's references keep alive.
         unsafe { watched::<RELEASE>(callable, data, count, &mut result) }
     } else if RELEASE {
         // SAFETY: a valid function, `count` valid views and a result that holds nothing. The caller's references keep
@@ -612,7 +612,7 @@ unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg:
             stop => return stop,
         }
     }
-    // SAFETY: as Python called this function.
+    // SAFETY: Python passes an instance and its own function and argument, and holds the lock.
     unsafe { collect::traverse(object, visit, arg) }
 }
 

@@ -517,7 +517,7 @@ pub(crate) fn string(bytes: &[u8]) -> Res<Own> {
 
 /// A string of bytes that ought to be UTF-8; others are replaced.
 pub(crate) fn string_lossy(bytes: &[u8]) -> Res<Own> {
-    // SAFETY: as in `string`.
+    // SAFETY: the lock is held, the bytes and the C string are valid; a new reference or an exception.
     unsafe_new_ref!(
         ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, c"replace".as_ptr(),)
     )
@@ -745,7 +745,7 @@ pub(crate) fn take_error() -> Option<Own> {
     let (mut class, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     // SAFETY: the lock is held; three references or NULL.
     unsafe { ffi::PyErr_Fetch(&mut class, &mut value, &mut trace) };
-    // SAFETY: as fetched.
+    // SAFETY: three references or NULL, which this function may exchange; the lock is held.
     unsafe { raw::PyErr_NormalizeException(&mut class, &mut value, &mut trace) };
     // SAFETY: the reference passes over.
     drop(unsafe { Own::from_nullable(class) });

@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn set_attribute(
             Err(Raised) => return -1,
         }
     }
-    // SAFETY: as Python called this function.
+    // SAFETY: Python passes a valid instance and name, a value or NULL, and holds the lock.
     unsafe { py::raw::PyObject_GenericSetAttr(this, name, value) }
 }
 

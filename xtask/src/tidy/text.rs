@@ -20,7 +20,7 @@ const TEXT_ENDINGS: [&str; 14] =
 const NO_ARGUMENTS: [&str; 5] = ["as above", "as below", "see above", "see below", "the caller lends"];
 
 /// Folders where such comments still are, and how many. The numbers only go down.
-const WITHOUT_ARGUMENT: [(&str, usize); 3] = [("bindings/python/", 1), ("examples/", 2), ("testing/", 3)];
+const WITHOUT_ARGUMENT: [(&str, usize); 2] = [("examples/", 2), ("testing/", 3)];
 
 /// Folders of one machine or another that no source may name.
 const MACHINE_PATHS: [&str; 3] = [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/t", "mp/")];

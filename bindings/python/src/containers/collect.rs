@@ -66,7 +66,7 @@ impl Visitor {
                 None => 0,
             },
             kTVMFFIDict => match as_ref::<Dict>(&object) {
-                // SAFETY: as for a List.
+                // SAFETY: nobody but the owner knows the Dict, and the owner's thread is here.
                 Some(dict) => self.walk_all(unsafe { dict.iter_unlocked() }.flat_map(<[&Any; 2]>::from), depth),
                 None => 0,
             },
