@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
 
@@ -27,9 +27,30 @@ impl Drop for Held {
     }
 }
 
+/// Whether the interpreter that loaded the extension has ended. The process may begin another one, which knows nothing of the
+/// objects that native code holds.
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// Notes the end of this interpreter when it comes; `false` if one has ended already.
+pub(crate) fn watch_end() -> bool {
+    extern "C" fn ended() {
+        ENDED.store(true, Ordering::Relaxed);
+    }
+    if ENDED.load(Ordering::Relaxed) {
+        return false;
+    }
+    // Where the list of such functions is full, a later interpreter cannot be told from this one.
+    // SAFETY: a function of the extension, which is never unloaded.
+    unsafe { ffi::Py_AtExit(Some(ended)) };
+    true
+}
+
 /// Takes the lock unless the thread has it; `None` if the interpreter has ended or is about to.
 #[inline(always)]
 pub(crate) fn enter() -> Option<Held> {
+    if ENDED.load(Ordering::Relaxed) {
+        return None;
+    }
     if holds() { Some(Held(None)) } else { enter_slow() }
 }
 

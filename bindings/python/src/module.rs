@@ -80,6 +80,12 @@ fn start(module: Obj<'_>) -> Res<()> {
             "anyfn does not support sub-interpreters: it can be imported in the main interpreter only",
         );
     }
+    if !gil::watch_end() {
+        return import_error(
+            "anyfn cannot be imported by a second interpreter of a process: native code holds objects of the first one, which has \
+             ended",
+        );
+    }
     let library = library()?;
     if let Err(error) = anyfn_attach::attach(&library) {
         return import_error(&error.to_string());

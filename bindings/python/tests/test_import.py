@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import anyfn
@@ -293,3 +294,41 @@ def test_the_extension_shows_and_takes_no_symbol_of_the_abi():
     ).stdout
     assert "PyInit__core" in symbols
     assert "TVMFFI" not in symbols
+
+
+EMBED = """
+#include <Python.h>
+int main(void) {
+  for (int i = 0; i < 3; i++) {
+    Py_Initialize();
+    PyRun_SimpleString(
+        "try:\\n"
+        "    import anyfn\\n"
+        "    try:\\n"
+        "        anyfn.get_global_func('embed.f')(2)\\n"
+        "    except ValueError:\\n"
+        "        pass\\n"
+        "    class Mine(anyfn.Object): pass\\n"
+        "    anyfn.register_func('embed.f', lambda x: Mine.__name__ + str(x), override=True)\\n"
+        "    print(anyfn.get_global_func('embed.f')(1))\\n"
+        "except ImportError as error:\\n"
+        "    print('second interpreter' in str(error))\\n");
+    if (Py_FinalizeEx()) return 1;
+  }
+  return 0;
+}
+"""
+
+
+def test_a_process_that_begins_a_second_interpreter(tmp_path):
+    config = {name: sysconfig.get_config_var(name) for name in ("LIBDIR", "LDVERSION", "INCLUDEPY", "Py_ENABLE_SHARED")}
+    compiler = shutil.which("gcc")
+    if compiler is None or not config["Py_ENABLE_SHARED"]:
+        pytest.skip("no gcc, or this Python has no shared library")
+    source, program = tmp_path / "embed.c", tmp_path / "embed"
+    source.write_text(EMBED, encoding="utf-8")
+    link = [f"-L{config['LIBDIR']}", f"-Wl,-rpath,{config['LIBDIR']}", f"-lpython{config['LDVERSION']}"]
+    subprocess.run([compiler, source, "-o", program, f"-I{config['INCLUDEPY']}", *link], check=True)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHOME": sys.base_prefix}
+    done = subprocess.run([program], capture_output=True, text=True, timeout=60, env=env)
+    assert done.returncode == 0 and done.stdout == "Mine1\nTrue\nTrue\n", done
