@@ -222,6 +222,32 @@ fn libraries_for_another_runtime_are_refused() {
 }
 
 #[test]
+fn what_the_loader_writes_to_must_be_a_variable() {
+    let cases = [
+        ("slot_code", "int __tvm_ffi__library_ctx(void) { return 0; }", false),
+        ("slot_const", "void* const __tvm_ffi__library_ctx = 0;", false),
+        ("slot_sealed", "int f(void) { return 0; } void* const __TVMFFIFunctionCall = (void*)f;", false),
+        ("slot_small", "char __tvm_ffi__library_ctx = 1; char after[7];", false),
+        ("slot_backend", "void __TVMBackendParallelLaunch(void) {}", false),
+        ("slot_local", "__thread void* __tvm_ffi__library_ctx;", false),
+        (
+            "slot_right",
+            "void* __tvm_ffi__library_ctx; __attribute__((weak)) void* __TVMFFIFunctionCall = 0;",
+            true,
+        ),
+    ];
+    for (name, source, is_right) in cases {
+        let source = format!("{source} int __tvm_ffi_f(void) {{ return 0; }}");
+        let Some(path) = compile(name, &source, &["-Wl,-z,relro,-z,now"]) else { return };
+        if is_right {
+            load(&path).unwrap();
+        } else {
+            refused(&path, "is not a variable that can be written");
+        }
+    }
+}
+
+#[test]
 fn a_file_is_described_without_being_loaded() {
     let source = "
         #include <stdio.h>

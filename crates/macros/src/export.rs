@@ -39,12 +39,16 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     for mut entry in entries {
         let symbols = match &mut entry {
             Entry::Function(function) => {
+                check_name(&function.sig.ident.to_string(), &function.sig.ident)?;
                 let arguments = Arguments::take(function)?;
                 let ident = &function.sig.ident;
                 let symbols = symbols(&ident.to_string(), ident, &arguments, &doc(&function.attrs));
                 quote! { #function #symbols }
             }
-            Entry::Alias(name, path) => symbols(&name.value(), path, &Arguments::unknown(), ""),
+            Entry::Alias(name, path) => {
+                check_name(&name.value(), name)?;
+                symbols(&name.value(), path, &Arguments::unknown(), "")
+            }
         };
         out.extend(symbols);
     }
@@ -84,6 +88,18 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
         };
     });
     Ok(out)
+}
+
+/// Refuses names whose symbols the loader takes for something else: `__tvm_ffi__library_ctx` is data that it writes to.
+fn check_name(name: &str, at: &impl quote::ToTokens) -> syn::Result<()> {
+    let reserved = ["_library_", "_metadata_", "_doc_"];
+    if name.is_empty() || reserved.iter().any(|begin| name.starts_with(begin)) {
+        let text = format!(
+            "an exported function cannot be named `{name}`: the library convention reserves such names"
+        );
+        return Err(syn::Error::new_spanned(at, text));
+    }
+    Ok(())
 }
 
 /// The exported symbols of one function.
@@ -130,6 +146,21 @@ fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, d
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refuses_names_that_the_loader_takes_for_data() {
+        for item in [
+            quote! { fn _library_ctx() {} },
+            quote! { "_library_bin" => other::function },
+            quote! { fn scale() {} fn _metadata_scale() {} },
+            quote! { "_doc_scale" => scale },
+            quote! { "" => scale },
+        ] {
+            let error = expand(item.clone()).expect_err("a reserved name").to_string();
+            assert!(error.contains("the library convention reserves such names"), "{error}");
+        }
+        assert!(expand(quote! { fn library_ctx() {} fn _private() {} }).is_ok());
+    }
 
     #[test]
     fn exports_symbols_of_the_library_convention() {

@@ -59,6 +59,14 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     }
 /// }
 /// ```
+///
+/// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused: behind `__tvm_ffi_`, the loader takes them for data.
+///
+/// ```compile_fail
+/// anyfn::export! {
+///     fn _library_ctx() {}
+/// }
+/// ```
 #[proc_macro]
 pub fn export(items: TokenStream) -> TokenStream {
     finish(export::expand(items.into()))

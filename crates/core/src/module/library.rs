@@ -37,6 +37,11 @@ const DOC: &str = "__tvm_ffi__doc_";
 /// What [`FUNCTION`] with a name must not become: the names of data.
 const DATA: &str = "_library_";
 
+/// Returns true for the symbols that are variables which the loader writes to.
+pub(super) fn is_slot(symbol: &str) -> bool {
+    CONTEXT.to_str() == Ok(symbol) || SLOTS.iter().any(|begin| symbol.starts_with(begin))
+}
+
 /// What tells one content of a file from another: device, inode, size and time of change.
 pub(super) type Identity = (u64, u64, u64, (i64, i64));
 

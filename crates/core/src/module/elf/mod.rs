@@ -152,6 +152,7 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
     let dynamic = Dynamic::read(&image)?;
     let symbols = Symbols::read(&image, &dynamic)?;
     relocations::check(&image, &dynamic, &symbols)?;
+    check_slots(&image, segments, &symbols)?;
     let (built_for, build_id) = notes(segments, data)?;
     let tree = super::library::IMPORT_TREE.to_bytes();
     let tree = symbols.defined.iter().find(|symbol| symbol.name.as_bytes() == tree);
@@ -185,6 +186,32 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
         is_kept: dynamic.is_kept,
         span: image.span(),
     })
+}
+
+/// Checks the symbols that the loader writes addresses to: they must be variables that stay writable.
+fn check_slots<'d, R: ReadRef<'d>>(
+    image: &Image<R>,
+    segments: &[ProgramHeader64<LE>],
+    symbols: &Symbols,
+) -> Result<(), String> {
+    const SIZE: u64 = size_of::<usize>() as u64;
+    // What is relocated when the library is loaded, and read-only from then on.
+    let is_sealed = |address: u64| {
+        segments.iter().any(|segment| {
+            segment.p_type(LE) == elf::PT_GNU_RELRO
+                && address.wrapping_sub(segment.p_vaddr(LE)) < segment.p_memsz(LE)
+        })
+    };
+    for symbol in symbols.defined.iter().filter(|symbol| super::library::is_slot(&symbol.name)) {
+        let is_variable = !symbol.is_code && symbol.size >= SIZE;
+        if !is_variable || !image.is_writable(symbol.address, SIZE) || is_sealed(symbol.address) {
+            let name = short(&symbol.name);
+            return Err(format!(
+                "its symbol {name} is not a variable that can be written: the loader puts an address there"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn broken(error: object::Error) -> String {
