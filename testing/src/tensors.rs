@@ -1,6 +1,7 @@
 //! Functions on tensors.
 
-use anyfn::{Result, Shape, TensorView, register};
+use anyfn::abi::DLTensor;
+use anyfn::{Any, DType, Device, PackedFunc, Result, Shape, TensorView, register, registry};
 
 /// Sum of a float32 tensor, as a float.
 #[register("testing.tensor_sum")]
@@ -36,4 +37,29 @@ fn tensor_shape(#[read_only] x: TensorView<'_>) -> Shape {
 #[register("testing.tensor_describe")]
 fn tensor_describe(#[read_only] x: TensorView<'_>) -> String {
     format!("{x:?}")
+}
+
+/// Calls `f` with a tensor that is only read.
+#[register("testing.pass_on_read_only")]
+fn pass_on_read_only(#[read_only] x: TensorView<'_>, f: PackedFunc) -> Result<Any> {
+    f.call((x,))
+}
+
+/// Calls `f`, by way of a function that only reads its tensor, with two numbers in memory that cannot be written.
+#[register("testing.lend_constants")]
+fn lend_constants(f: PackedFunc) -> Result<Any> {
+    static NUMBERS: [i32; 2] = [5, 6];
+    let mut shape = [2];
+    let described = DLTensor {
+        data: NUMBERS.as_ptr().cast_mut().cast(),
+        device: Device::CPU.0,
+        ndim: 1,
+        dtype: DType::INT32.0,
+        shape: shape.as_mut_ptr(),
+        strides: core::ptr::null_mut(),
+        byte_offset: 0,
+    };
+    // SAFETY: of a constant, which lives for ever; it is passed for an argument that is only read.
+    let view = unsafe { TensorView::from_dl(&described) };
+    registry::get("testing.pass_on_read_only")?.call((view, f))
 }

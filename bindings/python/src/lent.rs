@@ -44,12 +44,13 @@ impl Loans {
         self.0.is_empty()
     }
 
-    /// Makes a tensor of a description that native code passes to a callback.
+    /// Makes a tensor of a description that native code passes to a callback; `is_read_only` says that its memory must not be
+    /// written.
     ///
     /// # Safety
     /// `view` must be NULL or valid until [`Loans::end`].
     #[cold]
-    pub(crate) unsafe fn lend(&mut self, view: *const DLTensor) -> Res<Own> {
+    pub(crate) unsafe fn lend(&mut self, view: *const DLTensor, is_read_only: bool) -> Res<Own> {
         // SAFETY: the caller guarantees it.
         let Some(described) = (unsafe { view.as_ref() }) else { return Ok(py::none()) };
         // SAFETY: the caller guarantees it.
@@ -63,7 +64,7 @@ impl Loans {
             return self.add(view, copy, before);
         }
         let (copy, before) = gil::without(|| copy_of(&lent)).map_err(error::raise)?;
-        if lent.host_region().is_some_and(|region| region.is_read_only()) {
+        if is_read_only || lent.host_region().is_some_and(|region| region.is_read_only()) {
             let view = copy.view();
             let read_only = kept::make(view.as_dl(), py::none().obj(), Lender::Tensor(copy.clone()), true)?;
             return self.add(described, read_only, Vec::new());

@@ -1,11 +1,11 @@
 //! Values of the ABI as Python values: *lift* is what happens to results and to arguments of callbacks.
 
 use anyfn::abi::{
-    DLTensor, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject, kTVMFFIBigInt, kTVMFFIBool,
-    kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIError,
-    kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone, kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr,
-    kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes, kTVMFFISmallStr, kTVMFFIStaticObjectBegin,
-    kTVMFFIStr, kTVMFFITensor,
+    DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject,
+    kTVMFFIBigInt, kTVMFFIBool, kTVMFFIByteArrayPtr, kTVMFFIBytes, kTVMFFIDLTensorPtr, kTVMFFIDataType,
+    kTVMFFIDevice, kTVMFFIError, kTVMFFIFloat, kTVMFFIFunction, kTVMFFIInt, kTVMFFINone,
+    kTVMFFIObjectRValueRef, kTVMFFIOpaquePtr, kTVMFFIOpaquePyObject, kTVMFFIRawStr, kTVMFFISmallBytes,
+    kTVMFFISmallStr, kTVMFFIStaticObjectBegin, kTVMFFIStr, kTVMFFITensor,
 };
 use anyfn::{Any, Error, ObjectRef};
 
@@ -95,8 +95,9 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
             if let Some(array) = unsafe { calls::array_of_view(view) } {
                 return Ok(array);
             }
+            let is_read_only = value.small_str_len & TENSOR_VIEW_READ_ONLY != 0;
             // SAFETY: NULL or a description that is valid until the callback returns.
-            unsafe { loans.lend(view) }
+            unsafe { loans.lend(view, is_read_only) }
         }
         kTVMFFIObjectRValueRef => lift_moved(value),
         _ => lift_plain(value),

@@ -386,3 +386,20 @@ def test_a_greenlet_that_is_never_resumed():
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+def test_constants_of_native_code_are_not_written():
+    """A function that only reads a tensor passes it on: the memory cannot be written, so a write would end the process."""
+    lend_constants = anyfn.get_global_func("testing.lend_constants")
+    assert lend_constants(lambda x: x.numpy().tolist()) == [5, 6]
+
+    def change(x):
+        with pytest.raises(ValueError, match="read-only"):
+            x.numpy()[:] = 7
+        with pytest.raises(ValueError, match="read-only|may be written"):
+            anyfn.get_global_func("anyfn.tensor_fill")(x, 7)
+
+    lend_constants(change)
+    with pytest.raises(ValueError, match="read-only"):
+        lend_constants(lambda x: anyfn.get_global_func("anyfn.tensor_fill")(x, 7))
+    assert lend_constants(lambda x: x.numpy().tolist()) == [5, 6]
