@@ -6,7 +6,6 @@
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
-use core::mem::ManuallyDrop;
 use core::ptr;
 
 use alloc::vec::Vec;
@@ -122,6 +121,10 @@ pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<Obje
 pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
     // SAFETY: the caller guarantees the same.
     let layout = unsafe { layout_of(object) };
+    // The bytes are copied; each object among them gets one reference more. That panics at the limit of references, so it
+    // comes first, while there is no copy.
+    let mut references = References { layout, taken: 0 };
+    references.take();
     let copy = match layout {
         Layout::Small(pairs) => {
             let copy = new_small(object.type_index(), pairs.len())?;
@@ -135,14 +138,37 @@ pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
             new_dense(object.type_index(), NewTable::copy_of(view, last)?)?
         }
     };
-    // The bytes are copied; each object among them gets one reference more. That panics at the limit of references: then the
-    // copy is left behind, since dropping it would give back references that have not been counted.
-    let copy = ManuallyDrop::new(copy);
-    for (key, value) in layout.iter() {
-        core::mem::forget(key.clone());
-        core::mem::forget(value.clone());
+    // The copy has them now.
+    core::mem::forget(references);
+    Ok(copy)
+}
+
+/// One reference more to the first `taken` keys and values of a mapping, in order. Dropped, it gives them back.
+struct References<'a> {
+    layout: Layout<'a>,
+    taken: usize,
+}
+
+impl<'a> References<'a> {
+    fn values(&self) -> impl Iterator<Item = &'a Any> + use<'a> {
+        self.layout.iter().flat_map(|(key, value)| [key, value])
     }
-    Ok(ManuallyDrop::into_inner(copy))
+
+    fn take(&mut self) {
+        for value in self.values() {
+            core::mem::forget(value.clone());
+            self.taken += 1;
+        }
+    }
+}
+
+impl Drop for References<'_> {
+    fn drop(&mut self) {
+        for value in self.values().take(self.taken) {
+            // SAFETY: `take` has counted one reference for it, and gave nobody the value that owns it.
+            drop(unsafe { ptr::read(value) });
+        }
+    }
 }
 
 /// Releases the pairs, the memory, or both.
