@@ -132,7 +132,7 @@ class Tensor(_core.BuiltinObject):
             if element is None or element.itemsize * 8 != dtype.bits or dtype.code in (0, 1, 2, 5, 6):
                 raise TypeError(f"NumPy has no elements of type {dtype}; use .tolist()")
             tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
-        array = numpy.from_dlpack(tensor)
+        array = numpy.from_dlpack(_ForReading(tensor) if self.read_only else tensor)
         if not array.flags.writeable and not self.read_only:
             # Versions of NumPy that know only the old form of DLPack cannot be told that writing is allowed.
             array = numpy.asarray(_Interface(tensor, array.__array_interface__))
@@ -398,6 +398,19 @@ def _index(part, extent):
     if not -extent <= index < extent:
         raise IndexError(f"index {index} is out of range for {extent} elements")
     return index + extent if index < 0 else index
+
+
+class _ForReading:
+    """Shows a read-only tensor to NumPy, whose versions that know only the form before DLPack 1.0 do not write to what they take."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, *, max_version=None, **_):
+        return _core.tensor_capsule(self.tensor, max_version is not None, False)
+
+    def __dlpack_device__(self):
+        return _core.tensor_device(self.tensor)
 
 
 class _Interface:
