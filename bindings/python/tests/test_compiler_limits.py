@@ -386,3 +386,28 @@ def test_environment_variables_that_make_no_sense(tmp_path):
         assert done.returncode == 0, done.stderr
         expected = [f"anyfn: warning: {said}; it is ignored"] if said else []
         assert done.stderr.splitlines() == expected
+
+
+def test_expressions_that_contain_themselves():
+    """By a node of a user's type, whose fields can be set."""
+    run("""
+    from typing import Any
+
+    @anyfn.object("limits.Odd")
+    class Odd(tir.PrimExpr):
+        inner: Any = None
+
+    odd = Odd(dtype="int32", inner=None)
+    odd.inner = odd
+    statement = tir.Evaluate(odd)
+    assert len(str(statement)) < 20 << 20
+    known = tir.Analyzer()
+    for ask in (known.simplify, known.const_bound, known.modular, lambda x: known.can_prove(x > 0), lambda x: known.assume(x > 0),
+                lambda x: known.bind(v, 0, x), lambda x: known.bounds(x, [v]), lambda x: tir.IndexMap(lambda i: [x], 1),
+                lambda x: te.compute((8,), lambda i: x.astype("float32")), lambda x: te.placeholder((x,)),
+                lambda x: te.reduce_axis((0, x))):
+        refused(lambda: ask(odd), text="contains itself")
+    for take in (tir.verify, tir.Schedule, anyfn.build, anyfn.source, tir.default_schedule, transform.get("simplify"),
+                 lambda f: tir.interpret(f, array, array.copy())):
+        refused(lambda: take(function(statement)), text="")
+    """)

@@ -63,18 +63,38 @@ pub fn check_expr(expr: &Expr, what: &str) -> Result<()> {
     count.check(what)
 }
 
+/// Checks that an expression does not contain itself, as one with a node of another library can whose fields change. How large it is
+/// as a tree does not matter.
+///
+/// # Errors
+/// `ValueError` if it does.
+pub fn check_acyclic(expr: &Expr, what: &str) -> Result<()> {
+    let mut count = Count::default();
+    count.expr(expr);
+    count.check_acyclic(what)
+}
+
 /// Counts nodes: each is visited once, and what is below it counts in each place.
 #[derive(Default)]
 struct Count {
-    /// Sizes by address; the nodes are kept so that the addresses stay theirs.
-    known: HashMap<usize, (ObjectRef, u64)>,
+    /// Sizes by address, none of those that are being visited; the nodes are kept so that the addresses stay theirs.
+    known: HashMap<usize, (ObjectRef, Option<u64>)>,
     /// Nodes so far of what is being visited.
     size: u64,
     statements_only: bool,
+    is_cyclic: bool,
 }
 
 impl Count {
+    fn check_acyclic(&self, what: &str) -> Result<()> {
+        if self.is_cyclic {
+            bail!("ValueError", "{what} contains itself");
+        }
+        Ok(())
+    }
+
     fn check(&self, what: &str) -> Result<()> {
+        self.check_acyclic(what)?;
         if self.size > MOST_NODES {
             bail!(
                 "ValueError",
@@ -89,14 +109,14 @@ impl Count {
     fn node(&mut self, object: &ObjectRef, below: impl FnOnce(&mut Self)) {
         let key = object.as_handle().addr();
         if let Some((_, size)) = self.known.get(&key) {
-            self.size = self.size.saturating_add(*size);
+            self.is_cyclic |= size.is_none();
+            self.size = self.size.saturating_add(size.unwrap_or(0));
             return;
         }
-        // What contains itself has no size.
-        self.known.insert(key, (object.clone(), u64::MAX));
+        self.known.insert(key, (object.clone(), None));
         let outer = std::mem::replace(&mut self.size, 1);
         below(self);
-        self.known.insert(key, (object.clone(), self.size));
+        self.known.insert(key, (object.clone(), Some(self.size)));
         self.size = outer.saturating_add(self.size);
     }
 }

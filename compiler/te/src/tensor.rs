@@ -145,6 +145,9 @@ pub fn compute_several(
     if body.is_empty() {
         bail!("ValueError", "`{name}` computes nothing: its function gives no value");
     }
+    for value in body.iter() {
+        size::check_acyclic(&value, &format!("the element of `{name}`"))?;
+    }
     check_body(name, &body)?;
     let dtypes: Vec<DType> = body.iter().map(|value| value.dtype).collect();
     let base = Operation { name: name.into(), attrs: Map::new() };

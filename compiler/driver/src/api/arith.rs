@@ -28,6 +28,12 @@ impl Analyzer {
     }
 }
 
+/// An expression that does not contain itself: each node is visited once, so it may have any size as a tree.
+fn finite(operand: Operand) -> Result<Expr> {
+    size::check_acyclic(&operand.0, "the expression")?;
+    Ok(operand.0)
+}
+
 /// One that knows nothing.
 #[anyfn::register("arith.analyzer")]
 fn analyzer() -> Ref<Analyzer> {
@@ -37,13 +43,15 @@ fn analyzer() -> Ref<Analyzer> {
 #[methods]
 impl Analyzer {
     /// Says that a variable runs from `min` on through `extent` values, of which there is at least one.
-    fn bind(&self, var: Ref<Var>, min: Operand, extent: Operand) {
-        self.state().analyzer.bind(&var, &min.0, &extent.0);
+    fn bind(&self, var: Ref<Var>, min: Operand, extent: Operand) -> Result<()> {
+        self.state().analyzer.bind(&var, &finite(min)?, &finite(extent)?);
+        Ok(())
     }
 
     /// Says that a condition holds.
-    fn assume(&self, condition: Operand) {
-        self.state().analyzer.assume(&condition.0);
+    fn assume(&self, condition: Operand) -> Result<()> {
+        self.state().analyzer.assume(&finite(condition)?);
+        Ok(())
     }
 
     /// What is said from now on is forgotten by `leave`.
@@ -62,25 +70,25 @@ impl Analyzer {
     }
 
     /// The smallest and the largest value; none where there is no limit.
-    fn const_bound(&self, expr: Operand) -> Vec<Option<i64>> {
-        let Bound { min, max } = self.state().analyzer.const_bound(&expr.0);
-        vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)]
+    fn const_bound(&self, expr: Operand) -> Result<Vec<Option<i64>>> {
+        let Bound { min, max } = self.state().analyzer.const_bound(&finite(expr)?);
+        Ok(vec![(min != Bound::NEG_INF).then_some(min), (max != Bound::POS_INF).then_some(max)])
     }
 
     /// A factor and a rest: the value is a multiple of the factor, and the rest more.
-    fn modular(&self, expr: Operand) -> Vec<i64> {
-        let (factor, rest) = self.state().analyzer.modular(&expr.0);
-        vec![factor, rest]
+    fn modular(&self, expr: Operand) -> Result<Vec<i64>> {
+        let (factor, rest) = self.state().analyzer.modular(&finite(expr)?);
+        Ok(vec![factor, rest])
     }
 
     /// An expression of the same value with less to compute.
     fn simplify(&self, expr: Operand) -> Result<Expr> {
-        self.state().analyzer.simplify(&expr.0)
+        self.state().analyzer.simplify(&finite(expr)?)
     }
 
     /// Whether a condition is shown to hold always.
-    fn can_prove(&self, condition: Operand) -> bool {
-        self.state().analyzer.can_prove(&condition.0)
+    fn can_prove(&self, condition: Operand) -> Result<bool> {
+        Ok(self.state().analyzer.can_prove(&finite(condition)?))
     }
 
     /// The smallest and the largest value when variables run and others stay; none if they are not known.
