@@ -229,8 +229,15 @@ pub(crate) fn soak() -> Vec<Step> {
         Step::new("fifty clients of a server", |run| {
             run.cmd(cargo_cmd("test -p anyfn-cli --test server many -- --nocapture").env("ANYFN_SOAK", "1"))
         }),
-        // Half an hour, a quarter and five minutes for the others; `ANYFN_FUZZ_SECONDS` sets another time for all. The longest
-        // comes first, so that the others fit beside it.
+        // An hour, half an hour, twice a quarter, and five minutes for the others; `ANYFN_FUZZ_SECONDS` sets another time for
+        // all. The longest comes first, so that the others fit beside it.
+        Step::new("random programs, compiled and interpreted", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "3600".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/compiler_fuzz.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .skip_if(python::unavailable)
+        .beside(),
         Step::new("fuzzing the reader of libraries", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "1800".into());
             run.cmd(cargo_cmd("test -p anyfn-core --lib reads_anything").env("ANYFN_FUZZ_SECONDS", seconds))
@@ -242,6 +249,13 @@ pub(crate) fn soak() -> Vec<Step> {
                 cargo_cmd("test -p anyfn-reflect --test saved reads_any").env("ANYFN_FUZZ_SECONDS", seconds),
             )
         })
+        .beside(),
+        Step::new("fuzzing the compiler with nonsense", |run| {
+            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
+            let fuzz = python::command()?.arg("bindings/python/tests/compiler_nonsense.py");
+            run.cmd(fuzz.arg("--seconds").arg(seconds))
+        })
+        .skip_if(python::unavailable)
         .beside(),
         Step::new("fuzzing the reader of carried modules", |run| {
             let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "300".into());
@@ -304,24 +318,11 @@ pub(crate) fn soak() -> Vec<Step> {
         })
         .skip_if(move || python::version_unavailable(version))
     }));
-    steps.extend([
+    steps.push(
         Step::new("python soak tests", |run| python::script(run, "bindings/python/tests/soak.py"))
             .needs("bindings/python/tests/soak.py")
             .skip_if(python::unavailable),
-        // An hour; `ANYFN_FUZZ_SECONDS` says otherwise.
-        Step::new("random programs, compiled and interpreted", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "3600".into());
-            let fuzz = python::command()?.arg("bindings/python/tests/compiler_fuzz.py");
-            run.cmd(fuzz.arg("--seconds").arg(seconds))
-        })
-        .skip_if(python::unavailable),
-        Step::new("fuzzing the compiler with nonsense", |run| {
-            let seconds = std::env::var("ANYFN_FUZZ_SECONDS").unwrap_or_else(|_| "900".into());
-            let fuzz = python::command()?.arg("bindings/python/tests/compiler_nonsense.py");
-            run.cmd(fuzz.arg("--seconds").arg(seconds))
-        })
-        .skip_if(python::unavailable),
-    ]);
+    );
     steps
 }
 
@@ -360,7 +361,7 @@ fn rust_asan(run: &Run) -> Result<()> {
         Cmd::new("cargo")
             .words("+nightly test --target")
             .arg(HOST)
-            .words("-p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib --tests")
+            .words("-p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib --tests --no-fail-fast")
             // What cannot be allocated is an error that tests ask for.
             .env("ASAN_OPTIONS", "allocator_may_return_null=1")
             .env("RUSTFLAGS", "-Zsanitizer=address")
