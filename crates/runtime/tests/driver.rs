@@ -4,7 +4,7 @@ use core::ffi::c_void;
 use core::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyfn::{Device, Result};
+use anyfn::{Device, PackedFunc, Result, registry};
 use anyfn_core as _;
 use anyfn_runtime::device::{
     ALIGNMENT, Attribute, Driver, Handle, Memory, MemoryKind, Request, Transfer, Value, register, unsupported,
@@ -12,15 +12,18 @@ use anyfn_runtime::device::{
 
 /// Gives the address that a test says.
 struct Liar {
+    device_type: i32,
     kind: MemoryKind,
     address: AtomicUsize,
     freed: AtomicUsize,
+    streams: AtomicUsize,
+    destroyed: AtomicUsize,
 }
 
 // SAFETY: breaks the contract of `allocate` on purpose; the addresses are refused above and never followed.
 unsafe impl Driver for Liar {
     fn device_type(&self) -> i32 {
-        if self.kind == MemoryKind::Address { 15 } else { 16 }
+        self.device_type
     }
     fn memory_kind(&self) -> MemoryKind {
         self.kind
@@ -41,9 +44,11 @@ unsafe impl Driver for Liar {
         unsupported("copies")
     }
     fn create_stream(&self, _index: i32) -> Result<Handle> {
-        unsupported("streams")
+        Ok(ptr::without_provenance_mut(16 * (1 + self.streams.fetch_add(1, Ordering::Relaxed))))
     }
-    unsafe fn destroy_stream(&self, _index: i32, _stream: Handle) {}
+    unsafe fn destroy_stream(&self, _index: i32, _stream: Handle) {
+        self.destroyed.fetch_add(1, Ordering::Relaxed);
+    }
     unsafe fn synchronize_stream(&self, _index: i32, _stream: Handle) -> Result<()> {
         Ok(())
     }
@@ -69,8 +74,9 @@ unsafe impl Driver for Liar {
 }
 
 impl Liar {
-    const fn new(kind: MemoryKind) -> Liar {
-        Liar { kind, address: AtomicUsize::new(0), freed: AtomicUsize::new(0) }
+    const fn new(device_type: i32, kind: MemoryKind) -> Liar {
+        let [address, freed, streams, destroyed] = [const { AtomicUsize::new(0) }; 4];
+        Liar { device_type, kind, address, freed, streams, destroyed }
     }
 
     fn gives(&self, address: usize) -> Result<Memory> {
@@ -81,8 +87,8 @@ impl Liar {
 
 #[test]
 fn wrong_addresses_of_a_driver_are_refused() {
-    static ADDRESSES: Liar = Liar::new(MemoryKind::Address);
-    static HANDLES: Liar = Liar::new(MemoryKind::Handle);
+    static ADDRESSES: Liar = Liar::new(15, MemoryKind::Address);
+    static HANDLES: Liar = Liar::new(16, MemoryKind::Handle);
     register(&ADDRESSES).unwrap();
     register(&HANDLES).unwrap();
     for wrong in [0, 1, 0x1008, 0x1020, usize::MAX - 63, usize::MAX - 4095] {
@@ -97,6 +103,63 @@ fn wrong_addresses_of_a_driver_are_refused() {
     // A handle is a number of any kind, but not NULL.
     assert!(HANDLES.gives(0).is_err());
     HANDLES.gives(3).map(drop).unwrap();
+}
+
+#[test]
+fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
+    static STREAMS: Liar = Liar::new(14, MemoryKind::Address);
+    register(&STREAMS).unwrap();
+    let device = Device::new(14, 0);
+    fn global(name: &str) -> PackedFunc {
+        registry::get(name).unwrap()
+    }
+    let create =
+        move || -> i64 { global("runtime.Device_StreamCreate").call((device,)).unwrap().get::<i64>().unwrap() };
+    let set = move |stream: i64| global("runtime.Device_SetStream").call((device, stream)).map(drop);
+    let free = move |stream: i64| {
+        global("runtime.Device_StreamFree").call((device, stream)).map(drop).unwrap();
+    };
+    let current =
+        move || -> i64 { global("anyfn.device_current_stream").call((device,)).unwrap().get::<i64>().unwrap() };
+    let destroyed = || STREAMS.destroyed.load(Ordering::Relaxed);
+    // One that is nobody's current one ends at once.
+    free(create());
+    assert_eq!(destroyed(), 1);
+    // The default stream takes the place of one that is.
+    let first = create();
+    set(first).unwrap();
+    free(first);
+    assert_eq!((destroyed(), current()), (1, first));
+    assert_eq!(set(first).unwrap_err().kind(), "ValueError");
+    assert_eq!((destroyed(), current()), (1, first));
+    set(0).unwrap();
+    assert_eq!((destroyed(), current()), (2, 0));
+    // Another one does; made current twice, it is kept once.
+    let (second, third) = (create(), create());
+    set(second).unwrap();
+    set(second).unwrap();
+    free(second);
+    assert_eq!(destroyed(), 2);
+    set(third).unwrap();
+    assert_eq!((destroyed(), current()), (3, third));
+    // What another thread does to its own does not matter.
+    std::thread::spawn(move || set(0).unwrap()).join().unwrap();
+    free(third);
+    assert_eq!((destroyed(), current()), (3, third));
+    // SAFETY: 0 is the default stream.
+    let back = unsafe { registry::get_unsafe("anyfn.device_use_stream") }.unwrap();
+    back.call((device, 0i64)).map(drop).unwrap();
+    assert_eq!((destroyed(), current()), (4, 0));
+    // The thread ends.
+    std::thread::spawn(move || {
+        let stream = create();
+        set(stream).unwrap();
+        free(stream);
+        assert_eq!((STREAMS.destroyed.load(Ordering::Relaxed), current()), (4, stream));
+    })
+    .join()
+    .unwrap();
+    assert_eq!((destroyed(), STREAMS.streams.load(Ordering::Relaxed)), (5, 5));
 }
 
 #[test]

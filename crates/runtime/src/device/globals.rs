@@ -2,11 +2,11 @@
 //!
 //! Those named `runtime.*` are known to clients of other runtimes; streams and events are numbers there.
 
-use anyfn::abi::{TVMFFIEnvGetStream, TVMFFIEnvSetStream};
-use anyfn::{Any, Device, Error, IntoAny, Result, bail, register};
+use anyfn::abi::TVMFFIEnvGetStream;
+use anyfn::{Any, Device, IntoAny, Result, bail, register};
 
-use super::stream::{self, event_number, event_of, stream_number, stream_of, take_event, take_stream};
-use super::{Attribute, Event, Handle, Stream, Value, driver_of};
+use super::stream::{self, Known, event_number, event_of, stream_number, stream_of, take_event, take_stream};
+use super::{Attribute, Event, Stream, Value, driver_of};
 
 /// An attribute of a device, by the number of its kind and the number of the attribute: 0 whether it exists, 1 threads of
 /// a block, 2 warp size, 3 shared memory of a block, 4 compute version, 5 name, 6 clock rate in kHz, 7 compute units,
@@ -54,7 +54,7 @@ fn stream_create(device: Device) -> Result<i64> {
     Ok(stream_number(Stream::create(device)?))
 }
 
-/// Ends a stream.
+/// Ends a stream, once no thread has it as its current one.
 #[register("runtime.Device_StreamFree")]
 fn stream_free(device: Device, stream: i64) -> Result<()> {
     take_stream(device, stream).map(drop)
@@ -63,16 +63,7 @@ fn stream_free(device: Device, stream: i64) -> Result<()> {
 /// Makes a stream the current one of its device, on this thread; 0 is the default one.
 #[register("runtime.Device_SetStream")]
 fn set_stream(device: Device, stream: i64) -> Result<()> {
-    use_current(device, stream_of(driver_of(device)?, device, stream)?.handle())
-}
-
-fn use_current(device: Device, stream: Handle) -> Result<()> {
-    // SAFETY: the place for the old stream may be NULL.
-    match unsafe { TVMFFIEnvSetStream(device.0.device_type, device.0.device_id, stream, core::ptr::null_mut()) }
-    {
-        0 => Ok(()),
-        _ => Err(Error::take_raised()),
-    }
+    stream_of(driver_of(device)?, device, stream)?.make_current(device)
 }
 
 /// Number of the current stream of a device, on this thread.
@@ -88,7 +79,7 @@ fn current_stream(device: Device) -> i64 {
 /// The number must be 0 or that of a stream of the device, which lives as long as it is the current one.
 #[register("anyfn.device_use_stream", unsafe)]
 unsafe fn use_stream(device: Device, stream: i64) -> Result<()> {
-    use_current(device, stream::handle(stream))
+    Known::of_number(device, stream).make_current(device)
 }
 
 /// Waits until the work of a stream is done.

@@ -3,10 +3,12 @@
 //! Rust owns them by [`Stream`] and [`Event`]. Other languages hold numbers, so the ones that are alive are kept in a table:
 //! a number that is none of them is an error, not a crash in a driver.
 
+use core::cell::RefCell;
 use core::ptr;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyfn::abi::{TVMFFIEnvGetStream, TVMFFIEnvSetStream};
 use anyfn::{Device, Error, Result, bail};
 
 use super::{DEFAULT_STREAM, Driver, Handle, driver_of};
@@ -241,7 +243,7 @@ fn no_event(device: Device, number: i64) -> Error {
 }
 
 /// What a number stands for.
-pub(super) fn handle(number: i64) -> Handle {
+fn handle(number: i64) -> Handle {
     ptr::with_exposed_provenance_mut(number as usize)
 }
 
@@ -249,23 +251,88 @@ pub(super) fn handle(number: i64) -> Handle {
 pub(super) struct Known {
     handle: Handle,
     /// Keeps the stream; `None` for the default one, and for those of other libraries.
-    _stream: Option<Arc<Stream>>,
+    stream: Option<Arc<Stream>>,
 }
 
 impl Known {
+    /// The stream of a number, whoever has made it.
+    pub(super) fn of_number(device: Device, number: i64) -> Known {
+        Known { handle: handle(number), stream: STREAMS.get(device, number) }
+    }
+
     /// What the driver knows the stream by, as long as `self` lives.
     pub(super) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Makes the stream the current one of its device, on this thread, which keeps it until another one is.
+    pub(super) fn make_current(self, device: Device) -> Result<()> {
+        let before = keep_current(device, self.stream)?;
+        if let Err(error) = set_current(device, self.handle) {
+            keep_current(device, before)?;
+            return Err(error);
+        }
+        // `before` ends here, where it is the current one no more.
+        Ok(())
+    }
+}
+
+fn set_current(device: Device, stream: Handle) -> Result<()> {
+    // SAFETY: the place for the old stream may be NULL.
+    match unsafe { TVMFFIEnvSetStream(device.0.device_type, device.0.device_id, stream, ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(Error::take_raised()),
+    }
+}
+
+/// The streams that a thread has made current by their numbers, at most one of each device.
+struct Current(RefCell<Vec<Arc<Stream>>>);
+
+std::thread_local! {
+    static CURRENT: Current = const { Current(RefCell::new(Vec::new())) };
+}
+
+impl Drop for Current {
+    /// The thread ends: what others do on it from here on, they do in the default streams.
+    fn drop(&mut self) {
+        for stream in self.0.take() {
+            let device = stream.device.0;
+            // SAFETY: may be called at any time.
+            let current = unsafe { TVMFFIEnvGetStream(device.device_type, device.device_id) };
+            if current == stream.handle && set_current(stream.device, DEFAULT_STREAM).is_err() {
+                // Never destroyed, since it is still in use.
+                core::mem::forget(stream);
+            }
+        }
+    }
+}
+
+/// Lets this thread keep a stream of a device, or none; what it kept before.
+fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
+    let is_some = stream.is_some();
+    // Nothing is dropped while the list is borrowed: a driver may call back.
+    let kept = CURRENT.try_with(|current| {
+        let mut list = current.0.borrow_mut();
+        let before = list.iter().position(|kept| kept.device == device).map(|at| list.swap_remove(at));
+        list.extend(stream);
+        before
+    });
+    match kept {
+        Ok(before) => Ok(before),
+        Err(_) if is_some => {
+            bail!("RuntimeError", "a thread that ends cannot make a stream of {device} current")
+        }
+        Err(_) => Ok(None),
     }
 }
 
 /// The stream of a number: 0 is the default one.
 pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
-    let stream = STREAMS.get(device, number);
-    if number != 0 && stream.is_none() && !driver.takes_foreign_streams() {
+    let known = Known::of_number(device, number);
+    if number != 0 && known.stream.is_none() && !driver.takes_foreign_streams() {
         bail!("ValueError", "{number} is no stream of {device} that is alive");
     }
-    Ok(Known { handle: handle(number), _stream: stream })
+    Ok(known)
 }
 
 /// The event of a number.
