@@ -27,6 +27,7 @@ mod error;
 mod fields;
 mod function;
 mod gil;
+mod greenlets;
 mod kept;
 mod lent;
 mod lift;

@@ -13,8 +13,8 @@ use pyo3_ffi as ffi;
 use crate::lower::{At, lower_owned};
 use crate::py::{self, IntError, Obj, Own, PyObject, Raised, Res};
 use crate::{
-    callback, cancel, containers, convert, define, dlpack, error, function, gil, lift, method, module_class,
-    object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
+    callback, cancel, containers, convert, define, dlpack, error, function, gil, greenlets, lift, method,
+    module_class, object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
 };
 
 /// What CPython calls to load the module.
@@ -104,6 +104,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     method::init()?;
     containers::init()?;
     gil::register_functions();
+    greenlets::register_hooks();
     place::init();
     observe::init();
     for (name, class) in [

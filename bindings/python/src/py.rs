@@ -417,6 +417,9 @@ pub(crate) mod names {
         DLPACK_DEVICE = c"__dlpack_device__";
         EXCHANGE = c"__dlpack_c_exchange_api__";
         FSPATH = c"__fspath__";
+        C_API = c"_C_API";
+        GREENLET = c"greenlet";
+        PARENT = c"parent";
         VALUE = c"value";
         TB_FRAME = c"tb_frame";
         TB_LINENO = c"tb_lineno";
@@ -699,6 +702,12 @@ pub(crate) fn imported(name: &CStr) -> Option<Own> {
     // SAFETY: a dictionary and a valid name; a borrowed reference or NULL, and no exception.
     let module = unsafe_borrowed_ref!(ffi::PyDict_GetItemString(modules.as_ptr(), name.as_ptr()))?;
     (!module.is_none()).then(|| module.to_own())
+}
+
+/// As [`imported`], by a name that is an object already.
+pub(crate) fn imported_by(name: Obj<'_>) -> Option<Own> {
+    // SAFETY: the lock is held; a borrowed reference to the dictionary of modules, or NULL.
+    dict_get(unsafe_borrowed_ref!(ffi::PyImport_GetModuleDict())?, name)
 }
 
 /// Turns the result of a C function into a `Result`: negative means that an exception is set.

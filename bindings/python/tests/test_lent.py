@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import typing
 
 import numpy as np
 import pytest
@@ -386,6 +387,155 @@ def test_a_greenlet_that_is_never_resumed():
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+
+
+USES = {
+    "visit": (anyfn.structural_visit, lambda tool: tool.visit(5)),
+    "default_visit": (anyfn.structural_visit, lambda tool: tool.default_visit(5)),
+    "mutate": (anyfn.structural_mutate, lambda tool: tool.mutate(5)),
+    "default_mutate": (anyfn.structural_mutate, lambda tool: tool.default_mutate(5)),
+    "remap_get": (anyfn.structural_mutate, lambda tool: tool.var_remap_get(anyfn.Array([5]))),
+    "remap_set": (anyfn.structural_mutate, lambda tool: tool.var_remap_set(anyfn.Array([5]), 6)),
+}
+
+
+@pytest.mark.parametrize("walker", ["main", "other"])
+@pytest.mark.parametrize("use", USES)
+def test_greenlets_do_not_use_the_visitors_of_others(use, walker):
+    greenlet = pytest.importorskip("greenlet")
+    (run, go), tools, sums = USES[use], [], []
+
+    def on_items(items, tool):
+        tools.append(tool)
+        away()
+        go(tool)
+        return (tool.default_visit if run is anyfn.structural_visit else tool.default_mutate)(items)
+
+    def on_number(number, tool):
+        sums.append(number)
+        return None if run is anyfn.structural_visit else number
+
+    def walk():
+        run(anyfn.Array([1, [2, [3]], 4]), [(tuple, on_items), (int, on_number)])
+
+    def refused():
+        for tool in tools:
+            with pytest.raises(RuntimeError, match="on the same thread .and greenlet."):
+                go(tool)
+
+    if walker == "main":
+        away = lambda: greenlet.greenlet(refused).switch()  # noqa: E731
+        walk()
+    else:
+        away = greenlet.getcurrent().switch
+        worker = greenlet.greenlet(walk)
+        worker.switch()
+        while not worker.dead:
+            refused()
+            worker.switch()
+    assert len(tools) >= 3 and [n for n in sums if n < 5] == [1, 2, 3, 4]
+    with pytest.raises(RuntimeError, match="during the callback"):
+        go(tools[0])
+
+
+def test_walks_of_greenlets_take_turns():
+    greenlet = pytest.importorskip("greenlet")
+    main, results = greenlet.getcurrent(), {}
+
+    def work(i):
+        def on_items(items, tool):
+            main.switch()
+            result = tool.default_mutate(items)
+            main.switch()
+            return tool.mutate(result[0]) and result
+
+        def on_number(number, tool):
+            main.switch()
+            return number + i
+
+        results[i] = anyfn.structural_mutate(anyfn.Array([1, [2, 3]]), [(tuple, on_items), (int, on_number)])
+
+    workers = [greenlet.greenlet(lambda i=i: work(i)) for i in range(5)]
+    while any(not worker.dead for worker in workers):
+        for worker in workers:
+            if not worker.dead:
+                worker.switch()
+    assert {i: (new[0], list(new[1])) for i, new in results.items()} == {
+        i: (1 + i, [2 + i, 3 + i]) for i in range(5)
+    }
+
+
+def test_a_visitor_works_on_when_its_callback_imports_greenlet():
+    pytest.importorskip("greenlet")
+    program = """
+    import sys, anyfn
+    def on(items, visitor):
+        assert "greenlet" not in sys.modules
+        import greenlet
+        return visitor.default_visit(items)
+    seen = []
+    anyfn.structural_visit([1, 2], [(tuple, on), (int, lambda n, visitor: seen.append(n))])
+    print(seen)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == "[1, 2]\n", done.stderr
+
+
+def test_the_stack_hooks_cannot_be_replaced():
+    set_hooks = anyfn.get_global_func("anyfn.set_stack_hooks")
+    for hooks in [(None, None), (None, ctypes.c_void_p(64)), (ctypes.c_void_p(64), None)]:
+        with pytest.raises(ValueError, match="expected two functions"):
+            set_hooks(*hooks)
+    with pytest.raises(RuntimeError, match="cannot be replaced"):
+        set_hooks(ctypes.c_void_p(64), ctypes.c_void_p(64))
+
+
+@anyfn.object("test.lent.Shown")
+class Shown(anyfn.Object):
+    """Shows its value in another greenlet."""
+
+    value: typing.Any
+    kept: typing.ClassVar = []
+
+    def __ffi_repr__(self, show):
+        greenlet = pytest.importorskip("greenlet")
+        self.kept.append(show)
+        texts = []
+        greenlet.greenlet(lambda: texts.append(show(self.value))).switch()
+        return f"<{texts[0]}, {show(self.value)}>"
+
+
+def test_greenlets_use_what_a_hook_got():
+    greenlet = pytest.importorskip("greenlet")
+    assert repr(Shown(Shown([1, 2]))) == "<<(1, 2), (1, 2)>, <(1, 2), (1, 2)>>"
+    for show in Shown.kept:
+        with pytest.raises(RuntimeError, match="during the call of that function only"):
+            show(5)
+
+    # One greenlet is in a hook when the callback of its operation goes on in the main one.
+    main = greenlet.getcurrent()
+
+    @anyfn.object("test.lent.Waits")
+    class Waits(anyfn.Object):
+        value: typing.Any
+
+        def __ffi_repr__(self, show):
+            Shown.kept[:] = [show]
+            main.switch()
+            return show(self.value)
+
+    texts = []
+    worker = greenlet.greenlet(lambda: texts.append(repr([Waits(Waits(7))])))
+    worker.switch()
+    assert Shown.kept[0](3) == "3"
+    outer = Shown.kept[0]
+    worker.switch()
+    # The outer hook's operation is with the inner one.
+    with pytest.raises(RuntimeError, match="in one thread at a time"):
+        outer(3)
+    assert Shown.kept[0]([4]) == "(4,)"
+    worker.switch()
+    assert worker.dead and texts == ["[7]"]
 
 
 def test_constants_of_native_code_are_not_written():

@@ -173,6 +173,7 @@ guarded! {
     fn PyObject_GenericSetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
     fn PyObject_ClearWeakRefs(object: *mut PyObject);
     fn PyTuple_New(len: Py_ssize_t) -> *mut PyObject;
+    fn PyWeakref_NewRef(object: *mut PyObject, callback: *mut PyObject) -> *mut PyObject;
     fn PyType_GenericAlloc(class: *mut PyTypeObject, items: Py_ssize_t) -> *mut PyObject;
 }
 

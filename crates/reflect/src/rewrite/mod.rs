@@ -23,7 +23,7 @@
 //! ```
 //!
 //! - `links`: callbacks. `plan`: what is known of a type. `children`: the children of a value. - `walk`, `map`: the two
-//!   engines. `tool`: the visitor and mutator objects that callbacks get. - `rebuild`: copies. `fail`,
+//!   engines. `tool`: the visitor and mutator objects that callbacks get. `stack`: which stack they work on. - `rebuild`: copies. `fail`,
 //!   `paths`: where an error happened. `globals`: the registered functions.
 
 mod children;
@@ -35,6 +35,7 @@ mod paths;
 mod plan;
 mod rebuild;
 mod seen;
+mod stack;
 mod tool;
 mod walk;
 

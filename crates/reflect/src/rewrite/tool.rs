@@ -12,6 +12,7 @@ use anyfn::{Any, AnyView, Error, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
 use super::plan::Hook;
+use super::stack::Stack;
 
 /// A function of a visitor's or mutator's table, and of a type that does its part itself.
 pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
@@ -41,11 +42,12 @@ struct Content {
     head: Head,
     /// The walk, while a callback or a type's own function runs; else NULL.
     walk: AtomicPtr<c_void>,
-    /// The thread of the walk.
+    /// The stack that the walk lies on: its thread, and which of the thread's it is.
     thread: AtomicUsize,
+    part: AtomicPtr<c_void>,
 }
 
-// SAFETY: the table is a static; all else is atomic, and the walk is used on its own thread only.
+// SAFETY: the table is a static; all else is atomic, and the walk is used on its own stack only.
 unsafe impl Send for Content {}
 
 /// Which of the two.
@@ -83,7 +85,8 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
 /// Makes a visitor or mutator.
 pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     let head = Head { table, region: AtomicI32::new(Region::None as i32) };
-    let content = Content { head, walk: AtomicPtr::new(ptr::null_mut()), thread: AtomicUsize::new(0) };
+    let (walk, part) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
+    let content = Content { head, walk, thread: AtomicUsize::new(0), part };
     // SAFETY: visitors and mutators begin with the address of a table of hooks, which is static, and the region.
     unsafe { anyfn::__private::new_object(type_index(kind), content) }
 }
@@ -130,18 +133,23 @@ impl<'a> Tool<'a> {
     /// The walk that a visitor or mutator of ours belongs to; `None` if it is somebody else's.
     ///
     /// # Errors
-    /// `RuntimeError` if no callback of the walk runs, or it runs on another thread.
+    /// `RuntimeError` if no callback of the walk runs, or it runs on another stack.
     pub(crate) fn walk(self, table: &'static Table) -> Result<Option<*const c_void>> {
         let Some(content) = self.content(table) else { return Ok(None) };
-        let walk = content.walk.load(Ordering::Acquire);
-        if walk.is_null() || content.thread.load(Ordering::Relaxed) != anyfn::__private::thread_token() {
-            bail!(
-                "RuntimeError",
-                "a {} works during the callback that it was passed to only, on the same thread",
-                self.0.type_key()
-            );
+        if !content.walk.load(Ordering::Acquire).is_null() {
+            let here = Stack::current();
+            // Once the stack is the same, nothing else can end the loan meanwhile.
+            if content.thread.load(Ordering::Relaxed) == here.thread
+                && content.part.load(Ordering::Relaxed) == here.part
+            {
+                return Ok(Some(content.walk.load(Ordering::Acquire)));
+            }
         }
-        Ok(Some(walk))
+        bail!(
+            "RuntimeError",
+            "a {} works during the callback that it was passed to only, on the same thread (and greenlet)",
+            self.0.type_key()
+        );
     }
 
     /// Runs `body` while a visitor or mutator of ours stands for a walk.
@@ -154,16 +162,26 @@ impl<'a> Tool<'a> {
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
         /// Ends the loan, also when the body panics.
-        struct Loan<'a>(&'a Content, *mut c_void, i32);
+        struct Loan<'a> {
+            content: &'a Content,
+            walk: *mut c_void,
+            region: i32,
+            /// Held, so that no other stack is taken for it.
+            _stack: Stack,
+        }
         impl Drop for Loan<'_> {
             fn drop(&mut self) {
-                self.0.walk.store(self.1, Ordering::Release);
-                self.0.head.region.store(self.2, Ordering::Relaxed);
+                self.content.walk.store(self.walk, Ordering::Release);
+                self.content.head.region.store(self.region, Ordering::Relaxed);
             }
         }
-        content.thread.store(anyfn::__private::thread_token(), Ordering::Relaxed);
-        let before = content.walk.swap(walk.cast_mut(), Ordering::AcqRel);
-        let _loan = Loan(content, before, content.head.region.swap(region as i32, Ordering::Relaxed));
+        // Loans of a visitor nest on one stack: that of its walk.
+        let stack = Stack::current();
+        content.thread.store(stack.thread, Ordering::Relaxed);
+        content.part.store(stack.part, Ordering::Relaxed);
+        let walk = content.walk.swap(walk.cast_mut(), Ordering::AcqRel);
+        let region = content.head.region.swap(region as i32, Ordering::Relaxed);
+        let _loan = Loan { content, walk, region, _stack: stack };
         body()
     }
 
