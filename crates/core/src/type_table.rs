@@ -448,22 +448,32 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 
 impl Writer {
     /// Takes a field that is registered again: the same one, by a Rust plugin, in place of a plugin's or of one whose code
-    /// is gone. The last build of a plugin counts, as for functions. `false` if it is another field.
+    /// is gone. The last build of a plugin counts, as for functions; it stays mapped as long as older ones, whose objects
+    /// its code reads ([`module::take_over`]). `false` if it is another field.
+    ///
+    /// Another build of the same type may have other defaults, and so other flags. The first ones stay, but the code is renewed:
+    /// it also serves the objects of that build.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;
         for known in details.fields.all() {
             // SAFETY: texts of registered fields live for ever.
             let same_name = unsafe { known.name.as_slice() } == name;
-            let code = unload::code_of(known);
-            let is_plugins = |code| module::is_code_of_plugin(code);
-            let is_free = unload::is_gone(known)
-                || (is_plugins(code) && is_plugins(unload::address_of_getter(new.getter).addr()));
-            let same_place = (known.offset, known.size, known.flags) == (new.offset, new.size, new.flags);
-            if same_name && same_place && is_free {
-                unload::store_code(known, new.getter, new.setter);
-                found = true;
+            let same_setter = (known.flags ^ new.flags) & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0;
+            let same_place = (known.offset, known.size) == (new.offset, new.size) && same_setter;
+            if !same_name || !same_place {
+                continue;
             }
+            let new_code = unload::address_of_getter(new.getter).addr();
+            let takes = if unload::is_gone(known) {
+                Some(true)
+            } else {
+                module::take_over(unload::code_of(known), new_code)
+            };
+            if takes == Some(true) {
+                unload::store_code(known, new.getter, new.setter);
+            }
+            found |= takes.is_some();
         }
         found
     }

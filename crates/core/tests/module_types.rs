@@ -1,15 +1,21 @@
-//! Types that a Rust plugin defines: what is left of them when it is unmapped, and that it comes back.
+//! Types that Rust plugins define: what is left of them when a plugin is unmapped, that it comes back, and what plugins with the
+//! same type owe each other.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use anyfn::abi::{
+    TVMFFIAny, TVMFFIByteArray, TVMFFIGetTypeInfo, TVMFFITypeKeyToIndex, TVMFFITypeRegisterField,
+    kTVMFFIFieldFlagBitMaskHasDefault,
+};
 use anyfn::reflection::TypeInfo;
-use anyfn::{Any, Array, Module, ObjectRef, PackedFunc, Result, registry};
+use anyfn::{Any, Array, Map, Module, ObjectRef, PackedFunc, Result, String as Text, registry};
 use anyfn_core as _;
 
 mod support;
 use support::unload::{call, leases, mappings, reap, turn};
-use support::{fails, load, testing_plugin};
+use support::{fails, load, new_build, scratch, testing_plugin};
 
 const KEY: &str = "testing.Account";
 
@@ -188,4 +194,104 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert!(calls.0 > 0 && calls.1 > 0, "{calls:?}");
     reap();
     assert_eq!(mappings(&path), 0);
+}
+
+/// Another build of the plugin under the same name, and so with the same types.
+fn another(name: &str) -> (PathBuf, Module) {
+    let path = scratch(name);
+    new_build(&path);
+    let module = load(&path).unwrap();
+    (path, module)
+}
+
+#[test]
+fn a_getter_that_serves_objects_of_an_older_build_stays() {
+    let _turn = turn();
+    let (path, older) = another("getter_plugin.so");
+    let account = open("a name of more than seven letters");
+    let (_, newer) = another("getter_plugin.so");
+    assert!(!newer.as_object().ptr_eq(older.as_object()));
+    drop(older);
+    // Its module goes at once, but its code reads the fields of the object of the older build.
+    let leases_of = call("ffi.ModuleLeases", (&newer,)).unwrap().get::<Map<Text, i64>>().unwrap();
+    assert_eq!(leases_of.get("libraries").unwrap(), Some(1));
+    drop((newer, leases_of));
+    assert!(reap().is_empty(), "{:?}", leases(&path));
+    assert_eq!(account.get_field("owner").unwrap().get::<&str>().unwrap(), "a name of more than seven letters");
+    account.set_field("note", "a note of more than seven letters").unwrap();
+    drop(account);
+    assert_eq!(reap().len(), 2, "{:?}", leases(&path));
+}
+
+#[test]
+fn the_code_that_serves_the_objects_of_two_builds_is_that_of_one() {
+    let _turn = turn();
+    let path = testing_plugin();
+    let older = load(&path).unwrap();
+    let account = open("Ada");
+    drop(older);
+    let (_, newer) = another("taking_plugin.so");
+    let other = open("Eve");
+    drop(newer);
+    // The older one tells of its types again: the code of the newer one stays, or each would keep the other for ever.
+    drop(load(&path).unwrap());
+    assert!(reap().is_empty());
+    assert_eq!(other.get_field("owner").unwrap().get::<&str>().unwrap(), "Eve");
+    // The older one goes, and nothing keeps the newer one but its own object.
+    drop(account);
+    assert_eq!(reap().len(), 1);
+    assert_eq!(mappings(&path), 0);
+    assert_eq!(other.get_field("owner").unwrap().get::<&str>().unwrap(), "Eve");
+    drop(other);
+    assert_eq!(reap().len(), 1);
+}
+
+#[test]
+fn fields_are_read_while_newer_builds_come_and_go() {
+    let _turn = turn();
+    let (_, older) = another("racing_plugin.so");
+    let account = open("a name of more than seven letters");
+    drop(older);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(account.get_field("cents").unwrap().get::<i64>().unwrap(), 0);
+            }
+        });
+        for _ in 0..8 {
+            drop(another("racing_plugin.so"));
+            assert!(reap().is_empty());
+        }
+        stop.store(true, Ordering::Relaxed);
+        reader.join().unwrap();
+    });
+    drop(account);
+    assert_eq!(reap().len(), 9);
+}
+
+#[test]
+fn a_build_with_another_default_brings_its_getter() {
+    let _turn = turn();
+    let module = load(&testing_plugin()).unwrap();
+    let key = TVMFFIByteArray::from_slice(KEY.as_bytes());
+    let mut index = 0;
+    // SAFETY: the key is borrowed for the call, the result is writable.
+    assert_eq!(unsafe { TVMFFITypeKeyToIndex(&raw const key, &raw mut index) }, 0);
+    // SAFETY: a type that is registered.
+    let told = unsafe { TVMFFIGetTypeInfo(index) };
+    // SAFETY: what the function gives lives for ever.
+    let fields = unsafe { (*told).fields };
+    // SAFETY: the type has fields, and nobody changes them meanwhile.
+    let mut field = unsafe { fields.read() };
+    field.flags ^= kTVMFFIFieldFlagBitMaskHasDefault;
+    field.default_value_or_factory = TVMFFIAny::NONE;
+    // SAFETY: a field of the type with the code that it has already.
+    assert_eq!(unsafe { TVMFFITypeRegisterField(index, &raw const field) }, 0);
+    field.offset += 8;
+    // SAFETY: the place of another field, which the table refuses.
+    assert_eq!(unsafe { TVMFFITypeRegisterField(index, &raw const field) }, -1);
+    drop(anyfn::Error::take_raised());
+    drop(module);
+    reap();
 }

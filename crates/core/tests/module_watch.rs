@@ -1,16 +1,15 @@
 //! Newer builds of a library beside older ones, and modules that follow a file.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
 
 use anyfn::{Module, PackedFunc, registry};
 use anyfn_core as _;
 
 mod support;
 use support::unload::{call, leases, mappings, reap, turn};
-use support::{compile, fails, load, scratch, testing_plugin};
+use support::{compile, fails, load, new_build, put, scratch, testing_plugin};
 
 /// A version of a library as a new file under a name, old enough that nobody can be writing it.
 fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
@@ -21,19 +20,6 @@ fn build(name: &str, version: i64, more: &str) -> Option<PathBuf> {
     let path = scratch(&format!("{name}.so"));
     put(&new, &path);
     Some(path)
-}
-
-fn put(new: &Path, path: &Path) {
-    let file = fs::File::options().write(true).open(new).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();
-    fs::rename(new, path).unwrap();
-}
-
-/// A copy of the plugin, as a new file under a name.
-fn build_plugin(path: &Path) {
-    let new = path.with_extension("part");
-    fs::copy(testing_plugin(), &new).unwrap();
-    put(&new, path);
 }
 
 fn number(function: &PackedFunc) -> i64 {
@@ -128,13 +114,13 @@ fn a_build_that_calls_the_watch_while_it_is_loaded() {
 fn a_newer_build_of_a_plugin_takes_its_names_over() {
     let _turn = turn();
     let path = scratch("newer_plugin.so");
-    build_plugin(&path);
+    new_build(&path);
     let older = load(&path).unwrap();
     let count = registry::get("testing.count").unwrap();
     let adder = call("testing.make_adder", (1,)).unwrap().get::<PackedFunc>().unwrap();
     let point = call("testing.make_point", (1.0, 2.0)).unwrap();
 
-    build_plugin(&path);
+    new_build(&path);
     let newer = load(&path).unwrap();
     assert!(!newer.as_object().ptr_eq(older.as_object()) && newer.is_current().unwrap());
     let newer_count = registry::get("testing.count").unwrap();
@@ -162,7 +148,7 @@ fn a_newer_build_of_a_plugin_takes_its_names_over() {
 fn names_of_another_library_are_not_taken() {
     let _turn = turn();
     let path = scratch("foreign_plugin.so");
-    build_plugin(&path);
+    new_build(&path);
     let other = load(&testing_plugin()).unwrap();
     let count = registry::get("testing.count").unwrap();
     fails(load(&path), "RuntimeError", "is already registered by the library ");
@@ -173,7 +159,7 @@ fn names_of_another_library_are_not_taken() {
     let older = load(&path).unwrap();
     let nop = registry::get("testing.nop").unwrap();
     registry::register("testing.count").overriding().set_body_typed(|| 7).unwrap();
-    build_plugin(&path);
+    new_build(&path);
     fails(load(&path), "RuntimeError", "`testing.count` is already registered by the program");
     assert!(registry::get("testing.nop").unwrap().as_object().ptr_eq(nop.as_object()));
     drop((older, nop, count));
@@ -185,8 +171,8 @@ fn names_of_another_library_are_not_taken() {
 fn a_watch_takes_names_over_through_a_link() {
     let _turn = turn();
     let [one, two, link] = ["plugin_one.so", "plugin_two.so", "plugin_link.so"].map(scratch);
-    build_plugin(&one);
-    build_plugin(&two);
+    new_build(&one);
+    new_build(&two);
     let _ = fs::remove_file(&link);
     std::os::unix::fs::symlink(&one, &link).unwrap();
     let module = Module::watch(link.to_str().unwrap()).unwrap();

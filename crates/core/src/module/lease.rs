@@ -2,7 +2,8 @@
 //!
 //! A library stays mapped while anything of it is alive. What is alive is counted where an address of the library
 //! enters the core: functions, tensors and opaque objects hold a [`Lease`] from their making until their deleter has
-//! returned; modules hold the library itself; objects that a Rust plugin makes by itself are counted by the plugin.
+//! returned; modules hold the library itself; objects that a Rust plugin makes by itself are counted by the plugin; a library
+//! whose getters and setters serve the objects of an older one of the same type is held by that one ([`take_over`]).
 //! Where objects can escape unseen, or the system would not unmap the library, it is *pinned* and says why.
 //!
 //! A library is closed by [`reap`], never inside a release: its own code may be what runs then.
@@ -30,6 +31,8 @@ struct State {
     /// Former entries of libraries that were loaded again while they were unloaded: what their static data may still
     /// name stays for ever.
     former: Vec<Arc<Mapped>>,
+    /// Libraries that are about to be closed, whose addresses types still name.
+    closing: Vec<Arc<Mapped>>,
     /// How many are being opened, one within the constructors of another.
     opening: usize,
     /// Addresses of no library that is known, while one is being opened: constructors run before it is known.
@@ -38,8 +41,13 @@ struct State {
 
 // No function of the dynamic loader may be called while this is locked: who holds the loader's lock may wait for this one,
 // as constructors do that make functions.
-static STATE: Mutex<State> =
-    Mutex::new(State { mapped: Vec::new(), former: Vec::new(), opening: 0, unknown: Vec::new() });
+static STATE: Mutex<State> = Mutex::new(State {
+    mapped: Vec::new(),
+    former: Vec::new(),
+    closing: Vec::new(),
+    opening: 0,
+    unknown: Vec::new(),
+});
 /// Whether there is any, or one is being opened; looked at before the lock is taken.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 /// Held while libraries are opened for a first time or closed, so that a path means one of both.
@@ -142,6 +150,35 @@ impl Drop for Lease {
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     let state = STATE.lock();
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
+}
+
+/// Lets the code of one Rust plugin, at `new`, take the place of that of another one, at `old`, for a field of a type that both
+/// define. `None` if either is not of a plugin, `Some(false)` if the old code must stay.
+///
+/// Objects of the old library are read by the code of the new one from then on, while they keep their own library alone. So
+/// the old library keeps the new one mapped as long as it is mapped itself.
+pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
+    let state = STATE.lock();
+    let plugin = |among: &'_ [Arc<Mapped>], address| {
+        among.iter().find(|mapped| mapped.live_objects.is_some() && mapped.holds(address)).cloned()
+    };
+    let new = plugin(&state.mapped, new)?;
+    if plugin(&state.closing, old).is_some() {
+        // It has no objects.
+        return Some(true);
+    }
+    let old = plugin(&state.mapped, old)?;
+    if Arc::ptr_eq(&old, &new) {
+        return Some(true);
+    }
+    if new.keeps(&old) {
+        // Either code can read the objects of both; if each library kept the other, both would stay for ever.
+        return Some(false);
+    }
+    if !old.keeps(&new) {
+        old.successors.lock().push(new);
+    }
+    Some(true)
 }
 
 /// The alignment that the code at an address asks for, if the peer's compiler has made it.
@@ -351,6 +388,11 @@ impl Mapped {
         self.live_objects.map_or(0, |count| count())
     }
 
+    /// Whether it keeps another library mapped, by itself or by others in between. Called under the lock of all of them.
+    fn keeps(&self, other: &Arc<Mapped>) -> bool {
+        self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
+    }
+
     /// What is in use of the library: numbers by what they count, those that are zero left out.
     pub(super) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
@@ -363,6 +405,9 @@ impl Mapped {
         }
         set("objects", self.live())?;
         set("modules", self.modules.load(Ordering::Relaxed) as i64)?;
+        let is_this = |next: &Arc<Mapped>| core::ptr::eq(Arc::as_ptr(next), self);
+        let older = |other: &&Arc<Mapped>| other.successors.lock().iter().any(is_this);
+        set("libraries", STATE.lock().mapped.iter().filter(older).count() as i64)?;
         Ok(leases)
     }
 
@@ -389,6 +434,7 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
             for library in idle.iter().filter(|library| library.live_objects.is_some()) {
                 type_table::revoke(&|address| library.holds(address));
             }
+            STATE.lock().closing.clear();
             // The latest first, since it may need an earlier one; all of them before any is asked for.
             idle.iter().rev().for_each(|library| close_all(&library.handles));
             idle.into_iter().filter_map(unless_kept).collect::<Vec<_>>()
@@ -414,7 +460,8 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
         let was_idle = library.idle.swap(is_idle, Ordering::Relaxed);
         is_idle && (was_idle || !later) && (library.live_objects.is_none() || revoke_calls(library))
     };
-    let idle = state.mapped.extract_if(.., is_due).collect();
+    let idle: Vec<Arc<Mapped>> = state.mapped.extract_if(.., is_due).collect();
+    state.closing.clone_from(&idle);
     state.changed();
     idle
 }

@@ -72,6 +72,8 @@ pub(super) struct Mapped {
     /// Why it is never unmapped.
     pub(super) pinned: Mutex<Option<StdString>>,
     pub(super) counts: lease::Counts,
+    /// Libraries whose code reads and sets fields of the objects of this one: they stay mapped as long as it is.
+    pub(super) successors: Mutex<Vec<Arc<Mapped>>>,
     /// Number of modules.
     pub(super) modules: AtomicUsize,
     /// Whether nothing of it was in use when that was looked at last.
@@ -155,6 +157,7 @@ impl Mapped {
             context_slot: own_symbol(CONTEXT).map(Address),
             pinned: Mutex::new(pinned),
             counts: lease::Counts::default(),
+            successors: Mutex::new(Vec::new()),
             modules: AtomicUsize::new(0),
             idle: AtomicBool::new(false),
             path: path.to_path_buf(),

@@ -68,7 +68,7 @@ pub(crate) use {
     constructing::{field, part_of_type, register, whole_type},
     context::{lookup_from_imports, register_context_symbol},
     globals::register_globals,
-    lease::{Kind, Lease, is_code_of_plugin},
+    lease::{Kind, Lease, is_code_of_plugin, take_over},
     system::register_system_lib_symbol,
 };
 

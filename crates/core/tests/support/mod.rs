@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use anyfn::{Module, Result};
 
@@ -69,6 +70,20 @@ pub(crate) fn testing_plugin() -> PathBuf {
         .into_iter()
         .find(|path| path.exists())
         .expect("anyfn-testing is a dev-dependency, so it is built")
+}
+
+/// Makes a new file a version of a library, old enough that nobody can be writing it.
+pub(crate) fn put(new: &Path, path: &Path) {
+    let file = fs::File::options().write(true).open(new).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// A copy of the plugin, as a new file under a name.
+pub(crate) fn new_build(path: &Path) {
+    let new = path.with_extension("part");
+    fs::copy(testing_plugin(), &new).unwrap();
+    put(&new, path);
 }
 
 /// Checks kind and part of the message of a failure.
