@@ -18,20 +18,30 @@ use crate::table::Table;
 use crate::value::{self, Mapping};
 
 static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
+static HASH: Column = Column::new("__any_hash__");
+static EQUAL: Column = Column::new("__any_equal__");
 
 /// A copy of a value with all that it consists of: containers, tensors in main memory and objects are made anew, what
 /// cannot change (numbers, texts, shapes, functions, modules, values of enumerations) is kept. What was shared, or lies on
 /// a cycle, is so in the copy.
 ///
 /// # Errors
-/// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives.
+/// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives;
+/// `ValueError` for an object with read-only fields on a cycle that passes through a key whose type has its own hash or
+/// equality, which would see its copy before it is complete.
 pub fn deep_copy(value: &Any) -> Result<Any> {
     let mut copier = Copier::default();
     let copy = copier.run(value.clone())?;
+    // At the end, when all else is complete: the types of keys may have functions of their own.
+    let mut pairs = Vec::new();
     while let Some((holder, original)) = copier.holes.pop() {
         let part = copier.run(original)?;
-        holder.fill(part)?;
+        match holder {
+            Holder::Pairs(_) => pairs.push((holder, part)),
+            _ => copier.fill(holder, part)?,
+        }
     }
+    pairs.into_iter().try_for_each(|(holder, part)| copier.fill(holder, part))?;
     Ok(copy)
 }
 
@@ -126,6 +136,24 @@ fn not_new(made: &ObjectRef, field: Field) -> Error {
     Error::new("TypeError", &message)
 }
 
+#[cold]
+fn is_seen(made: &ObjectRef, field: Field) -> Error {
+    let (key, name) = (made.type_key(), field.name());
+    let message = format!(
+        "an object of `{key}` lies on a cycle that passes through a key whose type has its own hash or equality, which may \
+         have kept its copy: the copy's field `{name}` is read-only and cannot be set any more"
+    );
+    Error::new("ValueError", &message)
+}
+
+/// Whether code of others runs when a value becomes a key.
+fn is_hooked(key: &Any) -> bool {
+    let index = key.type_index();
+    value::is_object(index)
+        && !matches!(index, kTVMFFIStr | kTVMFFIBytes)
+        && (HASH.has(index) || EQUAL.has(index))
+}
+
 /// Where a copy is missing whose original was being copied at the time.
 enum Holder {
     Element(List, usize),
@@ -135,23 +163,14 @@ enum Holder {
     Field(ObjectRef, Field),
 }
 
-impl Holder {
-    fn fill(self, part: Any) -> Result<()> {
-        match self {
-            Holder::Element(list, at) => list.set(at, part),
-            Holder::Value(dict, key) => dict.insert(key, part).map(drop),
-            Holder::Pairs(dict) => {
-                let pairs = part.get::<Array>()?;
-                pairs
-                    .as_slice()
-                    .chunks_exact(2)
-                    .try_for_each(|pair| dict.insert(pair[0].clone(), pair[1].clone()).map(drop))
-            }
-            // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and only other copies hold it.
-            Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
-        }
-    }
-}
+// Only a copy that nobody else can reach may get its read-only fields, so each copy tells how far it reaches among those that
+// are not complete: the smallest number of one of them (all that were begun since then lie on a cycle with it), or one of these.
+/// Something that is filled at the end only.
+const END: u32 = 0;
+/// All that it reaches is complete, and stays as it is.
+const COMPLETE: u32 = u32::MAX;
+/// Of an entry of `Copier::reaches`: the copy itself is being made.
+const OPEN: u32 = u32::MAX - 1;
 
 /// What is known of an object.
 #[derive(Clone, Copy, Default)]
@@ -187,6 +206,12 @@ struct Frame {
     shared: bool,
     /// Whether an element (of a Dict: a key) is still the original, so that all elements have to be copied again later.
     unfinished: bool,
+    /// One more than the copies that were remembered before; if it is remembered at once, that is its place among them.
+    number: u32,
+    /// How far its parts reach.
+    reach: u32,
+    /// How far the parts reach that code of others has got as keys: it may know the copies of all frames from this number on.
+    seen: u32,
 }
 
 struct Copier {
@@ -195,13 +220,20 @@ struct Copier {
     known: Table<usize, Known>,
     /// Originals and their copies.
     copies: Vec<(ObjectRef, Any)>,
+    /// How far each of the copies reaches: [`END`], [`OPEN`], [`COMPLETE`] or a number, which is one more than a place.
+    reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
+    /// How far the copy reaches that was made or found last.
+    reach: u32,
+    /// Whether code of others may know copies that are filled at the end.
+    seen: bool,
 }
 
 impl Default for Copier {
     fn default() -> Copier {
-        let (stack, copies, holes) = (Vec::new(), Vec::new(), Vec::new());
-        Copier { stack, plans: Plans::new(0), known: Table::default(), copies, holes }
+        let (stack, copies, reaches, holes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (plans, known) = (Plans::new(0), Table::default());
+        Copier { stack, plans, known, copies, reaches, holes, reach: COMPLETE, seen: false }
     }
 }
 
@@ -230,11 +262,18 @@ impl Copier {
 
     /// Copies a value, or begins to.
     fn open(&mut self, value: Any, own: usize) -> Result<Look> {
+        self.reach = COMPLETE;
         let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
         let address = value::address_of(object);
         match self.known.get(address).unwrap_or_default() {
-            Known::Copied(at) => return Ok(Look::Copy(self.copies[at as usize].1.clone())),
-            Known::Open => return Ok(Look::Hole(value)),
+            Known::Copied(at) => {
+                self.reach = self.reach_of(at as usize);
+                return Ok(Look::Copy(self.copies[at as usize].1.clone()));
+            }
+            Known::Open => {
+                self.reach = END;
+                return Ok(Look::Hole(value));
+            }
             Known::Nothing => {}
         }
         let shared = object.use_count() > own || is_watched(self.stack.len());
@@ -254,7 +293,7 @@ impl Copier {
             kTVMFFIDict => Content::Dict(Mapping::of(object.clone())?.pairs()?, Dict::new(), None),
             kTVMFFITensor => {
                 let copy = tensor(&value)?;
-                self.remember(object, copy.clone(), shared);
+                self.remember(object, copy.clone(), shared, COMPLETE);
                 return Ok(Look::Copy(copy));
             }
             _ if is_fixed(&object, &mut self.plans)? => return Ok(Look::Copy(value)),
@@ -265,22 +304,45 @@ impl Copier {
                 Content::Object { original: object.clone(), made, plan, is_new }
             }
         };
+        let number = self.copies.len() as u32 + 1;
         match &content {
             Content::Array(..) | Content::Map(..) if shared => self.known.set(address, Known::Open),
             Content::Array(..) | Content::Map(..) => {}
-            Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared),
-            Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared),
-            Content::Object { made, .. } => self.remember(object.clone(), made.clone().into(), shared),
+            Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
+            Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
+            Content::Object { made, .. } => self.remember(object.clone(), made.clone().into(), shared, OPEN),
         }
-        self.stack.push(Frame { content, next: 0, original: object, shared, unfinished: false });
+        let (reach, seen) = (COMPLETE, COMPLETE);
+        let frame =
+            Frame { content, next: 0, original: object, shared, unfinished: false, number, reach, seen };
+        self.stack.push(frame);
         Ok(Look::Opened)
     }
 
-    fn remember(&mut self, original: ObjectRef, copy: Any, shared: bool) {
+    fn remember(&mut self, original: ObjectRef, copy: Any, shared: bool, reach: u32) {
         if shared {
+            self.reaches.push(reach);
             self.known.set(value::address_of(&original), Known::Copied(self.copies.len() as u32));
             self.copies.push((original, copy));
         }
+    }
+
+    /// How far a copy that is remembered reaches: the smallest number of one that is being made, [`END`] or [`COMPLETE`].
+    fn reach_of(&mut self, at: usize) -> u32 {
+        let mut last = at;
+        let reach = loop {
+            match self.reaches[last] {
+                OPEN => break last as u32 + 1,
+                reach @ (END | COMPLETE) => break reach,
+                number => last = number as usize - 1,
+            }
+        };
+        // The next one is answered at once.
+        let mut at = at;
+        while at != last {
+            at = core::mem::replace(&mut self.reaches[at], reach) as usize - 1;
+        }
+        reach
     }
 
     /// Goes on with the innermost copy.
@@ -314,6 +376,13 @@ impl Copier {
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
+        if self.reach != COMPLETE {
+            frame.reach = frame.reach.min(self.reach);
+            let is_key = at % 2 == 0 && matches!(frame.content, Content::Map(..) | Content::Dict(..));
+            if is_key && !hole && !frame.unfinished && is_hooked(&part) {
+                frame.seen = frame.seen.min(self.reach);
+            }
+        }
         match &mut frame.content {
             Content::Array(_, made) | Content::Map(_, made) => {
                 frame.unfinished |= hole;
@@ -348,8 +417,12 @@ impl Copier {
                 match (hole, stays, *is_new) {
                     (false, true, _) => {}
                     (_, _, false) => return Err(not_new(made, field)),
+                    _ if frame.seen <= frame.number && !field.is_writable() => {
+                        return Err(is_seen(made, field));
+                    }
                     (true, ..) => self.holes.push((Holder::Field(made.clone(), field), part)),
-                    // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and is held here alone.
+                    // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is
+                    // read-only, only other copies hold it, none of which code of others can know.
                     (false, false, true) => unsafe { field.set_unchecked(made, &part.as_view()) }?,
                 }
             }
@@ -357,9 +430,46 @@ impl Copier {
         Ok(())
     }
 
+    /// Puts a copy where it is missing.
+    fn fill(&mut self, holder: Holder, part: Any) -> Result<()> {
+        match holder {
+            Holder::Element(list, at) => list.set(at, part),
+            Holder::Value(dict, key) => dict.insert(key, part).map(drop),
+            Holder::Pairs(dict) => {
+                let pairs = part.get::<Array>()?;
+                // Also without the pairs that were there before the first key turned out to be missing.
+                dict.clear()?;
+                pairs
+                    .as_slice()
+                    .chunks_exact(2)
+                    .try_for_each(|pair| dict.insert(pair[0].clone(), pair[1].clone()).map(drop))
+            }
+            Holder::Field(object, field) if self.seen && !field.is_writable() => Err(is_seen(&object, field)),
+            // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is read-only,
+            // only other copies hold it, none of which code of others can know.
+            Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
+        }
+    }
+
     /// Ends the innermost copy.
     fn close(&mut self) -> Result<Look> {
-        let Some(frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
+        let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
+        let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));
+        if frame.seen <= frame.number {
+            // Whoever knows it knows what it reaches.
+            frame.seen = frame.seen.min(frame.reach);
+        }
+        self.seen |= frame.seen == END;
+        // If it reaches nothing that was begun before, it is complete, with all on its cycles.
+        self.reach = if frame.reach < frame.number { frame.reach } else { COMPLETE };
+        if is_open {
+            self.reaches[frame.number as usize - 1] = self.reach;
+        }
+        if let Some(outer) = self.stack.last_mut()
+            && frame.seen < frame.number
+        {
+            outer.seen = outer.seen.min(frame.seen);
+        }
         let copy: Any = match frame.content {
             Content::List(_, made) => return Ok(Look::Copy(made.into())),
             Content::Dict(pairs, made, _) => {
@@ -373,6 +483,7 @@ impl Copier {
             Content::Object { made, .. } => return Ok(Look::Copy(made.into())),
             Content::Array(..) | Content::Map(..) if frame.unfinished => {
                 self.known.set(value::address_of(&frame.original), Known::Nothing);
+                self.reach = END;
                 return Ok(Look::Hole(frame.original.into()));
             }
             Content::Array(_, made) => Array::<Any>::try_from_iter(made)?.into(),
@@ -385,7 +496,7 @@ impl Copier {
                 Map::<Any, Any>::from_vec(pairs)?.into()
             }
         };
-        self.remember(frame.original, copy.clone(), frame.shared);
+        self.remember(frame.original, copy.clone(), frame.shared, self.reach);
         Ok(Look::Copy(copy))
     }
 }
