@@ -2,7 +2,7 @@
 //! same type owe each other.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyfn::abi::{
@@ -157,41 +157,54 @@ fn threads_that_call_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
+/// How often a library is unmapped while it is called.
+const ROUNDS: u32 = 500;
+
 #[test]
 fn methods_and_creators_run_while_the_library_comes_and_goes() {
     let _turn = turn();
     let path = testing_plugin();
     drop(load(&path).unwrap());
     let deposit = method("deposit");
-    let stop = AtomicBool::new(false);
-    let calls = std::thread::scope(|scope| {
-        // Neither is given an object of the library, which would keep it.
-        let methods = scope.spawn(|| {
-            let mut calls = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let error = deposit.call((1, 2)).unwrap_err();
-                calls += u32::from(!error.message().contains("was unloaded"));
-            }
-            calls
-        });
-        let creators = scope.spawn(|| {
-            let mut calls = 0;
-            while !stop.load(Ordering::Relaxed) {
-                match info().make() {
-                    Ok(_) => calls += 1,
-                    Err(error) => assert!(error.message().contains("was unloaded"), "{error}"),
+    // Neither is given an object of the library, which would keep it.
+    let method = || deposit.call((1, 2)).map(|value| value.into_object().unwrap());
+    let creator = || info().make();
+    let calls: [&(dyn Fn() -> Result<ObjectRef> + Sync); 2] = [&method, &creator];
+    let round = AtomicU32::new(0);
+    let ran = std::thread::scope(|scope| {
+        let results = calls.map(|call| {
+            let (send, receive) = std::sync::mpsc::channel();
+            let round = &round;
+            scope.spawn(move || {
+                for next in 1..=ROUNDS {
+                    while round.load(Ordering::Acquire) < next {
+                        std::thread::yield_now();
+                    }
+                    send.send(call()).unwrap();
                 }
-            }
-            calls
+            });
+            receive
         });
-        for _ in 0..200 {
+        let mut ran = [0, 0];
+        for next in 1..=ROUNDS {
             drop(load(&path).unwrap());
-            reap();
+            round.store(next, Ordering::Release);
+            // Other moments of the calls each time.
+            (0..next % 100 * 20).for_each(|_| std::hint::spin_loop());
+            // Now and then only after the calls: on a busy machine they may always come too late otherwise.
+            if next % 10 > 0 {
+                reap();
+            }
+            // Released here: what is on its way out on another thread does not keep the library.
+            for (ran, result) in ran.iter_mut().zip(&results) {
+                let result = result.recv().unwrap();
+                let is_gone = result.is_err_and(|error| error.message().contains("was unloaded"));
+                *ran += u32::from(!is_gone);
+            }
         }
-        stop.store(true, Ordering::Relaxed);
-        (methods.join().unwrap(), creators.join().unwrap())
+        ran
     });
-    assert!(calls.0 > 0 && calls.1 > 0, "{calls:?}");
+    assert!(ran.iter().all(|ran| *ran > 0), "{ran:?}");
     reap();
     assert_eq!(mappings(&path), 0);
 }
