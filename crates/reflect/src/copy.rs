@@ -28,21 +28,11 @@ static EQUAL: Column = Column::new("__any_equal__");
 /// # Errors
 /// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives;
 /// `ValueError` for an object with read-only fields on a cycle that passes through a key whose type has its own hash or
-/// equality, which would see its copy before it is complete.
+/// equality, which would see its copy before it is complete. What was copied before an error is given back: the copies'
+/// Lists and Dicts are emptied and their writable fields are set to the values of the originals, so that no cycle is left.
 pub fn deep_copy(value: &Any) -> Result<Any> {
     let mut copier = Copier::default();
-    let copy = copier.run(value.clone())?;
-    // At the end, when all else is complete: the types of keys may have functions of their own.
-    let mut pairs = Vec::new();
-    while let Some((holder, original)) = copier.holes.pop() {
-        let part = copier.run(original)?;
-        match holder {
-            Holder::Pairs(_) => pairs.push((holder, part)),
-            _ => copier.fill(holder, part)?,
-        }
-    }
-    pairs.into_iter().try_for_each(|(holder, part)| copier.fill(holder, part))?;
-    Ok(copy)
+    copier.run_to_end(value).inspect_err(|_| copier.take_apart())
 }
 
 /// A copy of a container or an object, with the same elements and fields; a value that cannot change is its own copy.
@@ -220,6 +210,8 @@ struct Copier {
     known: Table<usize, Known>,
     /// Originals and their copies.
     copies: Vec<(ObjectRef, Any)>,
+    /// Which of them others hold, since a hook has given an object that was there before.
+    foreign: Vec<usize>,
     /// How far each of the copies reaches: [`END`], [`OPEN`], [`COMPLETE`] or a number, which is one more than a place.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
@@ -231,9 +223,17 @@ struct Copier {
 
 impl Default for Copier {
     fn default() -> Copier {
-        let (stack, copies, reaches, holes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let (plans, known) = (Plans::new(0), Table::default());
-        Copier { stack, plans, known, copies, reaches, holes, reach: COMPLETE, seen: false }
+        Copier {
+            stack: Vec::new(),
+            plans: Plans::new(0),
+            known: Table::default(),
+            copies: Vec::new(),
+            foreign: Vec::new(),
+            reaches: Vec::new(),
+            holes: Vec::new(),
+            reach: COMPLETE,
+            seen: false,
+        }
     }
 }
 
@@ -246,6 +246,42 @@ enum Look {
 }
 
 impl Copier {
+    fn run_to_end(&mut self, value: &Any) -> Result<Any> {
+        let copy = self.run(value.clone())?;
+        // At the end, when all else is complete: the types of keys may have functions of their own.
+        let mut pairs = Vec::new();
+        while let Some((holder, original)) = self.holes.pop() {
+            let part = self.run(original)?;
+            match holder {
+                Holder::Pairs(_) => pairs.push((holder, part)),
+                _ => self.fill(holder, part)?,
+            }
+        }
+        pairs.into_iter().try_for_each(|(holder, part)| self.fill(holder, part))?;
+        Ok(copy)
+    }
+
+    /// Takes the copies out of each other after an error, which is the one that is told: nobody has what lies on a cycle.
+    fn take_apart(&mut self) {
+        for (at, (original, copy)) in core::mem::take(&mut self.copies).into_iter().enumerate() {
+            if let Ok(list) = copy.get::<List>() {
+                list.clear();
+            } else if let Ok(dict) = copy.get::<Dict>() {
+                dict.clear().ok();
+            } else if let Ok(plan) = self.plans.of(&original)
+                && let Some(copy) = copy.as_object()
+                && self.foreign.binary_search(&at).is_err()
+            {
+                let fields = (0..).map_while(|number| self.plans.field(plan, number));
+                for field in fields.filter(|field| field.is_writable()) {
+                    let Ok(value) = plan::read(field, &original) else { continue };
+                    // SAFETY: a field of the copy's type, which is that of the original; it may be set at any time.
+                    unsafe { field.set_unchecked(copy, &value.as_view()) }.ok();
+                }
+            }
+        }
+    }
+
     fn run(&mut self, value: Any) -> Result<Any> {
         let base = self.stack.len();
         let mut look = self.open(value, 2)?;
@@ -310,7 +346,12 @@ impl Copier {
             Content::Array(..) | Content::Map(..) => {}
             Content::List(_, made) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
             Content::Dict(_, made, _) => self.remember(object.clone(), made.clone().into(), shared, OPEN),
-            Content::Object { made, .. } => self.remember(object.clone(), made.clone().into(), shared, OPEN),
+            Content::Object { made, is_new, .. } => {
+                if shared && !is_new {
+                    self.foreign.push(self.copies.len());
+                }
+                self.remember(object.clone(), made.clone().into(), shared, OPEN);
+            }
         }
         let (reach, seen) = (COMPLETE, COMPLETE);
         let frame =
