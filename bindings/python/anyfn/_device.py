@@ -1,5 +1,7 @@
 """Devices: which there are, and streams of work on them."""
 
+import threading
+
 from . import _core
 from ._values import device as _device
 
@@ -30,7 +32,7 @@ class Stream:
     def __init__(self, device):
         self._handle = None
         self._device = _device(device)
-        self._before = []
+        self._before = threading.local()
         self._handle = _global("runtime.Device_StreamCreate", False)(self.device)
 
     @property
@@ -54,13 +56,12 @@ class Stream:
         _global("runtime.Device_StreamSyncFromTo", False)(self.device, other._handle, self._handle)
 
     def __enter__(self):
-        before = _global("anyfn.device_current_stream", False)(self.device)
-        _global("runtime.Device_SetStream", False)(self.device, self._handle)
-        self._before.append(before)
+        before = _global("anyfn.device_enter_stream", False)(self.device, self._handle)
+        self._before.__dict__.setdefault("streams", []).append(before)
         return self
 
     def __exit__(self, *error):
-        _global("anyfn.device_use_stream", False)(self.device, self._before.pop())
+        _global("anyfn.device_leave_stream", False)(self._before.streams.pop())
 
     def __repr__(self):
         return f"<anyfn.Stream {self._handle} of {self.device}>"

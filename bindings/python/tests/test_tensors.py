@@ -1,5 +1,6 @@
 """Tensors: made, seen otherwise, copied between devices, read and printed."""
 
+import concurrent.futures
 import copy
 import ctypes
 import math
@@ -106,6 +107,21 @@ def test_streams(null):
         assert current(device) == 0
     with pytest.raises(ValueError, match="expected a stream of cpu:0"):
         anyfn.Stream("cpu").wait_for(anyfn.Stream(null))
+    # What was current is kept: without its object, and for each thread that has entered.
+    outer = anyfn.Stream(null)
+    number = outer.handle
+    anyfn.get_global_func("runtime.Device_SetStream")(null, number)
+    del outer
+    stream = anyfn.Stream(null)
+    with stream, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(stream.__enter__).result()
+        assert pool.submit(current, null).result() == stream.handle
+        assert current(null) == stream.handle
+        pool.submit(stream.__exit__).result()
+        assert pool.submit(current, null).result() == 0
+    assert current(null) == number
+    anyfn.get_global_func("runtime.Device_StreamSync")(null, 0)
+    anyfn.get_global_func("runtime.Device_SetStream")(null, 0)
     # Numbers of streams that are gone or never were.
     for name in ("StreamFree", "SetStream", "StreamSync"):
         with pytest.raises(ValueError, match="is no stream of cpu:0 that is alive"):
@@ -753,7 +769,7 @@ def test_arguments_that_make_no_sense():
     others += [anyfn.cpu(), anyfn.device(99, 3), anyfn.dtype("int4"), anyfn.dtype("void"), np.arange(6), frozen, np.zeros(2, ">i4")]
     pools = [tensors, shapes, ints, others]
     # These believe the address that they get.
-    unchecked = {"runtime.TVMTensorCopyFromBytes", "runtime.TVMTensorCopyToBytes", "anyfn.device_use_stream"}
+    unchecked = {"runtime.TVMTensorCopyFromBytes", "runtime.TVMTensorCopyToBytes", "anyfn.device_leave_stream"}
     begins = ("anyfn.tensor_", "anyfn.device_", "runtime.TVMTensor", "runtime.Device_", "runtime.GetDeviceAttr", "__tvm_set_device")
     names = [name for name in anyfn.list_global_func_names() if name.startswith(begins) and name not in unchecked]
     assert len(names) >= 30

@@ -451,8 +451,8 @@ impl Writer {
     /// is gone. The last build of a plugin counts, as for functions; it stays mapped as long as older ones, whose objects
     /// its code reads ([`module::take_over`]). `false` if it is another field.
     ///
-    /// Another build of the same type may have other defaults, and so other flags. The first ones stay, but the code is renewed:
-    /// it also serves the objects of that build.
+    /// Another build of the same type may have other defaults and attributes, and so other flags. The first ones stay, but the
+    /// code is renewed: it also serves the objects of that build.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;

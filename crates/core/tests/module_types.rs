@@ -172,6 +172,8 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     let calls: [&(dyn Fn() -> Result<ObjectRef> + Sync); 2] = [&method, &creator];
     let round = AtomicU32::new(0);
     let ran = std::thread::scope(|scope| {
+        // Also if a check fails.
+        let _end = AtEnd(|| round.store(u32::MAX, Ordering::Release));
         let results = calls.map(|call| {
             let (send, receive) = std::sync::mpsc::channel();
             let round = &round;
@@ -207,6 +209,15 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert!(ran.iter().all(|ran| *ran > 0), "{ran:?}");
     reap();
     assert_eq!(mappings(&path), 0);
+}
+
+/// Calls a function when it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// Another build of the plugin under the same name, and so with the same types.
@@ -267,6 +278,7 @@ fn fields_are_read_while_newer_builds_come_and_go() {
     drop(older);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _end = AtEnd(|| stop.store(true, Ordering::Relaxed));
         let reader = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 assert_eq!(account.get_field("cents").unwrap().get::<i64>().unwrap(), 0);

@@ -4,6 +4,7 @@ use core::ffi::c_void;
 use core::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anyfn::abi::TVMFFIEnvSetStream;
 use anyfn::{Device, PackedFunc, Result, registry};
 use anyfn_core as _;
 use anyfn_runtime::device::{
@@ -146,20 +147,47 @@ fn a_stream_that_is_freed_lives_as_long_as_threads_use_it() {
     std::thread::spawn(move || set(0).unwrap()).join().unwrap();
     free(third);
     assert_eq!((destroyed(), current()), (3, third));
-    // SAFETY: 0 is the default stream.
-    let back = unsafe { registry::get_unsafe("anyfn.device_use_stream") }.unwrap();
-    back.call((device, 0i64)).map(drop).unwrap();
-    assert_eq!((destroyed(), current()), (4, 0));
+    // It comes back behind one that takes its place for a while.
+    let fourth = create();
+    let before = global("anyfn.device_enter_stream").call((device, fourth)).unwrap();
+    assert_eq!((destroyed(), current()), (3, fourth));
+    // SAFETY: the stream was made above.
+    let leave = unsafe { registry::get_unsafe("anyfn.device_leave_stream") }.unwrap();
+    leave.call((before,)).map(drop).unwrap();
+    assert_eq!((destroyed(), current()), (3, third));
+    set(0).unwrap();
+    free(fourth);
+    assert_eq!((destroyed(), current()), (5, 0));
+    // A library puts one back after a stream of its own, in which others have set theirs.
+    let raw = |stream: Handle| {
+        let mut before = ptr::null_mut();
+        // SAFETY: the place is writable; this driver follows no stream.
+        assert_eq!(unsafe { TVMFFIEnvSetStream(14, 0, stream, &raw mut before) }, 0);
+        before
+    };
+    std::thread::spawn(move || {
+        let (covered, other) = (create(), create());
+        set(covered).unwrap();
+        free(covered);
+        let before = raw(ptr::without_provenance_mut(8));
+        set(other).unwrap();
+        raw(before);
+        assert_eq!((STREAMS.destroyed.load(Ordering::Relaxed), current()), (5, covered));
+        free(other);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(destroyed(), 7);
     // The thread ends.
     std::thread::spawn(move || {
         let stream = create();
         set(stream).unwrap();
         free(stream);
-        assert_eq!((STREAMS.destroyed.load(Ordering::Relaxed), current()), (4, stream));
+        assert_eq!((STREAMS.destroyed.load(Ordering::Relaxed), current()), (7, stream));
     })
     .join()
     .unwrap();
-    assert_eq!((destroyed(), STREAMS.streams.load(Ordering::Relaxed)), (5, 5));
+    assert_eq!((destroyed(), STREAMS.streams.load(Ordering::Relaxed)), (8, 8));
 }
 
 #[test]

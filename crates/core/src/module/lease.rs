@@ -407,7 +407,8 @@ impl Mapped {
         set("modules", self.modules.load(Ordering::Relaxed) as i64)?;
         let is_this = |next: &Arc<Mapped>| core::ptr::eq(Arc::as_ptr(next), self);
         let older = |other: &&Arc<Mapped>| other.successors.lock().iter().any(is_this);
-        set("libraries", STATE.lock().mapped.iter().filter(older).count() as i64)?;
+        let older = STATE.lock().mapped.iter().filter(older).count();
+        set("libraries", older as i64)?;
         Ok(leases)
     }
 

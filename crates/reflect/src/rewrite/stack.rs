@@ -19,7 +19,7 @@ static CURRENT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// Sets the functions that tell the stacks of a thread apart: `void* current()` gives NULL if the thread runs on the stack that
 /// it began with, else an address that no other stack has before it is given to `void release(void* stack)`. A frontend sets
-/// them once.
+/// them once. They are called for each callback of a walk; what they wait for, native walks wait for, too.
 ///
 /// # Errors
 /// `ValueError` if a function is NULL, `RuntimeError` if other functions have been set.

@@ -3,7 +3,7 @@
 //! Those named `runtime.*` are known to clients of other runtimes; streams and events are numbers there.
 
 use anyfn::abi::TVMFFIEnvGetStream;
-use anyfn::{Any, Device, IntoAny, Result, bail, register};
+use anyfn::{Any, Device, IntoAny, Object, Ref, Result, bail, register};
 
 use super::stream::{self, Known, event_number, event_of, stream_number, stream_of, take_event, take_stream};
 use super::{Attribute, Event, Stream, Value, driver_of};
@@ -73,13 +73,30 @@ fn current_stream(device: Device) -> i64 {
     unsafe { TVMFFIEnvGetStream(device.0.device_type, device.0.device_id) }.addr() as i64
 }
 
-/// Puts back the stream that `anyfn.device_current_stream` gave, whoever has made it.
+/// The stream that was the current one of a device on a thread, whoever has made it; it lives as long as this, if it was made here.
+#[derive(Object)]
+#[object(key = "anyfn.PreviousStream", init = false, final)]
+struct PreviousStream {
+    /// Device of the stream.
+    device: Device,
+    #[field(skip)]
+    stream: Known,
+}
+
+/// Makes a stream the current one of its device, on this thread, and gives the one that was, for `anyfn.device_leave_stream`.
+#[register("anyfn.device_enter_stream")]
+fn enter_stream(device: Device, stream: i64) -> Result<Ref<PreviousStream>> {
+    let stream = stream_of(driver_of(device)?, device, stream)?.replace_current(device)?;
+    Ok(Ref::new(PreviousStream { device, stream }))
+}
+
+/// Makes the stream the current one again that was before `anyfn.device_enter_stream`.
 ///
 /// # Safety
-/// The number must be 0 or that of a stream of the device, which lives as long as it is the current one.
-#[register("anyfn.device_use_stream", unsafe)]
-unsafe fn use_stream(device: Device, stream: i64) -> Result<()> {
-    Known::of_number(device, stream).make_current(device)
+/// If the stream was not made by `runtime.Device_StreamCreate`, it must live as long as it is the current one.
+#[register("anyfn.device_leave_stream", unsafe)]
+unsafe fn leave_stream(before: Ref<PreviousStream>) -> Result<()> {
+    before.stream.clone().make_current(before.device)
 }
 
 /// Waits until the work of a stream is done.

@@ -248,11 +248,17 @@ fn handle(number: i64) -> Handle {
 }
 
 /// A stream that is used by its number.
+#[derive(Clone)]
 pub(super) struct Known {
     handle: Handle,
     /// Keeps the stream; `None` for the default one, and for those of other libraries.
     stream: Option<Arc<Stream>>,
 }
+
+// SAFETY: a driver promises that its streams may be used on any thread.
+unsafe impl Send for Known {}
+// SAFETY: a driver promises that several threads may use a stream at a time.
+unsafe impl Sync for Known {}
 
 impl Known {
     /// The stream of a number, whoever has made it.
@@ -267,35 +273,55 @@ impl Known {
 
     /// Makes the stream the current one of its device, on this thread, which keeps it until another one is.
     pub(super) fn make_current(self, device: Device) -> Result<()> {
-        let before = keep_current(device, self.stream)?;
-        if let Err(error) = set_current(device, self.handle) {
-            keep_current(device, before)?;
-            return Err(error);
+        let before = self.replace_current(device)?;
+        if let Some(stream) = before.stream
+            && stream.handle != before.handle
+        {
+            keep_covered(stream);
         }
-        // `before` ends here, where it is the current one no more.
         Ok(())
+    }
+
+    /// As [`Known::make_current`]; gives the stream that was the current one, with what the thread has kept.
+    pub(super) fn replace_current(self, device: Device) -> Result<Known> {
+        let stream = keep_current(device, self.stream)?;
+        match set_current(device, self.handle) {
+            Ok(handle) => Ok(Known { handle, stream }),
+            Err(error) => {
+                keep_current(device, stream)?;
+                Err(error)
+            }
+        }
     }
 }
 
-fn set_current(device: Device, stream: Handle) -> Result<()> {
-    // SAFETY: the place for the old stream may be NULL.
-    match unsafe { TVMFFIEnvSetStream(device.0.device_type, device.0.device_id, stream, ptr::null_mut()) } {
-        0 => Ok(()),
+/// Makes a stream the current one of a device on this thread; the one that was.
+fn set_current(device: Device, stream: Handle) -> Result<Handle> {
+    let mut before = ptr::null_mut();
+    // SAFETY: the place for the old stream is writable.
+    match unsafe { TVMFFIEnvSetStream(device.0.device_type, device.0.device_id, stream, &raw mut before) } {
+        0 => Ok(before),
         _ => Err(Error::take_raised()),
     }
 }
 
-/// The streams that a thread has made current by their numbers, at most one of each device.
-struct Current(RefCell<Vec<Arc<Stream>>>);
+/// The streams that a thread keeps.
+struct Current {
+    /// Those that it has made current by their numbers, at most one of each device.
+    now: RefCell<Vec<Arc<Stream>>>,
+    /// Those that were current when a library made another one current by the C API, which may put them back.
+    covered: RefCell<Vec<Arc<Stream>>>,
+}
 
 std::thread_local! {
-    static CURRENT: Current = const { Current(RefCell::new(Vec::new())) };
+    static CURRENT: Current =
+        const { Current { now: RefCell::new(Vec::new()), covered: RefCell::new(Vec::new()) } };
 }
 
 impl Drop for Current {
     /// The thread ends: what others do on it from here on, they do in the default streams.
     fn drop(&mut self) {
-        for stream in self.0.take() {
+        for stream in self.now.take().into_iter().chain(self.covered.take()) {
             let device = stream.device.0;
             // SAFETY: may be called at any time.
             let current = unsafe { TVMFFIEnvGetStream(device.device_type, device.device_id) };
@@ -312,7 +338,7 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
     let is_some = stream.is_some();
     // Nothing is dropped while the list is borrowed: a driver may call back.
     let kept = CURRENT.try_with(|current| {
-        let mut list = current.0.borrow_mut();
+        let mut list = current.now.borrow_mut();
         let before = list.iter().position(|kept| kept.device == device).map(|at| list.swap_remove(at));
         list.extend(stream);
         before
@@ -324,6 +350,17 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
         }
         Err(_) => Ok(None),
     }
+}
+
+/// Keeps a stream until the thread ends.
+fn keep_covered(stream: Arc<Stream>) {
+    // A thread that ends keeps none any more, and `keep_current` has given none then.
+    let _ = CURRENT.try_with(|current| {
+        let mut covered = current.covered.borrow_mut();
+        if !covered.iter().any(|other| Arc::ptr_eq(other, &stream)) {
+            covered.push(stream);
+        }
+    });
 }
 
 /// The stream of a number: 0 is the default one.
