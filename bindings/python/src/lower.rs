@@ -65,7 +65,13 @@ pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
-    more: Vec<Box<[u64]>>,
+    /// What few calls need, so that the others have little to drop.
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Default)]
+struct Rest {
+    words: Vec<Box<[u64]>>,
     /// Memory of the descriptions that must not be written.
     read_only: Vec<ReadOnly>,
 }
@@ -73,28 +79,35 @@ pub(crate) struct Scratch<'a> {
 impl<'a> Scratch<'a> {
     #[inline(always)]
     pub(crate) fn new(words: &'a mut Words) -> Scratch<'a> {
-        Scratch { words, used: 0, more: Vec::new(), read_only: Vec::new() }
+        Scratch { words, used: 0, rest: None }
     }
 
     /// Tells callbacks that memory must not be written, as long as `self` lives.
     #[cold]
     pub(crate) fn protect(&mut self, tensor: &TensorView<'_>) -> Res<()> {
         if let Some(region) = tensor.host_region() {
-            self.read_only.push(ReadOnly::begin(region).map_err(error::raise)?);
+            let protected = ReadOnly::begin(region).map_err(error::raise)?;
+            self.rest.get_or_insert_default().read_only.push(protected);
         }
         Ok(())
     }
 
     /// Room for `count` words, which stays valid as long as `self`. The caller writes before it reads.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> *mut u64 {
         if count <= SCRATCH - self.used {
             let start = self.used;
             self.used += count;
             return self.words[start..].as_mut_ptr().cast();
         }
-        self.more.push(vec![0; count].into_boxed_slice());
-        self.more.last_mut().map_or(ptr::null_mut(), |words| words.as_mut_ptr())
+        self.take_more(count)
+    }
+
+    #[cold]
+    fn take_more(&mut self, count: usize) -> *mut u64 {
+        let words = &mut self.rest.get_or_insert_default().words;
+        words.push(vec![0; count].into_boxed_slice());
+        words.last_mut().map_or(ptr::null_mut(), |words| words.as_mut_ptr())
     }
 }
 
@@ -169,7 +182,7 @@ impl<'a> Frame<'a> {
     /// The finished argument list. From here on native code may see the views.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> (*const TVMFFIAny, i32) {
-        if self.busy && (self.views.used > 0 || !self.views.more.is_empty()) {
+        if self.busy && (self.views.used > 0 || self.views.rest.is_some()) {
             self.enlist();
         }
         (self.values.as_ptr().cast(), self.count as i32)
@@ -177,14 +190,9 @@ impl<'a> Frame<'a> {
 
     #[inline(never)]
     fn enlist(&mut self) {
-        let values = self.values[..self.count].iter().zip(self.args);
-        self.listed = Listed::begin(values.filter_map(|(value, arg)| {
-            // SAFETY: the first `count` values are set.
-            let value = unsafe { value.assume_init_ref() };
-            let is_view = value.type_index == kTVMFFIDLTensorPtr;
-            // SAFETY: tensor views have their value in `v_ptr`.
-            is_view.then(|| (unsafe { value.value.v_ptr }.cast_const().cast(), *arg))
-        }));
+        // SAFETY: the first `count` values are set.
+        let values = unsafe { self.values[..self.count].assume_init_ref() };
+        self.listed = Listed::begin(values, self.args);
     }
 
     /// Whether an argument is an array, or anything else that is given back at the end.
@@ -224,7 +232,7 @@ impl<'a> Frame<'a> {
     #[cold]
     #[inline(never)]
     fn end(&mut self) {
-        self.listed.end();
+        self.listed.end(self.args);
         let mut owned = self.owned;
         // What is released may run code of others, which must not find the exception of this call set.
         let raised = if (owned != 0 || !self.owned_more.is_empty()) && py::is_raised() {

@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import typing
 
@@ -285,6 +286,25 @@ def test_read_only_memory_in_a_parallel_loop(kernel):
     for _ in range(3):
         f(x, np.zeros(4, F32))
     assert set(seen) == {True}
+
+
+def test_arguments_of_calls_on_other_threads_do_not_count(kernel):
+    memory, seen = np.zeros(4, F32), []
+    part = memory[:2]
+    part.flags.writeable = False
+    ready, done = threading.Event(), threading.Event()
+    waits = anyfn.convert(lambda x: (ready.set(), done.wait()))
+    other = threading.Thread(target=waits, args=(memory,))
+    other.start()
+    try:
+        assert ready.wait(60)
+        kernel(lambda x, y: seen.append(x.read_only), shape=(2,))(part, np.zeros(2, F32))
+        assert seen == [True]
+        with pytest.raises(RuntimeError, match="kept its argument"):
+            lend(seen.append, view(memory.ctypes.data, [4]))
+    finally:
+        done.set()
+        other.join()
 
 
 def test_read_only_memory_in_callbacks_of_a_session(kernel):

@@ -184,6 +184,7 @@ pub(crate) const ARGUMENTS_OFFSET: usize = 1 << (usize::BITS - 1);
 
 static VECTORCALL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static CURRENT_THREAD: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static THREAD_ID: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
@@ -199,6 +200,7 @@ pub(crate) fn init() -> Result<(), &'static str> {
     // names, and the extension passes neither.
     find(&VECTORCALL, &[c"PyObject_Vectorcall", c"PyObject_VectorcallDict"])?;
     find(&CURRENT_THREAD, &[c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"])?;
+    find(&THREAD_ID, &[c"PyThreadState_GetID"])?;
     find(&OPTIONAL_ATTR, &[c"PyObject_GetOptionalAttr", c"_PyObject_LookupAttr"])?;
     find(&IS_FINALIZING, &[c"Py_IsFinalizing", c"_Py_IsFinalizing"])
 }
@@ -223,6 +225,20 @@ pub(crate) fn current_thread() -> *mut PyThreadState {
     let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> *mut PyThreadState>(function) };
     // SAFETY: may be called at any time, from any thread.
     unsafe { function() }
+}
+
+/// Number of the thread that holds the lock; no later one gets it.
+///
+/// # Safety
+/// The lock must be held.
+#[inline(always)]
+pub(crate) unsafe fn thread_id() -> u64 {
+    let function = THREAD_ID.load(Ordering::Relaxed);
+    // SAFETY: set by `init`; this is the function's type.
+    let function =
+        unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*mut PyThreadState) -> u64>(function) };
+    // SAFETY: who holds the lock has a state, which is valid.
+    unsafe { function(current_thread()) }
 }
 
 /// Whether the interpreter is shutting down.
