@@ -1,6 +1,6 @@
 """Devices: which there are, and streams of work on them."""
 
-import threading
+import _thread
 
 from . import _core
 from ._values import device as _device
@@ -32,7 +32,7 @@ class Stream:
     def __init__(self, device):
         self._handle = None
         self._device = _device(device)
-        self._before = threading.local()
+        self._before = _thread._local()  # `threading` would be loaded for it
         self._handle = _global("runtime.Device_StreamCreate", False)(self.device)
 
     @property
