@@ -429,6 +429,28 @@ def test_padded_axes_stay_inside_at_both_ends():
     assert (run(schedule, [x], (n,)) == x[::-1] * 10 + x + 1).all()
 
 
+def test_padded_axes_read_nothing_that_is_not_written():
+    n = 13
+    a = te.placeholder((n,), name="A", dtype="int32")
+    b = te.compute((n,), lambda i: a[i] * 10, name="B")
+    c = te.compute((n,), lambda i: b[n - 1 - i] + b[i], name="C")
+    d = te.compute((n,), lambda i: c[i] + 1, name="D")
+    schedule = tir.Schedule(te.create_prim_func([a, d]))
+    # Room for 16 elements, of which 13 are written.
+    schedule.transform_layout("B", "B", lambda i: [i // 8, i % 8])
+    schedule.pad_axes("C", [8])
+    assert "B[min(v_i0_1, 12) // 8, min(v_i0_1, 12) % 8]" in str(schedule)
+    x = np.arange(n, dtype="int32")
+    expected = x[::-1] * 10 + x * 10 + 1
+    out = np.zeros(n, "int32")
+    # Refuses to read what was not written.
+    tir.interpret(schedule.func(), x, out)
+    assert (out == expected).all()
+    out[:] = 0
+    anyfn.build(schedule.func())["main"](x, out)
+    assert (out == expected).all()
+
+
 def tiled(func, out, is_reverse):
     """A product in tiles of 8 x 32 from padded panels, as a tuned library does it."""
     schedule = tir.Schedule(func)

@@ -13,13 +13,14 @@ use anyfn_ir::{ExprKind, StmtKind, make, ops, printer};
 
 use crate::compute_at::is_partial;
 use crate::layout::check_own;
+use crate::loops::substitute_expr;
 use crate::scope::{Leaf, Scope, Swap, covering_axes, own_loops, own_nest, rewrite_block};
 use crate::tree;
 
 type Func = Ref<PrimFunc>;
 
 /// Makes the extents of a block's axes multiples of these numbers. The block computes elements that nobody reads, in memory
-/// that gets larger for them; where it would read beyond a buffer for them, it reads the nearest element.
+/// that gets larger for them; where it would read beyond a buffer for them, or what no block may have written, it reads a near element.
 ///
 /// # Errors
 /// `ValueError` if an axis that reduces would get longer, what the block sets is not the function's own or set by others,
@@ -106,6 +107,8 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
     };
     let mut near = Near {
         block,
+        scope: &scope,
+        nearest: nearest(block, &doms)?,
         own: buffers.iter().map(|(own, _)| own).collect(),
         padded: bound(&|place, axis| doms[place].clone().unwrap_or_else(|| axis.dom.extent.clone())),
         exact: bound(&|_, axis| axis.dom.extent.clone()),
@@ -133,6 +136,9 @@ pub(crate) fn pad_axes(func: &Func, name: &str, multiples: &[Option<i64>]) -> Re
 /// Reads what is there: where an axis that got longer leads beyond a buffer, its nearest element.
 struct Near<'a> {
     block: &'a Ref<Block>,
+    scope: &'a Scope,
+    /// Axes that get longer, each as its nearest value of before.
+    nearest: Vec<(Ref<Var>, Expr)>,
     /// Buffers that the block sets, which get longer, too.
     own: Vec<&'a Ref<Buffer>>,
     /// Know the axes as they will be, and as they were.
@@ -173,9 +179,17 @@ impl Mutator for Near<'_> {
             if self.own.iter().any(|own| own.ptr_eq(&node.buffer)) {
                 return self.below_expr(expr);
             }
+            let is_filled = self.scope.is_filled(&node.buffer);
             let mut indices = Vec::new();
             for (index, extent) in node.indices.iter().zip(node.buffer.shape.iter()) {
-                let near = self.index(&node.buffer, index, &extent)?;
+                let near = match is_filled {
+                    true => self.index(&node.buffer, index, &extent)?,
+                    // An element that the block has read before.
+                    false => {
+                        let nearest = self.nearest.iter().map(|(axis, value)| (axis, value.clone()));
+                        substitute_expr(&index, &nearest.collect::<Vec<_>>())?
+                    }
+                };
                 indices.push(self.expr(&near)?);
             }
             if indices.iter().zip(node.indices.iter()).all(|(new, old)| new.ptr_eq(&old)) {
@@ -184,6 +198,17 @@ impl Mutator for Near<'_> {
             ops::load(&node.buffer, indices.into_iter().collect())
         })
     }
+}
+
+/// The axes that get longer, each as its nearest value of before: the last one.
+fn nearest(block: &Block, doms: &[Option<Expr>]) -> Result<Vec<(Ref<Var>, Expr)>> {
+    let longer = block.iter_vars.iter().zip(doms).filter(|(_, dom)| dom.is_some());
+    let last = |axis: &IterVar| {
+        let end = ops::add(axis.dom.min.clone(), axis.dom.extent.clone())?;
+        let last = ops::sub(end, ops::int(1, axis.var.dtype)?)?;
+        ops::binary(BinaryOp::Min, axis.var.clone().into_parent(), last)
+    };
+    longer.map(|(axis, _)| Ok((axis.var.clone(), last(&axis)?))).collect()
 }
 
 /// Whether an index is seen to be one of a dimension for all values of the axes.

@@ -294,6 +294,23 @@ pub(crate) fn covering_axes(leaf: &Leaf, buffer: &Ref<Buffer>) -> Option<Vec<usi
     Some(axes)
 }
 
+impl Scope {
+    /// Whether all elements of a buffer are written, or belong to the caller.
+    pub(crate) fn is_filled(&self, buffer: &Ref<Buffer>) -> bool {
+        if !self.root.block.alloc_buffers.iter().any(|own| own.ptr_eq(buffer)) {
+            return true;
+        }
+        self.leaves.iter().any(|leaf| {
+            let is_written = leaf.block().writes.iter().any(|region| region.buffer.ptr_eq(buffer));
+            // By a function that it is passed to.
+            is_written && leaf.uses.passed.iter().any(|passed| passed.ptr_eq(buffer))
+                || !crate::compute_at::is_partial(leaf.block())
+                    && crate::reverse::is_told_by_axes(&leaf.place)
+                    && covering_axes(leaf, buffer).is_some()
+        })
+    }
+}
+
 /// Whether an expression reads memory, or calls what may.
 pub(crate) fn has_load(expr: &Expr) -> bool {
     struct Find(bool);
