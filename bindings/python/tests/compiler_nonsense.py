@@ -225,7 +225,9 @@ class Case:
             module = self.step("build", anyfn.build, func, limit=20)
             # In what order loops are done in parallel or as vectors is for them to say.
             is_serial = not any(f"in {kind}(" in text for kind in ("parallel", "vectorized"))
-            if module is not None and is_run and is_serial:
+            # A function that is called may read what was not written, or write what it was passed to read.
+            is_closed = "call_packed" not in text
+            if module is not None and is_run and is_serial and is_closed:
                 self.compare(module, given, said, func)
 
     def compare(self, module, given, said, func):
@@ -233,6 +235,9 @@ class Case:
         try:
             module(*given)
         except REFUSALS as error:
+            # Compiled code refuses extents that wrap around.
+            if f"expected extent {2**63 - 1}" in str(error):
+                return
             raise Wrong(f"what is interpreted is refused: {error}\n{func}") from error
         self.counts["compare"] = self.counts.get("compare", 0) + 1
         for number, (ours, theirs) in enumerate(zip(given, said)):

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyfn::{Module, PackedFunc, registry};
+use anyfn::{Any, Array, Map, Module, PackedFunc, String as Text, registry};
 use anyfn_core as _;
 
 mod support;
@@ -349,7 +349,19 @@ fn threads_that_load_use_and_reap() {
     );
     assert!(reaped.load(Ordering::Relaxed) > 0);
     reap();
-    assert!(paths.iter().all(|path| mappings(path) == 0));
+    assert!(paths.iter().all(|path| mappings(path) == 0), "{}", still_mapped());
+}
+
+/// The libraries that are mapped, with what is in use of each and why it is pinned.
+fn still_mapped() -> String {
+    let mapped = call("ffi.ModuleMapped", ()).unwrap().get::<Array<Map<Text, Any>>>().unwrap();
+    let described = |library: Map<Text, Any>| {
+        let text = |key: &str| library.get(key).unwrap().unwrap().get::<Option<String>>().unwrap();
+        let leases = library.get("leases").unwrap().unwrap().get::<Map<Text, i64>>().unwrap();
+        let leases: Vec<_> = leases.iter().map(|(what, number)| format!("{what}: {number}")).collect();
+        format!("{:?}: {leases:?}, pinned: {:?}\n", text("file"), text("pinned"))
+    };
+    mapped.iter().map(described).collect()
 }
 
 /// A function of a plugin without its module: only the plugin's own count keeps the code, while objects are made on one
