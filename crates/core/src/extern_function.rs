@@ -16,7 +16,7 @@ struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// The same, of a library that can be unmapped.
+/// The same, of a library that can be unmapped or is being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,

@@ -67,6 +67,25 @@ fn what_a_constructor_makes_is_not_counted_so_the_library_stays() {
     assert_eq!(call("test.unload.of_constructor", ()).unwrap().get::<i64>().unwrap(), 7);
 }
 
+/// What is gone again names no code: other libraries may have been mapped there, too, opened by anybody and closed.
+#[test]
+fn what_a_constructor_makes_and_releases_does_not_keep_the_library() {
+    let _turn = turn();
+    let source = r#"
+        __attribute__((constructor)) static void start(void) {
+          TVMFFIObjectHandle f;
+          if (TVMFFIFunctionCreate(0, seven, 0, &f)) abort();
+          TVMFFIObjectDecRef(f);
+        }
+        int __tvm_ffi_f(void) { return 0; }"#;
+    let Some(path) = library("released_by_constructor", source, &[]) else { return };
+    let module = load(&path).unwrap();
+    assert_eq!(pinned(&module), None);
+    drop(module);
+    assert_eq!(reap().len(), 1);
+    assert_eq!(mappings(&path), 0);
+}
+
 #[test]
 fn a_library_that_is_needed_counts_as_its_own() {
     let _turn = turn();

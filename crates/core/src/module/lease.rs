@@ -9,6 +9,7 @@
 //! A library is closed by [`reap`], never inside a release: its own code may be what runs then.
 
 use core::ffi::c_void;
+use core::num::NonZero;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
@@ -35,8 +36,11 @@ struct State {
     closing: Vec<Arc<Mapped>>,
     /// How many are being opened, one within the constructors of another.
     opening: usize,
-    /// Addresses of no library that is known, while one is being opened: constructors run before it is known.
-    unknown: Vec<usize>,
+    /// What was made of addresses of no known library while one is being opened, and is alive: constructors run before
+    /// their library is known. Each address has the number of its lease.
+    unknown: Vec<(NonZero<u32>, usize)>,
+    /// Numbers given so far to leases of unknown addresses.
+    numbers: u32,
 }
 
 // No function of the dynamic loader may be called while this is locked: who holds the loader's lock may wait for this one,
@@ -47,6 +51,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     closing: Vec::new(),
     opening: 0,
     unknown: Vec::new(),
+    numbers: 0,
 });
 /// Whether there is any, or one is being opened; looked at before the lock is taken.
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -56,6 +61,12 @@ static OPENING: Mutex<()> = Mutex::new(());
 impl State {
     fn changed(&self) {
         IN_USE.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
+    }
+
+    /// A number for a lease of unknown addresses. The last one is given again and again, and never taken back.
+    fn number(&mut self) -> NonZero<u32> {
+        self.numbers = self.numbers.saturating_add(1);
+        NonZero::new(self.numbers).unwrap_or(NonZero::<u32>::MAX)
     }
 }
 
@@ -81,6 +92,8 @@ pub(super) struct Counts([AtomicUsize; KINDS.len()]);
 pub(crate) struct Lease {
     /// Mostly one; two for what one library makes of the code of another.
     mapped: [Option<Arc<Mapped>>; 2],
+    /// In `State::unknown`, if one of the addresses was of no known library.
+    unknown: Option<NonZero<u32>>,
     kind: Kind,
 }
 
@@ -90,19 +103,21 @@ impl Lease {
     #[inline]
     pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
         if !IN_USE.load(Ordering::Relaxed) {
-            return Lease { mapped: [None, None], kind };
+            return Lease { mapped: [None, None], unknown: None, kind };
         }
         Self::look_up(kind, addresses)
     }
 
     #[inline(never)]
     fn look_up(kind: Kind, addresses: &[*const c_void]) -> Lease {
-        let mut lease = Lease { mapped: [None, None], kind };
-        let mut state = STATE.lock();
+        let mut lease = Lease { mapped: [None, None], unknown: None, kind };
+        let mut guard = STATE.lock();
+        let state = &mut *guard;
         for address in addresses.iter().map(|address| address.addr()).filter(|address| *address != 0) {
             let Some(owner) = state.mapped.iter().find(|mapped| mapped.holds(address)) else {
                 if state.opening > 0 {
-                    state.unknown.push(address);
+                    let number = *lease.unknown.get_or_insert_with(|| state.number());
+                    state.unknown.push((number, address));
                 }
                 continue;
             };
@@ -122,7 +137,7 @@ impl Lease {
     /// Makes the object that holds it, which stands for `code`.
     #[inline]
     pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
-        if !self.is_held() || !ledger::is_on() {
+        if self.mapped[0].is_none() || !ledger::is_on() {
             return make(self);
         }
         let (mapped, kind) = (self.mapped.clone(), KINDS[self.kind as usize].0);
@@ -131,9 +146,9 @@ impl Lease {
         object
     }
 
-    /// Whether it holds a library.
+    /// Whether it ends with its object: it holds a library, or may stand for one that is being opened.
     pub(crate) fn is_held(&self) -> bool {
-        self.mapped[0].is_some()
+        self.mapped[0].is_some() || self.unknown.is_some()
     }
 }
 
@@ -143,6 +158,17 @@ impl Drop for Lease {
         for mapped in self.mapped.iter().flatten() {
             mapped.counts.0[self.kind as usize].fetch_sub(1, Ordering::Relaxed);
         }
+        if let Some(number) = self.unknown {
+            forget(number);
+        }
+    }
+}
+
+/// What was made of unknown addresses is gone, so their library may be gone, and another one be mapped there.
+#[cold]
+fn forget(number: NonZero<u32>) {
+    if number != NonZero::<u32>::MAX {
+        STATE.lock().unknown.retain(|(of, _)| *of != number);
     }
 }
 
@@ -236,10 +262,10 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Whether something was made of addresses in these ranges before they were known.
+    /// Whether something is alive that was made of addresses in these ranges before they were known.
     pub(super) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
-        ranges.into_iter().any(|range| state.unknown.iter().any(|address| range.contains(address)))
+        ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
     /// Closes what was opened in vain, unless something of it is in use already.
