@@ -488,7 +488,7 @@ pub unsafe fn object_created<T>(object: *const T, type_index: i32) {
 /// # Safety
 /// It must be an object that [`object_created`] has counted, whose end has not been counted.
 pub unsafe fn object_freed<T>(object: *const T, type_index: i32) {
-    crate::live::freed(object, type_index);
+    crate::live::ending(object, type_index).count();
 }
 
 /// Releases the content of an object that is not made by [`new_object`], for its deleter: runs `release`, or puts the

@@ -8,6 +8,7 @@ use alloc::alloc::{alloc, dealloc, handle_alloc_error};
 
 use anyfn_abi::{TVMFFIByteArray, TVMFFIObject, kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK};
 
+use crate::live::Ended;
 use crate::{ObjectRef, live, refcount};
 
 /// Header and byte array; the bytes follow, ended by a NUL that is not counted.
@@ -67,19 +68,21 @@ impl BytesObject {
         }
     }
 
-    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+    live::deleter!(fn delete(object: *mut c_void, flags: c_int) by Self::release);
+
+    unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
         if flags & WEAK == 0 {
-            return;
+            return Ended::NONE;
         }
         let this: *mut BytesObject = object.cast();
         // SAFETY: the object is ours and its memory is released by this call only.
         let len = unsafe { (*this).content.size };
-        if let Some(layout) = Self::layout(len) {
-            // SAFETY: the memory is still there.
-            live::freed(this, unsafe { (*this).header.type_index });
-            // SAFETY: allocated with this very layout.
-            unsafe { dealloc(this.cast(), layout) };
-        }
+        let Some(layout) = Self::layout(len) else { return Ended::NONE };
+        // SAFETY: the memory is still there.
+        let ended = live::ending(this, unsafe { (*this).header.type_index });
+        // SAFETY: allocated with this very layout.
+        unsafe { dealloc(this.cast(), layout) };
+        ended
     }
 }
 

@@ -19,6 +19,7 @@ use anyfn_abi::{
 };
 
 use crate::containers::lock::lock_bit;
+use crate::live::Ended;
 use crate::string::text_of;
 use crate::{Any, Array, Map, ObjectRef, live, nesting, refcount};
 
@@ -145,12 +146,15 @@ impl Texts<'_> {
 }
 
 impl ErrorObject {
-    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+    live::deleter!(fn delete(object: *mut c_void, flags: c_int) by ErrorObject::release);
+
+    unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
         let this: *mut ErrorObject = object.cast();
         if flags & STRONG != 0 {
             if !nesting::enter() {
                 // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
-                return unsafe { nesting::defer(object.cast(), flags) };
+                unsafe { nesting::defer(object.cast(), flags) };
+                return Ended::NONE;
             }
             // SAFETY: no strong reference is left, so nothing else uses the trace. The header, whose weak count others
             // change, is not referred to.
@@ -167,15 +171,16 @@ impl ErrorObject {
             drop(unsafe { ObjectRef::from_owned_or_null(context) });
             nesting::leave();
         }
-        if flags & WEAK != 0 {
-            // SAFETY: the memory is still there.
-            let size = unsafe { (*this).size };
-            if let Ok(layout) = Layout::from_size_align(size, align_of::<ErrorObject>()) {
-                live::freed(this, kTVMFFIError);
-                // SAFETY: allocated with this very layout; the content is gone.
-                unsafe { dealloc(this.cast(), layout) };
-            }
+        if flags & WEAK == 0 {
+            return Ended::NONE;
         }
+        // SAFETY: the memory is still there.
+        let size = unsafe { (*this).size };
+        let Ok(layout) = Layout::from_size_align(size, align_of::<ErrorObject>()) else { return Ended::NONE };
+        let ended = live::ending(this, kTVMFFIError);
+        // SAFETY: allocated with this very layout; the content is gone.
+        unsafe { dealloc(this.cast(), layout) };
+        ended
     }
 
     unsafe extern "C" fn update_backtrace(error: TVMFFIObjectHandle, text: *const TVMFFIByteArray, mode: i32) {

@@ -93,7 +93,7 @@ pub use dtype::DType;
 pub use error::{Error, Result};
 pub use function::{Args, PackedFunc};
 #[doc(hidden)]
-pub use live::{Ledger, has_ledger, use_ledger};
+pub use live::{CountEnd, Ended, Ledger, count_end, has_ledger, use_count_end, use_ledger};
 pub use live::{live_objects, live_objects_by_type};
 pub use module::Module;
 pub use module_kind::ModuleKind;

@@ -5,10 +5,14 @@
 //! free objects have a count each, which only they write; threads beyond those share one. A count is never given back:
 //! that would take a destructor of the thread, and such a destructor keeps a library loaded.
 //!
+//! The end of an object is counted by code outside of the library, which its deleter jumps to as the last thing that it does:
+//! see [`deleter`]. So who reads that nothing is alive knows that no deleter of the library runs any more.
+//!
 //! Who looks for the maker of an object has a *ledger* told of each object: see [`Ledger`]. Without one, making and freeing
 //! an object costs the load of a pointer that is NULL.
 
 use core::ffi::c_void;
+use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use alloc::vec::Vec;
@@ -34,7 +38,7 @@ mod imp {
     use core::cell::Cell;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::{Count, SHARED};
+    use super::Count;
 
     const COUNTS: usize = 64;
 
@@ -47,26 +51,20 @@ mod imp {
         static MINE: Cell<Option<&'static Count>> = const { Cell::new(None) };
     }
 
+    /// The count of this thread, which no other one writes; `None` for the shared one.
     #[inline(always)]
-    pub(super) fn add(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
-        match MINE.get() {
-            // No other thread writes it.
-            Some(mine) => {
-                which(mine).store(which(mine).load(Ordering::Relaxed).wrapping_add(1), Ordering::Release)
-            }
-            None => add_without_own(which),
-        }
+    pub(super) fn mine() -> Option<&'static Count> {
+        MINE.get().or_else(take)
     }
 
     #[inline(never)]
-    fn add_without_own(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
+    fn take() -> Option<&'static Count> {
         if TAKEN.load(Ordering::Relaxed) < COUNTS
             && let Some(free) = OWN.get(TAKEN.fetch_add(1, Ordering::Relaxed))
         {
             MINE.set(Some(free));
-            return add(which);
         }
-        which(&SHARED).fetch_add(1, Ordering::Release);
+        MINE.get()
     }
 
     pub(super) fn sum(which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
@@ -76,12 +74,12 @@ mod imp {
 
 #[cfg(not(feature = "std"))]
 mod imp {
-    use core::sync::atomic::{AtomicUsize, Ordering};
+    use core::sync::atomic::AtomicUsize;
 
-    use super::{Count, SHARED};
+    use super::Count;
 
-    pub(super) fn add(which: impl Fn(&'static Count) -> &'static AtomicUsize) {
-        which(&SHARED).fetch_add(1, Ordering::Release);
+    pub(super) fn mine() -> Option<&'static Count> {
+        None
     }
 
     pub(super) fn sum(_which: impl Fn(&'static Count) -> &'static AtomicUsize) -> usize {
@@ -208,22 +206,148 @@ fn tell_freed(object: *const c_void) {
 /// An object was made at this address.
 #[inline(always)]
 pub(crate) fn created<T>(object: *const T, type_index: i32) {
-    imp::add(|count| &count.made);
+    match imp::mine() {
+        Some(Count { made, .. }) => add_own(made),
+        None => drop(SHARED.made.fetch_add(1, Ordering::Release)),
+    }
     ledger::add(type_index, 1);
     if has_ledger() {
         tell_created(object.cast(), type_index);
     }
 }
 
-/// The object at this address is about to be freed.
+/// Adds one to what only this thread writes.
 #[inline(always)]
-pub(crate) fn freed<T>(object: *const T, type_index: i32) {
-    imp::add(|count| &count.freed);
+fn add_own(count: &AtomicUsize) {
+    count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+}
+
+/// Where the end of an object is to be counted: the address of a count, odd if several threads write it, or NULL if no object
+/// has ended.
+#[doc(hidden)]
+#[repr(transparent)]
+#[must_use]
+#[derive(Debug)]
+pub struct Ended(*const AtomicUsize);
+
+impl Ended {
+    /// No object has.
+    pub(crate) const NONE: Ended = Ended(ptr::null());
+
+    /// Counts it now.
+    #[inline(always)]
+    pub(crate) fn count(self) {
+        // SAFETY: made in this library, whose code runs; nobody else has it.
+        unsafe { count_end(self) }
+    }
+}
+
+/// The object at this address is about to be freed; its end is counted by the result.
+#[inline(always)]
+pub(crate) fn ending<T>(object: *const T, type_index: i32) -> Ended {
     ledger::add(type_index, -1);
     if has_ledger() {
         tell_freed(object.cast());
     }
+    match imp::mine() {
+        Some(Count { freed, .. }) => Ended(freed),
+        None => Ended(ptr::from_ref(&SHARED.freed).map_addr(|address| address | 1)),
+    }
 }
+
+/// Counts the end of an object of any library.
+///
+/// # Safety
+/// `ended` must come from this thread's last [`ending`] in a library that contains this crate, be counted once, and the library
+/// must be mapped.
+#[doc(hidden)]
+pub unsafe extern "C" fn count_end(ended: Ended) {
+    let is_shared = ended.0.addr() & 1 != 0;
+    // SAFETY: a static of the library, or NULL.
+    let Some(count) = (unsafe { ended.0.map_addr(|address| address & !1).as_ref() }) else { return };
+    if is_shared {
+        count.fetch_add(1, Ordering::Release);
+    } else {
+        add_own(count);
+    }
+}
+
+/// A [`count_end`] of anybody.
+#[doc(hidden)]
+pub type CountEnd = unsafe extern "C" fn(ended: Ended);
+
+/// What deleters jump to: this library's own [`count_end`], or that of the process which has loaded it.
+pub(crate) static COUNT_END: AtomicPtr<c_void> = AtomicPtr::new(count_end as *mut c_void);
+
+/// Has deleters of this library count the ends of objects by code that stays when the library goes.
+///
+/// # Safety
+/// `count` must do what [`count_end`] does, and stay callable as long as the process lives.
+#[doc(hidden)]
+pub unsafe fn use_count_end(count: CountEnd) {
+    COUNT_END.store(count as *mut c_void, Ordering::Release);
+}
+
+/// Defines the deleter of an object: a function that calls `$release` with the same arguments, then jumps to [`COUNT_END`]
+/// with its result. Once the end is counted, nothing of the library is on the stack any more, so it may be unmapped.
+///
+/// On processors for which there is no such code here, the deleter returns from there to itself; then a library must not be
+/// unmapped while another thread releases the last of its objects.
+macro_rules! deleter {
+    ($vis:vis fn $name:ident $(<$T:ident: $bound:path>)? ($($arg:ident: $type:ty),*) by $release:path) => {
+        /// The deleter: `release`, then the count of the object's end by code outside of the library.
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(naked)]
+        $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                "call {release}",
+                "add rsp, 8",
+                ".cfi_adjust_cfa_offset -8",
+                "mov rdi, rax",
+                "jmp qword ptr [rip + {count}]",
+                ".cfi_endproc",
+                release = sym $release,
+                count = sym $crate::live::COUNT_END,
+            )
+        }
+
+        /// The deleter: `release`, then the count of the object's end by code outside of the library.
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(naked)]
+        $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, #-16]!",
+                ".cfi_adjust_cfa_offset 16",
+                ".cfi_rel_offset x29, 0",
+                ".cfi_rel_offset x30, 8",
+                "bl {release}",
+                "ldp x29, x30, [sp], #16",
+                ".cfi_adjust_cfa_offset -16",
+                ".cfi_restore x29",
+                ".cfi_restore x30",
+                "adrp x16, {count}",
+                "ldr x16, [x16, :lo12:{count}]",
+                "br x16",
+                ".cfi_endproc",
+                release = sym $release,
+                count = sym $crate::live::COUNT_END,
+            )
+        }
+
+        /// The deleter: `release`, then the count of the object's end.
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        $vis unsafe extern "C" fn $name $(<$T: $bound>)? ($($arg: $type),*) {
+            // SAFETY: called with what this was called with.
+            let ended = unsafe { $release($($arg),*) };
+            ended.count();
+        }
+    };
+}
+pub(crate) use deleter;
 
 /// Number of objects that this library has made and that are not freed yet.
 ///

@@ -14,6 +14,7 @@ use anyfn_abi::{
     kTVMFFIObjectDeleterFlagBitMaskWeak as WEAK,
 };
 
+use crate::live::Ended;
 use crate::{AnyView, PackedFunc, live, nesting, refcount, types};
 
 /// A counted reference to an object of any type.
@@ -265,13 +266,16 @@ impl<T: 'static> ObjectBox<T> {
         ObjectRef(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
+    live::deleter!(fn delete(object: *mut c_void, flags: c_int) by Self::release);
+
     /// Releases the content, the memory, or both.
-    unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+    unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
         let this: *mut ObjectBox<T> = object.cast();
         if flags & STRONG != 0 && core::mem::needs_drop::<T>() {
             if !nesting::enter() {
                 // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
-                return unsafe { nesting::defer(object.cast(), flags) };
+                unsafe { nesting::defer(object.cast(), flags) };
+                return Ended::NONE;
             }
             // SAFETY: the memory is live.
             let content = unsafe { &raw mut (*this).content };
@@ -279,12 +283,14 @@ impl<T: 'static> ObjectBox<T> {
             crate::panics::swallow(|| unsafe { content.drop_in_place() });
             nesting::leave();
         }
-        if flags & WEAK != 0 {
-            // SAFETY: the memory is still there.
-            live::freed(this, unsafe { (*this).header.type_index });
-            // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
-            drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
+        if flags & WEAK == 0 {
+            return Ended::NONE;
         }
+        // SAFETY: the memory is still there.
+        let ended = live::ending(this, unsafe { (*this).header.type_index });
+        // SAFETY: the memory came from `Box` with this very layout; the content is gone, so only it is freed.
+        drop(unsafe { alloc::boxed::Box::from_raw(this.cast::<ManuallyDrop<ObjectBox<T>>>()) });
+        ended
     }
 }
 

@@ -472,7 +472,8 @@ mod owned {
     };
 
     use super::NDIM_MAX;
-    use crate::{DType, Device, Result, live};
+    use crate::live::{self, Ended};
+    use crate::{DType, Device, Result};
 
     const ALIGNMENT: usize = 64;
     /// Alignment of every block that the allocator gives: large zeroed ones are then zero pages of the system, where a larger
@@ -538,14 +539,17 @@ mod owned {
         Ok(owned.cast())
     }
 
+    live::deleter!(pub(super) fn delete(managed: *mut DLManagedTensorVersioned) by release);
+
     /// # Safety
     /// `managed` must come from `allocate` and not be used again.
-    pub(super) unsafe extern "C" fn delete(managed: *mut DLManagedTensorVersioned) {
-        live::freed(managed, kTVMFFIDLTensorPtr);
+    unsafe extern "C" fn release(managed: *mut DLManagedTensorVersioned) -> Ended {
+        let ended = live::ending(managed, kTVMFFIDLTensorPtr);
         // SAFETY: made by `Box` in `allocate`, as the first field of `Owned`.
         let owned = unsafe { Box::from_raw(managed.cast::<Owned>()) };
         // SAFETY: allocated with this very layout.
         unsafe { dealloc(owned.block, owned.layout) };
-        drop(owned.shape);
+        drop(owned);
+        ended
     }
 }

@@ -211,6 +211,106 @@ fn methods_and_creators_run_while_the_library_comes_and_goes() {
     assert_eq!(mappings(&path), 0);
 }
 
+/// Where deleters of the plugin have jumped from when they counted the ends of objects.
+static RETURNS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn note_return(ended: anyfn::Ended, address: usize) {
+    RETURNS.lock().unwrap().push(address);
+    // SAFETY: a deleter has passed it, which counts it once.
+    unsafe { anyfn::count_end(ended) };
+}
+
+/// Notes the address that it returns to.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[unsafe(naked)]
+unsafe extern "C" fn count_and_note(_: anyfn::Ended) {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!("mov rsi, [rsp]", "jmp {note}", note = sym note_return);
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("mov x1, x30", "b {note}", note = sym note_return);
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[test]
+fn an_object_is_counted_as_gone_when_no_code_of_its_library_is_on_the_stack() {
+    let _turn = turn();
+    let path = testing_plugin();
+    let module = load(&path).unwrap();
+    let name = std::ffi::CString::new(path.canonicalize().unwrap().to_str().unwrap()).unwrap();
+    // SAFETY: opens what is loaded already.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    // SAFETY: the library is open.
+    let symbol = unsafe { libc::dlsym(library, c"__anyfn_use_count_end".as_ptr()) };
+    assert!(!symbol.is_null());
+    // SAFETY: the symbol of this name is this function.
+    let use_count_end = unsafe {
+        core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn(anyfn::CountEnd)>(symbol)
+    };
+    // SAFETY: it counts, and lives as long as the process.
+    unsafe { use_count_end(count_and_note) };
+    // Objects of the plugin's own type, with fields and methods that make others: strings, arrays, maps.
+    drop(open("a name of more than seven letters"));
+    drop(info().make());
+    // SAFETY: as the loader does it.
+    unsafe { use_count_end(anyfn::count_end) };
+    let returns = std::mem::take(&mut *RETURNS.lock().unwrap());
+    assert!(returns.len() >= 2, "{returns:?}");
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let file = path.canonicalize().unwrap();
+    let mapped = maps.lines().filter(|line| line.ends_with(file.to_str().unwrap()));
+    let ranges: Vec<_> = mapped
+        .map(|line| {
+            let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap()
+        })
+        .collect();
+    assert!(!ranges.is_empty());
+    // What is released by another object of the plugin returns to that one's deleter, which is counted later; the last one of
+    // each release returns here.
+    let outside = returns.iter().filter(|address| !ranges.iter().any(|range| range.contains(address)));
+    assert!(outside.count() >= 2, "{returns:x?} {ranges:x?}");
+    // SAFETY: opened above.
+    unsafe { libc::dlclose(library) };
+    drop(module);
+    reap();
+    assert_eq!(mappings(&path), 0);
+}
+
+#[test]
+fn the_last_objects_end_while_their_library_is_unmapped() {
+    let _turn = turn();
+    let path = testing_plugin();
+    drop(load(&path).unwrap());
+    let (round, made) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let _end = AtEnd(|| round.store(u32::MAX, Ordering::Release));
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while round.load(Ordering::Acquire) < ROUNDS {
+                    // Released at once, on this thread.
+                    match info().make() {
+                        Ok(_) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                        Err(error) => assert!(error.message().contains("was unloaded"), "{error}"),
+                    }
+                }
+            });
+        }
+        for next in 1..=ROUNDS {
+            drop(load(&path).unwrap());
+            let before = made.load(Ordering::Relaxed);
+            // Another moment of a deleter each time.
+            while made.load(Ordering::Relaxed) == before {
+                std::hint::spin_loop();
+            }
+            (0..next % 100).for_each(|_| std::hint::spin_loop());
+            reap();
+            round.store(next, Ordering::Release);
+        }
+    });
+    reap();
+    assert_eq!(mappings(&path), 0);
+}
+
 /// Calls a function when it is dropped.
 struct AtEnd<F: Fn()>(F);
 

@@ -67,6 +67,13 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
                 ::anyfn::live_objects() as i64
             }
 
+            /// Has the ends of objects counted by code of the process, which stays when this library goes.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
+                // SAFETY: the loader passes a function of the runtime.
+                unsafe { ::anyfn::use_count_end(count) };
+            }
+
             /// Has the process's ledger told of the objects that code of this library makes.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_use_ledger(ledger: &'static ::anyfn::Ledger) {

@@ -17,6 +17,7 @@ use anyfn_abi::{
 
 use super::memory::{self, Buffer};
 use super::table::{self, NONE, NewTable, Slot, Table, View, any};
+use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, hash, live, nesting, refcount};
 
 /// Marks the small layout in the number of slots.
@@ -171,25 +172,29 @@ impl Drop for References<'_> {
     }
 }
 
+live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
+
 /// Releases the pairs, the memory, or both.
-unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
             // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
             unsafe { nesting::defer(object.cast(), flags) };
-            return;
+            return Ended::NONE;
         }
         // SAFETY: no strong reference is left, so nothing else uses the content.
         let mut mapping = unsafe { Mapping::from_header(object.cast()) };
         mapping.release();
         nesting::leave();
     }
-    if flags & WEAK != 0 {
-        // SAFETY: the memory is still there, and begins with the header.
-        live::freed(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
-        // SAFETY: the object came from `memory`; its content is gone.
-        unsafe { memory::FREE(object) };
+    if flags & WEAK == 0 {
+        return Ended::NONE;
     }
+    // SAFETY: the memory is still there, and begins with the header.
+    let ended = live::ending(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
+    // SAFETY: the object came from `memory`; its content is gone.
+    unsafe { memory::FREE(object) };
+    ended
 }
 
 /// The pairs of a Map or Dict, to be read.

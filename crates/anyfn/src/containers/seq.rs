@@ -18,6 +18,7 @@ use anyfn_abi::{
 
 use super::memory::{self, Buffer};
 use super::slice::{Places, Slice};
+use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
 /// An Array or List object; the elements of an Array that this crate makes follow.
@@ -86,13 +87,15 @@ unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -
     }
 }
 
+live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
+
 /// Releases the elements, the memory, or both.
-unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
+unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
             // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
             unsafe { nesting::defer(object.cast(), flags) };
-            return;
+            return Ended::NONE;
         }
         let this: *mut SeqObject = object.cast();
         // SAFETY: no strong reference is left, so nothing else uses the cell.
@@ -100,12 +103,14 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         seq.release();
         nesting::leave();
     }
-    if flags & WEAK != 0 {
-        // SAFETY: the memory is still there, and begins with the header.
-        live::freed(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
-        // SAFETY: the object came from `memory::allocate`; its content is gone.
-        unsafe { memory::FREE(object) };
+    if flags & WEAK == 0 {
+        return Ended::NONE;
     }
+    // SAFETY: the memory is still there, and begins with the header.
+    let ended = live::ending(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
+    // SAFETY: the object came from `memory::allocate`; its content is gone.
+    unsafe { memory::FREE(object) };
+    ended
 }
 
 /// The elements of an object that does not change while borrowed.

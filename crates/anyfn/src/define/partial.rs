@@ -13,6 +13,7 @@ use anyfn_abi::{
 };
 
 use super::{Define, content_offset};
+use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
@@ -125,13 +126,16 @@ pub(super) fn create<T: Define>() -> Result<ObjectRef> {
         .ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
+live::deleter!(fn delete<T: Define>(object: *mut c_void, flags: c_int) by release::<T>);
+
 /// Releases the content, the memory, or both.
-unsafe extern "C" fn delete<T: Define>(object: *mut c_void, flags: c_int) {
+unsafe extern "C" fn release<T: Define>(object: *mut c_void, flags: c_int) -> Ended {
     let this: *mut TVMFFIObject = object.cast();
     if flags & STRONG != 0 && core::mem::needs_drop::<T>() {
         if !nesting::enter() {
             // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
-            return unsafe { nesting::defer(object.cast(), flags) };
+            unsafe { nesting::defer(object.cast(), flags) };
+            return Ended::NONE;
         }
         // SAFETY: the content lies there in objects of `create`.
         let content: *mut T = unsafe { object.byte_add(content_offset::<T>()) }.cast();
@@ -148,12 +152,14 @@ unsafe extern "C" fn delete<T: Define>(object: *mut c_void, flags: c_int) {
         }
         nesting::leave();
     }
-    if flags & WEAK != 0 {
-        live::freed(this, T::type_index());
-        let (layout, header) = memory::<T>();
-        // SAFETY: the memory begins this far in front of the header.
-        let start: *mut u8 = unsafe { object.byte_sub(header) }.cast();
-        // SAFETY: allocated by `create` with this very layout.
-        unsafe { alloc::alloc::dealloc(start, layout) };
+    if flags & WEAK == 0 {
+        return Ended::NONE;
     }
+    let ended = live::ending(this, T::type_index());
+    let (layout, header) = memory::<T>();
+    // SAFETY: the memory begins this far in front of the header.
+    let start: *mut u8 = unsafe { object.byte_sub(header) }.cast();
+    // SAFETY: allocated by `create` with this very layout.
+    unsafe { alloc::alloc::dealloc(start, layout) };
+    ended
 }

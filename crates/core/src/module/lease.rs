@@ -2,7 +2,8 @@
 //!
 //! A library stays mapped while anything of it is alive. What is alive is counted where an address of the library
 //! enters the core: functions, tensors and opaque objects hold a [`Lease`] from their making until their deleter has
-//! returned; modules hold the library itself; objects that a Rust plugin makes by itself are counted by the plugin; a library
+//! returned; modules hold the library itself; objects that a Rust plugin makes by itself are counted by the plugin until their deleter has returned to code outside of
+//! it (`anyfn::count_end`); a library
 //! whose getters and setters serve the objects of an older one of the same type is held by that one ([`take_over`]).
 //! Where objects can escape unseen, or the system would not unmap the library, it is *pinned* and says why.
 //!
@@ -352,7 +353,8 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     if let Some((_, what)) = kept.iter().find(|(name, _)| uses(name)) {
         return Some(format!("it registers {what}, which stay for ever"));
     }
-    if is_rust && !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_live_objects") {
+    let defines = |name: &str| facts.defined.iter().any(|symbol| symbol.name == name);
+    if is_rust && !(defines("__anyfn_live_objects") && defines("__anyfn_use_count_end")) {
         return Some(
             "it does not count its objects: it was built with another version of the `anyfn` crate".into(),
         );
@@ -451,8 +453,7 @@ impl Mapped {
 
 /// Unmaps the libraries of which nothing is in use; gives their paths.
 ///
-/// Objects of such a library must not be on their way out on another thread. With `later`, only those are unmapped
-/// that nothing was in use of at the last call either.
+/// With `later`, only those are unmapped that nothing was in use of at the last call either.
 pub(super) fn reap(later: bool) -> Vec<StdString> {
     let mut paths = Vec::new();
     loop {

@@ -147,6 +147,13 @@ impl Mapped {
             // SAFETY: the symbol of this name is this function.
             unsafe { core::mem::transmute::<NonNull<c_void>, extern "C" fn() -> i64>(count) }
         });
+        if let Some(symbol) = own_symbol(c"__anyfn_use_count_end") {
+            type UseCountEnd = unsafe extern "C" fn(anyfn::CountEnd);
+            // SAFETY: the symbol of this name is this function.
+            let use_count_end = unsafe { core::mem::transmute::<NonNull<c_void>, UseCountEnd>(symbol) };
+            // SAFETY: a function of the runtime, which is never unmapped.
+            unsafe { use_count_end(anyfn::count_end) };
+        }
         let entry = lease::entry(Mapped {
             library,
             handles,
