@@ -417,6 +417,8 @@ pub fn trampoline(body: impl FnOnce() -> crate::Result<()>) -> c_int {
 
 /// Flag of a field whose place holds a value that does not change once it is set.
 pub const LENDS_VALUE: i64 = crate::reflection::LENDS_VALUE;
+/// A flag of fields: the setter stores what it is given and runs no code of others.
+pub const STORES_ONLY: i64 = crate::reflection::STORES_ONLY;
 
 /// Count of a new object: one strong reference.
 pub const UNIQUE: u64 = crate::refcount::UNIQUE;

@@ -145,7 +145,7 @@ impl<T> fmt::Debug for Cell<T> {
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T> + 'static> FieldValue for Cell<T> {
     const WRITABLE: bool = true;
-    const LENT: Lent<Self> = Lent::SLOT;
+    const LENT: Lent<Self> = <T as FromArg>::CONVERSION.slot();
 
     fn schema() -> Schema {
         <T as FromArg>::schema()

@@ -16,7 +16,7 @@ use anyfn_abi::{
 };
 
 use crate::bigint;
-use crate::reflection::Lent;
+use crate::reflection::{Conversion, Lent};
 use crate::schema::word;
 use crate::string::bytes_of;
 use crate::{
@@ -83,6 +83,10 @@ pub trait FromArg {
 
     /// Whether every value is accepted, so that the elements of a container need no check.
     const ALL: bool = false;
+
+    /// Whether reading runs code that this crate does not have. Another type's is of no use.
+    #[doc(hidden)]
+    const CONVERSION: Conversion<Self> = Conversion::CUSTOM;
 
     /// What signatures and error texts call the type.
     fn schema() -> Schema;
@@ -355,6 +359,7 @@ impl IntoAny for () {
 
 impl<T: FromArg> FromArg for Option<T> {
     type Arg<'a> = Option<T::Arg<'a>>;
+    const CONVERSION: Conversion<Self> = T::CONVERSION.within();
     fn schema() -> Schema {
         Schema::of("Optional", vec![T::schema()])
     }
@@ -522,6 +527,7 @@ into_string! {
 impl FromArg for Any {
     type Arg<'a> = Any;
     const ALL: bool = true;
+    const CONVERSION: Conversion<Self> = Conversion::BUILT_IN;
     fn schema() -> Schema {
         Schema::plain("Any")
     }
@@ -601,6 +607,7 @@ pub(crate) fn take_object(view: &AnyView<'_>, accept: impl Fn(i32) -> bool) -> O
 
 impl FromArg for ObjectRef {
     type Arg<'a> = ObjectRef;
+    const CONVERSION: Conversion<Self> = Conversion::BUILT_IN;
     fn schema() -> Schema {
         Schema::plain("ffi.Object")
     }
@@ -623,6 +630,7 @@ impl IntoAny for ObjectRef {
 
 impl<T: Object> FromArg for Ref<T> {
     type Arg<'a> = Ref<T>;
+    const CONVERSION: Conversion<Self> = Conversion::BUILT_IN;
     fn schema() -> Schema {
         Schema::plain(T::TYPE_KEY)
     }
@@ -683,6 +691,7 @@ macro_rules! object_wrapper {
     ($name:ident, $index:expr, $key:literal) => {
         impl $crate::FromArg for $name {
             type Arg<'a> = $name;
+            const CONVERSION: $crate::reflection::Conversion<Self> = $crate::reflection::Conversion::BUILT_IN;
             fn schema() -> $crate::Schema {
                 $crate::Schema::plain($key)
             }

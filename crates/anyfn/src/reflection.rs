@@ -212,6 +212,10 @@ pub(crate) const LENDS_OBJECT: i64 = 1 << 61;
 
 /// .. bytes that mean something to its own getter and setter only.
 pub(crate) const OPAQUE: i64 = 1 << 60;
+/// The setter converts values by code that this crate does not have, which may keep what it is given.
+const RUNS_CODE: i64 = 1 << 59;
+/// The setter is a function, but one that keeps nothing but what the field holds.
+pub(crate) const STORES_ONLY: i64 = 1 << 58;
 
 /// How a field of the Rust type `T` lies in its object.
 ///
@@ -223,13 +227,11 @@ pub struct Lent<T: ?Sized>(i64, PhantomData<*const T>);
 
 impl<T: ?Sized> Lent<T> {
     /// In its own way.
-    pub const NOT: Lent<T> = Lent(OPAQUE, PhantomData);
+    pub const NOT: Lent<T> = Lent(OPAQUE | RUNS_CODE, PhantomData);
     /// As a value of 16 bytes that does not change once it is set.
     pub(crate) const VALUE: Lent<T> = Lent(LENDS_VALUE, PhantomData);
     /// As a reference to an object that does not change once it is set, or NULL.
     pub(crate) const OBJECT: Lent<T> = Lent(LENDS_OBJECT, PhantomData);
-    /// As a slot, whose value may change.
-    pub(crate) const SLOT: Lent<T> = Lent(0, PhantomData);
 
     /// The flags of such a field.
     pub const fn flags(&self) -> i64 {
@@ -238,6 +240,11 @@ impl<T: ?Sized> Lent<T> {
 }
 
 impl<T> Lent<T> {
+    /// Of a field whose setter converts values like this.
+    pub(crate) const fn set_by(&self, conversion: &Conversion<T>) -> Lent<T> {
+        Lent((self.0 & !RUNS_CODE) | conversion.0, PhantomData)
+    }
+
     /// The same for an `Option`, if it has the size of what is in it.
     pub(crate) const fn optional(&self) -> Lent<Option<T>> {
         if self.0 == LENDS_OBJECT && size_of::<Option<T>>() == size_of::<T>() {
@@ -245,6 +252,35 @@ impl<T> Lent<T> {
         } else {
             Lent::NOT
         }
+    }
+}
+
+/// Whether reading a value as the Rust type `T` runs code that this crate does not have.
+///
+/// That code may keep the value. Only this crate says of a type that it does not, and not of another type.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Conversion<T: ?Sized>(i64, PhantomData<*const T>);
+
+impl<T: ?Sized> Conversion<T> {
+    /// It does.
+    pub const CUSTOM: Conversion<T> = Conversion(RUNS_CODE, PhantomData);
+    /// It does not.
+    pub(crate) const BUILT_IN: Conversion<T> = Conversion(0, PhantomData);
+
+    /// That of a type which consists of such values.
+    pub(crate) const fn within<U: ?Sized>(&self) -> Conversion<U> {
+        Conversion(self.0, PhantomData)
+    }
+
+    /// That of a type which consists of both.
+    pub(crate) const fn and<U: ?Sized, V: ?Sized>(&self, other: &Conversion<U>) -> Conversion<V> {
+        Conversion(self.0 | other.0, PhantomData)
+    }
+
+    /// How a slot lies in an object that takes such values.
+    pub(crate) const fn slot<U: ?Sized>(&self) -> Lent<U> {
+        Lent(self.0, PhantomData)
     }
 }
 
@@ -311,6 +347,14 @@ impl Field {
     /// Whether the field can be set at all: by everybody, or while its object is being made.
     pub fn is_settable(self) -> bool {
         !self.0.setter().is_null()
+    }
+
+    /// Whether setting the field runs code of its type that may keep the value: a setter that is a function, or the conversion of
+    /// a Rust type outside of this crate. Setters in C are trusted to keep nothing but what the field holds.
+    #[doc(hidden)]
+    pub fn runs_own_code(self) -> bool {
+        let is_function = self.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) && !self.has(STORES_ONLY);
+        is_function || self.has(RUNS_CODE)
     }
 
     /// What the field gets when nothing is given: a value, or that of a function, called anew each time.

@@ -28,8 +28,9 @@ static EQUAL: Column = Column::new("__any_equal__");
 /// # Errors
 /// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives;
 /// `ValueError` for an object with read-only fields on a cycle that passes through a key whose type has its own hash or
-/// equality, which would see its copy before it is complete. What was copied before an error is given back: the copies'
-/// Lists and Dicts are emptied and their writable fields are set to the values of the originals, so that no cycle is left.
+/// equality, or through a field whose setter runs code of its type: these would see a copy before it is complete. What was
+/// copied before an error is given back: the copies' Lists and Dicts are emptied and their writable fields are set to the
+/// values of the originals, so that no cycle is left.
 pub fn deep_copy(value: &Any) -> Result<Any> {
     let mut copier = Copier::default();
     copier.run_to_end(value).inspect_err(|_| copier.take_apart())
@@ -130,8 +131,8 @@ fn not_new(made: &ObjectRef, field: Field) -> Error {
 fn is_seen(made: &ObjectRef, field: Field) -> Error {
     let (key, name) = (made.type_key(), field.name());
     let message = format!(
-        "an object of `{key}` lies on a cycle that passes through a key whose type has its own hash or equality, which may \
-         have kept its copy: the copy's field `{name}` is read-only and cannot be set any more"
+        "an object of `{key}` lies on a cycle that passes through a key whose type has its own hash or equality, or through a \
+         field with its own setter, which may have kept its copy: the copy's field `{name}` is read-only and cannot be set"
     );
     Error::new("ValueError", &message)
 }
@@ -200,7 +201,8 @@ struct Frame {
     number: u32,
     /// How far its parts reach.
     reach: u32,
-    /// How far the parts reach that code of others has got as keys: it may know the copies of all frames from this number on.
+    /// How far the parts reach that code of others has got, as keys or by setters of fields: it may know the copies of all
+    /// frames from this number on.
     seen: u32,
 }
 
@@ -248,16 +250,17 @@ enum Look {
 impl Copier {
     fn run_to_end(&mut self, value: &Any) -> Result<Any> {
         let copy = self.run(value.clone())?;
-        // At the end, when all else is complete: the types of keys may have functions of their own.
-        let mut pairs = Vec::new();
+        // At the end, when all else is complete: the types of keys and fields may have functions of their own.
+        let mut last = Vec::new();
         while let Some((holder, original)) = self.holes.pop() {
             let part = self.run(original)?;
             match holder {
-                Holder::Pairs(_) => pairs.push((holder, part)),
+                Holder::Pairs(_) => last.push((holder, part)),
+                Holder::Field(_, field) if field.runs_own_code() => last.push((holder, part)),
                 _ => self.fill(holder, part)?,
             }
         }
-        pairs.into_iter().try_for_each(|(holder, part)| self.fill(holder, part))?;
+        last.into_iter().try_for_each(|(holder, part)| self.fill(holder, part))?;
         Ok(copy)
     }
 
@@ -417,6 +420,7 @@ impl Copier {
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
+        let is_complete = !hole && self.reach == COMPLETE;
         if self.reach != COMPLETE {
             frame.reach = frame.reach.min(self.reach);
             let is_key = at % 2 == 0 && matches!(frame.content, Content::Map(..) | Content::Dict(..));
@@ -458,13 +462,20 @@ impl Copier {
                 match (hole, stays, *is_new) {
                     (false, true, _) => {}
                     (_, _, false) => return Err(not_new(made, field)),
-                    _ if frame.seen <= frame.number && !field.is_writable() => {
+                    _ if !field.is_writable()
+                        && (frame.seen <= frame.number || (field.runs_own_code() && !is_complete)) =>
+                    {
                         return Err(is_seen(made, field));
                     }
                     (true, ..) => self.holes.push((Holder::Field(made.clone(), field), part)),
-                    // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is
-                    // read-only, only other copies hold it, none of which code of others can know.
-                    (false, false, true) => unsafe { field.set_unchecked(made, &part.as_view()) }?,
+                    (false, false, true) => {
+                        if field.runs_own_code() {
+                            frame.seen = frame.seen.min(self.reach);
+                        }
+                        // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is
+                        // read-only, only other copies hold it, none of which code of others can know.
+                        unsafe { field.set_unchecked(made, &part.as_view()) }?;
+                    }
                 }
             }
         }

@@ -8,6 +8,7 @@ use anyfn_abi::{TVMFFIAny, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
 use super::{Array, Dict, List, Map};
 use crate::convert::take_object;
+use crate::reflection::Conversion;
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, Schema};
 
 /// Checks that each element is a `T`; `C` is what was expected of the whole, `name` how texts call it.
@@ -48,6 +49,7 @@ pub(super) fn sequence<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<Object
 
 impl<T: FromArg> FromArg for Array<T> {
     type Arg<'a> = Array<T>;
+    const CONVERSION: Conversion<Self> = T::CONVERSION.within();
     fn schema() -> Schema {
         Schema::of("ffi.Array", vec![T::schema()])
     }
@@ -66,6 +68,7 @@ impl<T: FromArg> FromArg for Array<T> {
 
 impl<T: FromArg> FromArg for List<T> {
     type Arg<'a> = List<T>;
+    const CONVERSION: Conversion<Self> = T::CONVERSION.within();
     fn schema() -> Schema {
         Schema::of("ffi.List", vec![T::schema()])
     }
@@ -128,6 +131,7 @@ pub(super) fn mapping<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectR
 
 impl<K: FromArg, V: FromArg> FromArg for Map<K, V> {
     type Arg<'a> = Map<K, V>;
+    const CONVERSION: Conversion<Self> = K::CONVERSION.and(&V::CONVERSION);
     fn schema() -> Schema {
         Schema::of("ffi.Map", vec![K::schema(), V::schema()])
     }
@@ -146,6 +150,7 @@ impl<K: FromArg, V: FromArg> FromArg for Map<K, V> {
 
 impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
     type Arg<'a> = Dict<K, V>;
+    const CONVERSION: Conversion<Self> = K::CONVERSION.and(&V::CONVERSION);
     fn schema() -> Schema {
         Schema::of("ffi.Dict", vec![K::schema(), V::schema()])
     }

@@ -67,7 +67,7 @@ impl<T> FieldValue for T
 where
     T: Clone + IntoAny + for<'a> FromArg<Arg<'a> = T> + Send + Sync + 'static,
 {
-    const LENT: Lent<T> = <T as IntoAny>::LENT;
+    const LENT: Lent<T> = <T as IntoAny>::LENT.set_by(&<T as FromArg>::CONVERSION);
 
     fn schema() -> Schema {
         <T as FromArg>::schema()

@@ -309,7 +309,11 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
             name: TVMFFIByteArray::from_slice(told.field.name.as_bytes()),
             doc: TVMFFIByteArray::from_slice(told.doc.as_bytes()),
             metadata: TVMFFIByteArray::from_slice(metadata.as_bytes()),
-            flags: told.field.flags | told.state | SETTER_IS_FUNCTION | constant,
+            flags: told.field.flags
+                | told.state
+                | SETTER_IS_FUNCTION
+                | anyfn::__private::STORES_ONLY
+                | constant,
             size: size_of::<Slot>() as i64,
             alignment: align_of::<Slot>() as i64,
             offset: layout.offset(index) as i64,
