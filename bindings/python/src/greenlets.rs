@@ -3,9 +3,9 @@
 //! The greenlets of a thread take turns on its stack: the part that belongs to one that waits is copied away. So native code that
 //! lends what lies on the stack has to know on which one it is: see `anyfn.set_stack_hooks`.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pyo3_ffi as ffi;
 
@@ -45,7 +45,49 @@ extern "C" fn current() -> *mut c_void {
     }
     // The lock may have been given back for the time of a call.
     let Some(_held) = gil::enter() else { return ptr::null_mut() };
-    api().and_then(running).map_or(ptr::null_mut(), |own| own.into_ptr().cast())
+    let stack = match api() {
+        Some(api) => running(api),
+        None if is_loaded() => or_none(no_other()),
+        None => None,
+    };
+    stack.map_or(ptr::null_mut(), |own| own.into_ptr().cast())
+}
+
+/// Whether the module's library is in the process, although the module cannot be found: there may be greenlets, but nobody can
+/// tell which one runs.
+fn is_loaded() -> bool {
+    /// Number of libraries that had been loaded when there was none yet that is called so.
+    static WITHOUT: AtomicU64 = AtomicU64::new(u64::MAX);
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+        // SAFETY: the pair below, which nobody else uses during the call.
+        let found = unsafe { &mut *found.cast::<(u64, bool)>() };
+        // SAFETY: the system passes a valid description.
+        let info = unsafe { &*info };
+        found.0 = info.dlpi_adds;
+        if WITHOUT.load(Ordering::Relaxed) == found.0 {
+            return 1;
+        }
+        if !info.dlpi_name.is_null() {
+            // SAFETY: the name of a library that is loaded.
+            let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+            let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            found.1 |= file.starts_with(b"_greenlet.");
+        }
+        c_int::from(found.1)
+    }
+    let mut found = (0_u64, false);
+    // SAFETY: the function gets what it asks for, during the call.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    if !found.1 {
+        WITHOUT.store(found.0, Ordering::Relaxed);
+    }
+    found.1
+}
+
+/// What stands for a stack that may be any: equal to no other one, so that nothing that lies on a stack is lent.
+fn no_other() -> Res<Own> {
+    // SAFETY: the lock is held; the class of all objects is called without arguments.
+    py::unsafe_new_ref!(ffi::PyObject_CallObject((&raw mut ffi::PyBaseObject_Type).cast(), ptr::null_mut()))
 }
 
 extern "C" fn release(stack: *mut c_void) {

@@ -501,6 +501,27 @@ def test_a_visitor_works_on_when_its_callback_imports_greenlet():
     assert done.returncode == 0 and done.stdout == "[1, 2]\n", done.stderr
 
 
+@pytest.mark.parametrize("hide", ["del sys.modules['greenlet']", "del greenlet._C_API", "sys.modules['greenlet'] = 5"])
+def test_no_greenlet_uses_a_visitor_where_the_module_is_hidden(hide):
+    pytest.importorskip("greenlet")
+    program = f"""
+    import sys, anyfn, greenlet
+    {hide}
+    errors = []
+    def on(items, visitor):
+        def use():
+            try:
+                visitor.default_visit(items)
+            except RuntimeError as error:
+                errors.append(str(error))
+        greenlet.greenlet(use).switch()
+    anyfn.structural_visit([1, 2], [(tuple, on)])
+    print(errors)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "on the same thread (and greenlet)" in done.stdout, done.stderr + done.stdout
+
+
 def test_the_stack_hooks_cannot_be_replaced():
     set_hooks = anyfn.get_global_func("anyfn.set_stack_hooks")
     for hooks in [(None, None), (None, ctypes.c_void_p(64)), (ctypes.c_void_p(64), None)]:
