@@ -8,6 +8,7 @@ mod c_tests;
 mod codegen;
 mod dist;
 mod examples;
+mod packages;
 mod paths;
 mod process;
 mod python;

@@ -1,8 +1,8 @@
 //! Runs a list of steps and tells what became of each.
 //!
-//! A step's output goes to a log in `.x/log`; it is shown when the step fails, or always with `--verbose`. A step that
-//! takes long names its inputs: while their content is what it was when the step last passed, it is not run again
-//! (`--all` runs it anyway).
+//! A step's output goes to a log in `.x/log`; it is shown when the step fails, or always with `--verbose`. A step names its
+//! inputs: while their content is what it was when the step last passed, it is not run again (`--all` runs it anyway). A step
+//! of several parts, such as the tests of each package, does the same for each part ([`Run::parts`]).
 //!
 //! Tests report that they were skipped, and why, as lines `test<tab>reason` of the file that `ANYFN_SKIPS` names
 //! (`testing/skip`, `bindings/python/tests/conftest.py`). They are listed below the table.
@@ -13,10 +13,12 @@ use std::fs;
 use std::hash::Hasher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::packages::Packages;
 use crate::process::Cmd;
 
 /// What no command of `./x test` takes, on a slow machine and with everything to be built: who waits for longer waits for
@@ -33,15 +35,28 @@ type Action = Box<dyn Fn(&Run) -> Result<()> + Send + Sync>;
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     unavailable: Unavailable,
-    /// Paths whose content decides whether the step has to run again; empty for a step that always runs.
-    inputs: &'static [&'static str],
+    /// What decides whether the step has to run again; empty for a step that always runs.
+    inputs: Inputs,
     /// Runs at the same time as its neighbours that say so, too.
     beside: bool,
     action: Action,
 }
 
+/// Sources that decide the result of a step.
+#[derive(Clone, Copy, Default)]
+struct Inputs {
+    /// Packages, with all that they and their tests are built from.
+    packages: &'static [&'static str],
+    /// Files and folders.
+    paths: &'static [&'static str],
+}
+
 /// What an action runs its commands with.
 pub(crate) struct Run {
+    /// Name of the step in names of files.
+    name: String,
+    /// True if parts are run whose inputs have not changed.
+    all: bool,
     log: PathBuf,
     /// Where tests report that they were skipped.
     skips: PathBuf,
@@ -70,7 +85,7 @@ pub(crate) struct Options {
 impl Step {
     /// A step that runs one action each time.
     pub(crate) fn new(name: &'static str, action: impl Fn(&Run) -> Result<()> + Send + Sync + 'static) -> Self {
-        Step { name, unavailable: Box::new(|| None), inputs: &[], beside: false, action: Box::new(action) }
+        Step { name, unavailable: Box::new(|| None), inputs: Inputs::default(), beside: false, action: Box::new(action) }
     }
 
     /// Skips the step for the reason that `unavailable` gives.
@@ -93,9 +108,16 @@ impl Step {
         })
     }
 
-    /// Runs the step only when one of these paths has changed since it last passed.
-    pub(crate) fn inputs(mut self, inputs: &'static [&'static str]) -> Self {
-        self.inputs = inputs;
+    /// Runs the step only when one of these files or folders has changed since it last passed.
+    pub(crate) fn inputs(mut self, paths: &'static [&'static str]) -> Self {
+        self.inputs.paths = paths;
+        self
+    }
+
+    /// Runs the step only when one of these packages, or something that it or its tests are built from, has changed since it
+    /// last passed. With [`inputs`](Self::inputs), either is enough.
+    pub(crate) fn packages(mut self, packages: &'static [&'static str]) -> Self {
+        self.inputs.packages = packages;
         self
     }
 
@@ -119,6 +141,29 @@ impl Run {
         } else {
             cmd.run_logged(&self.log, self.limit)
         }
+    }
+
+    /// Runs `action` with the parts whose inputs have changed since they last passed, if there are any. `packages` gives the
+    /// packages of a part; `paths` are inputs of all parts.
+    pub(crate) fn parts<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a str>,
+        paths: &[&str],
+        action: impl FnOnce(&[&str]) -> Result<()>,
+    ) -> Result<()> {
+        let mut due = Vec::new();
+        for part in parts {
+            let stamp = stamp_of(&format!("{}-{part}", self.name));
+            let hash = hash_of(&[part], paths)?;
+            if self.all || !fs::read_to_string(&stamp).is_ok_and(|old| old == hash) {
+                due.push((part, stamp, hash));
+            }
+        }
+        if due.is_empty() {
+            return self.say("no part has changed since it last passed");
+        }
+        action(&due.iter().map(|(part, ..)| *part).collect::<Vec<_>>())?;
+        due.iter().try_for_each(|(_, stamp, hash)| write_stamp(stamp, hash))
     }
 
     /// Writes a line to the step's log.
@@ -196,8 +241,13 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
     }
     let file_name = file_name(command, step.name);
     let root = crate::paths::root();
-    let stamp = root.join(".x/passed").join(&file_name);
-    let hash = if step.inputs.is_empty() { None } else { Some(hash_of(&root, step.inputs)) };
+    let stamp = stamp_of(&file_name);
+    let Inputs { packages, paths } = step.inputs;
+    let always = packages.is_empty() && paths.is_empty();
+    let hash = match if always { Ok(None) } else { hash_of(packages, paths).map(Some) } {
+        Ok(hash) => hash,
+        Err(e) => return Outcome::Failed(e.to_string()),
+    };
     if let Some(hash) = &hash
         && !options.all
         && fs::read_to_string(&stamp).is_ok_and(|old| old == *hash)
@@ -214,16 +264,12 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
             return Outcome::Failed(format!("{}: {e}", file.display()));
         }
     }
-    match (step.action)(&Run { log: log.clone(), skips, verbose: options.verbose, limit }) {
-        Ok(()) => {
-            if let Some(hash) = hash {
-                let written = stamp.parent().map_or(Ok(()), fs::create_dir_all);
-                if let Err(e) = written.and_then(|()| fs::write(&stamp, hash)) {
-                    return Outcome::Failed(format!("{}: {e}", stamp.display()));
-                }
-            }
-            Outcome::Passed(String::new())
-        }
+    let (verbose, all) = (options.verbose, options.all);
+    match (step.action)(&Run { name: file_name, all, log: log.clone(), skips, verbose, limit }) {
+        Ok(()) => match hash.map_or(Ok(()), |hash| write_stamp(&stamp, &hash)) {
+            Ok(()) => Outcome::Passed(String::new()),
+            Err(e) => Outcome::Failed(e.to_string()),
+        },
         Err(e) => {
             if !options.verbose {
                 print_tail(&log);
@@ -236,6 +282,16 @@ fn run_step(command: &str, step: &Step, options: Options) -> Outcome {
 /// A step's name in names of files.
 fn file_name(command: &str, step: &str) -> String {
     format!("{command}-{}", step.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+}
+
+/// Where the hash of the inputs is kept with which a step or part last passed.
+fn stamp_of(file_name: &str) -> PathBuf {
+    crate::paths::root().join(".x/passed").join(file_name)
+}
+
+fn write_stamp(stamp: &Path, hash: &str) -> Result<()> {
+    let written = stamp.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(stamp, hash));
+    written.map_err(|e| format!("{}: {e}", stamp.display()).into())
 }
 
 fn skips_file(command: &str, step: &str) -> PathBuf {
@@ -315,24 +371,47 @@ fn append(log: &Path, text: &str) -> Result<()> {
     file.and_then(|mut f| f.write_all(text.as_bytes())).map_err(|e| format!("{}: {e}", log.display()).into())
 }
 
-/// A hash of the names and contents of all files below the paths, and of what else decides a result: this program,
-/// the compilers' versions and the environment that changes builds.
-fn hash_of(root: &Path, paths: &[&str]) -> String {
+/// Returns a hash of the names and contents of all files of packages and below paths, and of what else decides a result: this
+/// program, the versions of the compilers, and the environment that changes builds.
+fn hash_of(packages: &[&str], paths: &[&str]) -> Result<String> {
+    const ALWAYS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "xtask/src/steps.rs", "xtask/src/runner.rs", "x"];
+    let root = crate::paths::root();
     let mut hasher = DefaultHasher::new();
-    for path in paths {
-        hash_path(&root.join(path), &mut hasher);
-    }
+    let folders = Packages::of_workspace()?.folders(packages.iter().copied())?;
+    let all = folders.iter().map(String::as_str).chain(paths.iter().copied()).chain(ALWAYS);
+    all.for_each(|path| hash_path(&root, path, &mut hasher));
     for name in ["RUSTFLAGS", "CARGO_TARGET_DIR", "CC", "CXX", "CFLAGS"] {
         hasher.write(std::env::var_os(name).unwrap_or_default().as_encoded_bytes());
         hasher.write_u8(0);
     }
-    for tool in [Cmd::new("rustc").arg("-V"), Cmd::new("cc").arg("--version")] {
-        hasher.write(tool.output().unwrap_or_default().as_bytes());
-    }
-    format!("{:016x}\n", hasher.finish())
+    hasher.write(compilers().as_bytes());
+    Ok(format!("{:016x}\n", hasher.finish()))
 }
 
-fn hash_path(path: &Path, hasher: &mut DefaultHasher) {
+/// Returns what the compilers say of their versions.
+fn compilers() -> &'static str {
+    static COMPILERS: OnceLock<String> = OnceLock::new();
+    COMPILERS.get_or_init(|| {
+        let tools = [Cmd::new("rustc").arg("-V"), Cmd::new("cc").arg("--version")];
+        tools.into_iter().map(|tool| tool.output().unwrap_or_default()).collect()
+    })
+}
+
+/// Adds the names and contents of all files below a path. A file is read once.
+fn hash_path(root: &Path, path: &str, hasher: &mut DefaultHasher) {
+    static KNOWN: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(path).copied();
+    let hash = known.unwrap_or_else(|| {
+        let mut own = DefaultHasher::new();
+        hash_files(&root.join(path), &mut own);
+        own.finish()
+    });
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), hash);
+    hasher.write(path.as_bytes());
+    hasher.write_u64(hash);
+}
+
+fn hash_files(path: &Path, hasher: &mut DefaultHasher) {
     const NO_SOURCES: [&str; 6] = ["target", ".git", ".x", "__pycache__", "dist", ".pytest_cache"];
     if path.is_dir() {
         let mut entries: Vec<_> =
@@ -341,7 +420,7 @@ fn hash_path(path: &Path, hasher: &mut DefaultHasher) {
         for entry in entries {
             let name = entry.file_name().unwrap_or_default().to_string_lossy();
             if !NO_SOURCES.contains(&&*name) && !name.ends_with(".so") && !name.ends_with(".pyc") {
-                hash_path(&entry, hasher);
+                hash_files(&entry, hasher);
             }
         }
     } else if let Ok(content) = fs::read(path) {

@@ -6,15 +6,12 @@
 use std::fs;
 
 use crate::c_tests::{self, Mode};
+use crate::packages::Packages;
 use crate::process::{Cmd, which};
 use crate::runner::{Run, Step};
 use crate::{Result, board, codegen, dist, examples, paths, python, tidy};
 
-/// What the implementation behind the C ABI is made of.
-const RUNTIME: [&str; 3] = ["crates", "Cargo.toml", "Cargo.lock"];
-const RUNTIME_AND_C: &[&str] =
-    &[RUNTIME[0], RUNTIME[1], RUNTIME[2], "testing", "bindings/c", "examples", "xtask/src"];
-const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src", ".x/setup", "README.md"];
+/// Sources of everything that Rust compiles.
 const ALL_RUST: &[&str] = &[
     "crates",
     "compiler",
@@ -22,27 +19,38 @@ const ALL_RUST: &[&str] = &[
     "conformance",
     "examples",
     "benches",
-    "bindings/python",
+    "bindings/python/src",
+    "bindings/python/Cargo.toml",
     "xtask",
-    "Cargo.toml",
-    "Cargo.lock",
-    "clippy.toml",
     "rustfmt.toml",
 ];
+
+/// What the Rust tests of all packages use besides the packages.
+const BESIDE_RUST: &[&str] = &["bindings/c/include", "conformance/saved", "testing/compiled", "xtask/lsan.supp"];
+
+/// What the documentation tests use besides the packages.
+const DOCS: &[&str] = &["README.md", "docs"];
+
+/// The library as C programs use it, and what its tests load.
+const LIBRARIES: &[&str] = &["anyfn-lib", "anyfn-testing"];
+
+const C_SOURCES: &[&str] = &["bindings/c", "xtask/src/c_tests.rs"];
+const HEADERS: &[&str] = &["bindings/c", "crates/abi", "xtask/src/c_tests.rs", ".x/setup", "README.md", "docs"];
 
 /// What decides which items the crate `anyfn` shows.
 const PUBLIC_API: &[&str] = &["crates/abi", "crates/macros", "crates/anyfn", "xtask/public-api", "Cargo.lock"];
 
-/// What decides what the Python package does, its tests and the corpus included.
-const ALL_PYTHON: &[&str] = &[
-    RUNTIME[0],
-    RUNTIME[1],
-    RUNTIME[2],
-    "compiler",
-    "testing",
-    "docs",
-    "conformance/cases",
+/// The libraries in the Python package, and what its tests load.
+const PYTHON_LIBRARIES: &[&str] = &["anyfn-python", "anyfn-lib", "anyfn-compiler-lib", "anyfn-testing", "anyfn-cli"];
+
+/// What the tests of the Python package use besides those.
+const BESIDE_PYTHON: &[&str] = &[
     "bindings/python",
+    "bindings/c/include",
+    "conformance",
+    "docs",
+    "examples",
+    "testing",
     "README.md",
     "xtask/src/python.rs",
     ".x/setup",
@@ -80,7 +88,8 @@ pub(crate) fn test() -> Vec<Step> {
     let mut steps = build();
     steps.extend([
         Step::new("format", |run| cargo(run, "fmt --all --check")),
-        Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings")),
+        Step::new("clippy", |run| cargo(run, "clippy --workspace --all-targets -- -D warnings"))
+            .inputs(ALL_RUST),
         Step::new("generated files", |_| codegen::run(&paths::root(), true)),
         Step::new("public api", |run| cargo(run, "run -q -p anyfn-public-api -- --check"))
             .skip_if(no_nightly)
@@ -93,51 +102,66 @@ pub(crate) fn test() -> Vec<Step> {
             let test = cargo_cmd("test -p anyfn-runtime --lib threads::pool");
             run.cmd(test.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", dir))
         })
-        .inputs(&RUNTIME),
-        Step::new("rust doc tests", |run| cargo(run, "test --workspace --doc")).inputs(ALL_RUST),
+        .packages(&["anyfn-runtime"]),
+        Step::new("rust doc tests", rust_doc_tests),
         Step::new("rust documentation", |run| {
             run.cmd(cargo_cmd("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings"))
         })
         .inputs(ALL_RUST),
         Step::new("rust with address sanitizer", rust_asan)
             .skip_if(no_nightly)
-            .needs("crates/core/src/lib.rs")
-            .inputs(&RUNTIME),
+            .needs("crates/core/src/lib.rs"),
         Step::new("c headers", c_tests::headers).inputs(HEADERS),
         Step::new("c headers after the peer's", c_tests::headers_after_peer).skip_if(no_peer).inputs(HEADERS),
-        Step::new("c tests", |run| c_tests::run(run, Mode::Plain)).skip_if(c_tests::unavailable),
+        Step::new("c tests", |run| c_tests::run(run, Mode::Plain))
+            .skip_if(c_tests::unavailable)
+            .packages(LIBRARIES)
+            .inputs(C_SOURCES),
         Step::new("c tests under valgrind", |run| c_tests::run(run, Mode::Valgrind))
             .skip_if(c_tests::unavailable)
             .skip_if(|| which("valgrind").is_none().then(|| "no valgrind".into()))
-            .inputs(RUNTIME_AND_C),
+            .packages(LIBRARIES)
+            .inputs(C_SOURCES),
         Step::new("c tests with address sanitizer", |run| c_tests::run(run, Mode::AddressSanitizer))
             .skip_if(c_tests::unavailable)
             .skip_if(c_tests::no_address_sanitizer)
-            .inputs(RUNTIME_AND_C),
+            .packages(LIBRARIES)
+            .inputs(C_SOURCES),
         Step::new("python tests", |run| python::pytest(run, PYTHON_TESTS, &[CORPUS_IN_PYTHON]))
             .needs(PYTHON_TESTS)
-            .skip_if(python::unavailable),
+            .skip_if(python::unavailable)
+            .packages(PYTHON_LIBRARIES)
+            .inputs(BESIDE_PYTHON),
         Step::new("benchmark report", |run| python::pytest(run, "benches", &[]))
             .needs("benches/test_report.py")
-            .skip_if(python::unavailable),
+            .skip_if(python::unavailable)
+            .inputs(&["benches", "docs"]),
         Step::new("python tests beside the peer", |run| {
             python::pytest_with(run, &paths::peer_python().ok_or("no apache-tvm-ffi")?, &tests_beside_peer()?)
         })
         .needs(PYTHON_TESTS)
-        .skip_if(no_peer),
+        .skip_if(no_peer)
+        .packages(PYTHON_LIBRARIES)
+        .inputs(BESIDE_PYTHON),
         Step::new("the peer's python package on our library", |run| python::peer_package(run, PEER_PACKAGE))
             .needs(PEER_PACKAGE)
-            .skip_if(no_peer),
-        Step::new("conformance, rust", |run| cargo(run, "test -p anyfn-conformance"))
-            .needs_member("conformance"),
-        Step::new("conformance, c", c_tests::conformance).needs_member("conformance"),
+            .skip_if(no_peer)
+            .packages(LIBRARIES)
+            .inputs(&[PEER_PACKAGE, "xtask/src/python.rs", ".x/setup"]),
+        Step::new("conformance, c", c_tests::conformance)
+            .needs_member("conformance")
+            .packages(&["anyfn-conformance", "anyfn-lib"])
+            .inputs(C_SOURCES),
         Step::new("conformance, the peer's C++", c_tests::peer_conformance)
             .needs_member("conformance")
             .skip_if(no_peer)
-            .inputs(RUNTIME_AND_C),
+            .packages(&["anyfn-conformance", "anyfn-lib"])
+            .inputs(&["bindings/c", "xtask/src/c_tests.rs", "xtask/src/dist.rs", ".x/setup"]),
         Step::new("conformance, python", |run| python::pytest(run, CORPUS_IN_PYTHON, &[]))
             .needs(CORPUS_IN_PYTHON)
-            .skip_if(python::unavailable),
+            .skip_if(python::unavailable)
+            .packages(PYTHON_LIBRARIES)
+            .inputs(BESIDE_PYTHON),
         Step::new("python wheel", |run| python::pack(run, &paths::scratch_dir("wheel")).map(drop))
             .skip_if(python::unavailable),
     ]);
@@ -147,7 +171,8 @@ pub(crate) fn test() -> Vec<Step> {
             python::test_wheel(run, version, &wheel, &paths::build_dir(), python::tests_of_wheel(version))
         })
         .skip_if(move || python::version_unavailable(version))
-        .inputs(ALL_PYTHON)
+        .packages(PYTHON_LIBRARIES)
+        .inputs(BESIDE_PYTHON)
     }));
     steps
 }
@@ -347,27 +372,42 @@ fn tests_beside_peer() -> Result<Vec<String>> {
     Ok(names.into_iter().map(|name| format!("{PYTHON_TESTS}/{name}")).collect())
 }
 
+/// Runs the tests of the packages that have changed, or that are built from or tested with something that has.
 fn rust_tests(run: &Run) -> Result<()> {
-    if which("cargo-nextest").is_some() {
-        cargo(run, "nextest run --workspace --no-fail-fast")
-    } else {
-        cargo(run, "test --workspace --lib --bins --tests --no-fail-fast")
-    }
+    let runner = match which("cargo-nextest") {
+        Some(_) => "nextest run --no-fail-fast --no-tests=pass",
+        None => "test --lib --bins --tests --no-fail-fast",
+    };
+    let packages = Packages::of_workspace()?;
+    run.parts(packages.names(), BESIDE_RUST, |due| run.cmd(of_packages(cargo_cmd(runner), due)))
 }
 
-/// The tests of the runtime, compiled to check each access to memory. The standard library is not checked.
+/// Runs the documentation tests of the packages that have changed, or that are built from something that has.
+fn rust_doc_tests(run: &Run) -> Result<()> {
+    let packages = Packages::of_workspace()?;
+    let with_library = packages.names().filter(|name| packages.has_library(name));
+    run.parts(with_library, DOCS, |due| run.cmd(of_packages(cargo_cmd("test --doc"), due)))
+}
+
+/// Runs the tests of the runtime, compiled to check each access to memory. The standard library is not checked.
 fn rust_asan(run: &Run) -> Result<()> {
-    run.cmd(
-        Cmd::new("cargo")
-            .words("+nightly test --target")
-            .arg(HOST)
-            .words("-p anyfn -p anyfn-core -p anyfn-reflect -p anyfn-runtime --lib --tests --no-fail-fast")
-            // What cannot be allocated is an error that tests ask for.
-            .env("ASAN_OPTIONS", "allocator_may_return_null=1")
-            .env("RUSTFLAGS", "-Zsanitizer=address")
-            .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
-            .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
-    )
+    const CHECKED: [&str; 4] = ["anyfn", "anyfn-core", "anyfn-reflect", "anyfn-runtime"];
+    run.parts(CHECKED, BESIDE_RUST, |due| {
+        let test = cargo_cmd("+nightly test --lib --tests --no-fail-fast --target").arg(HOST);
+        run.cmd(
+            of_packages(test, due)
+                // What cannot be allocated is an error that tests ask for.
+                .env("ASAN_OPTIONS", "allocator_may_return_null=1")
+                .env("RUSTFLAGS", "-Zsanitizer=address")
+                .env("LSAN_OPTIONS", format!("suppressions={}", paths::root().join("xtask/lsan.supp").display()))
+                .env("CARGO_TARGET_DIR", paths::target_dir().join("asan")),
+        )
+    })
+}
+
+/// Adds the names of packages to a command of Cargo.
+fn of_packages(cargo: Cmd, packages: &[&str]) -> Cmd {
+    cargo.args(packages.iter().flat_map(|package| ["-p", package]))
 }
 
 const HOST: &str =

@@ -1,0 +1,145 @@
+//! The packages of the workspace, and which sources decide what a package does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::process::Cmd;
+use crate::{Result, paths};
+
+/// One package of the workspace.
+struct Package {
+    /// Its folder, relative to the project's root.
+    folder: String,
+    /// Names of the workspace's packages that it is built from.
+    dependencies: Vec<String>,
+    /// Names of those that only its own tests use.
+    test_dependencies: Vec<String>,
+    /// True if it has a library, so that it may have documentation tests.
+    has_library: bool,
+}
+
+/// The packages of the workspace by name.
+pub(crate) struct Packages(BTreeMap<String, Package>);
+
+impl Packages {
+    /// Returns the packages of this workspace. Cargo is asked once.
+    ///
+    /// # Errors
+    /// Returns the error of `cargo metadata`.
+    pub(crate) fn of_workspace() -> Result<&'static Packages> {
+        static PACKAGES: OnceLock<std::result::Result<Packages, String>> = OnceLock::new();
+        let read = || {
+            let metadata = Cmd::new("cargo").words("metadata --format-version 1 --no-deps").output()?;
+            Packages::parse(&serde_json::from_str(&metadata)?, &paths::root())
+        };
+        PACKAGES.get_or_init(|| read().map_err(|e| e.to_string())).as_ref().map_err(|e| e.as_str().into())
+    }
+
+    fn parse(metadata: &Value, root: &Path) -> Result<Packages> {
+        let list = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let packages = list.iter().map(|package| {
+            let manifest = text(&package["manifest_path"]);
+            let folder = Path::new(&manifest).parent().and_then(|folder| folder.strip_prefix(root).ok());
+            let dependencies = package["dependencies"].as_array().into_iter().flatten();
+            let inside = dependencies.filter(|dependency| dependency["path"].is_string());
+            let (of_tests, of_builds): (Vec<_>, Vec<_>) = inside.partition(|inside| inside["kind"] == "dev");
+            let names = |list: Vec<&Value>| list.into_iter().map(|inside| text(&inside["name"])).collect();
+            let kinds = package["targets"].as_array().into_iter().flatten();
+            let mut kinds = kinds.flat_map(|target| target["kind"].as_array().into_iter().flatten());
+            let parsed = Package {
+                folder: folder.unwrap_or(root).display().to_string(),
+                dependencies: names(of_builds),
+                test_dependencies: names(of_tests),
+                has_library: kinds.any(|kind| kind == "lib" || kind == "proc-macro"),
+            };
+            (text(&package["name"]), parsed)
+        });
+        Ok(Packages(packages.collect()))
+    }
+
+    /// Returns the names of all packages.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Returns true if a package has a library that documentation tests can use.
+    pub(crate) fn has_library(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|package| package.has_library)
+    }
+
+    /// Returns the folders of packages, of what their tests use, and of everything in the workspace that these are built from.
+    ///
+    /// # Errors
+    /// Returns an error if the workspace has no package of that name.
+    pub(crate) fn folders<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<String>> {
+        let package = |name: &str| {
+            self.0.get(name).ok_or_else(|| format!("no package `{name}` in the workspace"))
+        };
+        let mut open: Vec<&str> = Vec::new();
+        for name in names {
+            let tested = package(name)?;
+            open.extend(tested.test_dependencies.iter().map(String::as_str));
+            open.push(name);
+        }
+        let mut folders = BTreeSet::new();
+        while let Some(name) = open.pop() {
+            let package = package(name)?;
+            if folders.insert(package.folder.clone()) {
+                open.extend(package.dependencies.iter().map(String::as_str));
+            }
+        }
+        Ok(folders)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folders_of_a_package_are_its_own_and_those_of_its_dependencies() {
+        let package = |name: &str, built_from: &[&str], tested_with: &[&str]| {
+            let inside = |kind: Value, name: &&str| {
+                serde_json::json!({"name": name, "path": format!("/p/{name}"), "kind": kind})
+            };
+            let dependencies: Vec<Value> = (built_from.iter().map(|name| inside(Value::Null, name)))
+                .chain(tested_with.iter().map(|name| inside("dev".into(), name)))
+                .chain([serde_json::json!({"name": "serde", "path": null, "kind": null})])
+                .collect();
+            serde_json::json!({
+                "name": name,
+                "manifest_path": format!("/p/{name}/Cargo.toml"),
+                "dependencies": dependencies,
+                "targets": [{"kind": ["lib"]}],
+            })
+        };
+        // The tests of `c` use `d`, which is built from it.
+        let list = [
+            package("a", &["b"], &[]),
+            package("b", &["c"], &["e"]),
+            package("c", &[], &["d"]),
+            package("d", &["c"], &[]),
+            package("e", &[], &[]),
+        ];
+        let packages = Packages::parse(&serde_json::json!({ "packages": list }), Path::new("/p")).unwrap();
+        let folders = |name| packages.folders([name]).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!(folders("a"), ["a", "b", "c"]);
+        assert_eq!(folders("b"), ["b", "c", "e"]);
+        assert_eq!(folders("c"), ["c", "d"]);
+        assert_eq!(folders("d"), ["c", "d"]);
+        assert!(packages.folders(["f"]).is_err());
+        assert!(packages.has_library("a") && !packages.has_library("f"));
+    }
+
+    #[test]
+    fn the_workspace_knows_its_packages() {
+        let packages = Packages::of_workspace().unwrap();
+        let folders = packages.folders(["anyfn-macros"]).unwrap();
+        assert!(folders.contains("crates/macros") && folders.contains("crates/core"), "{folders:?}");
+        assert!(!packages.folders(["anyfn-abi"]).unwrap().contains("crates/core"));
+    }
+}
