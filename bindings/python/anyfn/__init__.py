@@ -115,6 +115,7 @@ from . import _ffi, _setup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from . import rpc as rpc, te as te, tir as tir, transform as transform, typing as typing
     from .tir import Target as Target
 
 __version__ = "0.1.0"
@@ -208,11 +209,19 @@ __all__ = [
 
 if not TYPE_CHECKING:
 
+    # Loaded on first use, so that importing the package stays cheap; not among the names of `import *` either.
+    _LAZY_MODULES = ("rpc", "te", "tir", "transform", "typing")
+
     def __getattr__(name):
-        # What loads the compiler waits until it is asked for, so it is not among the names of `import *` either.
+        if name in _LAZY_MODULES:
+            # The import sets the attribute.
+            return __import__(f"{__name__}.{name}", fromlist=["_"])
         if name == "Target":
             from .tir import Target
 
             globals()["Target"] = Target
             return Target
         raise AttributeError(f"module 'anyfn' has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_LAZY_MODULES, "Target"})

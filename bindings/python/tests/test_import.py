@@ -171,6 +171,26 @@ assert [anyfn.get_global_func(f"test.by_thread_{i}")() for i in range(8)] == lis
 """)
 
 
+def test_modules_are_loaded_on_first_use(run_python):
+    run_python("""
+import sys, anyfn
+names = ("rpc", "te", "tir", "transform", "typing")
+assert set(names) <= set(dir(anyfn))
+for name in names:
+    assert f"anyfn.{name}" not in sys.modules, name
+assert anyfn.te.placeholder((2,)).shape[0] == 2
+assert anyfn.tir.max and anyfn.transform.names and anyfn.rpc.connect and anyfn.typing
+for name in names:
+    assert getattr(anyfn, name) is sys.modules[f"anyfn.{name}"]
+try:
+    anyfn.relay
+except AttributeError as error:
+    assert str(error) == "module 'anyfn' has no attribute 'relay'"
+else:
+    raise AssertionError("found")
+""")
+
+
 def test_again(run_python):
     run_python("""
 import anyfn, sys
