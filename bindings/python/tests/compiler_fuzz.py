@@ -43,11 +43,16 @@ class Wrong(Exception):
     """Two forms of a program disagree."""
 
 
-class Value:
-    """A tensor that has been computed, and whether its values are exact."""
+EXACT, DOUBLE, SINGLE = 2, 1, 0
 
-    def __init__(self, tensor, dtype, exact, size):
+
+class Value:
+    """A tensor or expression, computed of the values ``of``; its precision is that of the least precise rounding on the way."""
+
+    def __init__(self, tensor, dtype, exact, size, of=()):
         self.tensor, self.dtype, self.exact, self.size = tensor, dtype, exact, size
+        own = SINGLE if dtype == "float32" else DOUBLE
+        self.precision = EXACT if exact else min([own, *(value.precision for value in of)])
 
 
 class Program:
@@ -79,7 +84,7 @@ class Program:
         tensors = [value.tensor for value in outputs]
         self.outputs = outputs
         self.func = te.create_prim_func([*self.inputs, *tensors], name=f"f{seed}")
-        self.exact = [value.exact for value in outputs]
+        self.precision = [value.precision for value in outputs]
 
     # --- parts of a program
 
@@ -129,13 +134,13 @@ class Program:
             return Value(tir.const(self.choose.randint(-3, 3), "int32"), "int32", True, 3)
         value = self.choose.choice(known)
         expr = value.tensor[tuple(self.index(d, axes[d]) for d in value.dims)]
-        return Value(expr, value.dtype, value.exact, value.size)
+        return Value(expr, value.dtype, value.exact, value.size, [value])
 
     def cast(self, value, dtype):
         if value.dtype == dtype:
             return value
         if dtype == "bool":
-            return self.cast(value, "int32") if value.dtype == "bool" else Value(value.tensor != self.zero(value), "bool", value.exact, 1)
+            return self.cast(value, "int32") if value.dtype == "bool" else Value(value.tensor != self.zero(value), "bool", value.exact, 1, [value])
         narrow = {"int8": 2**7, "uint8": 2**7, "int16": 2**15, "uint16": 2**15}.get(dtype, 2**31)
         is_float = value.dtype.startswith("float")
         if is_float and not dtype.startswith("float"):
@@ -147,7 +152,7 @@ class Program:
         size = value.size if dtype.startswith("float") or value.size < narrow else narrow
         if dtype.startswith("u"):
             size = max(size, 2 ** (8 * np.dtype(dtype).itemsize))
-        return Value(value.tensor.astype(dtype), dtype, exact, size)
+        return Value(value.tensor.astype(dtype), dtype, exact, size, [value])
 
     def zero(self, value):
         return tir.const(0, value.dtype)
@@ -170,11 +175,11 @@ class Program:
         if dtype == "bool":
             way = choose.randrange(4)
             if way == 0:
-                return Value(~a.tensor, dtype, a.exact, 1)
+                return Value(~a.tensor, dtype, a.exact, 1, [a])
             if way == 1:
                 b = self.expr(axes, dtype, below)
                 expr = a.tensor & b.tensor if choose.random() < 0.5 else a.tensor | b.tensor
-                return Value(expr, dtype, a.exact and b.exact, 1)
+                return Value(expr, dtype, a.exact and b.exact, 1, [a, b])
             of = choose.choice(["int32", "float32", "int64", "uint8", "uint64"])
             return self.compare(axes, of, below)
         is_float = dtype.startswith("float")
@@ -188,27 +193,27 @@ class Program:
             condition = self.compare(axes, choose.choice(["int32", "float32"]), min(below, 1))
             if not condition.exact:
                 condition = Value(list(axes.values())[0] % 2 == 0, "bool", True, 1)
-            return Value(tir.select(condition.tensor, a.tensor, b.tensor), dtype, exact, max(a.size, b.size))
+            return Value(tir.select(condition.tensor, a.tensor, b.tensor), dtype, exact, max(a.size, b.size), [a, b])
         if way <= 4:
             function = tir.min if way == 3 else tir.max
-            return Value(function(a.tensor, b.tensor), dtype, exact, max(a.size, b.size))
+            return Value(function(a.tensor, b.tensor), dtype, exact, max(a.size, b.size), [a, b])
         if way == 5 and is_float:
             if choose.random() < 0.5:
-                return Value(a.tensor / (b.tensor * b.tensor + 1), dtype, False, a.size)
+                return Value(a.tensor / (b.tensor * b.tensor + 1), dtype, False, a.size, [a, b])
             names = ["exp", "tanh", "sigmoid", "sqrt", "log", "erf", "sin", "floor", "fmax", "hypot"]
             name = choose.choice(names)
             inner = a.tensor
             if name in ("fmax", "hypot"):
                 symbol = name + ("f" if dtype == "float32" else "")
                 called = tir.call_extern(symbol, inner, b.tensor, dtype=dtype)
-                return Value(called, dtype, name == "fmax" and exact, a.size + b.size)
+                return Value(called, dtype, name == "fmax" and exact, a.size + b.size, [a, b])
             if name == "floor" and not a.exact:
                 name = "tanh"
             if name == "exp":
                 inner = tir.min(inner, 4)
             if name in ("sqrt", "log"):
                 inner = inner * inner + 1
-            return Value(getattr(tir, name)(inner), dtype, name == "floor" and a.exact, max(a.size, 60))
+            return Value(getattr(tir, name)(inner), dtype, name == "floor" and a.exact, max(a.size, 60), [a])
         if way == 5:
             sign = choose.choice(["//", "%", "truncmod", "/", "&", "|", "^", "<<", ">>"])
             size = 2**64 if sign == "<<" else 2 * (a.size + b.size) if sign in "&|^" else max(a.size, b.size)
@@ -224,12 +229,12 @@ class Program:
             size = 2 ** (8 * np.dtype(dtype).itemsize) if wraps else a.size + b.size
         else:
             expr, size = a.tensor * b.tensor, a.size * b.size
-        return Value(expr, dtype, exact and (not is_float or size < 2**24), size)
+        return Value(expr, dtype, exact and (not is_float or size < 2**24), size, [a, b])
 
     def compare(self, axes, dtype, depth):
         a, b = self.expr(axes, dtype, depth), self.expr(axes, dtype, depth)
         sign = self.choose.choice(["<", "<=", ">", ">=", "==", "!="])
-        return Value(tir._call.binary(sign, a.tensor, b.tensor), "bool", a.exact and b.exact, 1)
+        return Value(tir._call.binary(sign, a.tensor, b.tensor), "bool", a.exact and b.exact, 1, [a, b])
 
     def stage(self, place):
         """A computed tensor, or two."""
@@ -252,7 +257,7 @@ class Program:
         tensors = te.compute([self.shape[d] for d in dims], body, name=f"s{place}")
         values = []
         for tensor, value in zip(tensors if isinstance(tensors, tuple) else [tensors], made):
-            values.append(Value(tensor, value.dtype, value.exact, value.size))
+            values.append(Value(tensor, value.dtype, value.exact, value.size, [value]))
             values[-1].dims = dims
         return values
 
@@ -267,7 +272,7 @@ class Program:
 
         shape = [self.shape[d] for d in value.dims]
         tensor = te.extern(shape, [value.tensor], body, name=f"s{place}", dtype=value.dtype)
-        result = Value(tensor, value.dtype, value.exact, value.size)
+        result = Value(tensor, value.dtype, value.exact, value.size, [value])
         result.dims = value.dims
         return [result]
 
@@ -307,7 +312,7 @@ class Program:
                 # The largest or smallest value of the data type.
                 size = 2**63
             exact = value.exact and (not value.dtype.startswith("float") or size < 2**24)
-            results.append(Value(tensor, value.dtype, exact, size))
+            results.append(Value(tensor, value.dtype, exact, size, [value]))
             results[-1].dims = kept
         return results
 
@@ -406,11 +411,11 @@ def run(call, program):
 
 
 def compare(what, expected, got, program):
-    for place, (a, b, exact) in enumerate(zip(expected, got, program.exact)):
-        if exact or a.dtype.kind != "f":
+    for place, (a, b, precision) in enumerate(zip(expected, got, program.precision)):
+        if precision == EXACT or a.dtype.kind != "f":
             same = np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
         else:
-            same = np.allclose(a, b, rtol=2e-3 if a.dtype == np.float32 else 1e-7, atol=2e-3, equal_nan=True)
+            same = np.allclose(a, b, rtol=2e-3 if precision == SINGLE else 1e-7, atol=2e-3, equal_nan=True)
         if not same:
             at = np.argwhere(~np.isclose(a.astype("float64"), b.astype("float64"), equal_nan=True))
             first = tuple(at[0]) if len(at) else ()
