@@ -1,7 +1,7 @@
-//! Attributes of types: one column per attribute, one entry per type.
+//! Type attributes: one column per attribute, one entry per type.
 //!
 //! Clients keep the address of a column and read it without a lock, so a column is never freed and its old arrays are
-//! kept. They also keep the answer that there is no column; so the well-known ones exist from the start.
+//! kept. Clients also remember that a column does not exist, so the well-known columns exist from the start.
 
 use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -43,21 +43,21 @@ const WELL_KNOWN: &[&str] = &[
 
 const FIRST_CAPACITY: usize = 256;
 
-/// A column. Clients see the first field.
+/// A column, of which clients see the first field.
 #[repr(C)]
 struct Column {
     shown: SharedColumn,
-    /// All arrays so far, for writers. [`Column::shown`] has the last one; readers may still look at earlier ones, which are kept
-    /// here so that leak checkers find them.
+    /// All arrays so far, for writers. [`Column::shown`] holds the last one. Readers may still use earlier ones, which
+    /// are kept here so that leak checkers find them.
     arrays: Mutex<Vec<Entries>>,
 }
 
-/// An array of entries that lives for ever. It is reached by its address alone, since readers have references to entries
-/// that are set while others are written.
+/// An array of entries that is never freed. It is accessed through its address alone, because readers hold references
+/// to entries that are set while other entries are written.
 #[derive(Clone, Copy)]
 struct Entries(*mut [TVMFFIAny]);
 
-// SAFETY: the lock around it says who writes; readers look at an entry's type index first, which is atomic.
+// SAFETY: the surrounding lock determines the writer; readers first read an entry's type index, which is atomic.
 unsafe impl Send for Entries {}
 
 static COLUMNS: NameTable<Column> = NameTable::new();
@@ -71,25 +71,27 @@ fn make_well_known() {
     let mut value = TVMFFIAny::NONE;
     value.type_index = kTVMFFIOpaquePtr;
     value.value.v_ptr = functions;
-    // SAFETY: an opaque pointer is valid whatever it holds.
+    // SAFETY: every address is a valid opaque pointer.
     if let Err(error) = unsafe { set(kTVMFFITensor, name.as_bytes(), &value) } {
-        // Never so: the type is built in and nobody could set the entry before. Libraries would exclude their own accesses only.
+        // Cannot happen: the type is built in and nothing could set the entry earlier. Libraries would then exclude
+        // only their own accesses.
         drop(error);
     }
     let (name, count) = anyfn::making::attribute();
     value.value.v_ptr = count;
-    // SAFETY: an opaque pointer is valid whatever it holds.
+    // SAFETY: every address is a valid opaque pointer.
     if let Err(error) = unsafe { set(kTVMFFIObject, name.as_bytes(), &value) } {
-        // Never so: the type is built in and the entry is new.
+        // Cannot happen: the type is built in and the entry is new.
         drop(error);
     }
     for (name, hook) in crate::bigint::hooks() {
         let mut value = TVMFFIAny::NONE;
         value.type_index = kTVMFFIOpaquePtr;
         value.value.v_ptr = hook;
-        // SAFETY: an opaque pointer is valid whatever it holds.
+        // SAFETY: every address is a valid opaque pointer.
         if let Err(error) = unsafe { set(kTVMFFIBigInt, name.as_bytes(), &value) } {
-            // Never so: the type is built in and the entry is new. Large integers would be equal by identity then.
+            // Cannot happen: the type is built in and the entry is new. Large integers would then be compared by
+            // identity.
             drop(error);
         }
     }
@@ -102,14 +104,14 @@ fn column_of(name: &[u8]) -> &'static Column {
     })
 }
 
-/// The column of an attribute, if anything has registered it.
+/// Returns the column of an attribute, if anything has registered it.
 #[inline]
 pub(crate) fn column(name: &[u8]) -> Option<&'static SharedColumn> {
     START.ensure(make_well_known);
     COLUMNS.get(name).map(|column| &column.shown)
 }
 
-/// Sets an attribute of a type, once; type index 0 only makes the column.
+/// Sets an attribute of a type, which can be set once; type index 0 only creates the column.
 ///
 /// # Safety
 /// `value` must be valid.
@@ -134,7 +136,7 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
         );
     }
     let entry = column.entry(&mut arrays, at);
-    // SAFETY: an entry of the column's array that is None, and this thread has the lock of writers.
+    // SAFETY: the entry belongs to the column's array and is None, and this thread holds the writers' lock.
     unsafe { set_entry(entry, value.into_raw()) };
     if at >= column.shown.size.load(Ordering::Relaxed) as usize {
         column.shown.size.store(type_index + 1, Ordering::Release);
@@ -142,20 +144,21 @@ pub(crate) unsafe fn set(type_index: i32, name: &[u8], value: &TVMFFIAny) -> Res
     Ok(())
 }
 
-/// The attribute of a type, if it is set.
+/// Returns the attribute of a type, if it is set.
 pub(crate) fn get(type_index: i32, name: &[u8]) -> Option<&'static TVMFFIAny> {
     column(name)?.get(type_index)
 }
 
 impl Column {
-    /// The entry `at` of the current array, which grows if it has to.
+    /// Returns entry `at` of the current array, which grows if necessary.
     fn entry(&self, arrays: &mut Vec<Entries>, at: usize) -> *mut TVMFFIAny {
         let none = || ptr::slice_from_raw_parts_mut(ptr::null_mut(), 0);
         let mut array = arrays.last().map_or_else(none, |Entries(array)| *array);
         if array.len() <= at {
             let capacity = (at + 1).next_power_of_two().max(FIRST_CAPACITY);
             let larger: *mut [TVMFFIAny] = alloc::vec![TVMFFIAny::NONE; capacity].leak();
-            // SAFETY: the old array has so many entries, which only this thread may write, and the new one has more.
+            // SAFETY: the old array has this many entries, which only this thread may write, and the new array has
+            // more.
             unsafe { ptr::copy_nonoverlapping(array.cast::<TVMFFIAny>(), larger.cast(), array.len()) };
             arrays.push(Entries(larger));
             array = larger;

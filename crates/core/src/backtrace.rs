@@ -1,7 +1,7 @@
-//! The text that describes the current place.
+//! Description of the current source location for backtraces.
 //!
-//! It is cheap by default: one line of what the caller says. Native frames cost thousands of times as much and are for
-//! people who look for a fault in native code, so they are asked for by the environment.
+//! By default it is cheap: one line with the location that the caller passes. Native frames cost thousands of times as
+//! much and only help to find faults in native code, so an environment variable enables them.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
@@ -13,19 +13,19 @@ use anyfn::abi::TVMFFIByteArray;
 
 use crate::sys::{self, per_thread};
 
-/// A thread's buffer and the byte array that shows it.
+/// A thread's buffer and the byte array that refers to it.
 struct Buffer {
     text: String,
     shown: TVMFFIByteArray,
 }
 
 per_thread! {
-    /// What the last call on this thread has given.
+    /// Result of the last call on this thread.
     static BUFFER: UnsafeCell<Buffer> =
         UnsafeCell::new(Buffer { text: String::new(), shown: TVMFFIByteArray::EMPTY });
 }
 
-/// Whether native frames are asked for; the environment is read once.
+/// Returns true if native frames are requested; the environment is read once.
 fn wants_native_frames() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -41,7 +41,7 @@ fn wants_native_frames() -> bool {
     }
 }
 
-/// Describes the current place: the given one first, then native frames if they are asked for.
+/// Describes the current location: the given one first, then the native frames if they are requested.
 pub(crate) fn text(place: Option<(&str, i32, &str)>) -> String {
     let mut text = String::new();
     if let Some((file, line, function)) = place {
@@ -54,7 +54,7 @@ pub(crate) fn text(place: Option<(&str, i32, &str)>) -> String {
     text
 }
 
-/// Rewrites frames such as `4: name` / `at file:line:column` in the form of all traces.
+/// Rewrites frames such as `4: name` / `at file:line:column` in the format of all backtraces.
 fn append_native(out: &mut String, frames: &str) {
     let mut lines = frames.lines().peekable();
     while let Some(line) = lines.next() {
@@ -73,7 +73,7 @@ fn append_native(out: &mut String, frames: &str) {
     }
 }
 
-/// Whether a frame is part of making the trace, or below `main`.
+/// Returns true if a frame belongs to the creation of the backtrace or lies below `main`.
 fn ours(name: &str) -> bool {
     const HIDDEN: &[&str] = &[
         "std::backtrace",
@@ -102,12 +102,12 @@ fn file_and_line(place: &str) -> (&str, u32) {
     }
 }
 
-/// Like [`text`], in this thread's buffer: valid until the next call on this thread.
+/// Stores the result of [`text`] in this thread's buffer, where it is valid until the next call on this thread.
 pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteArray {
     static NOTHING: Nothing = Nothing(TVMFFIByteArray::EMPTY);
     let text = text(place);
     let shown = BUFFER.with(|buffer| {
-        // SAFETY: the buffer is this thread's alone, and nobody else refers to it during this block.
+        // SAFETY: the buffer belongs to this thread alone, and nothing else refers to it during this block.
         let buffer = unsafe { &mut *buffer.get() };
         buffer.text = text;
         buffer.shown = TVMFFIByteArray::from_slice(buffer.text.as_bytes());
@@ -116,10 +116,10 @@ pub(crate) fn in_buffer(place: Option<(&str, i32, &str)>) -> *const TVMFFIByteAr
     shown.unwrap_or(&NOTHING.0)
 }
 
-/// What a thread gets that is ending and has no buffer any more.
+/// Result for a thread that is ending and has already dropped its buffer.
 struct Nothing(TVMFFIByteArray);
 
-// SAFETY: an empty byte array that is only read.
+// SAFETY: the byte array is empty and only read.
 unsafe impl Sync for Nothing {}
 
 #[cfg(test)]

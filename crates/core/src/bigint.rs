@@ -1,4 +1,4 @@
-//! Integers of any size: those beyond 64 bits are objects.
+//! Integers of arbitrary size; those beyond 64 bits are objects.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -14,7 +14,7 @@ use anyfn::{Any, IntoAny, ObjectRef, Result, bail};
 
 use crate::value::out_of_memory;
 
-/// Header and word count; the words follow, two's complement, the least significant one first.
+/// Header and word count. The words follow in two's complement, least significant word first.
 #[repr(C)]
 struct BigInt {
     header: TVMFFIObject,
@@ -32,7 +32,7 @@ impl BigInt {
     /// # Safety
     /// `object` must be live.
     unsafe fn words(object: *mut BigInt) -> *mut u8 {
-        // SAFETY: the words begin right behind the struct.
+        // SAFETY: the words directly follow the struct.
         unsafe { object.add(1) }.cast()
     }
 
@@ -49,13 +49,13 @@ impl BigInt {
             flags: 0,
             deleter: Some(Self::delete),
         };
-        // SAFETY: fresh memory, large and aligned enough.
+        // SAFETY: the memory is fresh, and large and aligned enough.
         unsafe { this.write(BigInt { header, cell: TVMFFIBigIntCell { word_count: words.len() / WORD } }) };
         // SAFETY: the allocation is live.
         let data = unsafe { Self::words(this) };
-        // SAFETY: the allocation has room for the words behind the struct.
+        // SAFETY: the allocation has room for the words after the struct.
         unsafe { ptr::copy_nonoverlapping(words.as_ptr(), data, words.len()) };
-        // SAFETY: made above, and counted here alone.
+        // SAFETY: the object was created above and is counted only here.
         unsafe { anyfn::__private::object_created(this, kTVMFFIBigInt) };
         // SAFETY: a valid object with one reference, which the result takes.
         unsafe { ObjectRef::from_owned_or_null(this.cast()) }
@@ -65,12 +65,12 @@ impl BigInt {
         if flags & WEAK == 0 {
             return;
         }
-        // SAFETY: the object is ours and its memory is released by this call only.
+        // SAFETY: the object is of this type, and only this call releases its memory.
         let words = unsafe { (*object.cast::<BigInt>()).cell.word_count };
         if let Some(layout) = Self::layout(words) {
-            // SAFETY: counted when it was made; the deleter frees its memory once.
+            // SAFETY: the object was counted when it was created, and the deleter frees its memory once.
             unsafe { anyfn::__private::object_freed(object, kTVMFFIBigInt) };
-            // SAFETY: allocated with this very layout.
+            // SAFETY: the memory was allocated with this layout.
             unsafe { dealloc(object.cast(), layout) };
         }
     }
@@ -82,13 +82,13 @@ fn word(bytes: &[u8], at: usize) -> i64 {
     i64::from_ne_bytes(buffer)
 }
 
-/// Makes an integer of whole words: an int where it fits, else a BigInt without words that only repeat the sign.
+/// Creates an integer from whole words: an int if it fits, else a BigInt without words that only repeat the sign.
 pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
     if !bytes.len().is_multiple_of(WORD) {
         bail!("ValueError", "BigInt content must contain whole 64-bit words");
     }
     let mut count = bytes.len() / WORD;
-    // The last word can go when the one before it has the same sign and it only repeats that.
+    // The last word is redundant if it only repeats the sign of the word before it.
     while count > 1 && word(bytes, count - 1) == word(bytes, count - 2) >> 63 {
         count -= 1;
     }
@@ -102,7 +102,7 @@ pub(crate) fn from_words(bytes: &[u8]) -> Result<Any> {
     }
 }
 
-/// The words of an int or a BigInt, borrowed from the value; nothing for other types.
+/// Returns the words of an int or a BigInt, borrowed from the value; empty for other types.
 ///
 /// # Safety
 /// The value must be valid.
@@ -122,19 +122,19 @@ pub(crate) unsafe fn words_of(value: &TVMFFIAny) -> TVMFFIByteArray {
     }
 }
 
-/// How map keys of this type are hashed and compared: native hooks by the name of their attribute.
+/// Returns the native hooks that hash and compare BigInts as map keys, with the names of their attributes.
 pub(crate) fn hooks() -> [(&'static str, *mut c_void); 2] {
     [("__any_hash__", hash as *mut c_void), ("__any_equal__", equal as *mut c_void)]
 }
 
 /// # Safety
-/// The value must be a valid BigInt and stay so for `'a`.
+/// The value must be a valid BigInt and remain so for `'a`.
 unsafe fn content<'a>(value: *const TVMFFIAny) -> &'a [u8] {
     // SAFETY: the caller passes a valid value.
     let value = unsafe { &*value };
     // SAFETY: the caller passes a valid value.
     let words = unsafe { words_of(value) };
-    // SAFETY: borrowed from the value, which the caller keeps.
+    // SAFETY: the words are borrowed from the value, which the caller keeps.
     unsafe { words.as_slice() }
 }
 

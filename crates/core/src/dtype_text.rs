@@ -1,4 +1,4 @@
-//! Data types as text.
+//! Conversion between data types and strings.
 
 use core::fmt::Write;
 
@@ -13,10 +13,10 @@ use anyfn::abi::{
 };
 use anyfn::{Error, PackedFunc, Result, bail};
 
-/// First code of custom data types, which have their names from the global functions `dtype.get_custom_type_*`.
+/// First code of custom data types, whose names the global functions `dtype.get_custom_type_*` provide.
 const CUSTOM_BEGIN: u8 = 129;
 
-/// Floats whose name says how many bits they have: name behind `float`, code, bits.
+/// Floating-point types whose name states their width: name after `float`, code, bits.
 const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("8_e3m4", kDLFloat8_e3m4, 8),
     ("8_e4m3", kDLFloat8_e4m3, 8),
@@ -31,7 +31,7 @@ const SMALL_FLOATS: &[(&str, u8, u8)] = &[
     ("4_e2m1fn", kDLFloat4_e2m1fn, 4),
 ];
 
-/// Names, long and short: name, code, bits when none are given (0: they must be given).
+/// Long and short type names: name, code, default number of bits (0: the number must be given).
 const NAMES: &[(&str, u8, u8)] = &[
     ("uint", kDLUInt, 32),
     ("int", kDLInt, 32),
@@ -45,13 +45,13 @@ const NAMES: &[(&str, u8, u8)] = &[
     ("f", kDLFloat, 0),
 ];
 
-/// Bits of a custom data type when none are given.
+/// Default number of bits of a custom data type.
 const CUSTOM_BITS: u8 = 32;
 
-/// The data type that stands for no value.
+/// Data type that represents no value.
 const VOID: DLDataType = DLDataType { code: kDLOpaqueHandle, bits: 0, lanes: 0 };
 
-/// Prints a data type, such as `float32x4`.
+/// Returns the string form of a data type, such as `float32x4`.
 pub(crate) fn print(dtype: DLDataType) -> Result<String> {
     let DLDataType { code, bits, lanes } = dtype;
     if dtype == VOID {
@@ -80,7 +80,7 @@ pub(crate) fn print(dtype: DLDataType) -> Result<String> {
     } else {
         bail!("ValueError", "DLDataType contains unknown type_code={code}");
     }
-    // Lanes are read as a signed number: below -1 they are a multiple of the machine's vector length.
+    // Lanes are a signed number: a value below -1 is a negated multiple of the machine's vector length.
     let written = match lanes as i16 {
         lanes if lanes > 1 => write!(text, "x{lanes}"),
         lanes if lanes < -1 => write!(text, "xvscalex{}", -i32::from(lanes)),
@@ -93,7 +93,7 @@ pub(crate) fn print(dtype: DLDataType) -> Result<String> {
 
 #[cold]
 fn unknown(text: &str) -> Error {
-    // The usual ones; custom types are known to the process only.
+    // The common data types. Custom types are missing because only the process knows them.
     const USUAL: [&str; 22] = [
         "bool",
         "int8",
@@ -126,7 +126,7 @@ fn unknown(text: &str) -> Error {
     }
 }
 
-/// The function of the process that knows custom data types.
+/// Returns a global function that translates custom data types.
 fn custom(name: &str) -> Result<PackedFunc> {
     match anyfn::registry::find(name) {
         Some(function) => Ok(function),
@@ -139,7 +139,7 @@ pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     if text.is_empty() || text == "void" {
         return Ok(VOID);
     }
-    /// No name is longer; messages show the text.
+    /// Maximum length in bytes: no name is longer, and error messages quote the string.
     const LONGEST: usize = 200;
     if text.len() > LONGEST {
         return Err(unknown(text));
@@ -160,18 +160,18 @@ pub(crate) fn parse(text: &str) -> Result<DLDataType> {
     }
 }
 
-/// Floats such as `float8_e4m3fn` and `fp4_e2m1fn`; `None` if the text is none of them.
+/// Parses a narrow float such as `float8_e4m3fn` or `fp4_e2m1fn`; returns `None` if `text` does not have this form.
 fn parse_small_float(text: &str) -> Option<Result<DLDataType>> {
     let rest = ["float", "fp", "f"].iter().find_map(|prefix| text.strip_prefix(prefix))?;
     let (width, _) = rest.split_once('_').filter(|(width, _)| ["8", "6", "4"].contains(width))?;
-    // The longest name that fits, as some names begin with others.
+    // Some names are prefixes of others, so the longest one that fits is chosen.
     let fits = SMALL_FLOATS.iter().filter(|(name, ..)| rest.starts_with(name));
     let unknown = || anyfn::error!("ValueError", "unknown float{width} type `{text}`");
     let Some(&(name, code, bits)) = fits.max_by_key(|(name, ..)| name.len()) else {
         return Some(Err(unknown()));
     };
     let rest = &rest[name.len()..];
-    // Two floats of four bits in a byte are also written with an underscore: `float4_e2m1fn_x2`.
+    // Two four-bit floats packed in a byte are also written with an underscore: `float4_e2m1fn_x2`.
     let packed = rest.strip_prefix('_').filter(|rest| code == kDLFloat4_e2m1fn && rest.starts_with('x'));
     let lanes = packed.unwrap_or(rest);
     if !lanes.is_empty() && !lanes.starts_with('x') {
@@ -180,7 +180,7 @@ fn parse_small_float(text: &str) -> Option<Result<DLDataType>> {
     Some(parse_lanes(text, lanes).map(|lanes| DLDataType { code, bits, lanes }))
 }
 
-/// `custom[<name>]<bits>`, with the code that the process gives the name.
+/// Parses `custom[<name>]<bits>`; a global function provides the code of the name.
 fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
     let find_code = custom("dtype.get_custom_type_code")?;
     let Some((name, rest)) = rest.split_once(']') else { return Err(unknown(text)) };
@@ -189,7 +189,7 @@ fn parse_custom(text: &str, rest: &str) -> Result<DLDataType> {
     Ok(DLDataType { code, bits: bits.unwrap_or(CUSTOM_BITS), lanes: parse_lanes(text, rest)? })
 }
 
-/// Splits the number of bits off, if there is one.
+/// Splits the number of bits off `rest`, if there is one.
 fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     let (digits, rest) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
     if digits.is_empty() {
@@ -201,7 +201,7 @@ fn split_bits<'a>(text: &str, rest: &'a str) -> Result<(Option<u8>, &'a str)> {
     }
 }
 
-/// Parses nothing, `x<lanes>`, or `xvscalex<lanes>`.
+/// Parses an empty string, `x<lanes>`, or `xvscalex<lanes>`.
 fn parse_lanes(text: &str, rest: &str) -> Result<u16> {
     if rest.is_empty() {
         return Ok(1);
@@ -218,7 +218,7 @@ fn parse_lanes(text: &str, rest: &str) -> Result<u16> {
     if !rest.is_empty() {
         return Err(unknown(text));
     }
-    // More lanes would read as a multiple of the vector length: the number is signed where it is used.
+    // A larger number would be read as a multiple of the vector length: lanes are signed where they are used.
     match digits.parse::<u16>() {
         Ok(lanes) if lanes > i16::MAX as u16 => {
             bail!("ValueError", "Lanes value {lanes} is more than {} in dtype '{text}'", i16::MAX)

@@ -1,4 +1,4 @@
-//! What surrounds a call: the current stream of each device, the allocator of tensors, the host language's signals.
+//! Environment of a call: the current stream of each device, the tensor allocator, the signals of the host language.
 
 use core::cell::{Cell, RefCell};
 use core::ffi::{c_int, c_void};
@@ -22,11 +22,11 @@ struct Current {
 }
 
 per_thread! {
-    /// Current streams of the devices that this thread has used; few enough to be searched one by one.
+    /// Current streams of the devices that this thread has used; few enough for a linear search.
     static STREAMS: RefCell<Vec<Current>> = RefCell::new(Vec::new());
 }
 
-/// Sets the current stream of a device on this thread; gives the old one.
+/// Sets the current stream of a device on this thread; returns the previous one.
 pub(crate) fn set_stream(device_type: i32, device_id: i32, stream: TVMFFIStreamHandle) -> TVMFFIStreamHandle {
     let old = STREAMS.with(|streams| {
         let mut streams = streams.borrow_mut();
@@ -42,7 +42,7 @@ pub(crate) fn set_stream(device_type: i32, device_id: i32, stream: TVMFFIStreamH
     old.unwrap_or(ptr::null_mut())
 }
 
-/// The current stream of a device on this thread; NULL for the default one.
+/// Returns the current stream of a device on this thread; NULL is the default stream.
 #[inline]
 pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
     let found = STREAMS.with(|streams| {
@@ -56,13 +56,13 @@ pub(crate) fn stream(device_type: i32, device_id: i32) -> TVMFFIStreamHandle {
 type Allocator = Option<DLPackManagedTensorAllocator>;
 
 per_thread! {
-    /// This thread's allocator of tensors.
+    /// Tensor allocator of this thread.
     static ALLOCATOR: Cell<Allocator> = Cell::new(None);
 }
-/// The allocator of threads without one of their own; a function pointer or NULL.
+/// Allocator of threads that have not set their own; a function pointer or NULL.
 static GLOBAL_ALLOCATOR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Sets this thread's allocator and, if `global`, that of all threads; gives this thread's old one.
+/// Sets this thread's allocator and, if `global`, also the global one; returns the previous allocator of this thread.
 pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     let old = ALLOCATOR.with(|own| own.replace(allocator)).flatten();
     if global {
@@ -72,13 +72,13 @@ pub(crate) fn set_allocator(allocator: Allocator, global: bool) -> Allocator {
     old
 }
 
-/// This thread's allocator, else the global one.
+/// Returns this thread's allocator, else the global one.
 pub(crate) fn allocator() -> Allocator {
     if let Some(own) = ALLOCATOR.with(Cell::get).flatten() {
         return Some(own);
     }
     let global = GLOBAL_ALLOCATOR.load(Ordering::Acquire);
-    // SAFETY: NULL, which is `None`, or a pointer that was made of this very type in `set_allocator`.
+    // SAFETY: the pointer is NULL, which is `None`, or was created from this type in `set_allocator`.
     unsafe { core::mem::transmute::<*mut c_void, Allocator>(global) }
 }
 
@@ -114,50 +114,50 @@ pub(crate) fn register_c_api(name: &[u8], symbol: *mut c_void) -> Result<()> {
     Ok(())
 }
 
-/// Makes a tensor object of a borrowed tensor, if a frontend lends it at this moment and can keep its memory alive.
+/// Creates a tensor object for a borrowed tensor, if it is borrowed from a frontend that can keep its memory alive.
 pub(crate) fn own_tensor(tensor: *mut DLTensor) -> Result<Option<ObjectRef>> {
     let owner = TENSOR_OWNER.load(Ordering::Acquire);
     if owner.is_null() || tensor.is_null() {
         return Ok(None);
     }
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let owner = unsafe { core::mem::transmute::<*mut c_void, TensorOwner>(owner) };
     let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
-    // SAFETY: called with a valid tensor and a writable place.
+    // SAFETY: the tensor is valid and `out` is writable.
     if unsafe { owner(tensor, &mut out) } != 0 {
         return Err(Error::take_raised());
     }
-    // SAFETY: NULL, or a tensor with a reference that passes to us.
+    // SAFETY: the handle is NULL, or a tensor with a reference that passes to this function.
     Ok(unsafe { ObjectRef::from_owned_or_null(out) })
 }
 
-/// The place in a frontend's code from which this thread has called native code, if a frontend knows.
+/// Returns the source location in a frontend's code from which this thread called native code, if a frontend knows it.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only the ledger asks"))]
 pub(crate) fn place() -> Option<String> {
     let place = PLACE.load(Ordering::Acquire);
     if place.is_null() {
         return None;
     }
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let place = unsafe { core::mem::transmute::<*mut c_void, Place>(place) };
-    // SAFETY: the text is writable, and so long.
+    // SAFETY: `capacity` bytes are writable at `out`.
     text(|out, capacity| unsafe { place(out, capacity) })
 }
 
-/// What a frontend calls a function that it has made; `None` for other functions.
+/// Returns the frontend's name of a function that the frontend created; `None` for other functions.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "only a profile asks"))]
 pub(crate) fn function_name(function: &ObjectRef) -> Option<String> {
     let name = FUNCTION_NAME.load(Ordering::Acquire);
     if name.is_null() {
         return None;
     }
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let name = unsafe { core::mem::transmute::<*mut c_void, FunctionName>(name) };
-    // SAFETY: a function, and the text is writable, and so long.
+    // SAFETY: the handle is a function, and `capacity` bytes are writable at `out`.
     text(|out, capacity| unsafe { name(function.as_handle(), out, capacity) })
 }
 
-/// What `write` writes, if it writes anything.
+/// Returns the string that `write` writes, if it writes anything.
 #[cfg_attr(not(feature = "std"), allow(dead_code, reason = "for the two above"))]
 fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     let mut text = [0; 512];
@@ -166,14 +166,14 @@ fn text(write: impl FnOnce(*mut u8, usize) -> usize) -> Option<String> {
     (!text.is_empty()).then(|| text.into_owned())
 }
 
-/// Asks whether the call that this thread runs was cancelled, and lets the host language handle pending signals; a code other
-/// than 0 means that one of them raised an error.
+/// Checks whether the call that this thread runs was cancelled, and lets the host language handle pending signals. A
+/// code other than 0 means that one of the two raised an error.
 pub(crate) fn check_signals() -> Result<c_int> {
     let cancelled = CHECK_CANCELLED.load(Ordering::Acquire);
     if !cancelled.is_null() {
-        // SAFETY: registered under the name of a function of this type.
+        // SAFETY: the pointer was registered under the name of a function of this type.
         let cancelled = unsafe { core::mem::transmute::<*mut c_void, CheckCancelled>(cancelled) };
-        // SAFETY: may be called from any thread.
+        // SAFETY: the function may be called from any thread.
         let code = unsafe { cancelled() };
         if code != 0 {
             return Ok(code);
@@ -190,17 +190,17 @@ pub(crate) fn check_signals() -> Result<c_int> {
             "PyErr_CheckSignals is registered without PyGILState_Ensure and PyGILState_Release"
         );
     }
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let check = unsafe { core::mem::transmute::<*mut c_void, CheckSignals>(check) };
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let ensure = unsafe { core::mem::transmute::<*mut c_void, EnsureGil>(ensure) };
-    // SAFETY: registered under the name of a function of this type.
+    // SAFETY: the pointer was registered under the name of a function of this type.
     let release = unsafe { core::mem::transmute::<*mut c_void, ReleaseGil>(release) };
-    // SAFETY: may be called from any thread.
+    // SAFETY: the function may be called from any thread.
     let state = unsafe { ensure() };
-    // SAFETY: the lock that it needs is held.
+    // SAFETY: the lock that the function needs is held.
     let code = unsafe { check() };
-    // SAFETY: gives back what `ensure` has taken.
+    // SAFETY: releases the lock that `ensure` has taken.
     unsafe { release(state) };
     Ok(code)
 }

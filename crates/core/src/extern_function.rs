@@ -1,4 +1,4 @@
-//! Functions made of a C function pointer and its data.
+//! Functions created from a C function pointer and its data.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -10,41 +10,41 @@ use crate::module::{Kind, Lease};
 
 type Deleter = unsafe extern "C" fn(*mut c_void);
 
-/// A function without data of its own: it gets the function object as its first argument.
+/// Content of a function without data, which receives the function object as its first argument.
 #[repr(C)]
 struct Plain {
     cell: TVMFFIFunctionCell,
 }
 
-/// The same, of a library that can be unmapped or is being opened.
+/// Content of a function without data whose library can be unmapped or is being opened.
 #[repr(C)]
 struct Leased {
     cell: TVMFFIFunctionCell,
     _lease: Lease,
 }
 
-/// A function with data.
+/// Content of a function with data.
 #[repr(C)]
 struct Closure {
     cell: TVMFFIFunctionCell,
     data: *mut c_void,
     call: TVMFFISafeCallType,
     deleter: Option<Deleter>,
-    /// Of the library that the code is in; given back after the deleter has run.
+    /// Lease on the library that contains the code; released after the deleter has run.
     _lease: Lease,
 }
 
-// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
+// SAFETY: the ABI requires functions that can be called and released on any thread, with their data.
 unsafe impl Send for Plain {}
-// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
+// SAFETY: the ABI requires functions that can be called and released on any thread, with their data.
 unsafe impl Send for Leased {}
-// SAFETY: the ABI asks for functions that can be called and released on any thread, with their data.
+// SAFETY: the ABI requires functions that can be called and released on any thread, with their data.
 unsafe impl Send for Closure {}
 
 impl Drop for Closure {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter {
-            // SAFETY: the maker of the function gave this deleter for its data; it is called once.
+            // SAFETY: the creator of the function passed this deleter for its data; it is called once.
             unsafe { deleter(self.data) };
         }
     }
@@ -57,18 +57,19 @@ unsafe extern "C" fn call_closure(
     num_args: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: `handle` is the function object; its content lies behind the header.
+    // SAFETY: `handle` is the function object; its content follows the header.
     let closure = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Closure>();
-    // SAFETY: the caller keeps the function alive for the call, and this cell is only in objects made below.
+    // SAFETY: the caller keeps the function alive for the call, and only objects created below have this cell.
     let closure = unsafe { &*closure };
-    // SAFETY: the arguments are passed on as they came; the maker guarantees that the function takes them.
+    // SAFETY: the arguments are passed on unchanged; the creator guarantees that the function accepts them.
     unsafe { (closure.call)(closure.data, args, num_args, result) }
 }
 
-/// Makes a function that calls `safe_call(data, ..)`, or with the function object if there is neither data nor deleter.
+/// Creates a function that calls `safe_call(data, ..)`; without `data` and `deleter`, it passes the function object
+/// instead.
 ///
 /// # Safety
-/// `safe_call` must be what the ABI says and may be called from any thread, as may `deleter`.
+/// `safe_call` must follow the ABI. Any thread may call `safe_call` and `deleter`.
 pub(crate) unsafe fn create(
     data: *mut c_void,
     safe_call: Option<TVMFFISafeCallType>,
@@ -84,32 +85,32 @@ pub(crate) unsafe fn create(
         if lease.is_held() {
             let cell = TVMFFIFunctionCell { safe_call: call, cpp_call };
             return Ok(lease.explain(call as *const c_void, |lease| {
-                // SAFETY: the content begins with the cell of a function, which the caller guarantees.
+                // SAFETY: the content begins with the cell of a function, for which the caller vouches.
                 unsafe { anyfn::__private::new_object(kTVMFFIFunction, Leased { cell, _lease: lease }) }
             }));
         }
         let content = Plain { cell: TVMFFIFunctionCell { safe_call: call, cpp_call } };
-        // SAFETY: the content is the cell of a function, which the caller guarantees.
+        // SAFETY: the content is the cell of a function, for which the caller vouches.
         return Ok(unsafe { anyfn::__private::new_object(kTVMFFIFunction, content) });
     }
     let cell = TVMFFIFunctionCell { safe_call: call_closure, cpp_call };
     Ok(lease.explain(call as *const c_void, |lease| {
         let content = Closure { cell, data, call, deleter, _lease: lease };
-        // SAFETY: the content begins with the cell of a function, whose code is for this content.
+        // SAFETY: the content begins with the cell of a function, whose code expects this content.
         unsafe { anyfn::__private::new_object(kTVMFFIFunction, content) }
     }))
 }
 
-/// Like [`create`], as a [`PackedFunc`].
+/// Creates a function like [`create`], as a [`PackedFunc`].
 ///
 /// # Safety
-/// As [`create`].
+/// The requirements of [`create`] apply.
 pub(crate) unsafe fn create_packed(
     data: *mut c_void,
     safe_call: Option<TVMFFISafeCallType>,
     deleter: Option<Deleter>,
 ) -> Result<PackedFunc> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     let object = unsafe { create(data, safe_call, deleter) }?;
     PackedFunc::try_from_object(object)
         .map_err(|_| anyfn::Error::new("InternalError", "a function is no function"))

@@ -1,7 +1,7 @@
 //! Finds another copy of this implementation in the process.
 //!
-//! Two copies have two type tables and two registries, and objects of one are unknown to the other. That cannot be made
-//! to work, but it can be said.
+//! Two copies have two type tables and two registries, and objects of one copy are unknown to the other. This cannot be
+//! made to work, but it can be reported.
 
 use core::ffi::{CStr, c_void};
 
@@ -11,15 +11,15 @@ use alloc::string::String;
 
 use crate::sys::objects;
 
-/// Where this copy is and which other one is in its way.
+/// Location of this copy and the conflict with another one.
 pub(crate) struct Instance {
     /// Absolute path of the file that holds this copy.
     pub(crate) path: Option<CString>,
-    /// Why this copy must not be used.
+    /// Reason why this copy must not be used.
     pub(crate) conflict: Option<CString>,
 }
 
-/// Looks around; `own` is an address inside this copy, exported under the name `symbol`.
+/// Searches for another copy; `own` is an address inside this copy, exported under the name `symbol`.
 pub(crate) fn find(symbol: &CStr, own: *const c_void) -> Instance {
     let path = objects::file_of(own);
     let other = objects::symbols_named(symbol).into_iter().find(|address| *address != own);
@@ -49,7 +49,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn sees_symbols_of_other_files() {
-        // Every process here has the C library, under a symbol that is not this test's address.
+        // Every process here contains the C library, whose symbol is not at this test's address.
         let own = (&raw const EMPTY).cast();
         let found = find(c"malloc", own);
         assert!(found.path.is_some());

@@ -1,7 +1,8 @@
-//! Functions of types that Rust code defines, methods and what makes defaults: objects of ours around addresses of a library.
+//! Functions of types that Rust code defines, methods and default factories: objects of the runtime around code
+//! addresses of a library.
 //!
-//! The table of types keeps the functions for ever. What they call is taken out of them when the library is unmapped, and
-//! put back when it is loaded again. Nothing here may keep an object of the library.
+//! The type table keeps the functions for the lifetime of the process. Their code addresses are removed when the
+//! library is unmapped, and set again when it is loaded again. Nothing here may keep an object of the library.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -20,19 +21,19 @@ use anyfn::{Any, AnyView, ObjectRef, OpaquePtr, PackedFunc, Result, Signature, U
 use crate::sys::Mutex;
 use crate::{attributes, globals, type_table, unload};
 
-/// What lies behind the header of such a function; the ABI fixes the first two.
+/// Content of such a function; the ABI fixes the first two fields.
 #[repr(C)]
 struct Method {
     cell: TVMFFIFunctionCell,
     ext: &'static AnyfnFunctionExt,
-    /// A `TVMFFISafeCallType`; NULL while the library is not there.
+    /// A `TVMFFISafeCallType`; NULL while the library is not loaded.
     target: AtomicPtr<c_void>,
-    /// Number of calls that run. An object that a call takes keeps the library of its maker, which need not be the one that the code
-    /// is of; and arguments may be wrong.
+    /// Number of calls that are running. The leases of the arguments do not suffice: an object that a call receives
+    /// keeps the library of its creator, which need not be the library of the code, and arguments may be wrong.
     running: AtomicUsize,
-    /// Whether a newer build of the library has put its own target there.
+    /// True if a newer build of the library has stored its own target.
     renewed: AtomicBool,
-    /// Whether a newer build has another method of this name, with other arguments.
+    /// True if a newer build has another method of this name, with other parameters.
     replaced: AtomicBool,
     name: String,
     signature: Mutex<anyfn::String>,
@@ -41,18 +42,18 @@ struct Method {
 // SAFETY: the cell holds a function that any thread may call, and NULL; the rest is atomic or locked.
 unsafe impl Send for Method {}
 
-/// What a function is to its type.
+/// Role of a function in its type.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Method,
     Static,
     /// The constructor, of which there is one, under any name.
     Init,
-    /// Makes the default of the field of that name.
+    /// Factory of the default of the field with that name.
     Default,
 }
 
-/// What identifies a function, and its content; the function is never released.
+/// Identity of a function, and the function itself, which is never released.
 #[derive(Clone)]
 struct Known {
     type_index: i32,
@@ -62,21 +63,21 @@ struct Known {
     function: PackedFunc,
 }
 
-/// All of them. Nothing is made, released or called while it is locked: others lock it while they hold the locks of
-/// libraries.
+/// All known functions. Nothing is created, released or called while it is locked, because it may be locked under the
+/// locks of libraries.
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
-/// For those that run long or block.
+/// Extension of functions that run long or block.
 static BLOCKING: AnyfnFunctionExt = AnyfnFunctionExt {
     size: size_of::<AnyfnFunctionExt>(),
     flags: FUNCTION_FLAG_BLOCKING,
     signature: Some(signature),
 };
 
-/// Registers what registers methods.
+/// Registers the functions that register methods.
 pub(crate) fn register() -> Result<()> {
     const ARGS: &[&str] =
         &["type_index", "name", "doc", "signature", "call", "is_static", "is_init", "blocking"];
@@ -86,11 +87,11 @@ pub(crate) fn register() -> Result<()> {
 
 impl Known {
     fn method(&self) -> &Method {
-        // SAFETY: a function made by `make`, which the table keeps.
+        // SAFETY: the function was created by `make`, and the table keeps it.
         unsafe { content(self.function.as_object().as_handle()) }
     }
 
-    /// Whether callers that know the arguments of this function may call one with these.
+    /// Returns true if callers that know the parameters of this function may call one with the given signature.
     fn takes(&self, kind: Kind, blocking: bool, signature: &str) -> bool {
         let names = |text: &str| {
             let params = Signature::parse(text).ok().and_then(|signature| signature.params);
@@ -102,12 +103,12 @@ impl Known {
         let old = self.method().signature.lock().clone();
         match (names(&old), names(signature)) {
             (Some(old), Some(new)) => new.starts_with(&old),
-            // Neither tells its arguments.
+            // Neither signature declares its parameters.
             (old, new) => old.is_none() && new.is_none(),
         }
     }
 
-    /// Whether it is the one of this name; of methods and static methods there is one of a name.
+    /// Returns true if this is the function of that name; methods and static methods share their names.
     fn is(&self, type_index: i32, name: &str, kind: Kind) -> bool {
         let same_kind = match kind {
             Kind::Method | Kind::Static => {
@@ -119,7 +120,7 @@ impl Known {
         same_kind && self.type_index == type_index
     }
 
-    /// Puts other code into it; the old one may still run.
+    /// Replaces the code of the function; the old code may still run.
     fn renew(&self, call: *mut c_void, signature: &str) {
         let method = self.method();
         let signature = anyfn::String::from(signature);
@@ -133,7 +134,8 @@ impl Known {
     }
 }
 
-/// The function that makes the default of a field, of code without data: that which is there already, with this code.
+/// Returns the function that creates the default of a field, from code without data. An existing function is renewed
+/// with this code.
 fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<PackedFunc> {
     let call = call.as_ptr();
     let key = anyfn::type_key(type_index);
@@ -151,7 +153,7 @@ fn default_factory(type_index: i32, field: &str, call: OpaquePtr) -> Result<Pack
     Ok(keep(Known { type_index, name, kind, blocking: false, function }))
 }
 
-/// The last one of a name.
+/// Returns the function of a name that was added last.
 fn find(type_index: i32, name: &str, kind: Kind) -> Option<Known> {
     KNOWN.lock().iter().rev().find(|known| known.is(type_index, name, kind)).cloned()
 }
@@ -163,10 +165,10 @@ fn keep(new: Known) -> PackedFunc {
     function
 }
 
-/// Adds a method to a type, or puts the code of a library that was loaded again into the one that is there.
+/// Adds a method to a type, or renews an existing one with the code of a library that was loaded again.
 ///
 /// `call` is a `TVMFFISafeCallType` that does not use its first argument. The constructor becomes the attribute
-/// `__ffi_init__`; called by others, it takes arguments by name behind the keyword sentinel.
+/// `__ffi_init__`, whose callers may pass named arguments after the keyword sentinel.
 #[allow(clippy::too_many_arguments, reason = "the arguments of a registered function")]
 fn add(
     type_index: i32,
@@ -197,7 +199,7 @@ fn add(
         method.replaced.store(true, Ordering::Relaxed);
         method.target.store(ptr::null_mut(), Ordering::SeqCst);
         if kind == Kind::Init {
-            // An attribute stays what it is.
+            // An attribute cannot be replaced.
             bail!(
                 "TypeError",
                 "the constructor `{key}.{name}` has other arguments than when it was registered"
@@ -207,7 +209,7 @@ fn add(
     let function = make(alloc::format!("{key}.{name}"), signature, call, kind, blocking)?;
     let view = AnyView::from(function.as_object());
     if kind == Kind::Init {
-        // SAFETY: a valid value, of which the column takes a reference.
+        // SAFETY: the value is valid, and the column takes a reference to it.
         unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }?;
     }
     let info = TVMFFIMethodInfo {
@@ -217,7 +219,7 @@ fn add(
         flags: if is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
         method: *view.as_raw(),
     };
-    // SAFETY: texts and function live for the call; the table copies them and takes a reference.
+    // SAFETY: strings and function live for the call; the table copies the strings and takes a reference.
     unsafe { type_table::add_method(type_index, &info) }?;
     keep(Known { type_index, name: name.into(), kind, blocking, function });
     Ok(())
@@ -246,28 +248,28 @@ fn make(name: String, signature: &str, call: *mut c_void, kind: Kind, blocking: 
 }
 
 /// # Safety
-/// `handle` must be a function made by [`make`], alive for `'a`.
+/// `handle` must be a function created by [`make`], alive for `'a`.
 #[inline(always)]
 unsafe fn content<'a>(handle: *mut c_void) -> &'a Method {
-    // SAFETY: as the caller guarantees; the content lies behind the header.
+    // SAFETY: the caller guarantees the function; its content follows the header.
     let method = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Method>();
-    // SAFETY: as the caller guarantees; shared references only.
+    // SAFETY: the caller guarantees the function; only shared references to its content exist.
     unsafe { &*method }
 }
 
-/// Calls what is there, or raises that nothing is.
+/// Calls the target, or raises an error if there is none.
 ///
 /// # Safety
-/// As the ABI says of calls; while the target runs, its library must stay mapped.
+/// The arguments must follow the ABI. While the target runs, its library must stay mapped.
 #[inline(always)]
 unsafe fn run(method: &Method, args: *const TVMFFIAny, count: i32, result: *mut TVMFFIAny) -> c_int {
     let target = method.target.load(Ordering::SeqCst);
     if target.is_null() {
         return gone(method);
     }
-    // SAFETY: not NULL, and then it is such a function.
+    // SAFETY: the target is not NULL, so it is a function of this type.
     let target = unsafe { core::mem::transmute::<*mut c_void, TVMFFISafeCallType>(target) };
-    // SAFETY: the caller's own arguments; the first one is not used.
+    // SAFETY: the arguments are the caller's; the first one is not used.
     unsafe { target(ptr::null_mut(), args, count, result) }
 }
 
@@ -292,45 +294,46 @@ unsafe extern "C" fn call_counted(
     count: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let method = unsafe { content(handle) };
-    // Before the target is read: who takes it away looks at this afterwards, both in one order for all.
+    // Counted before the target is read: `revoke` removes the target first and then reads the count, in one order for
+    // all threads.
     method.running.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: the caller's own arguments; the call is counted.
+    // SAFETY: the arguments are the caller's, and the call is counted.
     let code = unsafe { run(method, args, count, result) };
     method.running.fetch_sub(1, Ordering::Release);
     code
 }
 
-/// A constructor, which may get arguments by name behind the keyword sentinel.
+/// Calls a constructor, which may receive named arguments after the keyword sentinel.
 unsafe extern "C" fn call_init(
     handle: *mut c_void,
     args: *const TVMFFIAny,
     count: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the arguments are the caller's.
     let views = unsafe { AnyView::slice_from_raw(args, count) };
     if views.iter().any(|view| view.type_index() == kTVMFFIObject)
         && let Some(code) = call_by_name(handle, views, result)
     {
         return code;
     }
-    // SAFETY: as this function was called.
+    // SAFETY: the arguments of this function are passed on unchanged.
     unsafe { call_counted(handle, args, count, result) }
 }
 
-/// The call, if there are arguments by name.
+/// Performs the call, if there are named arguments.
 #[cold]
 fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIAny) -> Option<c_int> {
     let sentinel = globals::kwargs().ok()?;
     let is_it = |view: &AnyView<'_>| view.as_object().is_some_and(|object| object.ptr_eq(&sentinel));
     let at = views.iter().position(is_it)?;
     Some(anyfn::__private::trampoline(|| {
-        // SAFETY: the function object itself, which the caller keeps alive.
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
         let function = unsafe { ObjectRef::from_borrowed_or_null(handle) };
         let Some(Ok(function)) = function.map(PackedFunc::try_from_object) else { return Ok(()) };
-        // SAFETY: the function object itself, which the caller keeps alive.
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
         let name = unsafe { &content(handle).name };
         let pairs = &views[at + 1..];
         if !pairs.len().is_multiple_of(2) {
@@ -348,15 +351,15 @@ fn call_by_name(handle: *mut c_void, views: &[AnyView<'_>], result: *mut TVMFFIA
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let text = unsafe { content(handle) }.signature.lock().clone();
     // SAFETY: the caller passes a writable result that holds nothing.
     unsafe { result.write(Any::from(text).into_raw()) };
     0
 }
 
-/// Takes away what methods call of a library that is about to be unmapped. `false` if one of them runs, or if the library
-/// is not idle any more; then they are as before.
+/// Revokes the method implementations that live in a library about to be unmapped. Returns false if one of them is
+/// running or the library is no longer idle; the implementations are then restored.
 #[cfg(feature = "std")]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let known = KNOWN.lock();
@@ -368,7 +371,7 @@ pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool
             method.target.store(ptr::null_mut(), Ordering::SeqCst);
             taken.push((method, target));
         }
-        // One that was renewed may still run code of the older build.
+        // A renewed method may still run code of the older build.
         if taken.last().is_some_and(|(last, _)| ptr::eq(*last, method)) || method.renewed.load(Ordering::SeqCst)
         {
             runs |= method.running.load(Ordering::SeqCst) > 0;

@@ -1,8 +1,8 @@
-//! Handles that are made once.
+//! One-time initialisation of handles.
 //!
-//! One lock guards the list of handles that are being made, never the making itself: that is foreign code, which may
-//! take its time and make other handles. Threads that need a handle in the making wait; a wait that could never end,
-//! because the maker waits for the waiter in turn, is an error.
+//! One lock guards the list of handles under construction. It is not held during the construction itself, which runs
+//! foreign code that may take long and create other handles. Threads that need a handle under construction wait. A wait
+//! that could never end, because the constructing thread waits for the waiting thread in turn, is an error.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -14,7 +14,7 @@ use anyfn::{Result, bail};
 
 use crate::sys::{self, Condvar, Mutex};
 
-/// A thread and the handle that it makes or waits for.
+/// A thread and the handle that it constructs or waits for.
 struct Claim {
     thread: usize,
     handle: usize,
@@ -33,10 +33,10 @@ impl State {
         self.making.iter().find(|claim| claim.handle == handle).map(|claim| claim.thread)
     }
 
-    /// Whether waiting for `handle` would be waiting for `me`.
+    /// Returns true if waiting for `handle` would mean waiting for the thread `me`.
     fn would_wait_for(&self, me: usize, handle: usize) -> bool {
         let mut handle = handle;
-        // Each thread waits for one handle at most, so the chain is no longer than the list.
+        // Each thread waits for at most one handle, so the chain is no longer than the list.
         for _ in 0..=self.waiting.len() {
             let Some(maker) = self.maker_of(handle) else { return false };
             if maker == me {
@@ -51,7 +51,7 @@ impl State {
     }
 }
 
-/// Ends a claim, however the making went.
+/// Guard that ends a claim, whether the construction succeeds or fails.
 struct Making(usize);
 
 impl Drop for Making {
@@ -61,10 +61,10 @@ impl Drop for Making {
     }
 }
 
-/// Fills the handle at `cell` by `init`, once; gives the code of `init` when it is not 0.
+/// Initialises the handle at `cell` with `init`, once; returns the code of `init` if it is not 0.
 ///
 /// # Safety
-/// `cell` must live as long as some thread may use it, and be changed by these functions only.
+/// `cell` must live as long as any thread may use it, and only these functions may change it.
 pub(crate) unsafe fn init(
     cell: &AtomicPtr<c_void>,
     init: unsafe extern "C" fn(*mut *mut c_void) -> c_int,
@@ -93,7 +93,7 @@ pub(crate) unsafe fn init(
     drop(state);
     let _making = Making(handle);
     let mut made = ptr::null_mut();
-    // SAFETY: the caller's function, called with a writable pointer.
+    // SAFETY: the function comes from the caller and is called with a writable pointer.
     let code = unsafe { init(&mut made) };
     if code != 0 {
         return Ok(code);

@@ -1,4 +1,4 @@
-//! Objects that hold a pointer of someone else.
+//! Objects that hold a foreign pointer.
 
 use core::ffi::c_void;
 
@@ -11,23 +11,23 @@ use crate::module::{Kind, Lease};
 struct Opaque {
     cell: TVMFFIOpaqueObjectCell,
     deleter: Option<unsafe extern "C" fn(*mut c_void)>,
-    /// Of the library that the deleter is in; given back after it has run.
+    /// Lease on the library that contains the deleter; released after the deleter has run.
     _lease: Lease,
 }
 
-// SAFETY: the ABI asks for a deleter that can be called on any thread; nothing else uses the handle here.
+// SAFETY: the ABI requires a deleter that can be called on any thread; nothing else uses the handle here.
 unsafe impl Send for Opaque {}
 
 impl Drop for Opaque {
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter {
-            // SAFETY: the maker of the object gave this function for its handle; it is called once.
+            // SAFETY: the creator of the object passed this function for its handle; it is called once.
             unsafe { deleter(self.cell.handle) };
         }
     }
 }
 
-/// Makes an object that holds `handle` and calls the deleter when it is released.
+/// Creates an object that holds `handle` and calls the deleter when the object is released.
 pub(crate) fn create(
     handle: *mut c_void,
     type_index: i32,
@@ -40,7 +40,7 @@ pub(crate) fn create(
     let lease = Lease::of(Kind::Opaque, &[address, handle]);
     Ok(lease.explain(address, |lease| {
         let content = Opaque { cell: TVMFFIOpaqueObjectCell { handle }, deleter, _lease: lease };
-        // SAFETY: an opaque object has its cell right behind the header.
+        // SAFETY: the cell of an opaque object directly follows the header.
         unsafe { anyfn::__private::new_object(type_index, content) }
     }))
 }

@@ -1,4 +1,4 @@
-//! The error that a failed call leaves for its caller: one slot per thread.
+//! The error that a failed call leaves for its caller, in one slot per thread.
 
 use core::cell::Cell;
 use core::mem::ManuallyDrop;
@@ -8,12 +8,12 @@ use anyfn::ObjectRef;
 use crate::sys::per_thread;
 
 per_thread! {
-    /// The raised error, released with the thread.
+    /// The raised error, released when the thread ends.
     static RAISED: Cell<Option<ObjectRef>> = Cell::new(None);
 }
 
 per_thread! {
-    /// The error of a call while the thread, or the process, is ending and [`RAISED`] is gone.
+    /// Error of a call during the end of the thread or the process, when [`RAISED`] has been destroyed.
     static LATE: Cell<Option<ManuallyDrop<ObjectRef>>> = Cell::new(None);
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn take() -> Option<ObjectRef> {
     }
 }
 
-/// Puts an error into the slot; one that is there is released.
+/// Stores an error in the slot; the previous error is released.
 pub(crate) fn set(error: Option<ObjectRef>) {
     let mut error = error;
     let old = RAISED.with(|slot| slot.replace(error.take()));
@@ -33,6 +33,6 @@ pub(crate) fn set(error: Option<ObjectRef>) {
         Some(_) => None,
         None => LATE.with(|slot| slot.replace(error.take().map(ManuallyDrop::new))).flatten(),
     };
-    // Releasing may run foreign code that raises in turn, so it happens when the slot is settled.
+    // Releasing may run foreign code that raises an error in turn, so it happens once the slot is updated.
     drop((old, late.map(ManuallyDrop::into_inner)));
 }

@@ -1,7 +1,8 @@
 //! Global functions by name.
 //!
-//! A name keeps its entry for ever; the function in it, its documentation and its metadata are slots that are replaced.
-//! So looking up takes no lock, and registering and removing one name again and again takes no memory.
+//! A name keeps its entry for the lifetime of the process. The function in the entry, its documentation and its
+//! metadata are slots that are replaced. So a lookup takes no lock, and registering and removing one name repeatedly
+//! uses no additional memory.
 
 use core::ptr;
 
@@ -17,21 +18,21 @@ use crate::sync::{NameTable, Slot, Start};
 use crate::sys::{self, Mutex};
 use crate::{globals, value};
 
-/// What is registered under a name.
+/// Slots of one registered name.
 struct Entry {
     function: Slot,
-    /// String objects, or none.
+    /// String object, or empty; `metadata` likewise.
     doc: Slot,
     metadata: Slot,
 }
 
 static ENTRIES: NameTable<Entry> = NameTable::new();
-/// Held while an entry is changed, so that of two who register a name one fails.
+/// Held while an entry is changed, so that one of two threads that register the same name fails.
 static WRITER: Mutex<()> = Mutex::new(());
 static START: Start = Start::new();
 
-/// Registers the functions of the runtime itself, then what `#[register]` and `#[derive(Object)]` have collected in the
-/// same file.
+/// Registers the functions of the runtime itself, then the functions and types that `#[register]` and
+/// `#[derive(Object)]` have collected in the same library.
 fn register_own() {
     let registered = anyfn::__private::catch(globals::register).and_then(|()| {
         anyfn::__private::REGISTRATIONS.iter().try_for_each(|entry| {
@@ -41,18 +42,18 @@ fn register_own() {
     if let Err(error) = registered {
         sys::warn(&format!("a function could not be registered: {error}"));
     }
-    // A type that cannot be registered is an error where it is used.
+    // A type that cannot be registered causes an error where it is used.
     let _ = anyfn::__private::define_types(false);
 }
 
-/// The function of a name, with a reference of its own. Takes no lock.
+/// Returns a new reference to the function of a name. Takes no lock.
 #[inline]
 pub(crate) fn get(name: &[u8]) -> Option<ObjectRef> {
     START.ensure(register_own);
     ENTRIES.get(name)?.function.get()
 }
 
-/// What is registered beside a function.
+/// Strings that are registered together with a function.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Description<'a> {
     pub(crate) doc: &'a [u8],
@@ -81,29 +82,29 @@ pub(crate) fn set(
         if !overrides && entry.function.is_set() {
             return Err(taken(name));
         }
-        // Each name takes a reserve of references (see `Slot`), of which the count has room for 2^32.
+        // Each name takes a reserve of references (see `Slot`), and the reference count has room for 2^32.
         if function.use_count() > u32::MAX as usize / 2 {
             bail!("RuntimeError", "Global Function `{}` already has too many names", lossy(name));
         }
         [entry.doc.swap(doc), entry.metadata.swap(metadata), entry.function.swap(Some(function))]
     };
-    // Releasing may run foreign code, so it happens after the lock is given back.
+    // Releasing may run foreign code, so it happens after the lock is released.
     drop(replaced);
     Ok(())
 }
 
-/// What was registered under a name at some moment.
+/// Content of an entry at some moment.
 #[cfg(feature = "std")]
 pub(crate) struct Saved([Option<ObjectRef>; 3]);
 
-/// What is registered under a name now.
+/// Returns the current content of the entry of a name.
 #[cfg(feature = "std")]
 pub(crate) fn save(name: &[u8]) -> Saved {
     let of = |entry: &Entry| [&entry.function, &entry.doc, &entry.metadata].map(Slot::get);
     Saved(ENTRIES.get(name).map_or([const { None }; 3], of))
 }
 
-/// Registers under a name what was there before, or nothing.
+/// Restores the saved content of an entry, which may be empty.
 #[cfg(feature = "std")]
 pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     let Some(entry) = ENTRIES.get(name) else { return };
@@ -114,7 +115,7 @@ pub(crate) fn restore(name: &[u8], Saved([function, doc, metadata]): Saved) {
     drop(replaced);
 }
 
-/// Removes a function; gives whether there was one.
+/// Removes a function; returns true if there was one.
 pub(crate) fn remove(name: &[u8]) -> bool {
     START.ensure(register_own);
     let Some(entry) = ENTRIES.get(name) else { return false };
@@ -125,9 +126,9 @@ pub(crate) fn remove(name: &[u8]) -> bool {
     removed[0].is_some()
 }
 
-/// Removes a function if it is this very one; gives whether it was.
+/// Removes a function if it is `function`; returns true if it was.
 ///
-/// For what a module has registered: a later registration of someone else stays.
+/// Modules remove their registrations this way: a later registration by other code stays.
 #[allow(dead_code, reason = "used where modules take their registrations back")]
 pub(crate) fn remove_if_same(name: &[u8], function: &ObjectRef) -> bool {
     let Some(entry) = ENTRIES.get(name) else { return false };
@@ -143,13 +144,13 @@ pub(crate) fn remove_if_same(name: &[u8], function: &ObjectRef) -> bool {
     removed[0].is_some()
 }
 
-/// Names of all registered functions, in the order in which the names were first used.
+/// Returns the names of all registered functions, in the order in which the names were first used.
 pub(crate) fn names() -> Vec<&'static [u8]> {
     START.ensure(register_own);
     ENTRIES.iter().filter(|(_, entry)| entry.function.is_set()).map(|(name, _)| name).collect()
 }
 
-/// A name of a function; the one that was used first, if it has several.
+/// Returns the name of a function; if it has several, the one that was used first.
 #[cfg(feature = "std")]
 pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     START.ensure(register_own);
@@ -157,7 +158,8 @@ pub(crate) fn name_of(function: &ObjectRef) -> Option<&'static [u8]> {
     ENTRIES.iter().find(|(_, entry)| is_it(entry)).map(|(name, _)| name)
 }
 
-/// The metadata of a function: what was registered, else its own signature, else that it is a function.
+/// Returns the metadata of a function: the registered metadata, else its signature, else a schema that only states
+/// `ffi.Function`.
 pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     let Some(function) = get(name) else {
         bail!("RuntimeError", "Global Function is not found: {}", lossy(name));
@@ -170,7 +172,7 @@ pub(crate) fn metadata(name: &[u8]) -> Result<anyfn::String> {
     Ok(own.unwrap_or_else(|| r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#.into()))
 }
 
-/// The documentation of a function; empty if there is none.
+/// Returns the documentation of a function, if it has any.
 #[allow(dead_code, reason = "asked for by frontends that list functions")]
 pub(crate) fn doc(name: &[u8]) -> Option<anyfn::String> {
     let text = ENTRIES.get(name)?.doc.get()?;
@@ -181,7 +183,7 @@ fn entry_of(name: &[u8]) -> &'static Entry {
     ENTRIES.get_or_insert(name, || Entry { function: Slot::new(), doc: Slot::new(), metadata: Slot::new() })
 }
 
-/// A name as messages show it.
+/// Returns a name as error messages show it.
 fn lossy(name: &[u8]) -> String {
     shorten(&String::from_utf8_lossy(name)).into_owned()
 }

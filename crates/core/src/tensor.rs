@@ -19,25 +19,25 @@ use crate::env;
 use crate::module::{Kind, Lease};
 use crate::value::out_of_memory;
 
-/// A tensor object; clients know the first field.
+/// Content of a tensor object, of which clients know the first field.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
     owner: Owner,
-    /// Shape or strides that the tensor points to and no one else keeps.
+    /// Shape or strides that the tensor points to and nothing else keeps.
     _extents: Box<[i64]>,
-    /// Of the library that releases the memory; given back after it has.
+    /// Lease on the library that releases the memory; released after the memory.
     _lease: Lease,
 }
 
-/// What keeps a tensor's memory.
+/// Owner of a tensor's memory.
 enum Owner {
     Managed(*mut DLManagedTensor),
     Versioned(*mut DLManagedTensorVersioned),
     Object(#[allow(dead_code, reason = "held, not read")] ObjectRef),
 }
 
-// SAFETY: DLPack lets any thread read, write and release a tensor that was handed over.
+// SAFETY: DLPack allows any thread to read, write and release a tensor that was handed over.
 unsafe impl Send for Content {}
 
 impl Drop for Owner {
@@ -62,10 +62,10 @@ impl Drop for Owner {
     }
 }
 
-/// What the receiver of a tensor asks for.
+/// Requirements of the consumer of a tensor.
 #[derive(Clone, Copy)]
 pub(crate) struct Require {
-    /// In bytes; 0 for none.
+    /// Minimum alignment of the data in bytes; 0 for none.
     pub(crate) alignment: i32,
     pub(crate) contiguous: bool,
 }
@@ -74,7 +74,7 @@ impl Require {
     pub(crate) const NOTHING: Require = Require { alignment: 0, contiguous: false };
 }
 
-/// Makes a tensor of `from` and takes it over; on an error it stays with the caller.
+/// Creates a tensor from `from` and takes ownership of it; on an error it stays with the caller.
 ///
 /// # Safety
 /// `from` must be a valid DLPack tensor.
@@ -86,15 +86,15 @@ pub(crate) unsafe fn from_managed(from: *mut DLManagedTensor, require: Require) 
     Ok(new_tensor(tensor, Owner::Managed(from), extents, false))
 }
 
-/// Makes a tensor of `from` and takes it over; on an error it stays with the caller.
+/// Creates a tensor from `from` and takes ownership of it; on an error it stays with the caller.
 ///
 /// # Safety
-/// `from` must be a DLPack tensor, valid if its major version is the one that we know.
+/// `from` must be a DLPack tensor. It must be valid if its major version is the supported one.
 pub(crate) unsafe fn from_versioned(
     from: *mut DLManagedTensorVersioned,
     require: Require,
 ) -> Result<ObjectRef> {
-    // SAFETY: the version comes first in every version of DLPack.
+    // SAFETY: the version is the first field in every version of DLPack.
     let version = unsafe { (*from).version };
     if version.major != DLPACK_MAJOR_VERSION {
         bail!(
@@ -142,15 +142,15 @@ fn new_tensor(tensor: DLTensor, owner: Owner, extents: Box<[i64]>, read_only: bo
     let lease = Lease::of(Kind::Tensor, &addresses);
     lease.explain(deleter, |lease| {
         let content = Content { tensor, owner, _extents: extents, _lease: lease };
-        // SAFETY: the content begins with the description of a tensor, whose memory and extents its owner keeps.
+        // SAFETY: the content begins with the description of a tensor, whose memory and extents its owner keeps alive.
         unsafe { anyfn::__private::new_object_with_flags(kTVMFFITensor, flags, content) }
     })
 }
 
-/// Checks a tensor's description and gives it strides where it has none.
+/// Checks the description of a tensor and adds strides if it has none.
 ///
 /// # Safety
-/// Shape and strides must be readable as far as `ndim` says, if it is not negative and they are not NULL.
+/// Shape and strides must be readable for `ndim` elements, if `ndim` is not negative and they are not NULL.
 unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, Box<[i64]>)> {
     // SAFETY: the caller guarantees the shape.
     let shape = unsafe { shape_of(&tensor) }?;
@@ -182,23 +182,23 @@ unsafe fn checked(mut tensor: DLTensor, require: Require) -> Result<(DLTensor, B
 }
 
 /// # Safety
-/// There must be `ndim` strides.
+/// The tensor must have `ndim` strides.
 unsafe fn strides_of<'a>(tensor: &DLTensor, ndim: usize) -> &'a [i64] {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the strides.
     unsafe { core::slice::from_raw_parts(tensor.strides, ndim) }
 }
 
-/// Refuses elements that reach further than addresses do.
+/// Refuses tensors whose elements lie beyond the address space.
 fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
     let dtype = tensor.dtype;
     if shape.contains(&0) {
         return Ok(());
     }
     let bits = i128::from(dtype.bits) * i128::from(dtype.lanes);
-    // Index of the first and of the last element in memory.
+    // Offset of the first and of the last element in memory, in elements.
     let (mut low, mut high) = (0i128, 0i128);
     for (extent, stride) in shape.iter().zip(strides) {
-        // Each is below 2^126, and there are few.
+        // Each product is below 2^126, and there are few.
         let end = (i128::from(*extent) - 1) * i128::from(*stride);
         let bound = if end < 0 { &mut low } else { &mut high };
         *bound = bound.saturating_add(end);
@@ -218,7 +218,7 @@ fn check_span(tensor: &DLTensor, shape: &[i64], strides: &[i64]) -> Result<()> {
 }
 
 /// # Safety
-/// As [`checked`].
+/// The requirements of [`checked`] apply.
 unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
     let Ok(ndim) = usize::try_from(tensor.ndim) else {
         bail!("ValueError", "a tensor with {} dimensions is none", tensor.ndim);
@@ -236,7 +236,7 @@ unsafe fn shape_of<'a>(tensor: &DLTensor) -> Result<&'a [i64]> {
     Ok(unsafe { core::slice::from_raw_parts(tensor.shape, ndim) })
 }
 
-/// Strides of a compact tensor, row major.
+/// Returns the strides of a compact tensor, in row-major order.
 fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
     let mut strides = Vec::new();
     if strides.try_reserve_exact(shape.len()).is_err() {
@@ -249,7 +249,7 @@ fn compact_strides(shape: &[i64]) -> Result<Box<[i64]>> {
         if *extent < 0 {
             bail!("ValueError", "a tensor of shape {shape:?} is none: an extent is negative");
         }
-        // An empty tensor may have any other extents.
+        // The other extents of an empty tensor are arbitrary.
         stride = match stride.checked_mul(*extent) {
             Some(product) => product,
             None if shape.contains(&0) => 0,
@@ -265,7 +265,7 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     }
     let mut expected = 1i64;
     for (extent, stride) in shape.iter().zip(strides).rev() {
-        // The stride of an extent of one is never used.
+        // The stride of a dimension of extent 1 is never used.
         if *extent != 1 && *stride != expected {
             return false;
         }
@@ -274,7 +274,7 @@ fn is_contiguous(shape: &[i64], strides: &[i64]) -> bool {
     true
 }
 
-/// Address of the first element; for devices with handles instead of addresses, its offset.
+/// Returns the address of the first element; for devices with handles instead of addresses, its byte offset.
 fn first_byte(tensor: &DLTensor) -> u64 {
     let base = match tensor.device.device_type {
         kDLCPU | kDLCUDA | kDLCUDAHost | kDLCUDAManaged | kDLROCM | kDLROCMHost => tensor.data.addr() as u64,
@@ -283,19 +283,19 @@ fn first_byte(tensor: &DLTensor) -> u64 {
     base.wrapping_add(tensor.byte_offset)
 }
 
-/// The tensor of an object.
+/// Returns the `DLTensor` of an object.
 ///
 /// # Safety
 /// The object must be a tensor and stay alive for `'a`.
 unsafe fn tensor_of<'a>(object: TVMFFIObjectHandle) -> &'a DLTensor {
-    // SAFETY: a tensor object has the `DLTensor` right behind the header.
+    // SAFETY: the `DLTensor` of a tensor object directly follows the header.
     let tensor = unsafe { object.cast::<TVMFFIObject>().add(1) };
-    // SAFETY: a tensor object has the `DLTensor` right behind the header.
+    // SAFETY: the `DLTensor` of a tensor object directly follows the header.
     unsafe { &*tensor.cast() }
 }
 
 fn is_read_only(object: &ObjectRef) -> bool {
-    // SAFETY: the header is readable; other makers leave the flags zero.
+    // SAFETY: the header is readable; other creators leave the flags zero.
     unsafe { (*object.as_handle().cast::<TVMFFIObject>()).flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0 }
 }
 
@@ -306,31 +306,31 @@ fn expect_tensor(object: &ObjectRef, what: &str) -> Result<()> {
     bail!("TypeError", "{what}: expected a `ffi.Tensor` but got `{}`", object.type_key())
 }
 
-/// Exports a tensor as DLPack before 1.0, which cannot say that memory must not be written.
+/// Exports a tensor in the DLPack format before 1.0, which cannot mark memory as read-only.
 pub(crate) fn to_managed(object: ObjectRef) -> Result<*mut DLManagedTensor> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensor) {
-        // SAFETY: made by `Box` below; the consumer calls this once.
+        // SAFETY: the struct was created by `Box` below; the consumer calls this function once.
         let this = unsafe { Box::from_raw(this) };
         // SAFETY: the context is a reference to the object.
         drop(unsafe { ObjectRef::from_owned_or_null(this.manager_ctx) });
     }
     expect_tensor(&object, "TVMFFITensorToDLPack")?;
-    // SAFETY: a tensor, which the reference keeps alive.
+    // SAFETY: the object is a tensor, which the reference keeps alive.
     let dl_tensor = *unsafe { tensor_of(object.as_handle()) };
     let managed = DLManagedTensor { dl_tensor, manager_ctx: object.into_handle(), deleter: Some(delete) };
     Ok(Box::into_raw(Box::new(managed)))
 }
 
-/// Exports a tensor as DLPack 1.0 and later.
+/// Exports a tensor in the DLPack format since 1.0.
 pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVersioned> {
     unsafe extern "C" fn delete(this: *mut DLManagedTensorVersioned) {
-        // SAFETY: made by `Box` below; the consumer calls this once.
+        // SAFETY: the struct was created by `Box` below; the consumer calls this function once.
         let this = unsafe { Box::from_raw(this) };
         // SAFETY: the context is a reference to the object.
         drop(unsafe { ObjectRef::from_owned_or_null(this.manager_ctx) });
     }
     expect_tensor(&object, "TVMFFITensorToDLPackVersioned")?;
-    // SAFETY: a tensor, which the reference keeps alive.
+    // SAFETY: the object is a tensor, which the reference keeps alive.
     let dl_tensor = *unsafe { tensor_of(object.as_handle()) };
     let flags = if is_read_only(&object) { DLPACK_FLAG_BITMASK_READ_ONLY } else { 0 };
     Ok(Box::into_raw(Box::new(DLManagedTensorVersioned {
@@ -342,10 +342,10 @@ pub(crate) fn to_versioned(object: ObjectRef) -> Result<*mut DLManagedTensorVers
     })))
 }
 
-/// Makes a tensor that shows memory of `source` as `prototype` says.
+/// Creates a tensor that views the memory of `source` as `prototype` describes it.
 ///
 /// # Safety
-/// Shape and strides of `prototype` must be readable as far as its `ndim` says.
+/// Shape and strides of `prototype` must be readable for `ndim` elements.
 pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<ObjectRef> {
     expect_tensor(&source, "TVMFFITensorCreateUnsafeView")?;
     // SAFETY: the caller guarantees the shape.
@@ -369,20 +369,21 @@ pub(crate) unsafe fn view(source: ObjectRef, prototype: &DLTensor) -> Result<Obj
     Ok(new_tensor(tensor, Owner::Object(source), extents, read_only))
 }
 
-/// A tensor object whose memory must not be written, of the same memory; the object itself if it says so already.
+/// Returns a read-only tensor object of the same memory, or the object itself if it is read-only already or of another type.
 pub(crate) fn read_only(object: ObjectRef) -> ObjectRef {
     if object.type_index() != kTVMFFITensor || is_read_only(&object) {
         return object;
     }
-    // SAFETY: a tensor, which the reference keeps alive; the new one keeps it, and so its shape and strides.
+    // SAFETY: the object is a tensor, which the reference keeps alive. The new object keeps it, and so its shape and
+    // strides.
     let tensor = *unsafe { tensor_of(object.as_handle()) };
     new_tensor(tensor, Owner::Object(object), Box::default(), true)
 }
 
-/// Allocates a tensor like `prototype` by the current allocator.
+/// Allocates a tensor like `prototype` with the current allocator.
 ///
 /// # Safety
-/// `prototype` must be valid but for its data.
+/// `prototype` must be valid except for its data.
 pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     let Some(allocator) = env::allocator() else {
         bail!(
@@ -393,11 +394,12 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     };
     // SAFETY: the caller guarantees the prototype.
     let described = unsafe { *prototype };
-    // SAFETY: the caller guarantees the prototype, its shape too.
+    // SAFETY: the caller guarantees the prototype, including its shape.
     unsafe { shape_of(&described) }?;
     let mut failure: Option<Error> = None;
     let mut made: *mut DLManagedTensorVersioned = ptr::null_mut();
-    // SAFETY: the allocator's own contract; `set_error` gets the address of `failure`, which outlives the call.
+    // SAFETY: the call follows the allocator's contract; `set_error` receives the address of `failure`, which outlives
+    // the call.
     let code = unsafe { allocator(prototype, &mut made, (&raw mut failure).cast(), Some(set_error)) };
     if code != 0 {
         return Err(failure.unwrap_or_else(|| {
@@ -407,7 +409,7 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     if made.is_null() {
         bail!("RuntimeError", "the allocator of tensors gave none");
     }
-    // SAFETY: what the allocator has made is valid.
+    // SAFETY: the tensor that the allocator created is valid.
     let result = unsafe { from_versioned(made, Require::NOTHING) };
     if result.is_err() {
         drop(Owner::Versioned(made));
@@ -415,7 +417,7 @@ pub(crate) unsafe fn allocate(prototype: *mut DLTensor) -> Result<ObjectRef> {
     result
 }
 
-/// Keeps the error of an allocator.
+/// Stores the error of an allocator.
 unsafe extern "C" fn set_error(context: *mut c_void, kind: *const c_char, message: *const c_char) {
     let text = |text: *const c_char| {
         if text.is_null() {

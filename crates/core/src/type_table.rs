@@ -1,8 +1,9 @@
-//! The types of the process: by index, by key, and what each tells of itself.
+//! The types of the process, by index and by key, with their reflection data.
 //!
-//! An entry is made once and lives for ever, at an address that clients keep. Its index is found without a lock in a
-//! table of chunks, its key in a [`NameTable`]. Whatever changes is changed under one lock, in an order that lets readers go
-//! on: a new array is complete before its address is stored, and the address is stored before the number of elements.
+//! An entry is created once and lives for the lifetime of the process, at an address that clients keep. An index is
+//! looked up without a lock in a table of chunks, a key in a [`NameTable`]. All changes happen under one lock, in an
+//! order that does not disturb readers: a new array is complete before its address is stored, and the address is stored
+//! before the number of elements.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -29,21 +30,21 @@ use crate::{module, unload};
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 2048;
 
-/// Largest number of type indices.
+/// Maximum number of type indices.
 const CAPACITY: i32 = (CHUNK * CHUNKS) as i32;
 
 type Chunk = [AtomicPtr<Entry>; CHUNK];
 
-/// What is known of a type. Clients see the first field.
+/// Type table entry, of which clients see the first field.
 #[repr(C)]
 struct Entry {
     info: SharedType,
-    /// Number of indices from its own on that belong to the type and its descendants.
+    /// Number of indices, starting with its own, that belong to the type and its descendants.
     num_slots: i32,
     can_overflow: bool,
 }
 
-/// What only writers use.
+/// State that only writers use.
 struct Writer {
     /// First dynamic index that no type has reserved.
     next: i32,
@@ -53,25 +54,25 @@ struct Writer {
 
 /// The writers' part of an entry.
 struct Details {
-    /// How many of the type's slots are given out.
+    /// Number of the type's slots that are in use, including its own.
     allocated: i32,
     fields: Growing<SharedField>,
     methods: Growing<TVMFFIMethodInfo>,
 }
 
-/// An array that only grows and whose old versions are kept, because readers may still be in them. Readers hold shared
-/// references to elements that are there; elements behind those are written.
+/// An array that only grows. Its old versions are kept, because readers may still use them. Readers hold shared
+/// references to published elements, while elements after those are written.
 struct Growing<T: 'static> {
-    /// All but the last one are full.
+    /// All arrays but the last one are full.
     arrays: Vec<&'static [Element<T>]>,
-    /// Number of elements in the last one.
+    /// Number of elements in the last array.
     len: usize,
 }
 
 type Element<T> = UnsafeCell<MaybeUninit<T>>;
 
-// SAFETY: only the writer, under its lock, uses the cells of elements that are not there yet. The others are fields and
-// methods, whose texts, values and functions live for ever and are only read, or are atomic.
+// SAFETY: only the writer, under its lock, uses the cells of elements that are not published yet. The others are fields
+// and methods, whose strings, values and functions are never freed and are only read, or are atomic.
 unsafe impl<T> Send for Growing<T> {}
 
 impl<T: 'static> Growing<T> {
@@ -79,7 +80,7 @@ impl<T: 'static> Growing<T> {
         Growing { arrays: Vec::new(), len: 0 }
     }
 
-    /// Adds an element; the address of the array may change.
+    /// Appends an element; the address of the array may change.
     fn push(&mut self, item: T) {
         let capacity = self.arrays.last().map_or(0, |array| array.len());
         if self.len == capacity {
@@ -87,37 +88,37 @@ impl<T: 'static> Growing<T> {
             larger.resize_with(larger.capacity(), || UnsafeCell::new(MaybeUninit::uninit()));
             let larger: &'static [Element<T>] = larger.leak();
             for (from, to) in self.arrays.last().into_iter().copied().flatten().zip(larger) {
-                // SAFETY: the elements own nothing, so both arrays may have them; nobody else knows the new one. Those of
-                // the old one change by atomic stores only, under the lock that this thread holds.
+                // SAFETY: the elements own nothing, so both arrays may contain them, and nothing else refers to the new
+                // array. Elements of the old array change by atomic stores only, under the lock that this thread holds.
                 unsafe { ptr::copy_nonoverlapping(from.get(), to.get(), 1) };
             }
             self.arrays.push(larger);
         }
         if let Some(array) = self.arrays.last() {
-            // SAFETY: nobody refers to this element before `publish` shows that it is there.
+            // SAFETY: nothing refers to this element before `publish` makes it visible.
             unsafe { array[self.len].get().write(MaybeUninit::new(item)) };
             self.len += 1;
         }
     }
 
-    /// Elements of one array.
+    /// Returns the first `len` elements of an array.
     fn slice(array: &'static [Element<T>], len: usize) -> &'static [T] {
-        // SAFETY: that many are there; a cell and what may be uninitialised are transparent.
+        // SAFETY: `len` elements are initialised; `UnsafeCell` and `MaybeUninit` are transparent.
         unsafe { core::slice::from_raw_parts(array.as_ptr().cast::<T>(), len) }
     }
 
-    /// The elements.
+    /// Returns the current elements.
     fn items(&self) -> &'static [T] {
         self.arrays.last().map_or(&[], |array| Self::slice(array, self.len))
     }
 
-    /// All elements, those of old versions too.
+    /// Iterates over all elements, including those of old versions.
     fn all(&self) -> impl Iterator<Item = &'static T> {
         let old = self.arrays.split_last().map_or(&[][..], |(_, old)| old);
         old.iter().flat_map(|array| Self::slice(array, array.len())).chain(self.items())
     }
 
-    /// Shows the elements to readers: the address first, then the number.
+    /// Makes the elements visible to readers: the address first, then the number.
     fn publish(&self, data: &AtomicPtr<T>, count: &AtomicI32) {
         let items = self.items();
         data.store(items.as_ptr().cast_mut(), Ordering::Release);
@@ -130,20 +131,20 @@ static KEYS: NameTable<AtomicPtr<Entry>> = NameTable::new();
 static WRITER: Mutex<Writer> = Mutex::new(Writer { next: kTVMFFIDynObjectBegin, details: BTreeMap::new() });
 static START: Start = Start::new();
 
-/// What a type is registered with.
+/// Description of a type to be registered.
 pub(crate) struct NewType<'a> {
     pub(crate) key: &'a [u8],
-    /// -1 for an index that is allotted now.
+    /// Index of a type with a static index, or -1 to allocate one now.
     pub(crate) static_index: i32,
-    /// -1 for whatever follows from the parent.
+    /// Number of ancestors, or -1 to derive it from the parent.
     pub(crate) depth: i32,
     pub(crate) child_slots: i32,
     pub(crate) can_overflow: bool,
-    /// -1 for none.
+    /// Index of the parent type, or -1 for none.
     pub(crate) parent: i32,
 }
 
-/// Makes the types that exist in every process.
+/// Registers the types that exist in every process.
 fn register_static_types() {
     for &(index, key) in STATIC_TYPE_KEYS {
         let parent = if index > kTVMFFIObject { kTVMFFIObject } else { -1 };
@@ -170,43 +171,43 @@ fn lossy(bytes: &[u8]) -> alloc::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// The entry with an index.
+/// Returns the entry with an index.
 #[inline]
 fn find(type_index: i32) -> Option<&'static Entry> {
     let at = usize::try_from(type_index).ok()?;
     let chunk = CHUNK_TABLE.get(at / CHUNK)?.load(Ordering::Acquire);
-    // SAFETY: NULL, or a chunk that lives for ever.
+    // SAFETY: the pointer is NULL or refers to a chunk that is never freed.
     let chunk = unsafe { chunk.as_ref() }?;
-    // SAFETY: NULL, or a complete entry that lives for ever.
+    // SAFETY: the pointer is NULL or refers to a complete entry that is never freed.
     unsafe { chunk[at % CHUNK].load(Ordering::Acquire).as_ref() }
 }
 
-/// What is known of a type.
+/// Returns the type info of an index.
 #[inline]
 pub(crate) fn info(type_index: i32) -> Option<&'static SharedType> {
     if let Some(entry) = find(type_index) {
         return Some(&entry.info);
     }
-    // Only before the very first use is there anything to gain by looking again.
+    // Looking again helps only before the very first use.
     start();
     find(type_index).map(|entry| &entry.info)
 }
 
-/// The index of the type with a key.
+/// Returns the index of the type with a key.
 pub(crate) fn index_of(key: &[u8]) -> Option<i32> {
     start();
-    // SAFETY: the pointer in the table is to an entry that lives for ever, or NULL while it is being registered.
+    // SAFETY: the pointer refers to an entry that is never freed, or is NULL while the type is being registered.
     let entry = unsafe { KEYS.get(key)?.load(Ordering::Acquire).as_ref() }?;
     Some(entry.info.type_index)
 }
 
-/// Keys of all types, in the order of their registration.
+/// Returns the keys of all types, in the order of their registration.
 pub(crate) fn keys() -> Vec<&'static [u8]> {
     start();
     KEYS.iter().filter(|(_, entry)| !entry.load(Ordering::Acquire).is_null()).map(|(key, _)| key).collect()
 }
 
-/// Registers a type, unless its key is known: then its index is all that counts.
+/// Registers a type. If its key is known, returns the known index and ignores the other properties.
 pub(crate) fn get_or_register(new: &NewType<'_>) -> Result<i32> {
     if let Some(known) = index_of(new.key) {
         return Ok(known);
@@ -217,7 +218,7 @@ pub(crate) fn get_or_register(new: &NewType<'_>) -> Result<i32> {
 fn register(new: &NewType<'_>) -> Result<i32> {
     let mut writer = WRITER.lock();
     let slot = KEYS.get_or_insert(new.key, || AtomicPtr::new(ptr::null_mut()));
-    // SAFETY: NULL, or an entry that lives for ever.
+    // SAFETY: the pointer is NULL or refers to an entry that is never freed.
     if let Some(known) = unsafe { slot.load(Ordering::Acquire).as_ref() } {
         return Ok(known.info.type_index);
     }
@@ -273,7 +274,7 @@ fn register(new: &NewType<'_>) -> Result<i32> {
 }
 
 impl Writer {
-    /// Finds an index for a new type.
+    /// Allocates an index for a new type.
     fn allot(&mut self, new: &NewType<'_>, key: &str, parent: Option<&Entry>, num_slots: i32) -> Result<i32> {
         if new.static_index >= 0 {
             if new.static_index >= kTVMFFIDynObjectBegin {
@@ -284,7 +285,7 @@ impl Writer {
                 );
             }
             if let Some(other) = find(new.static_index) {
-                // SAFETY: the key lives for ever.
+                // SAFETY: the key is never freed.
                 let other = lossy(unsafe { other.info.type_key.as_slice() });
                 bail!(
                     "InternalError",
@@ -308,7 +309,7 @@ impl Writer {
             return Ok(index);
         }
         if !parent.can_overflow {
-            // SAFETY: the key lives for ever.
+            // SAFETY: the key is never freed.
             let parent = lossy(unsafe { parent.info.type_key.as_slice() });
             bail!("InternalError", "Reach maximum number of sub-classes for {parent}");
         }
@@ -319,10 +320,10 @@ impl Writer {
     }
 }
 
-/// The chunk of an index, made if it is the first one in there. Called under the lock.
+/// Returns the chunk of an index, creating it for its first entry. The caller holds the lock.
 fn chunk_of(index: i32) -> &'static Chunk {
     let cell = &CHUNK_TABLE[index as usize / CHUNK];
-    // SAFETY: NULL, or a chunk that lives for ever.
+    // SAFETY: the pointer is NULL or refers to a chunk that is never freed.
     if let Some(chunk) = unsafe { cell.load(Ordering::Acquire).as_ref() } {
         return chunk;
     }
@@ -331,29 +332,30 @@ fn chunk_of(index: i32) -> &'static Chunk {
     chunk
 }
 
-/// The ancestors of a type with this parent, the root first; the array lives for ever.
+/// Returns the ancestors of a type with this parent, the root first; the array is never freed.
 fn ancestors(parent: Option<&'static Entry>) -> *const *const SharedType {
     let Some(parent) = parent else { return ptr::null() };
     let mut all: Vec<*const SharedType> = Vec::new();
     for depth in 0..parent.info.type_depth as usize {
         // SAFETY: the array has as many elements as the type has ancestors.
         let ancestor = unsafe { parent.info.type_ancestors.add(depth) };
-        // SAFETY: an element of the array.
+        // SAFETY: the pointer refers to an element of the array.
         all.push(unsafe { *ancestor });
     }
     all.push(&parent.info);
     all.leak().as_ptr()
 }
 
-/// A copy of bytes that lives for ever.
+/// Returns a copy of bytes that is never freed.
 fn keep(bytes: &[u8]) -> &'static [u8] {
     Box::leak(bytes.into())
 }
 
-/// A copy of a text that lives for ever, ended by a NUL that is not counted; an empty one has no address.
+/// Returns a copy of a string that is never freed. A NUL that is not counted terminates it; an empty string has no
+/// address.
 ///
 /// # Safety
-/// As [`TVMFFIByteArray::as_slice`].
+/// The requirements of [`TVMFFIByteArray::as_slice`] apply.
 unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
     // SAFETY: the caller guarantees the bytes.
     let text = unsafe { text.as_slice() };
@@ -365,7 +367,7 @@ unsafe fn keep_text(text: &TVMFFIByteArray) -> TVMFFIByteArray {
     TVMFFIByteArray::from_slice(&copy.leak()[..text.len()])
 }
 
-/// The type with an index, or the error that there is none.
+/// Returns the type info of an index, or an error if the type does not exist.
 pub(crate) fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
     match info(type_index) {
         Some(info) => Ok(info),
@@ -373,20 +375,20 @@ pub(crate) fn info_or_error(type_index: i32) -> Result<&'static SharedType> {
     }
 }
 
-/// The key of a type, for error texts.
+/// Returns the key of a type for error messages.
 fn key_text(info: &SharedType) -> String {
-    // SAFETY: the key lives for ever.
+    // SAFETY: the key is never freed.
     lossy(unsafe { info.type_key.as_slice() }).into_owned()
 }
 
-/// All types that this one descends from, the root first, and then the type itself.
+/// Iterates over the ancestors of a type, the root first, and then the type itself.
 pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'static SharedType> {
     let ancestors = (0..info.type_depth as usize).filter_map(|depth| {
         // SAFETY: the array has as many elements as the type has ancestors.
         let ancestor = unsafe { info.type_ancestors.add(depth) };
-        // SAFETY: an element of the array.
+        // SAFETY: the pointer refers to an element of the array.
         let ancestor = unsafe { *ancestor };
-        // SAFETY: types live for ever.
+        // SAFETY: types are never freed.
         unsafe { ancestor.as_ref() }
     });
     ancestors.chain(core::iter::once(info))
@@ -395,14 +397,15 @@ pub(crate) fn lineage(info: &'static SharedType) -> impl Iterator<Item = &'stati
 /// Adds a field to a type.
 ///
 /// # Safety
-/// The texts must be readable; getter and setter must be what the ABI says and stay callable for ever.
+/// The strings must be readable. Getter and setter must follow the ABI and stay callable for the lifetime of the
+/// process.
 pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Result<()> {
     let info = info_or_error(type_index)?;
-    // SAFETY: the caller guarantees the texts.
+    // SAFETY: the caller guarantees the strings.
     let name = unsafe { field.name.as_slice() };
     let setter_is_function = field.flags & kTVMFFIFieldFlagBitSetterIsFunctionObj != 0;
     let mut writer = WRITER.lock();
-    // SAFETY: the names of registered fields live for ever.
+    // SAFETY: the names of registered fields are never freed.
     let has = |info: &SharedType| info.fields().iter().any(|known| unsafe { known.name.as_slice() } == name);
     if has(info) {
         if writer.renew_field(type_index, name, field) {
@@ -419,17 +422,18 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
         ));
     }
     if setter_is_function {
-        // SAFETY: the flag says that the setter is a function object; the type keeps a reference for ever.
+        // SAFETY: the flag states that the setter is a function object; the type keeps a reference that is never
+        // released.
         core::mem::forget(unsafe { ObjectRef::from_borrowed_or_null(field.setter) });
     }
     // SAFETY: the caller guarantees a valid value.
     let default = unsafe { AnyView::from_raw(field.default_value_or_factory) }.to_owned().into_raw();
     let kept = SharedField {
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         name: unsafe { keep_text(&field.name) },
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         doc: unsafe { keep_text(&field.doc) },
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         metadata: unsafe { keep_text(&field.metadata) },
         flags: field.flags,
         size: field.size,
@@ -447,17 +451,17 @@ pub(crate) unsafe fn add_field(type_index: i32, field: &TVMFFIFieldInfo) -> Resu
 }
 
 impl Writer {
-    /// Takes a field that is registered again: the same one, by a Rust plugin, in place of a plugin's or of one whose code
-    /// is gone. The last build of a plugin counts, as for functions; it stays mapped as long as older ones, whose objects
-    /// its code reads ([`module::take_over`]). `false` if it is another field.
+    /// Renews a field that a Rust plugin registers again: the same field, whose code belongs to a plugin or was
+    /// unloaded. The latest build of a plugin takes precedence, as for functions. It stays mapped as long as older
+    /// builds, whose objects its code reads ([`module::take_over`]). Returns false if the field is another one.
     ///
-    /// Another build of the same type may have other defaults and attributes, and so other flags. The first ones stay, but the
-    /// code is renewed: it also serves the objects of that build.
+    /// Another build of the same type may have other defaults and attributes, and so other flags. The first ones stay,
+    /// but the code is renewed: it also serves the objects of that build.
     fn renew_field(&mut self, type_index: i32, name: &[u8], new: &TVMFFIFieldInfo) -> bool {
         let Some(details) = self.details.get(&type_index) else { return false };
         let mut found = false;
         for known in details.fields.all() {
-            // SAFETY: texts of registered fields live for ever.
+            // SAFETY: the strings of registered fields are never freed.
             let same_name = unsafe { known.name.as_slice() } == name;
             let same_setter = (known.flags ^ new.flags) & kTVMFFIFieldFlagBitSetterIsFunctionObj == 0;
             let same_place = (known.offset, known.size) == (new.offset, new.size) && same_setter;
@@ -479,11 +483,12 @@ impl Writer {
     }
 }
 
-/// What types with a creator tell of themselves. Locked while others hold the locks of libraries: nothing is made or called then.
+/// Metadata of all types with a creator. It may be locked under the locks of libraries, so nothing is created or called
+/// while it is locked.
 static WITH_CREATOR: Mutex<Vec<&'static SharedMetadata>> = Mutex::new(Vec::new());
 
-/// Takes away the creators of a library that is about to be unmapped. `false` if `is_idle` then says that the library is in use;
-/// the creators are as before.
+/// Revokes the creators of a library that is about to be unmapped. Returns false if `is_idle` then reports that the
+/// library is in use; the creators are restored.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn() -> bool) -> bool {
     let all = WITH_CREATOR.lock();
@@ -500,13 +505,14 @@ pub(crate) fn revoke_creators(is_gone: &dyn Fn(usize) -> bool, is_idle: &dyn Fn(
     }
     let gone = unload::address_of_creator(Some(unload::create));
     for (metadata, creator) in taken {
-        // Unless another library has put its own there.
+        // The creator stays if another library has stored its own in the meantime.
         let _ = metadata.creator.compare_exchange(gone, creator, Ordering::AcqRel, Ordering::Relaxed);
     }
     false
 }
 
-/// Puts functions that say so in place of those that read and set fields, of a library that is about to be unmapped.
+/// Revokes the getters and setters of a library that is about to be unmapped: functions that raise an error replace
+/// them.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
     let writer = WRITER.lock();
@@ -520,7 +526,7 @@ pub(crate) fn revoke(is_gone: &dyn Fn(usize) -> bool) {
 /// Adds a method to a type.
 ///
 /// # Safety
-/// The texts must be readable and the method a valid value.
+/// The strings must be readable, and the method must be a valid value.
 pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> Result<()> {
     let info = info_or_error(type_index)?;
     if method.method.type_index != kTVMFFIFunction {
@@ -529,11 +535,11 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
     // SAFETY: the caller guarantees a valid value.
     let function: TVMFFIAny = unsafe { AnyView::from_raw(method.method) }.to_owned().into_raw();
     let kept = TVMFFIMethodInfo {
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         name: unsafe { keep_text(&method.name) },
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         doc: unsafe { keep_text(&method.doc) },
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         metadata: unsafe { keep_text(&method.metadata) },
         flags: method.flags,
         method: function,
@@ -545,23 +551,23 @@ pub(crate) unsafe fn add_method(type_index: i32, method: &TVMFFIMethodInfo) -> R
     Ok(())
 }
 
-/// The metadata of a type, if it is set.
+/// Returns the metadata of a type, if it is set.
 pub(crate) fn metadata(type_index: i32) -> Option<&'static SharedMetadata> {
     info(type_index)?.metadata()
 }
 
-/// Whether a type has a method of a name.
+/// Returns true if a type has a method with this name.
 pub(crate) fn has_method(type_index: i32, name: &[u8]) -> bool {
     let writer = WRITER.lock();
     let methods = writer.details.get(&type_index).map_or(&[][..], |details| details.methods.items());
-    // SAFETY: the names of registered methods live for ever.
+    // SAFETY: the names of registered methods are never freed.
     methods.iter().any(|known| unsafe { known.name.as_slice() } == name)
 }
 
 /// Sets the metadata of a type, once.
 ///
 /// # Safety
-/// The text must be readable; the creator must stay callable for ever.
+/// The string must be readable. The creator must stay callable for the lifetime of the process.
 pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata) -> Result<()> {
     let info = info_or_error(type_index)?;
     let writer = WRITER.lock();
@@ -582,7 +588,7 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
         );
     }
     let kept = SharedMetadata {
-        // SAFETY: the caller guarantees the text.
+        // SAFETY: the caller guarantees the string.
         doc: unsafe { keep_text(&metadata.doc) },
         creator: AtomicPtr::new(unload::address_of_creator(metadata.creator)),
         total_size: metadata.total_size,
@@ -597,10 +603,10 @@ pub(crate) unsafe fn set_metadata(type_index: i32, metadata: &TVMFFITypeMetadata
     Ok(())
 }
 
-/// Hash of a type key.
+/// Returns the hash of a type key.
 ///
-/// It feeds hashes that clients compute themselves, so it is the one that C++ clients' standard library gives on 64-bit
-/// targets: MurmurHash64A with their seed.
+/// Clients combine it with hashes that they compute themselves, so it equals the hash of the C++ clients' standard
+/// library on 64-bit targets: MurmurHash64A with that library's seed.
 fn hash(key: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0xc6a4_a793_5bd1_e995;
     const SEED: u64 = 0xc70f_6907;

@@ -1,4 +1,4 @@
-//! Making values of what C code passes.
+//! Conversion of C arguments into values.
 
 use core::ffi::{CStr, c_char};
 
@@ -14,17 +14,17 @@ pub(crate) fn out_of_memory(what: &str) -> Error {
     Error::from_parts("MemoryError", "not enough memory for ", what)
 }
 
-/// A string value with a copy of `bytes`.
+/// Creates a string value with a copy of `bytes`.
 pub(crate) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes).ok_or_else(|| out_of_memory("a string"))
 }
 
-/// A bytes value with a copy of `bytes`.
+/// Creates a bytes value with a copy of `bytes`.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_bytes(bytes).ok_or_else(|| out_of_memory("bytes"))
 }
 
-/// A string object whatever the length; `None` for an empty text.
+/// Creates a string object, whatever its length; returns `None` if `bytes` is empty.
 pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     if bytes.is_empty() {
         return Ok(None);
@@ -35,37 +35,37 @@ pub(crate) fn heap_text(bytes: &[u8]) -> Result<Option<ObjectRef>> {
     }
 }
 
-/// An owned value of a view: borrowed texts are copied, an r-value reference is moved out of its slot.
+/// Returns an owned value for a view: borrowed strings are copied, and an r-value reference is moved out of its slot.
 ///
 /// # Safety
 /// The view must be valid.
 pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
     match view.type_index {
         kTVMFFIRawStr => {
-            // SAFETY: a raw string view holds a C string or (against the rules) NULL.
+            // SAFETY: a raw string view holds a C string, or NULL if its creator violates the ABI.
             let text = unsafe { view.value.v_c_str };
-            // SAFETY: a raw string view holds a C string or (against the rules) NULL; it is valid for the call.
+            // SAFETY: a raw string view holds a C string or (against the ABI) NULL; it is valid for the call.
             let text = unsafe { text_or_error(text, "const char*") }?;
             string(text.to_bytes())
         }
         kTVMFFIByteArrayPtr => {
-            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL.
+            // SAFETY: a byte array view holds the address of a byte array or (against the ABI) NULL.
             let array = unsafe { view.value.v_ptr }.cast::<TVMFFIByteArray>();
-            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL; it is valid for
+            // SAFETY: a byte array view holds the address of a byte array or (against the ABI) NULL; it is valid for
             // the call.
             let Some(array) = (unsafe { array.as_ref() }) else {
                 bail!("ValueError", "the value is a TVMFFIByteArray* that is NULL");
             };
-            // SAFETY: a byte array view holds the address of a byte array or (against the rules) NULL, its bytes too.
+            // SAFETY: the byte array and its bytes are valid for the call.
             bytes(unsafe { array.as_slice() })
         }
         kTVMFFIObjectRValueRef => {
-            // SAFETY: an r-value reference holds the address of a slot or (against the rules) NULL.
+            // SAFETY: an r-value reference holds the address of a slot or (against the ABI) NULL.
             let slot = unsafe { view.value.v_ptr }.cast::<anyfn::abi::TVMFFIObjectHandle>();
             if slot.is_null() {
                 bail!("ValueError", "the value is an ObjectRValueRef that is NULL");
             }
-            // SAFETY: a valid slot; views may be shared among threads, so it is emptied by one atomic operation.
+            // SAFETY: the slot is valid; views may be shared among threads, so one atomic operation empties it.
             let slot = unsafe { core::sync::atomic::AtomicPtr::from_ptr(slot) };
             let handle = slot.swap(core::ptr::null_mut(), core::sync::atomic::Ordering::AcqRel);
             // SAFETY: the slot owned a reference, which moves out here, or was empty.
@@ -86,14 +86,14 @@ pub(crate) unsafe fn to_owned(view: &TVMFFIAny) -> Result<Any> {
             }
         }
         index if index >= kTVMFFIStaticObjectBegin => {
-            // SAFETY: these types hold an object.
+            // SAFETY: values of these types hold an object.
             if unsafe { view.value.v_obj }.is_null() {
                 bail!("ValueError", "the value is an object of type {index} that is NULL");
             }
             // SAFETY: the caller guarantees a valid view.
             Ok(unsafe { AnyView::from_raw(*view) }.to_owned())
         }
-        // SAFETY: other types own nothing and borrow nothing that an owned value may not.
+        // SAFETY: values of other types own nothing, and borrow nothing that an owned value must not borrow.
         _ => Ok(unsafe { Any::from_raw(*view) }),
     }
 }

@@ -14,7 +14,7 @@ use crate::instance;
 
 const NAME: &CStr = c"anyfn_api";
 
-/// The table, made at the first call. Two threads may make it at once; one of the two is used.
+/// Function table, created at the first call. Two threads may create it at the same time; one of the two is used.
 static TABLE: AtomicPtr<AnyfnApi> = AtomicPtr::new(ptr::null_mut());
 
 macro_rules! table {
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn anyfn_api() -> *const AnyfnApi {
         match TABLE.compare_exchange(ptr::null_mut(), table, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(table.cast_const()),
             Err(first) => {
-                // SAFETY: made above and seen by nobody.
+                // SAFETY: the table was created above, and nothing else refers to it.
                 drop(unsafe { Box::from_raw(table) });
                 Ok(first.cast_const())
             }
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn the_table_is_complete_and_stays() {
-        // SAFETY: may be called at any time.
+        // SAFETY: the function may be called at any time.
         let table = unsafe { anyfn_api() };
-        // SAFETY: may be called at any time.
+        // SAFETY: the function may be called at any time.
         assert_eq!(table, unsafe { anyfn_api() });
         // SAFETY: the table lives as long as the process.
         let table = unsafe { &*table };

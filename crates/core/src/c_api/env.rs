@@ -1,4 +1,4 @@
-//! The environment of a call.
+//! Environment of a call.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -17,7 +17,7 @@ pub unsafe extern "C" fn TVMFFIEnvSetStream(
 ) -> c_int {
     trampoline(|| {
         let old = env::set_stream(device_type, device_id, stream);
-        // SAFETY: the ABI asks for NULL or a writable place.
+        // SAFETY: the ABI requires NULL or a writable location.
         if let Some(result) = unsafe { opt_out_original_stream.as_mut() } {
             *result = old;
         }
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn TVMFFIEnvSetDLPackManagedTensorAllocator(
     opt_out_original_allocator: *mut Option<DLPackManagedTensorAllocator>,
 ) -> c_int {
     let old = env::set_allocator(allocator, write_to_global_context != 0);
-    // SAFETY: the ABI asks for NULL or a writable place.
+    // SAFETY: the ABI requires NULL or a writable location.
     if let Some(result) = unsafe { opt_out_original_allocator.as_mut() } {
         *result = old;
     }
@@ -56,11 +56,11 @@ pub unsafe extern "C" fn TVMFFIEnvTensorAlloc(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIEnvTensorAlloc";
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         unsafe { reference(THIS, "prototype", prototype) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
-        // SAFETY: the ABI asks for a prototype with as many extents as it says.
+        // SAFETY: the ABI requires a prototype with as many extents as it declares.
         result.write(unsafe { tensor::allocate(prototype) }?.into_handle());
         Ok(())
     })
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn TVMFFIEnvCheckSignals() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIEnvRegisterCAPI(name: *const c_char, symbol: *mut c_void) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for a C string.
+        // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvRegisterCAPI", "name", name) }?;
         env::register_c_api(name.to_bytes(), symbol)
     })
@@ -93,11 +93,11 @@ pub unsafe extern "C" fn TVMFFIEnvModLookupFromImports(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIEnvModLookupFromImports";
-        // SAFETY: the ABI asks for a C string.
+        // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string(THIS, "func_name", func_name) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
-        // SAFETY: the ABI asks for what the loader has written into the library.
+        // SAFETY: the ABI requires the context that the loader has written into the library.
         result.write(unsafe { module::lookup_from_imports(library_ctx, name) }?);
         Ok(())
     })
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn TVMFFIEnvModLookupFromImports(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIEnvModRegisterContextSymbol(name: *const c_char, symbol: *mut c_void) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for a C string.
+        // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvModRegisterContextSymbol", "name", name) }?;
         module::register_context_symbol(name, symbol)
     })
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn TVMFFIEnvModRegisterSystemLibSymbol(
     symbol: *mut c_void,
 ) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for a C string.
+        // SAFETY: the ABI requires a C string.
         let name = unsafe { c_string("TVMFFIEnvModRegisterSystemLibSymbol", "name", name) }?;
         module::register_system_lib_symbol(name, symbol)
     })

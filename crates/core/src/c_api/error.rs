@@ -1,4 +1,4 @@
-//! Errors and the slot that they are raised in.
+//! Errors, and the slot of the raised error.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ptr;
@@ -15,7 +15,7 @@ use crate::{backtrace, raised};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIErrorMoveFromRaised(result: *mut TVMFFIObjectHandle) {
-    // SAFETY: the ABI asks for NULL or a writable place. With NULL the error stays where it is.
+    // SAFETY: the ABI requires NULL or a writable location. With NULL the error stays in its slot.
     if let Some(result) = unsafe { result.as_mut() } {
         *result = raised::take().map_or(ptr::null_mut(), ObjectRef::into_handle);
     }
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn TVMFFIErrorMoveFromRaised(result: *mut TVMFFIObjectHand
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIErrorSetRaised(error: TVMFFIObjectHandle) {
-    // SAFETY: the ABI asks for NULL (which clears the slot) or a valid handle.
+    // SAFETY: the ABI requires NULL (which clears the slot) or a valid handle.
     let error = unsafe { ObjectRef::from_borrowed_or_null(error) };
     match error {
         Some(other) if !other.is_instance(kTVMFFIError) => {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn TVMFFIErrorSetRaised(error: TVMFFIObjectHandle) {
     }
 }
 
-/// A C string as bytes; NULL is empty.
+/// Returns a C string as bytes; NULL is empty.
 ///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.
@@ -48,16 +48,17 @@ unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 
 fn raise(kind: &[u8], message: &[u8]) {
     let trace = backtrace::text(None);
-    // When memory is short the slot is empty, and whoever finds it so reports a failure without a reason.
+    // When memory is exhausted, the slot becomes empty; a caller that finds it empty reports a failure without a
+    // reason.
     raised::set(Error::try_from_texts(kind, message, trace.as_bytes(), None, None).map(Error::into_object));
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStr(kind: *const c_char, message: *const c_char) {
     trampoline(|| {
-        // SAFETY: the ABI asks for C strings or NULL.
+        // SAFETY: the ABI requires C strings or NULL.
         let kind = unsafe { text(kind) };
-        // SAFETY: the ABI asks for C strings or NULL.
+        // SAFETY: the ABI requires C strings or NULL.
         raise(kind, unsafe { text(message) });
         Ok(())
     });
@@ -70,16 +71,16 @@ pub unsafe extern "C" fn TVMFFIErrorSetRaisedFromCStrParts(
     num_parts: i32,
 ) {
     trampoline(|| {
-        // SAFETY: the ABI asks for a C string or NULL.
+        // SAFETY: the ABI requires a C string or NULL.
         let kind = unsafe { text(kind) };
         let mut message = Vec::new();
         let count = if message_parts.is_null() { 0 } else { usize::try_from(num_parts).unwrap_or(0) };
         for at in 0..count {
-            // SAFETY: the ABI asks for `num_parts` pointers.
+            // SAFETY: the ABI requires `num_parts` pointers.
             let part = unsafe { message_parts.add(at) };
-            // SAFETY: the ABI asks for `num_parts` pointers.
+            // SAFETY: the ABI requires `num_parts` pointers.
             let part = unsafe { *part };
-            // SAFETY: each is a C string or NULL.
+            // SAFETY: each part is a C string or NULL.
             message.extend_from_slice(unsafe { text(part) });
         }
         raise(kind, &message);
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn TVMFFIErrorCreate(
     result: *mut TVMFFIObjectHandle,
 ) -> c_int {
     let none = ptr::null_mut();
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { create("TVMFFIErrorCreate", [kind, message, backtrace], none, none, result) }
 }
 
@@ -109,12 +110,13 @@ pub unsafe extern "C" fn TVMFFIErrorCreateWithCauseAndExtraContext(
     result: *mut TVMFFIObjectHandle,
 ) -> c_int {
     const THIS: &str = "TVMFFIErrorCreateWithCauseAndExtraContext";
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { create(THIS, [kind, message, backtrace], cause_chain, extra_context, result) }
 }
 
 /// # Safety
-/// Texts must be valid or NULL (the last one may be absent), objects valid or NULL, the result writable or NULL.
+/// The strings must be valid or NULL (the last one may be absent). Objects must be valid or NULL, the result writable
+/// or NULL.
 unsafe fn create(
     this: &str,
     [kind, message, trace]: [*const TVMFFIByteArray; 3],
@@ -124,11 +126,11 @@ unsafe fn create(
 ) -> c_int {
     let mut short_of_memory = false;
     let code = trampoline(|| {
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         let kind = unsafe { bytes(this, "kind", kind) }?;
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         let message = unsafe { bytes(this, "message", message) }?;
-        // SAFETY: the caller guarantees the texts.
+        // SAFETY: the caller guarantees the strings.
         let trace = if trace.is_null() { &[] } else { unsafe { bytes(this, "backtrace", trace) }? };
         // SAFETY: the caller guarantees the result.
         let result = unsafe { out(this, "out", result) }?;
@@ -147,7 +149,7 @@ unsafe fn create(
         }
         Ok(())
     });
-    // Out of memory nothing is raised, as that would take memory.
+    // When memory is exhausted, nothing is raised, because that would need memory.
     if short_of_memory { -1 } else { code }
 }
 
@@ -160,9 +162,9 @@ pub unsafe extern "C" fn TVMFFIBacktrace(
 ) -> *const TVMFFIByteArray {
     static EMPTY: Empty = Empty(TVMFFIByteArray::EMPTY);
     super::or_raise(&EMPTY.0, || {
-        // SAFETY: the ABI asks for a C string or NULL.
+        // SAFETY: the ABI requires a C string or NULL.
         let file = String::from_utf8_lossy(unsafe { text(filename) });
-        // SAFETY: the ABI asks for a C string or NULL.
+        // SAFETY: the ABI requires a C string or NULL.
         let function = String::from_utf8_lossy(unsafe { text(func) });
         let known = !filename.is_null() && !func.is_null();
         Ok(backtrace::in_buffer(known.then_some((&*file, lineno, &*function))))
@@ -172,5 +174,5 @@ pub unsafe extern "C" fn TVMFFIBacktrace(
 /// A byte array that threads share.
 struct Empty(TVMFFIByteArray);
 
-// SAFETY: empty and only read.
+// SAFETY: the byte array is empty and only read.
 unsafe impl Sync for Empty {}

@@ -24,9 +24,9 @@ pub unsafe extern "C" fn TVMFFIFunctionCreate(
     result: *mut TVMFFIObjectHandle,
 ) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out("TVMFFIFunctionCreate", "out", result) }?;
-        // SAFETY: the ABI asks for a function that can be called from any thread.
+        // SAFETY: the ABI requires a function that can be called from any thread.
         result.write(unsafe { extern_function::create(self_, safe_call, deleter) }?.into_handle());
         Ok(())
     })
@@ -39,9 +39,9 @@ pub unsafe extern "C" fn TVMFFIFunctionGetGlobal(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIFunctionGetGlobal";
-        // SAFETY: the ABI asks for a valid name.
+        // SAFETY: the ABI requires a valid name.
         let name = unsafe { super::name(THIS, "name", name) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         result.write(registry::get(name).map_or(ptr::null_mut(), ObjectRef::into_handle));
         Ok(())
@@ -56,9 +56,9 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobal(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIFunctionSetGlobal";
-        // SAFETY: the ABI asks for a valid name.
+        // SAFETY: the ABI requires a valid name.
         let name = unsafe { super::new_name(THIS, "name", name) }?;
-        // SAFETY: the ABI asks for a valid handle.
+        // SAFETY: the ABI requires a valid handle.
         let function = unsafe { object(THIS, "f", f) }?;
         module::register(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description::default(), overrides)
@@ -73,20 +73,20 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIFunctionSetGlobalFromMethodInfo";
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         let info = unsafe { reference(THIS, "method_info", method_info) }?;
-        // SAFETY: the ABI asks for a valid struct, its texts too.
+        // SAFETY: the ABI requires a valid struct, including its strings.
         let name = unsafe { super::new_name(THIS, "method_info.name", &info.name) }?;
-        // SAFETY: the ABI asks for a valid struct, its texts too.
+        // SAFETY: the ABI requires a valid struct, including its strings.
         let doc = unsafe { bytes(THIS, "method_info.doc", &info.doc) }?;
-        // SAFETY: the ABI asks for a valid struct, its texts too.
+        // SAFETY: the ABI requires a valid struct, including its strings.
         let metadata = unsafe { bytes(THIS, "method_info.metadata", &info.metadata) }?;
         if info.method.type_index != kTVMFFIFunction {
             bail!("TypeError", "{THIS}: argument `method_info.method` is no function");
         }
-        // SAFETY: the type says that the value holds an object.
+        // SAFETY: the type index states that the value holds an object.
         let function = unsafe { info.method.value.v_obj };
-        // SAFETY: the ABI asks for a valid value.
+        // SAFETY: the ABI requires a valid value.
         let function = unsafe { object(THIS, "method_info.method", function.cast()) }?;
         module::register(name, allow_override != 0, |overrides| {
             registry::set(name, function, Description { doc, metadata }, overrides)
@@ -94,21 +94,22 @@ pub unsafe extern "C" fn TVMFFIFunctionSetGlobalFromMethodInfo(
     })
 }
 
-/// The type index of objects that [`TVMFFIFunctionCall`] passes on to without a further look: that of functions, or none while
-/// somebody watches calls. So the usual call has one branch for both questions.
+/// Type index of the objects that [`TVMFFIFunctionCall`] calls directly: that of functions, or no type while calls are
+/// observed. So the usual call needs one branch for both checks.
 static PASSED_ON: AtomicI32 = AtomicI32::new(kTVMFFIFunction);
 
-/// Whether calls through [`TVMFFIFunctionCall`] are told of.
+/// Turns the observation of calls through [`TVMFFIFunctionCall`] on or off.
 #[cfg(any(feature = "std", test))]
 pub(crate) fn watch_calls(is_watched: bool) {
     const NO_TYPE: i32 = i32::MIN;
     PASSED_ON.store(if is_watched { NO_TYPE } else { kTVMFFIFunction }, Ordering::Relaxed);
 }
 
-/// What [`TVMFFIFunctionCall`] does with what is no function, and with functions while somebody watches.
+/// Handles the calls of [`TVMFFIFunctionCall`] whose object is not a function, and calls of functions while calls are
+/// observed.
 ///
-/// It has the caller's signature and a result that the compiler cannot foresee, so that the caller can end in a jump to it
-/// and needs no stack frame: that is a sixth of the whole cost of a call.
+/// It has the caller's signature, and the compiler cannot predict its result. So the caller can end in a jump to it and
+/// needs no stack frame, which saves a sixth of the whole cost of a call.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn unusual_call(
@@ -118,10 +119,10 @@ unsafe extern "C" fn unusual_call(
     result: *mut TVMFFIAny,
 ) -> c_int {
     let header = func.cast::<TVMFFIObject>();
-    // SAFETY: a valid handle as the ABI asks for, whose type does not change.
+    // SAFETY: the ABI requires a valid handle, and the type of an object does not change.
     let type_index = (!header.is_null()).then(|| unsafe { (*header).type_index });
     if type_index == Some(kTVMFFIFunction) {
-        // SAFETY: a function, and the rest as the caller of the function guarantees.
+        // SAFETY: the object is a function; the caller guarantees the rest.
         return unsafe { observe::call(observe::door::C, func, args, num_args, result) };
     }
     core::hint::black_box(trampoline(|| {
@@ -141,16 +142,16 @@ pub unsafe extern "C" fn TVMFFIFunctionCall(
     result: *mut TVMFFIAny,
 ) -> c_int {
     let header = func.cast::<TVMFFIObject>();
-    // SAFETY: not NULL, so a valid handle as the ABI asks for.
+    // SAFETY: the handle is not NULL, so it is valid as the ABI requires.
     if header.is_null() || unsafe { (*header).type_index } != PASSED_ON.load(Ordering::Relaxed) {
-        // SAFETY: takes any handle that the ABI allows.
+        // SAFETY: `unusual_call` accepts any handle that the ABI allows.
         return unsafe { unusual_call(func, args, num_args, result) };
     }
-    // SAFETY: a function object has the cell right behind the header.
+    // SAFETY: the cell of a function object directly follows the header.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
-    // SAFETY: a function object has the cell right behind the header; the caller keeps the function alive for the
+    // SAFETY: the cell of a function object directly follows the header; the caller keeps the function alive for the
     // call.
     let safe_call = unsafe { (*cell).safe_call };
-    // SAFETY: the arguments are passed on as they came.
+    // SAFETY: the arguments are passed on unchanged.
     unsafe { safe_call(func, args, num_args, result) }
 }

@@ -1,9 +1,9 @@
-//! The exported functions, one file per noun.
+//! Exported functions, one file per subject.
 //!
-//! Each checks what it is given and calls the table or type that does the work. All but the cheapest run their body in
-//! the trampoline of `anyfn`, which turns errors and panics into a raised error and -1.
+//! Each function checks its arguments and calls the table or type that does the work. All but the cheapest run their
+//! body in the trampoline of `anyfn`, which turns errors and panics into a raised error and -1.
 //!
-//! What a function promises is documented where it is declared, in `anyfn_abi::functions`.
+//! The contract of a function is documented at its declaration, in `anyfn_abi::functions`.
 #![allow(
     unreachable_pub,
     clippy::missing_safety_doc,
@@ -35,17 +35,17 @@ fn null(function: &str, argument: &str) -> Error {
     anyfn::error!("ValueError", "{function}: argument `{argument}` is NULL")
 }
 
-/// A place for a result: not NULL, and written once.
+/// A location for a result, which is not NULL and is written once.
 struct Out<'a, T>(NonNull<T>, PhantomData<&'a mut T>);
 
 impl<T> Out<'_, T> {
     fn write(self, value: T) {
-        // SAFETY: whoever made this by `out` guarantees a writable place.
+        // SAFETY: the caller of `out` guarantees a writable location.
         unsafe { self.0.write(value) };
     }
 }
 
-/// The place for a result.
+/// Checks the location for a result.
 ///
 /// # Safety
 /// `place` must be NULL or writable for `'a`.
@@ -56,7 +56,7 @@ unsafe fn out<'a, T>(function: &str, argument: &str, place: *mut T) -> Result<Ou
     }
 }
 
-/// A struct that is passed by address.
+/// Returns a struct that is passed by address.
 ///
 /// # Safety
 /// `value` must be NULL or valid for `'a`.
@@ -65,10 +65,10 @@ unsafe fn reference<'a, T>(function: &str, argument: &str, value: *const T) -> R
     unsafe { value.as_ref() }.ok_or_else(|| null(function, argument))
 }
 
-/// The bytes of a byte array.
+/// Returns the bytes of a byte array.
 ///
 /// # Safety
-/// `array` must be NULL or valid for `'a`, as must be what it points to.
+/// `array` must be NULL or valid for `'a`, as must the bytes that it points to.
 unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray) -> Result<&'a [u8]> {
     // SAFETY: the caller guarantees NULL or a valid array.
     let array = unsafe { reference(function, argument, array) }?;
@@ -78,17 +78,17 @@ unsafe fn bytes<'a>(function: &str, argument: &str, array: *const TVMFFIByteArra
     if array.data.is_null() && array.size > 0 {
         bail!("ValueError", "{function}: argument `{argument}` has {} bytes at NULL", array.size);
     }
-    // SAFETY: checked above; the caller guarantees the bytes.
+    // SAFETY: size and address were checked above; the caller guarantees the bytes.
     Ok(unsafe { array.as_slice() })
 }
 
-/// Longest name of a function, in bytes: what is longer is a mistake, such as a size that was never set.
+/// Maximum length of a function name in bytes. A longer name is a mistake, such as a size that was never set.
 const NAME_MAX: usize = 1 << 16;
 
-/// The name of a function, of a sensible length.
+/// Returns the name of a function, after a check of its length.
 ///
 /// # Safety
-/// As [`bytes`].
+/// The requirements of [`bytes`] apply.
 unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray) -> Result<&'a [u8]> {
     // SAFETY: the caller guarantees NULL or a valid array.
     let size = unsafe { reference(function, argument, array) }?.size;
@@ -98,16 +98,17 @@ unsafe fn name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray
             "{function}: argument `{argument}` has {size} bytes, a name has at most {NAME_MAX}"
         );
     }
-    // SAFETY: the caller guarantees what `bytes` needs.
+    // SAFETY: the caller guarantees the requirements of `bytes`.
     unsafe { bytes(function, argument, array) }
 }
 
-/// The name that a function is to have: text, so that every frontend can show it. Looking up need not check that.
+/// Returns the name under which a function is registered. It must be UTF-8, so that every frontend can show it; a
+/// lookup need not check that.
 ///
 /// # Safety
-/// As [`bytes`].
+/// The requirements of [`bytes`] apply.
 unsafe fn new_name<'a>(function: &str, argument: &str, array: *const TVMFFIByteArray) -> Result<&'a [u8]> {
-    // SAFETY: the caller guarantees what `name` needs.
+    // SAFETY: the caller guarantees the requirements of `name`.
     let name = unsafe { name(function, argument, array) }?;
     if core::str::from_utf8(name).is_err() {
         bail!("ValueError", "{function}: argument `{argument}` is not UTF-8: \"{}\"", name.escape_ascii());
@@ -115,7 +116,7 @@ unsafe fn new_name<'a>(function: &str, argument: &str, array: *const TVMFFIByteA
     Ok(name)
 }
 
-/// A C string.
+/// Returns a C string that is passed by address.
 ///
 /// # Safety
 /// `text` must be NULL or a C string that is valid for `'a`.
@@ -127,7 +128,7 @@ unsafe fn c_string<'a>(function: &str, argument: &str, text: *const c_char) -> R
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// An object that is passed by handle, with a reference of its own.
+/// Returns a new reference to an object that is passed by handle.
 ///
 /// # Safety
 /// `handle` must be NULL or a valid handle.
@@ -136,7 +137,7 @@ unsafe fn object(function: &str, argument: &str, handle: TVMFFIObjectHandle) -> 
     unsafe { ObjectRef::from_borrowed_or_null(handle) }.ok_or_else(|| null(function, argument))
 }
 
-/// Runs the body of an exported function that has no error code: an error is raised, and `fallback` is the result.
+/// Runs the body of an exported function without an error code: an error is raised, and `fallback` is returned.
 fn or_raise<T>(fallback: T, body: impl FnOnce() -> Result<T>) -> T {
     let mut result = fallback;
     anyfn::__private::trampoline(|| {

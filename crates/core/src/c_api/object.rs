@@ -18,7 +18,7 @@ use crate::opaque;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIGetVersion(out_version: *mut TVMFFIVersion) {
-    // SAFETY: the ABI asks for NULL or a writable place.
+    // SAFETY: the ABI requires NULL or a writable location.
     if let Some(version) = unsafe { out_version.as_mut() } {
         *version = ABI_VERSION;
     }
@@ -26,15 +26,15 @@ pub unsafe extern "C" fn TVMFFIGetVersion(out_version: *mut TVMFFIVersion) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIObjectIncRef(obj: TVMFFIObjectHandle) -> c_int {
-    // SAFETY: the ABI asks for NULL or a valid handle.
+    // SAFETY: the ABI requires NULL or a valid handle.
     let _kept = ManuallyDrop::new(unsafe { ObjectRef::from_borrowed_or_null(obj) });
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIObjectDecRef(obj: TVMFFIObjectHandle) -> c_int {
-    // SAFETY: the ABI asks for NULL or a valid handle of which the caller gives a reference away. Deleters of Rust
-    // objects let no panic out.
+    // SAFETY: the ABI requires NULL or a valid handle, of which the caller gives up a reference. No panic leaves the
+    // deleter of a Rust object.
     drop(unsafe { ObjectRef::from_owned_or_null(obj) });
     0
 }
@@ -47,14 +47,14 @@ pub unsafe extern "C" fn TVMFFIObjectCreateOpaque(
     result: *mut TVMFFIObjectHandle,
 ) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out("TVMFFIObjectCreateOpaque", "out", result) }?;
         result.write(opaque::create(handle, type_index, deleter)?.into_handle());
         Ok(())
     })
 }
 
-/// A pointer that is shared between threads.
+/// An allocator that threads share.
 struct Allocator(TVMFFICustomAllocator);
 
 // SAFETY: the struct is never changed and its function may be called from any thread.
@@ -62,10 +62,10 @@ unsafe impl Sync for Allocator {}
 
 static BUILT_IN: Allocator =
     Allocator(TVMFFICustomAllocator { allocate: Some(allocate), context: ptr::null_mut() });
-/// NULL for the built-in one.
+/// Custom allocator; NULL for the built-in one.
 static CURRENT: AtomicPtr<TVMFFICustomAllocator> = AtomicPtr::new(ptr::null_mut());
 
-/// What lies before the body of a block, the header of the ABI last.
+/// Bookkeeping before the body of a block; the header of the ABI comes last.
 #[repr(C)]
 struct Before {
     base: *mut u8,
@@ -99,11 +99,11 @@ unsafe extern "C" fn allocate(
 }
 
 unsafe extern "C" fn delete_space(body: *mut c_void) {
-    // SAFETY: the body was made by `allocate`, which puts the struct before it.
+    // SAFETY: `allocate` created the body, with the struct before it.
     let before = unsafe { body.cast::<Before>().sub(1) };
-    // SAFETY: the body was made by `allocate`, which puts the struct before it.
+    // SAFETY: `allocate` created the body, with the struct before it.
     let Before { base, layout, .. } = unsafe { before.read() };
-    // SAFETY: the body was made by `allocate`, which puts the struct before it; the block is freed once.
+    // SAFETY: `allocate` created the body, with the struct before it; the block is freed once.
     unsafe { dealloc(base, layout) };
 }
 

@@ -1,4 +1,4 @@
-//! Handles that are made once.
+//! One-time initialisation of handles.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -21,9 +21,9 @@ pub unsafe extern "C" fn TVMFFIHandleInitOnce(
             return Err(null(THIS, "handle_addr"));
         }
         let Some(init) = init_func else { return Err(null(THIS, "init_func")) };
-        // SAFETY: the ABI asks for a place that only these functions change.
+        // SAFETY: the ABI requires a location that only these functions change.
         let cell = unsafe { AtomicPtr::from_ptr(handle_addr) };
-        // SAFETY: the ABI asks for a place that only these functions change; the function is the caller's.
+        // SAFETY: the ABI requires a location that only these functions change; the function comes from the caller.
         own_code = unsafe { once::init(cell, init) }?;
         Ok(())
     });
@@ -42,10 +42,10 @@ pub unsafe extern "C" fn TVMFFIHandleDeinitOnce(
             return Err(null(THIS, "handle_addr"));
         }
         let Some(deinit) = deinit_func else { return Err(null(THIS, "deinit_func")) };
-        // SAFETY: the ABI asks for a place that only these functions change.
+        // SAFETY: the ABI requires a location that only these functions change.
         let handle = unsafe { AtomicPtr::from_ptr(handle_addr) }.swap(ptr::null_mut(), Ordering::AcqRel);
         if !handle.is_null() {
-            // SAFETY: the caller's function, called with the handle that was made, once.
+            // SAFETY: the function comes from the caller and is called once, with the handle that was created.
             own_code = unsafe { deinit(handle) };
         }
         Ok(())

@@ -17,12 +17,12 @@ pub unsafe extern "C" fn TVMFFITensorFromDLPack(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITensorFromDLPack";
-        // SAFETY: the ABI asks for a valid tensor.
+        // SAFETY: the ABI requires a valid tensor.
         unsafe { reference(THIS, "from", from) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         let require = Require { alignment: require_alignment, contiguous: require_contiguous != 0 };
-        // SAFETY: the ABI asks for a valid tensor.
+        // SAFETY: the ABI requires a valid tensor.
         result.write(unsafe { tensor::from_managed(from, require) }?.into_handle());
         Ok(())
     })
@@ -37,12 +37,12 @@ pub unsafe extern "C" fn TVMFFITensorFromDLPackVersioned(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITensorFromDLPackVersioned";
-        // SAFETY: the ABI asks for a valid tensor.
+        // SAFETY: the ABI requires a valid tensor.
         unsafe { reference(THIS, "from", from) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         let require = Require { alignment: require_alignment, contiguous: require_contiguous != 0 };
-        // SAFETY: the ABI asks for a valid tensor.
+        // SAFETY: the ABI requires a valid tensor.
         result.write(unsafe { tensor::from_versioned(from, require) }?.into_handle());
         Ok(())
     })
@@ -55,9 +55,9 @@ pub unsafe extern "C" fn TVMFFITensorToDLPack(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITensorToDLPack";
-        // SAFETY: the ABI asks for a valid handle.
+        // SAFETY: the ABI requires a valid handle.
         let from = unsafe { object(THIS, "from", from) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         result.write(tensor::to_managed(from)?);
         Ok(())
@@ -71,9 +71,9 @@ pub unsafe extern "C" fn TVMFFITensorToDLPackVersioned(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITensorToDLPackVersioned";
-        // SAFETY: the ABI asks for a valid handle.
+        // SAFETY: the ABI requires a valid handle.
         let from = unsafe { object(THIS, "from", from) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         result.write(tensor::to_versioned(from)?);
         Ok(())
@@ -88,13 +88,13 @@ pub unsafe extern "C" fn TVMFFITensorCreateUnsafeView(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITensorCreateUnsafeView";
-        // SAFETY: the ABI asks for a valid handle.
+        // SAFETY: the ABI requires a valid handle.
         let source = unsafe { object(THIS, "source", source) }?;
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         let prototype = unsafe { reference(THIS, "prototype", prototype) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
-        // SAFETY: the ABI asks for a prototype with as many extents and strides as it says.
+        // SAFETY: the ABI requires a prototype with as many extents and strides as it declares.
         result.write(unsafe { tensor::view(source, prototype) }?.into_handle());
         Ok(())
     })

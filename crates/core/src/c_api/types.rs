@@ -20,9 +20,9 @@ use crate::{attributes, module};
 pub unsafe extern "C" fn TVMFFITypeKeyToIndex(type_key: *const TVMFFIByteArray, out_tindex: *mut i32) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITypeKeyToIndex";
-        // SAFETY: the ABI asks for a valid key.
+        // SAFETY: the ABI requires a valid key.
         let key = unsafe { bytes(THIS, "type_key", type_key) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out_tindex", out_tindex) }?;
         match type_table::index_of(key) {
             Some(index) => result.write(index),
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn TVMFFITypeGetOrAllocIndex(
 ) -> i32 {
     const ONLY_ASK: i32 = -2;
     or_raise(-1, || {
-        // SAFETY: the ABI asks for a valid key.
+        // SAFETY: the ABI requires a valid key.
         let key = unsafe { bytes("TVMFFITypeGetOrAllocIndex", "type_key", type_key) }?;
         if parent_type_index == ONLY_ASK {
             return Ok(type_table::index_of(key).unwrap_or(ONLY_ASK));
@@ -68,11 +68,11 @@ pub unsafe extern "C" fn TVMFFIGetTypeInfo(type_index: i32) -> *const TVMFFIType
 pub unsafe extern "C" fn TVMFFITypeRegisterField(type_index: i32, info: *const TVMFFIFieldInfo) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITypeRegisterField";
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         let info = unsafe { reference(THIS, "info", info) }?;
-        // SAFETY: the ABI asks for a valid struct, its texts too.
+        // SAFETY: the ABI requires a valid struct, including its strings.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
-        // SAFETY: the ABI asks for valid texts and functions.
+        // SAFETY: the ABI requires valid strings and functions.
         module::field(type_index, info, || unsafe { type_table::add_field(type_index, info) })
     })
 }
@@ -81,19 +81,19 @@ pub unsafe extern "C" fn TVMFFITypeRegisterField(type_index: i32, info: *const T
 pub unsafe extern "C" fn TVMFFITypeRegisterMethod(type_index: i32, info: *const TVMFFIMethodInfo) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITypeRegisterMethod";
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         let info = unsafe { reference(THIS, "info", info) }?;
-        // SAFETY: the ABI asks for a valid struct, its texts too.
+        // SAFETY: the ABI requires a valid struct, including its strings.
         unsafe { check_texts(THIS, &info.name, &info.doc, &info.metadata) }?;
-        // SAFETY: the ABI asks for valid texts.
+        // SAFETY: the ABI requires valid strings.
         let is_there = || type_table::has_method(type_index, unsafe { info.name.as_slice() }).then_some(true);
-        // SAFETY: the ABI asks for valid texts and a valid value.
+        // SAFETY: the ABI requires valid strings and a valid value.
         module::part_of_type(type_index, is_there, || unsafe { type_table::add_method(type_index, info) })
     })
 }
 
 /// # Safety
-/// The texts must be valid.
+/// The strings must be valid.
 unsafe fn check_texts(
     this: &str,
     name: &TVMFFIByteArray,
@@ -101,7 +101,7 @@ unsafe fn check_texts(
     metadata: &TVMFFIByteArray,
 ) -> anyfn::Result<()> {
     for (argument, text) in [("info.name", name), ("info.doc", doc), ("info.metadata", metadata)] {
-        // SAFETY: the caller guarantees the text.
+        // SAFETY: the caller guarantees the string.
         unsafe { bytes(this, argument, text) }?;
     }
     Ok(())
@@ -114,11 +114,11 @@ pub unsafe extern "C" fn TVMFFITypeRegisterMetadata(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITypeRegisterMetadata";
-        // SAFETY: the ABI asks for a valid struct.
+        // SAFETY: the ABI requires a valid struct.
         let metadata = unsafe { reference(THIS, "metadata", metadata) }?;
-        // SAFETY: the ABI asks for a valid struct, its text too.
+        // SAFETY: the ABI requires a valid struct, including its string.
         unsafe { bytes(THIS, "metadata.doc", &metadata.doc) }?;
-        // SAFETY: the ABI asks for a valid text and a valid function.
+        // SAFETY: the ABI requires a valid string and a valid function.
         module::whole_type(type_index, metadata, || unsafe { type_table::set_metadata(type_index, metadata) })
     })
 }
@@ -131,16 +131,16 @@ pub unsafe extern "C" fn TVMFFITypeRegisterAttr(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFITypeRegisterAttr";
-        // SAFETY: the ABI asks for a valid name.
+        // SAFETY: the ABI requires a valid name.
         let name = unsafe { bytes(THIS, "attr_name", attr_name) }?;
-        // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
+        // SAFETY: the ABI requires a valid value, which may be absent only to create a column.
         let value = match unsafe { attr_value.as_ref() } {
             None if type_index == anyfn::abi::kTVMFFINone => &TVMFFIAny::NONE,
-            // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
+            // SAFETY: the ABI requires a valid value, which may be absent only to create a column.
             _ => unsafe { reference(THIS, "attr_value", attr_value) }?,
         };
         let is_there = || attributes::get(type_index, name).map(|_| true);
-        // SAFETY: the ABI asks for a valid value; only to make a column it may be absent.
+        // SAFETY: the ABI requires a valid value, which may be absent only to create a column.
         module::part_of_type(type_index, is_there, || unsafe { attributes::set(type_index, name, value) })
     })
 }
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn TVMFFIGetTypeAttrColumn(
     attr_name: *const TVMFFIByteArray,
 ) -> *const TVMFFITypeAttrColumn {
     or_raise(ptr::null(), || {
-        // SAFETY: the ABI asks for a valid name.
+        // SAFETY: the ABI requires a valid name.
         let name = unsafe { bytes("TVMFFIGetTypeAttrColumn", "attr_name", attr_name) }?;
         Ok(attributes::column(name).map_or(ptr::null(), |column| ptr::from_ref(column).cast()))
     })

@@ -15,11 +15,11 @@ use crate::{bigint, dtype_text, value};
 pub unsafe extern "C" fn TVMFFIAnyViewToOwnedAny(any_view: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIAnyViewToOwnedAny";
-        // SAFETY: the ABI asks for a valid value.
+        // SAFETY: the ABI requires a valid value.
         let view = unsafe { reference(THIS, "any_view", any_view) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
-        // SAFETY: the ABI asks for a valid value.
+        // SAFETY: the ABI requires a valid value.
         result.write(unsafe { value::to_owned(view) }?.into_raw());
         Ok(())
     })
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn TVMFFIStringFromByteArray(
     input: *const TVMFFIByteArray,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { from_bytes("TVMFFIStringFromByteArray", input, result, value::string) }
 }
 
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn TVMFFIBytesFromByteArray(
     input: *const TVMFFIByteArray,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { from_bytes("TVMFFIBytesFromByteArray", input, result, value::bytes) }
 }
 
@@ -66,15 +66,15 @@ pub unsafe extern "C" fn TVMFFIBigIntFromByteArray(
     input: *const TVMFFIByteArray,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: the caller keeps the same contract.
+    // SAFETY: the caller guarantees the same contract.
     unsafe { from_bytes("TVMFFIBigIntFromByteArray", input, result, bigint::from_words) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMFFIBigIntGetContentByteArray(value: *const TVMFFIAny) -> TVMFFIByteArray {
-    // SAFETY: the ABI asks for a valid value; NULL gives nothing.
+    // SAFETY: the ABI requires a valid value; NULL has no content.
     match unsafe { value.as_ref() } {
-        // SAFETY: the ABI asks for a valid value; NULL gives nothing.
+        // SAFETY: the ABI requires a valid value; NULL has no content.
         Some(value) => unsafe { bigint::words_of(value) },
         None => TVMFFIByteArray::EMPTY,
     }
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn TVMFFIDataTypeFromString(
 ) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIDataTypeFromString";
-        // SAFETY: the ABI asks for a valid text.
+        // SAFETY: the ABI requires a valid string.
         let text = unsafe { bytes(THIS, "str", text) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         result.write(dtype_text::parse(&String::from_utf8_lossy(text))?);
         Ok(())
@@ -100,9 +100,9 @@ pub unsafe extern "C" fn TVMFFIDataTypeFromString(
 pub unsafe extern "C" fn TVMFFIDataTypeToString(dtype: *const DLDataType, result: *mut TVMFFIAny) -> c_int {
     trampoline(|| {
         const THIS: &str = "TVMFFIDataTypeToString";
-        // SAFETY: the ABI asks for a valid data type.
+        // SAFETY: the ABI requires a valid data type.
         let dtype = unsafe { reference(THIS, "dtype", dtype) }?;
-        // SAFETY: the ABI asks for a writable place.
+        // SAFETY: the ABI requires a writable location.
         let result = unsafe { out(THIS, "out", result) }?;
         result.write(value::string(dtype_text::print(*dtype)?.as_bytes())?.into_raw());
         Ok(())

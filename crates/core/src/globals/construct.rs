@@ -1,4 +1,4 @@
-//! Constructors that are made of what a type tells of its fields.
+//! Constructors that are generated from the reflected fields of a type.
 
 use core::fmt;
 
@@ -15,23 +15,24 @@ use anyfn::{Any, AnyView, Args, Error, ObjectRef, PackedFunc, Result, bail};
 
 use crate::{attributes, type_table};
 
-/// Registers them.
+/// Registers the functions of this file.
 pub(super) fn register() -> Result<()> {
     super::typed("ffi._RegisterFFIInit", &["type_index"], register_init)?;
     super::typed("anyfn.RegisterFieldCopy", &["type_index"], register_copy)?;
     super::packed("ffi.MakeObjectFromPackedArgs", from_packed_args)
 }
 
-/// Gives a type whose objects are made of their fields and nothing else a copy, under the attribute `__ffi_shallow_copy__`.
+/// Registers a shallow copy, under the attribute `__ffi_shallow_copy__`, for a type whose objects consist of their
+/// fields only.
 fn register_copy(type_index: i32) -> Result<()> {
     type_info(type_index)?;
     let copy = PackedFunc::new(move |args| copy_fields(type_index, &args.get::<ObjectRef>(0)?));
     let view = AnyView::from(copy.as_object());
-    // SAFETY: a valid value, of which the column takes a reference.
+    // SAFETY: the value is valid, and the column takes a reference to it.
     unsafe { attributes::set(type_index, b"__ffi_shallow_copy__", view.as_raw()) }
 }
 
-/// Another object of a type with the same fields.
+/// Creates another object of a type with the same fields.
 fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     let info = type_info(type_index)?;
     if !from.is_instance(type_index) {
@@ -39,24 +40,24 @@ fn copy_fields(type_index: i32, from: &ObjectRef) -> Result<Any> {
     }
     let object = new_object(info)?;
     for field in info.fields() {
-        // SAFETY: a field of the object's own type.
+        // SAFETY: the field belongs to the object's type.
         let value = unsafe { field.get_unchecked(from) }?;
-        // SAFETY: a field of the type that the object is made of, and nobody else knows the object.
+        // SAFETY: the field belongs to the type of the new object, and nothing else refers to the object.
         unsafe { field.set_unchecked(&object, &value.as_view()) }?;
     }
     Any::new(object)
 }
 
-/// Gives a type the constructor that follows from its fields, under the attribute `__ffi_init__`.
+/// Registers the constructor that follows from the fields of a type, under the attribute `__ffi_init__`.
 pub(crate) fn register_init(type_index: i32) -> Result<()> {
     type_table::info_or_error(type_index)?;
     let init = PackedFunc::described(move |args| construct(type_index, args), move || describe(type_index));
     let view = AnyView::from(init.as_object());
-    // SAFETY: a valid value, of which the column takes a reference.
+    // SAFETY: the value is valid, and the column takes a reference to it.
     unsafe { attributes::set(type_index, b"__ffi_init__", view.as_raw()) }
 }
 
-/// The signature of such a constructor, see `docs/signature.md`: what is named only comes last.
+/// Returns the signature of such a constructor, see `docs/signature.md`; keyword-only parameters come last.
 fn describe(type_index: i32) -> String {
     let Some(info) = TypeInfo::from_index(type_index) else { return String::new() };
     let fields: Vec<Field> = info.fields().collect();
@@ -97,7 +98,7 @@ fn describe(type_index: i32) -> String {
     json
 }
 
-/// Writes elements between brackets, with commas.
+/// Writes elements between brackets, separated by commas.
 fn list<T>(
     out: &mut String,
     open: char,
@@ -115,7 +116,7 @@ fn list<T>(
     out.push(close);
 }
 
-/// The default of a field as JSON; `None` if JSON cannot say it.
+/// Returns the default of a field as JSON; `None` if JSON cannot represent it.
 fn constant(field: &Field) -> Option<String> {
     if field.has(kTVMFFIFieldFlagBitMaskDefaultFromFactory) {
         return None;
@@ -139,7 +140,7 @@ fn type_info(type_index: i32) -> Result<TypeInfo> {
     }
 }
 
-/// Makes an object of arguments by position, then by name behind the keyword sentinel.
+/// Creates an object from positional arguments, followed by named arguments after the keyword sentinel.
 fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     let info = type_info(type_index)?;
     let key = info.key();
@@ -174,7 +175,7 @@ fn construct(type_index: i32, args: Args<'_>) -> Result<Any> {
     make(info, "__ffi_init__()", fields.into_iter().zip(values))
 }
 
-/// Who makes an object, for messages.
+/// The type and function that create an object, for messages.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     info: TypeInfo,
@@ -188,7 +189,7 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Makes an object of a type: its key or index, then names and values of fields.
+/// Creates an object of a type from its key or index, followed by names and values of fields.
 fn from_packed_args(args: Args<'_>) -> Result<Any> {
     let Some((first, pairs)) = args.as_slice().split_first().filter(|(_, pairs)| pairs.len().is_multiple_of(2))
     else {
@@ -206,7 +207,7 @@ fn from_packed_args(args: Args<'_>) -> Result<Any> {
     values.resize(fields.len(), None);
     for pair in pairs.chunks_exact(2) {
         let name = pair[0].get::<&str>()?;
-        // The type's own field before one of an ancestor.
+        // A field of the type itself takes precedence over one of an ancestor.
         let Some(at) = fields.iter().rposition(|field| field.name() == name) else {
             let near = anyfn::__private::nearest(name, fields.iter().map(|field| field.name()));
             let near = near.map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"));
@@ -217,7 +218,7 @@ fn from_packed_args(args: Args<'_>) -> Result<Any> {
     make(info, "", fields.into_iter().zip(values))
 }
 
-/// Indices of the fields that are arguments by position: required ones before those with a default.
+/// Returns the indices of the fields that are positional parameters: required ones before those with a default.
 fn positions(fields: &[Field]) -> impl Iterator<Item = usize> {
     let off = kTVMFFIFieldFlagBitMaskInitOff | kTVMFFIFieldFlagBitMaskKwOnly;
     let select = |defaults: bool| {
@@ -240,7 +241,7 @@ fn split<'a>(key: &str, args: &'a [AnyView<'a>]) -> Result<(&'a [AnyView<'a>], &
     Ok((&args[..at], by_name))
 }
 
-/// Makes an object with these fields; those without a value get their default. Errors name the function.
+/// Creates an object with these fields; fields without a value receive their default. Errors name the function.
 fn make<'a>(
     info: TypeInfo,
     function: &str,
@@ -251,17 +252,17 @@ fn make<'a>(
     for (field, value) in fields {
         let default = if value.is_some() { None } else { default_of(field, place)? };
         let Some(value) = value.copied().or(default.as_ref().map(Any::as_view)) else { continue };
-        // SAFETY: a field of the type that the object is made of, and nobody else knows the object.
+        // SAFETY: the field belongs to the type of the new object, and nothing else refers to the object.
         unsafe { field.set_unchecked(&object, &value) }.map_err(|error| in_field(&error, place, field))?;
     }
-    // An object whose type asks for all its fields is of this type once it has them.
+    // If its type requires all fields, the object becomes one of this type once they are set.
     if !anyfn::is_instance(object.type_index(), info.index()) {
         bail!("TypeError", "{place} cannot make an object: some of its fields have neither value nor default");
     }
     Any::new(object)
 }
 
-/// Makes an object whose fields are still to be set.
+/// Creates an object whose fields are still to be set.
 pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
     if !info.can_make() {
         bail!("TypeError", "type `{}` cannot be constructed: it has no creator and no __ffi_new__", info.key());
@@ -269,7 +270,7 @@ pub(crate) fn new_object(info: TypeInfo) -> Result<ObjectRef> {
     info.make()
 }
 
-/// Says which field an error is about; the kind and the trace stay.
+/// Adds the name of the field to an error; the kind and the backtrace stay.
 #[cold]
 fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
     let message = alloc::format!("{place} field '{}':\n  {}", field.name(), error.message());
@@ -279,7 +280,7 @@ fn in_field(error: &Error, place: Place<'_>, field: Field) -> Error {
     renamed.unwrap_or_else(|| error.clone())
 }
 
-/// What a field gets for which nothing is given; `None` if it stays as it is.
+/// Returns the value of a field that no argument sets; `None` if the field stays as it is.
 fn default_of(field: Field, place: Place<'_>) -> Result<Option<Any>> {
     if let Some(default) = field.default()? {
         return Ok(Some(default));

@@ -1,4 +1,4 @@
-//! `ffi.*` functions of containers: what frontends build their own container classes on.
+//! `ffi.*` functions of containers, on which frontends build their own container classes.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -11,8 +11,8 @@ use anyfn::{
 };
 use anyfn_abi::{kDLCPU, kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap};
 
-/// Arguments that are a container of exactly one kind, with elements of any type: no copy of the other kind is made,
-/// and signatures name the bare type.
+/// Arguments that are a container of exactly one kind, with elements of any type. No copy of another kind is made, and
+/// signatures name the bare type.
 macro_rules! exact {
     ($($name:ident = $container:ty, $index:ident, $key:literal;)*) => { $(
         struct $name($container);
@@ -39,7 +39,7 @@ exact! {
     AnyDict = Dict, kTVMFFIDict, "ffi.Dict";
 }
 
-/// Registers them.
+/// Registers the functions of this file.
 pub(crate) fn register() -> Result<()> {
     arrays()?;
     lists()?;
@@ -85,7 +85,7 @@ fn lists() -> Result<()> {
     })?;
     registry::register("ffi.ListReplaceSlice").set_body_typed(
         |list: List, start: i64, end: i64, values: List| {
-            // A copy first: the two may be one List.
+            // Copied first, because both may be the same List.
             replace_range(&list, start, end, values.snapshot())
         },
     )?;
@@ -136,7 +136,7 @@ fn dicts() -> Result<()> {
     registry::register("ffi.DictForwardIterFunctor").set_body_typed(|dict: AnyDict| iterate(dict.0.snapshot()))
 }
 
-/// An index that may be an element's; whether there is one is checked where it is used, under the lock.
+/// Converts an index that may refer to an element. Its existence is checked where it is used, under the lock.
 fn signed(index: i64, list: &List, error: fn(i64, usize) -> Error) -> Result<usize> {
     usize::try_from(index).map_err(|_| error(index, list.len()))
 }
@@ -164,7 +164,7 @@ fn replace_range(list: &List, start: i64, end: i64, values: Vec<Any>) -> Result<
     }
 }
 
-/// Keys and values in turn, as pairs.
+/// Returns alternating keys and values as pairs.
 fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<'a>, AnyView<'a>)>> {
     if !values.len().is_multiple_of(2) {
         anyfn::bail!("RuntimeError", "Check failed: args.size() % 2 == 0 ({} vs. 0) : ", values.len() % 2);
@@ -172,7 +172,7 @@ fn pairs<'a>(values: &'a [AnyView<'a>]) -> Result<impl Iterator<Item = (AnyView<
     Ok(values.chunks_exact(2).map(|pair| (pair[0], pair[1])))
 }
 
-/// The value, or the object that stands for none.
+/// Returns the value, or the sentinel that represents a missing one.
 fn or_missing(found: Option<Any>) -> Result<Any> {
     match found {
         Some(value) => Ok(value),
@@ -180,8 +180,8 @@ fn or_missing(found: Option<Any>) -> Result<Any> {
     }
 }
 
-/// A function that walks over pairs: 0 gives the key, 1 the value, anything else moves on and tells whether there is
-/// a pair.
+/// Returns a function that iterates over pairs. 0 returns the key and 1 the value; any other number advances and
+/// returns true if another pair exists.
 fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     let at = AtomicUsize::new(0);
     TypedPackedFunc::from_fn(move |command: i64| -> Result<Any> {
@@ -198,9 +198,11 @@ fn iterate(pairs: Vec<(Any, Any)>) -> PackedFunc {
     .into()
 }
 
-/// The device of the first tensor in nested containers (keys aside) that is not on the CPU; the CPU if there is none.
+/// Returns the device of the first tensor in nested containers (except in keys) that is not on the CPU, or else the
+/// CPU.
 fn first_device_but_cpu(value: Any) -> Result<Device> {
-    // Containers may hold each other deeply, and Lists and Dicts even themselves: no recursion, and each one once.
+    // Containers may be deeply nested, and Lists and Dicts may even contain themselves: no recursion, and each is
+    // visited once.
     let mut visited: BTreeMap<usize, ObjectRef> = BTreeMap::new();
     let mut open = vec![value];
     while let Some(value) = open.pop() {

@@ -1,6 +1,6 @@
-//! The functions named `ffi.*`, through which every language reaches what the C functions do not offer.
+//! Global functions named `ffi.*`, through which every language reaches what the C functions do not offer.
 //!
-//! Names, behaviour and error texts are those of the ABI.
+//! Names, behaviour and error messages are those of the ABI.
 
 mod construct;
 mod containers;
@@ -23,7 +23,7 @@ use crate::sync::Slot;
 use crate::sys::Mutex;
 use crate::{extern_function, registry, type_table};
 
-/// Registers a Rust function whose signature is taken from it.
+/// Registers a Rust function whose signature is derived from its type.
 pub(crate) fn typed<S: 'static, F: PackableFn<S>>(
     name: &'static str,
     args: &'static [&'static str],
@@ -45,7 +45,7 @@ fn set(name: &str, function: PackedFunc) -> Result<()> {
     registry::set(name.as_bytes(), function.into_object(), registry::Description { doc: b"", metadata }, false)
 }
 
-/// Registers all of them.
+/// Registers all functions of this module.
 pub(crate) fn register() -> Result<()> {
     typed("ffi.FunctionListGlobalNamesFunctor", &[], list_names)?;
     typed("ffi.FunctionRemoveGlobal", &["name"], |name: &str| registry::remove(name.as_bytes()))?;
@@ -67,7 +67,8 @@ pub(crate) fn register() -> Result<()> {
     modules::register()
 }
 
-/// A function that lists the names there are at this moment: -1 gives their number, `i` the name.
+/// Returns a function that lists the names registered at this moment: -1 returns their number, `i` the name with that
+/// index.
 fn list_names() -> PackedFunc {
     let names = registry::names();
     TypedPackedFunc::from_fn(move |index: i64| -> Result<Any> {
@@ -89,25 +90,25 @@ fn call_named(f: PackedFunc, args: Vec<Any>, kwargs: Map<String, Any>) -> Result
     f.call_named(&args[..], &named)
 }
 
-/// Objects that this library has made and that are alive, by type; for tests.
+/// Returns the number of live objects that this library has created, by type; for tests.
 fn live_objects() -> Map<String, i64> {
-    // Counted before the map is made, which is such an object.
+    // Counted before the map is created, because the map is such an object.
     let counts = anyfn::live_objects_by_type();
     counts.into_iter().map(|(key, count)| (String::from(key), count as i64)).collect()
 }
 
 fn from_extern_c(data: OpaquePtr, safe_call: OpaquePtr, deleter: OpaquePtr) -> Result<PackedFunc> {
     type Deleter = unsafe extern "C" fn(*mut c_void);
-    // SAFETY: NULL, which is `None`, or a function of this type as the caller promises.
+    // SAFETY: the pointer is NULL, which is `None`, or a function of this type as the caller promises.
     let safe_call =
         unsafe { core::mem::transmute::<*mut c_void, Option<TVMFFISafeCallType>>(safe_call.as_ptr()) };
-    // SAFETY: NULL, or a function of this type as the caller promises.
+    // SAFETY: the pointer is NULL, or a function of this type as the caller promises.
     let deleter = unsafe { core::mem::transmute::<*mut c_void, Option<Deleter>>(deleter.as_ptr()) };
     // SAFETY: the caller promises functions that can be called from any thread.
     unsafe { extern_function::create_packed(data.as_ptr(), safe_call, deleter) }
 }
 
-/// A shape of integers.
+/// Creates a `Shape` from integers.
 fn shape(args: Args<'_>) -> Result<Any> {
     let mut extents = Vec::with_capacity(args.len());
     for view in args.as_slice() {
@@ -119,12 +120,12 @@ fn shape(args: Args<'_>) -> Result<Any> {
     Any::new(Shape::from(&extents[..]))
 }
 
-/// Stands for a value that is not there.
+/// Sentinel that represents a missing value.
 static MISSING: Slot = Slot::new();
-/// Stands before the keyword arguments among the arguments of a constructor.
+/// Sentinel that precedes the keyword arguments of a constructor.
 static KWARGS: Slot = Slot::new();
 
-/// A plain object of its own, made at the first use.
+/// Returns the plain object of a sentinel, created at its first use.
 fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
     static LOCK: Mutex<()> = Mutex::new(());
     if let Some(object) = slot.get() {
@@ -138,18 +139,18 @@ fn sentinel(slot: &'static Slot) -> Result<ObjectRef> {
     slot.get().ok_or_else(|| anyfn::Error::new("InternalError", "a constant object is gone"))
 }
 
-/// Stands for a value that is not there.
+/// Returns the sentinel that represents a missing value.
 #[allow(dead_code, reason = "for functions of maps")]
 pub(crate) fn missing() -> Result<ObjectRef> {
     sentinel(&MISSING)
 }
 
-/// Stands before keyword arguments.
+/// Returns the sentinel that precedes keyword arguments.
 pub(crate) fn kwargs() -> Result<ObjectRef> {
     sentinel(&KWARGS)
 }
 
-/// Keys of all types.
+/// Returns the keys of all types.
 fn type_keys() -> Result<Vec<String>> {
     type_table::keys().into_iter().map(|key| crate::value::string(key)?.get::<String>()).collect()
 }

@@ -1,7 +1,7 @@
-//! Types whose fields lie in plain memory, as the stable ABI's own frontend in Python defines them.
+//! Types whose fields lie in plain memory, as the Python frontend of the stable ABI defines them.
 //!
-//! That frontend lays the fields out itself and asks here for the functions that read and set them, by the type index of
-//! the field: a number, a value of any type, or a reference to an object. `ffi.TypeDefine` is what other frontends use.
+//! That frontend lays out the fields itself and requests the functions that read and write a field by the field's type
+//! index: a number, a value of any type, or a reference to an object. Other frontends use `ffi.TypeDefine`.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -25,26 +25,26 @@ use super::typed;
 use crate::sys::Mutex;
 use crate::{attributes, type_table};
 
-/// Registers them.
+/// Registers the functions of this file.
 pub(super) fn register() -> Result<()> {
     typed("ffi.MakeFieldGetter", &["field_type_index"], make_getter)?;
     typed("ffi.MakeFieldSetter", &["field_type_index", "type_converter", "f_convert"], Unsafe(make_setter))?;
     typed("ffi._PyClassRegisterTypeAttrColumns", &["type_index", "total_size"], Unsafe(register_class))
 }
 
-/// How a field lies in memory.
+/// Representation of a field in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Storage {
     /// A value of any type.
     Any,
-    /// A reference, or NULL.
+    /// A reference to an object, or NULL.
     Object,
-    /// The bytes of a value that owns nothing: its type and its size.
+    /// The bytes of a value that owns nothing: its type index and its size in bytes.
     Plain(i32, usize),
 }
 
 impl Storage {
-    /// The storage of a field whose values have this type index.
+    /// Returns the storage of a field whose values have this type index.
     fn of(type_index: i32) -> Option<Storage> {
         Some(match type_index {
             kTVMFFIAny | kTVMFFINone => Storage::Any,
@@ -56,7 +56,7 @@ impl Storage {
         })
     }
 
-    /// The storage of a registered field.
+    /// Returns the storage of a registered field.
     fn of_field(field: Field, size: usize) -> Storage {
         match (Storage::of(field.static_type_index()), size) {
             (Some(Storage::Any | Storage::Object), 16) => Storage::Any,
@@ -66,23 +66,25 @@ impl Storage {
     }
 }
 
-/// Held while a reference is read or exchanged, so that it is not released in between. By the address of the field.
+/// Locks held while a reference is read or exchanged, so that it is not released in between; selected by the address of
+/// the field.
 static LOCKS: [Mutex<()>; 32] = [const { Mutex::new(()) }; 32];
 
 fn lock_of(place: *mut c_void) -> &'static Mutex<()> {
     &LOCKS[(place.addr() >> 3) % LOCKS.len()]
 }
 
-/// Reads the bytes of a field, which another thread may set meanwhile: at once, if there is an atomic type of that size and they
-/// are aligned for it, else each by itself.
+/// Reads the bytes of a field, which another thread may set at the same time. They are read at once if an atomic type
+/// of that size exists and they are aligned for it, else one by one.
 ///
 /// # Safety
-/// The field must have so many bytes, and be used by this function and [`store`] alone.
+/// The field must have this many bytes, and only this function and [`store`] may access it.
 unsafe fn load(place: *mut u8, bytes: &mut [u8]) {
     let aligned = place.addr().is_multiple_of(bytes.len().max(1));
     macro_rules! at_once {
         ($atomic:ty) => {{
-            // SAFETY: as large as the field and aligned; a field of this size is always read and set so.
+            // SAFETY: the atomic type is as large as the field, and aligned; a field of this size is always accessed
+            // this way.
             let field = unsafe { <$atomic>::from_ptr(place.cast()) };
             bytes.copy_from_slice(&field.load(Ordering::Relaxed).to_ne_bytes());
         }};
@@ -93,24 +95,25 @@ unsafe fn load(place: *mut u8, bytes: &mut [u8]) {
         8 if aligned => at_once!(AtomicU64),
         _ => {
             for (at, byte) in bytes.iter_mut().enumerate() {
-                // SAFETY: a byte of the field; one of this size or place is always read and set so.
+                // SAFETY: this is a byte of the field; a field of this size or address is always accessed this way.
                 *byte = unsafe { AtomicU8::from_ptr(place.wrapping_add(at)) }.load(Ordering::Relaxed);
             }
         }
     }
 }
 
-/// Sets the bytes of a field, as [`load`] reads them.
+/// Writes the bytes of a field in the way in which [`load`] reads them.
 ///
 /// # Safety
-/// As [`load`].
+/// The requirements of [`load`] apply.
 unsafe fn store(place: *mut u8, bytes: &[u8]) {
     let aligned = place.addr().is_multiple_of(bytes.len().max(1));
     macro_rules! at_once {
         ($atomic:ty, $plain:ty) => {{
             let mut value = [0; size_of::<$plain>()];
             value.copy_from_slice(bytes);
-            // SAFETY: as large as the field and aligned; a field of this size is always read and set so.
+            // SAFETY: the atomic type is as large as the field, and aligned; a field of this size is always accessed
+            // this way.
             let field = unsafe { <$atomic>::from_ptr(place.cast()) };
             field.store(<$plain>::from_ne_bytes(value), Ordering::Relaxed);
         }};
@@ -121,7 +124,7 @@ unsafe fn store(place: *mut u8, bytes: &[u8]) {
         8 if aligned => at_once!(AtomicU64, u64),
         _ => {
             for (at, byte) in bytes.iter().enumerate() {
-                // SAFETY: a byte of the field; one of this size or place is always read and set so.
+                // SAFETY: this is a byte of the field; a field of this size or address is always accessed this way.
                 unsafe { AtomicU8::from_ptr(place.wrapping_add(at)) }.store(*byte, Ordering::Relaxed);
             }
         }
@@ -131,53 +134,53 @@ unsafe fn store(place: *mut u8, bytes: &[u8]) {
 /// Reads a field.
 ///
 /// # Safety
-/// It must be one of a live object, of this storage.
+/// `place` must be a field of a live object, with this storage.
 unsafe fn read(storage: Storage, place: *mut c_void) -> Any {
     match storage {
-        // SAFETY: a value, which only this file reads and writes.
+        // SAFETY: the field is a value that only this file reads and writes.
         Storage::Any => unsafe { Slot::read(place.cast()) }.unwrap_or_default(),
         Storage::Object => {
             let _lock = lock_of(place).lock();
-            // SAFETY: a reference or NULL.
+            // SAFETY: the field is a reference or NULL.
             let handle = unsafe { place.cast::<TVMFFIObjectHandle>().read() };
-            // SAFETY: a reference or NULL; the field keeps it while the lock is held.
+            // SAFETY: the handle is a reference or NULL; the field keeps it while the lock is held.
             unsafe { ObjectRef::from_borrowed_or_null(handle) }.map_or(Any::NONE, Any::from)
         }
         Storage::Plain(type_index, size) => {
             let mut bits = [0; 8];
-            // SAFETY: the field has so many bytes.
+            // SAFETY: the field has this many bytes.
             unsafe { load(place.cast(), &mut bits[..size.min(8)]) };
             let value = TVMFFIAny::from_bits(type_index, u64::from_ne_bytes(bits));
-            // SAFETY: a value of a type that owns nothing.
+            // SAFETY: the value has a type that owns nothing.
             unsafe { Any::from_raw(value) }
         }
     }
 }
 
-/// Sets a field.
+/// Writes a field.
 ///
 /// # Errors
-/// `TypeError` for a value that does not lie so in memory.
+/// Returns `TypeError` if the storage cannot represent the value.
 ///
 /// # Safety
-/// As [`read`].
+/// The requirements of [`read`] apply.
 unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> {
     match storage {
-        // SAFETY: a value, which only this file reads and writes.
+        // SAFETY: the field is a value that only this file reads and writes.
         Storage::Any => unsafe { Slot::write(place.cast(), value) },
         Storage::Object if value.is_none() || value.as_object().is_some() => {
             let new = value.into_object().map_or(ptr::null_mut(), ObjectRef::into_handle);
             let lock = lock_of(place).lock();
-            // SAFETY: a reference or NULL, which the field owned.
+            // SAFETY: the field owns a reference or NULL.
             let old = unsafe { place.cast::<TVMFFIObjectHandle>().replace(new) };
             drop(lock);
-            // SAFETY: a reference or NULL, which the field owned. Released without the lock, since that may run any
+            // SAFETY: the field owned the reference or NULL. It is released without the lock, because that may run any
             // code.
             drop(unsafe { ObjectRef::from_owned_or_null(old) });
         }
         Storage::Plain(type_index, size) if fits(type_index, &value) => {
             let bits = value.as_view().bits().to_ne_bytes();
-            // SAFETY: the field has so many bytes.
+            // SAFETY: the field has this many bytes.
             unsafe { store(place.cast(), &bits[..size.min(8)]) };
         }
         Storage::Object => bail!("TypeError", "expected an object but got `{}`", value.type_key()),
@@ -188,14 +191,14 @@ unsafe fn write(storage: Storage, place: *mut c_void, value: Any) -> Result<()> 
     Ok(())
 }
 
-/// Whether a value has the bits of a field of this type.
+/// Returns true if the bits of a value can be stored in a field of this type.
 fn fits(type_index: i32, value: &Any) -> bool {
     value.type_index() == type_index
         || (type_index == kTVMFFIInt && value.type_index() == kTVMFFIBool)
         || (type_index == kTVMFFIOpaquePtr && value.is_none())
 }
 
-/// The getter of fields of one storage.
+/// Defines the getter of fields with one storage.
 macro_rules! getter {
     ($name:ident, $storage:expr) => {
         unsafe extern "C" fn $name(place: *mut c_void, result: *mut TVMFFIAny) -> c_int {
@@ -224,7 +227,7 @@ fn storage_or_error(type_index: i32, what: &str) -> Result<Storage> {
         .ok_or_else(|| anyfn::error!("ValueError", "Unsupported field type index for {what}: {type_index}"))
 }
 
-/// The address of the `TVMFFIFieldGetter` of fields whose values have this type index.
+/// Returns the address of the `TVMFFIFieldGetter` of fields whose values have this type index.
 fn make_getter(type_index: i32) -> Result<i64> {
     Ok(getter_of(storage_or_error(type_index, "getter")?) as usize as i64)
 }
@@ -242,15 +245,16 @@ fn getter_of(storage: Storage) -> TVMFFIFieldGetter {
     }
 }
 
-/// Makes a value what a field takes; `converter` is its own.
+/// Function that converts a value to the type of a field; `converter` is its data.
 type Convert =
     unsafe extern "C" fn(converter: *mut c_void, value: *const TVMFFIAny, result: *mut TVMFFIAny) -> c_int;
 
-/// The setter of such fields: a function of the field's address and a value, which `convert` makes what the field takes.
+/// Creates the setter of such fields: a function of the field's address and a value, which `convert` converts to the
+/// field's type.
 fn make_setter(type_index: i32, converter: i64, convert: i64) -> Result<PackedFunc> {
     let storage = storage_or_error(type_index, "setter")?;
     let convert = ptr::with_exposed_provenance_mut::<c_void>(convert as usize);
-    // SAFETY: NULL, which is `None`, or a function of this type as the caller promises.
+    // SAFETY: the pointer is NULL, which is `None`, or a function of this type as the caller promises.
     let convert = unsafe { core::mem::transmute::<*mut c_void, Option<Convert>>(convert) };
     let Some(convert) = convert else {
         bail!("ValueError", "ffi.MakeFieldSetter: argument `f_convert` is NULL");
@@ -265,7 +269,8 @@ fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> R
     };
     let mut result = TVMFFIAny::NONE;
     let converter = ptr::with_exposed_provenance_mut::<c_void>(converter as usize);
-    // SAFETY: the function that the caller of `make_setter` gave, with its own data; a valid view and a writable place.
+    // SAFETY: the caller of `make_setter` passed this function with its data; the view is valid and the result is
+    // writable.
     if unsafe { convert(converter, value.as_raw(), &mut result) } != 0 {
         return Err(Error::take_raised());
     }
@@ -278,19 +283,19 @@ fn set(storage: Storage, converter: i64, convert: Convert, args: &Args<'_>) -> R
 
 // ---- Objects
 
-/// Bytes before the header: the size of the object.
+/// Number of bytes before the header, which hold the size of the object.
 const FRONT: usize = 16;
 const HEADER: usize = size_of::<TVMFFIObject>();
 
 fn memory(size: usize) -> core::alloc::Layout {
-    // Never fails: the size was checked when the type was registered.
+    // Cannot fail: the size was checked when the type was registered.
     core::alloc::Layout::from_size_align(FRONT + size, FRONT)
         .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())
 }
 
-/// Returns true if zeroed memory with this file's fields can be an object of the type: the type is not built in, no native
-/// code has told the size of its objects, native code holds nothing in objects of it or of an ancestor that the fields do not
-/// tell, and its own fields have the getters made here.
+/// Returns true if zeroed memory with fields of this file can be an object of the type. The type must not be built in,
+/// and no native code may have registered the size of its objects. Native code must not hold content in objects of the
+/// type, or of an ancestor, that is not a reflected field. The type's own fields must have the getters created here.
 fn is_plain_class(info: TypeInfo) -> bool {
     let is_native = |info: TypeInfo| {
         let told = |name| info.attribute(name).is_some();
@@ -313,7 +318,7 @@ fn is_plain_class(info: TypeInfo) -> bool {
         && info.own_fields().all(is_made_here)
 }
 
-/// Gives a type whose fields are registered its constructor, what makes its objects, and their copy.
+/// Registers the constructor of a type whose fields are registered, and the functions that create and copy its objects.
 fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     let Some(info) = TypeInfo::from_index(type_index) else {
         bail!("InternalError", "Cannot find type info for type_index={type_index}");
@@ -343,22 +348,22 @@ fn register_class(type_index: i32, total_size: i64) -> Result<()> {
     let copy = PackedFunc::new(move |args| copy(type_index, size, &args.get::<ObjectRef>(0)?));
     for (name, function) in [(&b"__ffi_new__"[..], new), (b"__ffi_shallow_copy__", copy)] {
         let view = AnyView::from(function.as_object());
-        // SAFETY: a valid value, of which the column takes a reference.
+        // SAFETY: the value is valid, and the column takes a reference to it.
         unsafe { attributes::set(type_index, name, view.as_raw()) }?;
     }
     Ok(())
 }
 
-/// An object all of whose bytes are zero: numbers 0, references NULL, values None.
+/// Creates an object whose bytes are all zero: numbers are 0, references NULL, values None.
 fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
     // SAFETY: the size is not zero.
     let start = unsafe { alloc::alloc::alloc_zeroed(memory(size)) };
     if start.is_null() {
         bail!("MemoryError", "out of memory");
     }
-    // SAFETY: new memory, whose first word is in front of the object.
+    // SAFETY: the memory is new, and its first word lies before the object.
     unsafe { start.cast::<usize>().write(size) };
-    // SAFETY: within the memory.
+    // SAFETY: the offset lies within the memory.
     let object: *mut TVMFFIObject = unsafe { start.add(FRONT) }.cast();
     let header = TVMFFIObject {
         combined_ref_count: anyfn::__private::UNIQUE,
@@ -366,16 +371,16 @@ fn make(type_index: i32, size: usize) -> Result<ObjectRef> {
         flags: 0,
         deleter: Some(delete),
     };
-    // SAFETY: new memory with room for it.
+    // SAFETY: the memory is new and has room for it.
     unsafe { object.write(header) };
-    // SAFETY: made above, and counted here alone.
+    // SAFETY: the object was created above and is counted only here.
     unsafe { object_created(object, type_index) };
     // SAFETY: a valid object with one reference, which the result takes.
     let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// The fields of an object, with their places.
+/// Iterates over the fields of an object, with their storage and addresses.
 fn places(info: TypeInfo, object: *mut c_void) -> impl Iterator<Item = (Storage, *mut c_void)> {
     info.fields().map(move |field| {
         let place = object.wrapping_byte_add(field.offset() as usize);
@@ -399,9 +404,9 @@ fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
             unsafe { store(to.cast(), &bytes) };
             continue;
         }
-        // SAFETY: the field of a live object.
+        // SAFETY: the field belongs to a live object.
         let value = unsafe { read(storage, from) };
-        // SAFETY: the field of a live object.
+        // SAFETY: the field belongs to a live object.
         unsafe { write(storage, to, value) }?;
     }
     Any::new(made)
@@ -410,7 +415,7 @@ fn copy(type_index: i32, size: usize, from: &ObjectRef) -> Result<Any> {
 /// Releases the fields, the memory, or both.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let header: *mut TVMFFIObject = object.cast();
-    // SAFETY: the memory is still there.
+    // SAFETY: the memory has not been freed yet.
     let type_index = unsafe { (*header).type_index };
     if flags & STRONG != 0 {
         let drop_fields = || {
@@ -418,7 +423,8 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
                 TypeInfo::from_index(type_index).into_iter().flat_map(|info| places(info, object))
             {
                 if !matches!(storage, Storage::Plain(..)) {
-                    // SAFETY: no strong reference is left, so nobody else uses the field; None fits both.
+                    // SAFETY: no strong reference is left, so nothing else uses the field; None is valid for both
+                    // storages.
                     drop(unsafe { write(storage, place, Any::NONE) });
                 }
             }
@@ -429,12 +435,12 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         }
     }
     if flags & WEAK != 0 {
-        // SAFETY: counted when it was made; the deleter frees its memory once.
+        // SAFETY: the object was counted when it was created; the deleter frees its memory once.
         unsafe { object_freed(header, type_index) };
         let start: *mut u8 = object.wrapping_byte_sub(FRONT).cast();
-        // SAFETY: the size lies in front of the object.
+        // SAFETY: the size lies before the object.
         let size = unsafe { start.cast::<usize>().read() };
-        // SAFETY: allocated by `make` with this very layout.
+        // SAFETY: `make` allocated the memory with this layout.
         unsafe { alloc::alloc::dealloc(start, memory(size)) };
     }
 }
@@ -450,10 +456,10 @@ mod tests {
                 let mut memory = [0xEEEE_EEEE_EEEE_EEEE_u64; 4];
                 let field = memory.as_mut_ptr().cast::<u8>().wrapping_add(place);
                 let bytes: alloc::vec::Vec<u8> = (1..=size).collect();
-                // SAFETY: the memory has so many bytes from there on.
+                // SAFETY: the memory has this many bytes from there on.
                 unsafe { store(field, &bytes) };
                 let mut read = alloc::vec![0; bytes.len()];
-                // SAFETY: the memory has so many bytes from there on.
+                // SAFETY: the memory has this many bytes from there on.
                 unsafe { load(field, &mut read) };
                 assert_eq!(read, bytes);
                 let all: alloc::vec::Vec<u8> = memory.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -1,12 +1,13 @@
-//! What C++ code registers while its library is opened.
+//! Registrations of C++ code while its library is opened.
 //!
-//! The C++ headers of the ABI register types and global functions in constructors of the library, and throw where that
-//! fails. Nobody can catch what a constructor throws: the process ends. So while such a library is opened, its
-//! constructors are told that all went well, and the first failure makes the load fail instead.
+//! The C++ headers of the ABI register types and global functions in constructors of the library, and throw if that
+//! fails. Nothing can catch an exception that a constructor throws: the process ends. So while such a library is
+//! opened, the registrations in its constructors always report success, and the first failure makes the load fail
+//! instead.
 //!
-//! A library that was built again has the types and functions of the older build. Its functions replace those, and a type
-//! of the same layout is taken for the same one, with the fields and methods that it has; another layout is refused, since
-//! objects of both would be about.
+//! A library that was rebuilt has the types and functions of the older build. Its functions replace the older ones. A
+//! type of the same layout is treated as the same type, with its existing fields and methods. Another layout is
+//! refused, because objects of both layouts would exist.
 
 use core::cell::RefCell;
 
@@ -25,16 +26,16 @@ use crate::{registry, type_table};
 /// A library whose constructors run on this thread.
 struct Current {
     path: PathBuf,
-    /// What failed first.
+    /// First error of a registration.
     failed: Option<Error>,
-    /// Names that it has registered, and what was there before.
+    /// Names that the library has registered, and their previous entries.
     registered: Vec<(Vec<u8>, registry::Saved)>,
-    /// Types that were there already, and are the same.
+    /// Types that were registered already and are the same.
     same: BTreeSet<i32>,
 }
 
 std::thread_local! {
-    /// One within the constructors of another.
+    /// Libraries being opened, one within the constructors of another.
     static CURRENT: RefCell<Vec<Current>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -42,10 +43,10 @@ fn with_current<T>(body: impl FnOnce(&mut Current) -> T) -> Option<T> {
     CURRENT.try_with(|current| current.try_borrow_mut().ok()?.last_mut().map(body)).ok().flatten()
 }
 
-/// Runs `body`, which opens a C++ library. The error of a registration that failed meanwhile; then the global functions are
-/// as they were before.
+/// Runs `body`, which opens a C++ library. Returns the error of a registration that failed meanwhile; the global
+/// functions are then restored.
 pub(super) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<(), Error>) {
-    /// Also if `body` panics.
+    /// Guard that removes the current library also if `body` panics.
     struct Leave;
     impl Leave {
         fn take() -> Option<Current> {
@@ -70,7 +71,7 @@ pub(super) fn watched<T>(path: &Path, body: impl FnOnce() -> T) -> (T, Result<()
     (result, Err(error))
 }
 
-/// The outcome of a registration, as its caller is told.
+/// Returns the outcome of a registration that is reported to its caller.
 fn told(result: Result<()>) -> Result<()> {
     let Err(error) = result else { return Ok(()) };
     let mut error = Some(error);
@@ -82,7 +83,7 @@ fn told(result: Result<()>) -> Result<()> {
     error.map_or(Ok(()), Err)
 }
 
-/// Registers a global function by `set`, which is told whether it may replace one.
+/// Registers a global function with `set`, whose argument states whether it may replace one.
 pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> Result<()>) -> Result<()> {
     let Some(path) = with_current(|current| current.path.clone()) else { return set(overrides) };
     let maker = registry::get(name).and_then(|function| maker(&function));
@@ -97,16 +98,16 @@ pub(crate) fn register(name: &[u8], overrides: bool, set: impl FnOnce(bool) -> R
     told(result)
 }
 
-/// The library that has made an object by its own code.
+/// Returns the library whose code has created an object.
 fn maker(object: &ObjectRef) -> Option<PathBuf> {
     // SAFETY: the handle of a live object points to its header, whose deleter does not change.
     let deleter = unsafe { (*object.as_handle().cast::<TVMFFIObject>()).deleter }? as *const ();
     lease::all().into_iter().find(|mapped| mapped.holds(deleter.addr())).map(|mapped| mapped.path.clone())
 }
 
-/// Registers a part of a type by `add`; `same` says whether the type has it already, if it has one of that name.
+/// Registers a part of a type with `add`; `same` states whether an existing part of that name is the same.
 ///
-/// Of a type of an older build, parts that are there are kept.
+/// If the type belongs to an older build, existing parts are kept.
 pub(crate) fn part_of_type(
     type_index: i32,
     same: impl FnOnce() -> Option<bool>,
@@ -122,23 +123,23 @@ pub(crate) fn part_of_type(
     }
 }
 
-/// A field of a type, as [`part_of_type`].
+/// Registers a field of a type, in the way of [`part_of_type`].
 pub(crate) fn field(type_index: i32, new: &TVMFFIFieldInfo, add: impl FnOnce() -> Result<()>) -> Result<()> {
     let layout = (new.offset, new.size, new.alignment, new.field_static_type_index);
     // SAFETY: the caller of the C function guarantees the name.
     let name = unsafe { new.name.as_slice() };
     let same = || {
         let fields = type_table::info_or_error(type_index).map_or(&[][..], SharedType::fields);
-        // SAFETY: the names of fields of types live for ever.
+        // SAFETY: the names of registered fields are never freed.
         let known = fields.iter().find(|known| unsafe { known.name.as_slice() } == name);
-        // Where there was no such field the memory was something else, or nothing.
+        // In objects without such a field, its memory has another use or does not exist.
         let same = |k: &SharedField| (k.offset, k.size, k.alignment, k.field_static_type_index) == layout;
         Some(known.is_some_and(same))
     };
     part_of_type(type_index, same, add)
 }
 
-/// What a type is as a whole, registered by `set`.
+/// Registers the metadata of a type with `set`.
 pub(crate) fn whole_type(
     type_index: i32,
     new: &TVMFFITypeMetadata,
@@ -146,7 +147,7 @@ pub(crate) fn whole_type(
 ) -> Result<()> {
     let layout = (new.total_size, new.structural_eq_hash_kind);
     let Some(known) = type_table::metadata(type_index) else { return told(set()) };
-    // Twice by the same library is a mistake, as it is elsewhere.
+    // Registering it twice in the same library is a mistake, as it is elsewhere.
     let is_same = |current: &mut Current| {
         (known.total_size, known.structural_eq_hash_kind) == layout && current.same.insert(type_index)
     };

@@ -1,4 +1,4 @@
-//! What a library's code asks for at run time: context symbols and functions by name.
+//! Requests of a library's code at run time: context symbols and functions by name.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -21,7 +21,7 @@ use crate::sys::Mutex;
 
 /// Functions that a library's code has looked up.
 ///
-/// Its code keeps the handles in its own static data, so they live as long as that: for ever.
+/// The code keeps the handles in its own static data, so they live as long as that data.
 pub(super) struct Lookups(Mutex<HashMap<String, PackedFunc>>);
 
 impl Default for Lookups {
@@ -30,16 +30,16 @@ impl Default for Lookups {
     }
 }
 
-/// An address that libraries get.
+/// An address that libraries receive.
 #[derive(Clone, Copy)]
 struct Address(*mut c_void);
 
-// SAFETY: only handed on; using it is up to the library's code.
+// SAFETY: the address is only passed on; the library's code is responsible for its use.
 unsafe impl Send for Address {}
 
 static REGISTERED: Mutex<Vec<(CString, Address)>> = Mutex::new(Vec::new());
 
-/// The context symbols that every library can have.
+/// Returns the context symbols that are available to every library.
 fn built_in() -> [(&'static CStr, *mut c_void); 6] {
     [
         (c"__TVMFFIFunctionCall", TVMFFIFunctionCall as *mut c_void),
@@ -51,7 +51,7 @@ fn built_in() -> [(&'static CStr, *mut c_void); 6] {
     ]
 }
 
-/// Makes each library loaded from now on get `symbol` in its pointer variable `name`.
+/// Registers a context symbol: each library loaded from now on receives `symbol` in its pointer variable `name`.
 pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     if name.is_empty() {
         anyfn::bail!("ValueError", "a context symbol needs a name");
@@ -60,10 +60,11 @@ pub(crate) fn register_context_symbol(name: &CStr, symbol: *mut c_void) -> Resul
     Ok(())
 }
 
-/// Writes all context symbols that `find` finds a variable for; of one name, the one registered last counts.
+/// Writes all context symbols for which `find` returns a variable; if a name is registered twice, the last address is
+/// used.
 ///
 /// # Safety
-/// What `find` gives must be writable pointer variables of code that is not running yet.
+/// `find` must return writable pointer variables of code that is not running yet.
 pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
     let registered = REGISTERED.lock();
     let registered = registered.iter().map(|(name, address)| (name.as_c_str(), address.0));
@@ -76,18 +77,19 @@ pub(super) unsafe fn fill(find: impl Fn(&CStr) -> Option<NonNull<c_void>>) {
     }
 }
 
-/// How often library code has looked a function up.
+/// Number of lookups of functions by the code of libraries.
 static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 
-/// How often the code of libraries has looked a function up so far; what it keeps is not looked up again.
+/// Returns the number of lookups by the code of libraries so far; a function that the code keeps is not looked up
+/// again.
 pub(super) fn lookups() -> u64 {
     LOOKUPS.load(Ordering::Relaxed)
 }
 
-/// Looks a function up in the imports of a library, then among the global functions; the handle is borrowed.
+/// Looks up a function in the imports of a library, then among the global functions; the handle is borrowed.
 ///
 /// # Safety
-/// `library_ctx` must be NULL or what the loader has written into a library's context slot.
+/// `library_ctx` must be NULL or the value that the loader has written into a library's context slot.
 pub(crate) unsafe fn lookup_from_imports(
     library_ctx: TVMFFIObjectHandle,
     name: &CStr,
@@ -114,11 +116,11 @@ pub(crate) unsafe fn lookup_from_imports(
     if let Some(known) = lookups.lock().get(name) {
         return Ok(known.as_object().as_handle());
     }
-    // Not under the lock: looking up can run code of other modules.
+    // Not under the lock, because the lookup can run code of other modules.
     let Some(found) = module.imported_function(name)? else {
         anyfn::bail!("RuntimeError", "Cannot find function {name} in the imported modules or global registry.");
     };
-    // Another thread may have been first; what is not kept is released after the lock.
+    // Another thread may have been first; a function that is not kept is released after the lock.
     let spare = found.clone();
     let handle = lookups.lock().entry(name.to_owned()).or_insert(found).as_object().as_handle();
     drop(spare);

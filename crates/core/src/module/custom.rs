@@ -1,4 +1,4 @@
-//! Modules of a kind that users define, in any language: each thing that a module does is a function of theirs.
+//! Modules of user-defined kinds, in any language: each operation of the module is a function of the user.
 
 use core::ffi::CStr;
 
@@ -10,7 +10,7 @@ use anyfn::{Any, Args, Array, Bytes, Error, FromArg, IntoArgs, Module, PackedFun
 
 use super::object::{self, Implementation, OwnModule};
 
-/// What a kind of module can do. `get_function` is a must, the others say nothing if they are not there.
+/// Operations of a kind of module. `get_function` is required; the others return nothing if they are absent.
 #[derive(Clone, Copy)]
 enum Method {
     GetFunction,
@@ -34,7 +34,7 @@ const NAMES: [&str; 8] = [
     "get_function_metadata",
 ];
 
-/// Bits that say what a module is for, as a number, behind this name.
+/// Name of the argument with the property bits, a number.
 const PROPERTIES: &str = "property_mask";
 
 struct Custom {
@@ -43,7 +43,7 @@ struct Custom {
     methods: [Option<PackedFunc>; NAMES.len()],
 }
 
-/// `ffi.ModuleCreate(kind, name, function, name, function, ...)`: a module of a kind of the caller's own.
+/// `ffi.ModuleCreate(kind, name, function, name, function, ...)`: creates a module of a user-defined kind.
 pub(super) fn create(args: Args<'_>) -> Result<Module> {
     let kind = args.get::<&str>(0)?;
     let fail = |reason: &str| anyfn::error!("ValueError", "a module of kind `{kind}` cannot be made: {reason}");
@@ -86,7 +86,7 @@ impl Custom {
         self.methods[method as usize].as_ref()
     }
 
-    /// What a method gives; `None` without the method.
+    /// Returns the result of an operation; `None` if the operation is absent.
     fn call<T>(&self, method: Method, args: impl IntoArgs) -> Result<Option<T>>
     where
         T: for<'a> FromArg<Arg<'a> = T>,
@@ -137,7 +137,7 @@ impl Implementation for Custom {
     }
 
     fn write_to_file(&self, path: &str, format: &str) -> Result<bool> {
-        // `False` says that the bytes shall be written.
+        // `False` requests that the bytes be written instead.
         let is_declined = |answer: &Any| answer.get::<bool>().is_ok_and(|written| !written);
         Ok(self.call::<Any>(Method::WriteToFile, (path, format))?.is_some_and(|answer| !is_declined(&answer)))
     }

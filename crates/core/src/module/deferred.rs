@@ -1,7 +1,9 @@
-//! A module that a library carries and for whose kind there was no loader yet: it is loaded when it is used.
+//! A module that a library carries and whose kind had no loader when the library was loaded: it is loaded when it is
+//! used.
 //!
-//! So a library loads wherever its own code runs, and what needs a device, say, fails where it is called, by name. A loader
-//! that is registered later is found at the next use. The bytes stay, so such a module can be saved again as it is.
+//! So a library loads wherever its own code runs, and a function that needs, say, a missing device fails when it is
+//! called, by name. A loader that is registered later is found at the next use. The bytes are kept, so such a module
+//! can be saved again unchanged.
 
 use core::ffi::CStr;
 
@@ -18,11 +20,11 @@ use crate::sys::Mutex;
 struct Deferred {
     kind: CString,
     bytes: Bytes,
-    /// What the loader has made of it.
+    /// Module that the loader has created.
     loaded: Mutex<Option<Module>>,
 }
 
-/// A module of a kind that has no loader.
+/// Creates a module of a kind that has no loader.
 pub(super) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
     let Ok(kind) = CString::new(kind) else {
         anyfn::bail!("RuntimeError", "the kind of a module has a NUL character: {kind:?}");
@@ -32,18 +34,18 @@ pub(super) fn create(kind: &str, bytes: &[u8]) -> Result<OwnModule> {
 }
 
 impl Deferred {
-    /// The module itself, if there is a loader by now. `owner` is the object that this is the content of.
+    /// Returns the loaded module, if there is a loader by now. `owner` is the object that has this content.
     fn loaded(&self, owner: &OwnModule) -> Result<Option<OwnModule>> {
         let known = self.loaded.lock().clone();
         if let Some(known) = known {
             return OwnModule::try_from(&known).map(Some);
         }
         let Some(loader) = registry::find(&loader_of(self.kind_text())) else { return Ok(None) };
-        // Not under the lock: a loader may run any code.
+        // Not under the lock, because a loader may run any code.
         let module = loader.call((self.bytes.clone(),))?.get::<Module>()?;
         let own = OwnModule::try_from(&module)?;
         own.import_all(&owner.imports())?;
-        // Of two threads at once the first one's module stays.
+        // If two threads get here at the same time, the module of the first one stays.
         let first = self.loaded.lock().get_or_insert(module).clone();
         OwnModule::try_from(&first).map(Some)
     }

@@ -1,4 +1,4 @@
-//! A function of a library as an object: one jump from the call to the library's code.
+//! A function of a library as an object: one jump leads from the call to the library's code.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,7 +15,7 @@ use super::compiled::Guard;
 use super::ledger;
 use super::object::OwnModule;
 
-/// Memory of the object; the ABI fixes everything before `symbol`.
+/// Memory of the function object; the ABI fixes everything before `symbol`.
 #[repr(C)]
 struct LibraryFunction {
     header: TVMFFIObject,
@@ -23,20 +23,20 @@ struct LibraryFunction {
     ext: &'static AnyfnFunctionExt,
     symbol: TVMFFISafeCallType,
     metadata: Option<TVMFFISafeCallType>,
-    /// What calls of the peer's compiled code look at.
+    /// State of the argument checks, for code that the peer's compiler has generated.
     guard: Guard,
-    /// Keeps the module as long as the function. Dropped with the content.
+    /// Module that the function keeps alive; dropped with the content.
     module: Option<OwnModule>,
 }
 
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(signature) };
 
-/// Makes a function object of a library's symbol.
+/// Creates a function object for a symbol of a library.
 ///
 /// # Safety
-/// `symbol` and `metadata` must be functions of the library convention in the code of `module`; `compiled` says that the
-/// peer's compiler has made it, and which alignment it asks for.
+/// `symbol` and `metadata` must be functions of the library convention in the code of `module`. `compiled` must be set
+/// if the peer's compiler has generated the code, to the alignment that the code requires.
 pub(super) unsafe fn make(
     module: &OwnModule,
     symbol: TVMFFISafeCallType,
@@ -59,7 +59,7 @@ pub(super) unsafe fn make(
         module: Some(module.clone()),
     }));
     ledger::add(raw.cast_const().cast(), kTVMFFIFunction);
-    // SAFETY: a new object with one reference, which goes over to the result.
+    // SAFETY: the object is new and has one reference, which passes to the result.
     let object = unsafe { ObjectRef::from_owned_or_null(raw.cast()) };
     match object.map(PackedFunc::try_from_object) {
         Some(Ok(function)) => Ok(function),
@@ -67,18 +67,18 @@ pub(super) unsafe fn make(
     }
 }
 
-/// The code that a function stands for, if it is one of a library.
+/// Returns the code that a function represents, if it is a function of a library.
 pub(super) fn symbol_of(function: &PackedFunc) -> Option<*const c_void> {
     let header = function.as_object().as_handle().cast::<TVMFFIObject>();
-    // SAFETY: a function object has the cell right behind the header, and the caller keeps it alive.
+    // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
     let cell = unsafe { header.add(1) }.cast::<TVMFFIFunctionCell>();
-    // SAFETY: a function object has the cell right behind the header, and the caller keeps it alive.
+    // SAFETY: the cell of a function object directly follows the header, and the caller keeps the object alive.
     let called = unsafe { (*cell).safe_call };
     let is_called_by = |own: TVMFFISafeCallType| core::ptr::fn_addr_eq(called, own);
     if !is_called_by(call) && !is_called_by(call_guarded) {
         return None;
     }
-    // SAFETY: only objects that `make` has made are called by these functions.
+    // SAFETY: only objects that `make` has created are called by these functions.
     Some(unsafe { (*header.cast::<LibraryFunction>()).symbol } as *const c_void)
 }
 
@@ -88,9 +88,9 @@ unsafe extern "C" fn call(
     count: i32,
     result: *mut TVMFFIAny,
 ) -> c_int {
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let symbol = unsafe { (*handle.cast::<LibraryFunction>()).symbol };
-    // SAFETY: the caller passes what the convention asks for; a library's functions take no object.
+    // SAFETY: the caller passes what the convention requires; a library's functions receive no object.
     unsafe { symbol(core::ptr::null_mut(), args, count, result) }
 }
 
@@ -101,19 +101,19 @@ unsafe extern "C" fn call_guarded(
     result: *mut TVMFFIAny,
 ) -> c_int {
     let this = handle.cast::<LibraryFunction>();
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let guard = unsafe { &(*this).guard };
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let symbol = unsafe { (*this).symbol };
-    // SAFETY: the caller passes what the convention asks for; only functions of such libraries are called this way.
+    // SAFETY: the caller passes what the convention requires; only functions of such libraries are called this way.
     unsafe { guard.call(symbol, args, count, result) }
 }
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
-    // SAFETY: called with the function object itself, which the caller keeps alive.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let metadata = unsafe { (*handle.cast::<LibraryFunction>()).metadata };
     match metadata {
-        // SAFETY: a getter of the library convention; the caller passes a writable result.
+        // SAFETY: this is a getter of the library convention; the caller passes a writable result.
         Some(metadata) => unsafe { metadata(core::ptr::null_mut(), core::ptr::null(), 0, result) },
         None => 0,
     }
@@ -122,12 +122,12 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
 unsafe extern "C" fn delete(handle: *mut c_void, flags: c_int) {
     let this: *mut LibraryFunction = handle.cast();
     if flags & STRONG != 0 {
-        // SAFETY: no strong reference is left, so nobody else uses the content.
+        // SAFETY: no strong reference is left, so nothing else uses the content.
         drop(unsafe { (*this).module.take() });
     }
     if flags & WEAK != 0 {
         ledger::remove(handle);
-        // SAFETY: the memory came from `Box` with this type; what remains of the content owns nothing.
+        // SAFETY: `Box` allocated the memory with this type; the rest of the content owns nothing.
         drop(unsafe { Box::from_raw(this) });
     }
 }

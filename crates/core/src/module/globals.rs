@@ -1,4 +1,4 @@
-//! The `ffi.*` functions of modules.
+//! Global functions `ffi.*` of modules.
 
 use core::ffi::c_void;
 
@@ -22,7 +22,7 @@ use crate::sys::Mutex;
 /// Modules that are kept until they are removed from here.
 static KEPT: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
-/// Registers them.
+/// Registers the functions of modules.
 pub(crate) fn register_globals() -> Result<()> {
     let of = OwnModule::try_from;
     let reg = registry::register;
@@ -87,7 +87,7 @@ pub(crate) fn register_globals() -> Result<()> {
         }
     })?;
     reg("ffi.ModuleGlobalsRemove").set_body_typed(|m: Module| {
-        // Released after the lock, since releasing may run any code.
+        // Released after the lock, because releasing may run any code.
         let removed: Vec<Module> =
             KEPT.lock().extract_if(.., |k| k.as_object().ptr_eq(m.as_object())).collect();
         drop(removed);
@@ -95,12 +95,12 @@ pub(crate) fn register_globals() -> Result<()> {
     Ok(())
 }
 
-/// Those that tell who has made what is alive.
+/// Registers the functions of the ledger, which tell who has created the live objects.
 fn register_ledger() -> Result<()> {
     let reg = registry::register;
     reg("ffi.LedgerStart").set_body_typed(|| {
         let ledger = core::ptr::from_ref(ledger::start()).cast_mut().cast::<c_void>();
-        // SAFETY: a ledger lives as long as the process, and only frontends of ours know what it is.
+        // SAFETY: a ledger is never freed, and only frontends of this project know what the pointer is.
         unsafe { OpaquePtr::from_ptr(ledger) }
     })?;
     reg("ffi.LedgerIsOn").set_body_typed(ledger::is_on)?;
@@ -112,7 +112,7 @@ fn register_ledger() -> Result<()> {
     Ok(())
 }
 
-/// Calls `body` with the library of the module that is the one argument, if there is one.
+/// Calls `body` with the library of the module that is the only argument, if there is one.
 fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<Any>) -> Result<Any> {
     let module = if args.is_empty() { None } else { args.get::<Option<Module>>(0)? };
     let Some(module) = module else { return body(None) };
@@ -124,7 +124,7 @@ fn of_module(args: Args<'_>, body: impl FnOnce(Option<&Arc<Mapped>>) -> Result<A
     }
 }
 
-/// Those of modules that follow a file.
+/// Registers the functions of modules that follow a file.
 fn register_watch() -> Result<()> {
     let reg = registry::register;
     let watch = |m: &Module| watch::of(m);
@@ -146,7 +146,7 @@ fn register_watch() -> Result<()> {
     reg("ffi.ModuleWatchNewest").set_body_typed(move |m: Module| watch::newest(&watch(&m)?))
 }
 
-/// What is in use of each library that is mapped, by path; pinned ones say why.
+/// Returns what is in use of each mapped library, with its path and, if it is pinned, the reason.
 fn mapped() -> Result<Array<Any>> {
     let mut all = Array::<Any>::new();
     for library in lease::all() {

@@ -1,7 +1,8 @@
-//! The modules that a library carries inside itself, such as device code.
+//! Modules that a library carries inside itself, such as device code.
 //!
-//! A blob: its size, which module imports which (as row ends and children), then one entry per module: its kind and its
-//! bytes. The kind `_lib` stands for the library itself and has no bytes. All numbers are 64 bits, little endian.
+//! The blob consists of its size, the imports of all modules (as row ends and children), and one entry per module with
+//! its kind and its bytes. The kind `_lib` represents the library itself and has no bytes. All numbers have 64 bits,
+//! little endian.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -21,32 +22,33 @@ enum Entry<'a> {
     Other { kind: &'a str, bytes: &'a [u8] },
 }
 
-/// What a blob says.
+/// Content of a blob.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tree<'a> {
     entries: Vec<Entry<'a>>,
-    /// Importer and what it imports, by number.
+    /// Pairs of an importing and an imported module, by index.
     edges: Vec<(usize, usize)>,
 }
 
 impl<'a> Tree<'a> {
-    /// Kind, size in bytes and imports of each module; the library itself is of kind `library`.
+    /// Returns the kind, size in bytes and imports of each module; the library itself has the kind `library`.
     pub(super) fn modules(&self) -> impl Iterator<Item = (&'a str, usize, Vec<usize>)> {
         self.entries.iter().enumerate().map(|(at, entry)| {
             let (kind, size) = match entry {
                 Entry::Library => ("library", 0),
                 Entry::Other { kind, bytes } => (*kind, bytes.len()),
             };
-            // They are in the order of the importers.
+            // The edges are in the order of the importers.
             let from = self.edges.partition_point(|(from, _)| *from < at);
             let imports = self.edges[from..].iter().take_while(|(from, _)| *from == at);
             (kind, size, imports.map(|(_, to)| *to).collect())
         })
     }
 
-    /// Takes modules away that nobody imports until none is left; what is left imports itself in the end.
+    /// Removes modules without importers until none is left; modules that remain import themselves, directly or
+    /// indirectly.
     fn check_acyclic(&self) -> Result<(), String> {
-        // All places of the library are one module.
+        // All entries of the library are one module.
         let library = self.entries.iter().position(|entry| *entry == Entry::Library).unwrap_or(0);
         let one = |at: usize| if self.entries[at] == Entry::Library { library } else { at };
         let mut importers = vec![0usize; self.entries.len()];
@@ -105,7 +107,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads the content of a blob, behind its size.
+/// Parses the content of a blob, after its size.
 pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     let mut reader = Reader(content);
     let ends = reader.numbers("the list of rows")?;
@@ -154,7 +156,7 @@ pub(super) fn parse(content: &[u8]) -> Result<Tree<'_>, String> {
     Ok(tree)
 }
 
-/// The begin of some bytes, for a message.
+/// Returns the start of some bytes, for a message.
 fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 40;
     match bytes.get(..SHOWN) {
@@ -163,7 +165,7 @@ fn shown(bytes: &[u8]) -> String {
     }
 }
 
-/// Makes the modules of a tree; gives the root, which may be the library or import it.
+/// Creates the modules of a tree; returns the root, which is the library or a module that may import it.
 pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     let make = |entry: &Entry<'_>| match entry {
         Entry::Library => Ok(library.clone().into_module()),
@@ -178,12 +180,12 @@ pub(super) fn build(tree: &Tree<'_>, library: &OwnModule) -> Result<Module> {
     Ok(modules[0].clone())
 }
 
-/// Name of the global function that makes modules of a kind.
+/// Returns the name of the global function that creates modules of a kind.
 pub(super) fn loader_of(kind: &str) -> String {
     format!("ffi.Module.load_from_bytes.{kind}")
 }
 
-/// The module that the loader of its kind makes; without a loader one that says so when it is used.
+/// Creates a module with the loader of its kind. Without a loader, creates a module that reports this when it is used.
 fn load_bytes(kind: &str, bytes: &[u8]) -> Result<Module> {
     match registry::find(&loader_of(kind)) {
         Some(loader) => loader.call((Bytes::from(bytes),))?.get::<Module>(),
@@ -242,8 +244,8 @@ mod tests {
         check(&[numbers(&[0, 0, 0]), numbers(&[]), lib, kind], "no text: \"\\xff\\xfex\"");
     }
 
-    /// Damaged blobs: an answer each time, without a panic, and no more modules than bytes. `ANYFN_FUZZ_SECONDS` makes it
-    /// longer.
+    /// Parses damaged blobs. Each must give a result without a panic, with no more modules than bytes.
+    /// `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_any_import_tree_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);

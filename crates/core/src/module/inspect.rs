@@ -1,4 +1,4 @@
-//! What a library file holds, needs and was built for, told without loading it.
+//! Description of a library file, without loading it: its contents, what it needs, and what it was built for.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -26,10 +26,10 @@ impl Fields {
     }
 }
 
-/// Describes a file.
+/// Describes a library file.
 ///
 /// # Errors
-/// `RuntimeError` with the reason if the file is no shared library for this machine, or damaged.
+/// Returns `RuntimeError` with the reason if the file is not a shared library for this machine, or is damaged.
 pub(super) fn inspect(path: &str) -> Result<Map<String, Any>> {
     let fail = |path: &Path, reason: StdString| {
         anyfn::error!("RuntimeError", "Cannot inspect {}: {reason}", path.display())
@@ -79,7 +79,7 @@ fn defines(facts: &Facts, name: &str) -> bool {
     facts.defined.iter().any(|symbol| symbol.name == name)
 }
 
-/// Names with their versions, each once.
+/// Returns the names with their versions, sorted and without duplicates.
 fn sorted<'a>(symbols: impl Iterator<Item = &'a Symbol>) -> Vec<StdString> {
     let shown = |symbol: &Symbol| match symbol.version.as_str() {
         "" => symbol.name.clone(),
@@ -95,7 +95,7 @@ fn hexadecimal(bytes: &[u8]) -> StdString {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The highest version of each family, such as `GLIBC`: `2.34`.
+/// Returns the highest version of each family, such as `2.34` for `GLIBC`.
 fn versions(facts: &Facts) -> Result<Map<String, String>> {
     let mut highest: std::collections::BTreeMap<&str, (Vec<u32>, &str)> = std::collections::BTreeMap::new();
     for symbol in &facts.undefined {
@@ -112,7 +112,7 @@ fn versions(facts: &Facts) -> Result<Map<String, String>> {
     )
 }
 
-/// The modules that the library carries: kind, size and what each imports.
+/// Returns the kind, size and imports of each module that the library carries.
 fn imports(facts: &Facts) -> Result<Option<Array<Any>>> {
     let Some(blob) = &facts.import_tree else { return Ok(None) };
     let parsed = match blob.bytes.as_deref().and_then(|bytes| bytes.split_first_chunk::<8>()) {

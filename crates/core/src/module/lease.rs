@@ -1,13 +1,17 @@
-//! What of a library is still in use, and unmapping those of which nothing is.
+//! Counts what is in use of each library, and unmaps the libraries of which nothing is.
 //!
-//! A library stays mapped while anything of it is alive. What is alive is counted where an address of the library
-//! enters the core: functions, tensors and opaque objects hold a [`Lease`] from their making until their deleter has
-//! returned; modules hold the library itself; objects that a Rust plugin makes by itself are counted by the plugin until their deleter has returned to code outside of
-//! it (`anyfn::count_end`); a library
-//! whose getters and setters serve the objects of an older one of the same type is held by that one ([`take_over`]).
-//! Where objects can escape unseen, or the system would not unmap the library, it is *pinned* and says why.
+//! A library stays mapped while anything of it is alive. This is counted where an address of the library enters the
+//! core:
+//! - Functions, tensors and opaque objects hold a [`Lease`] from their creation until their deleter has returned.
+//! - Modules hold the library itself.
+//! - Objects that a Rust plugin creates without the core are counted by the plugin until their deleter has returned to
+//!   code outside of it (`anyfn::count_end`).
+//! - A library whose getters and setters serve the objects of an older one of the same type is held by that one
+//!   ([`take_over`]).
 //!
-//! A library is closed by [`reap`], never inside a release: its own code may be what runs then.
+//! Where objects can escape unseen, or the system would not unmap the library, it is *pinned* for a stated reason.
+//!
+//! A library is closed by [`reap`], never inside a release, because its own code may be running then.
 
 use core::ffi::c_void;
 use core::num::NonZero;
@@ -27,25 +31,25 @@ use super::{dl, ledger, load};
 use crate::sys::Mutex;
 use crate::{method, type_table};
 
-/// Libraries that are mapped.
+/// Entries of all libraries, and the state of loading.
 struct State {
     mapped: Vec<Arc<Mapped>>,
-    /// Former entries of libraries that were loaded again while they were unloaded: what their static data may still
-    /// name stays for ever.
+    /// Former entries of libraries that were loaded again while they were unloaded. They stay for the lifetime of the
+    /// process, because the static data of the library may still refer to their content.
     former: Vec<Arc<Mapped>>,
-    /// Libraries that are about to be closed, whose addresses types still name.
+    /// Libraries that are about to be closed and whose addresses the type table still contains.
     closing: Vec<Arc<Mapped>>,
-    /// How many are being opened, one within the constructors of another.
+    /// Number of libraries that are being opened, one within the constructors of another.
     opening: usize,
-    /// What was made of addresses of no known library while one is being opened, and is alive: constructors run before
-    /// their library is known. Each address has the number of its lease.
+    /// Addresses of no known library from which something alive was created while a library was being opened:
+    /// constructors run before their library is known. Each address has the number of its lease.
     unknown: Vec<(NonZero<u32>, usize)>,
-    /// Numbers given so far to leases of unknown addresses.
+    /// Last number given to a lease of unknown addresses.
     numbers: u32,
 }
 
-// No function of the dynamic loader may be called while this is locked: who holds the loader's lock may wait for this one,
-// as constructors do that make functions.
+// No function of the dynamic loader may be called while this is locked: a thread that holds the loader's lock may wait
+// for this one, as constructors do that create functions.
 static STATE: Mutex<State> = Mutex::new(State {
     mapped: Vec::new(),
     former: Vec::new(),
@@ -54,9 +58,9 @@ static STATE: Mutex<State> = Mutex::new(State {
     unknown: Vec::new(),
     numbers: 0,
 });
-/// Whether there is any, or one is being opened; looked at before the lock is taken.
+/// True if a library is mapped or being opened; read before the lock is taken.
 static IN_USE: AtomicBool = AtomicBool::new(false);
-/// Held while libraries are opened for a first time or closed, so that a path means one of both.
+/// Held while libraries are opened for the first time or closed, so that both exclude each other for a path.
 static OPENING: Mutex<()> = Mutex::new(());
 
 impl State {
@@ -64,43 +68,44 @@ impl State {
         IN_USE.store(!self.mapped.is_empty() || self.opening > 0, Ordering::Relaxed);
     }
 
-    /// A number for a lease of unknown addresses. The last one is given again and again, and never taken back.
+    /// Returns a number for a lease of unknown addresses. Once all numbers are used, leases share the last one and keep
+    /// their addresses.
     fn number(&mut self) -> NonZero<u32> {
         self.numbers = self.numbers.saturating_add(1);
         NonZero::new(self.numbers).unwrap_or(NonZero::<u32>::MAX)
     }
 }
 
-/// What holds a lease.
+/// Kind of the object that holds a lease.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// A function made of an address.
+    /// A function created from an address.
     Function,
     /// A tensor whose deleter is an address.
     Tensor,
-    /// An object of another language with its deleter.
+    /// An object of another language, with its deleter.
     Opaque,
 }
 
 const KINDS: [(&str, Kind); 3] =
     [("functions", Kind::Function), ("tensors", Kind::Tensor), ("opaque objects", Kind::Opaque)];
 
-/// How many leases of each kind are held.
+/// Number of leases of each kind.
 #[derive(Default)]
 pub(super) struct Counts([AtomicUsize; KINDS.len()]);
 
-/// Keeps the libraries mapped that some addresses belong to.
+/// Keeps the libraries mapped to which some addresses belong.
 pub(crate) struct Lease {
-    /// Mostly one; two for what one library makes of the code of another.
+    /// Libraries that the lease holds: mostly one, or two if one library creates an object from the code of another.
     mapped: [Option<Arc<Mapped>>; 2],
-    /// In `State::unknown`, if one of the addresses was of no known library.
+    /// Number in `State::unknown`, if one of the addresses belonged to no known library.
     unknown: Option<NonZero<u32>>,
     kind: Kind,
 }
 
 impl Lease {
-    /// For the addresses of one object, NULL for those that it has not got; the code that runs last comes first. Costs an
-    /// atomic load as long as no library is loaded.
+    /// Creates a lease for the addresses of one object. An address that it does not have is NULL; the code that runs
+    /// last comes first. Costs one atomic load as long as no library is loaded.
     #[inline]
     pub(crate) fn of(kind: Kind, addresses: &[*const c_void]) -> Lease {
         if !IN_USE.load(Ordering::Relaxed) {
@@ -135,7 +140,7 @@ impl Lease {
         lease
     }
 
-    /// Makes the object that holds it, which stands for `code`.
+    /// Creates the object that holds the lease, and records in the ledger that it represents `code`.
     #[inline]
     pub(crate) fn explain(self, code: *const c_void, make: impl FnOnce(Lease) -> ObjectRef) -> ObjectRef {
         if self.mapped[0].is_none() || !ledger::is_on() {
@@ -147,7 +152,8 @@ impl Lease {
         object
     }
 
-    /// Whether it ends with its object: it holds a library, or may stand for one that is being opened.
+    /// Returns true if the lease must end with its object: it holds a library, or may belong to one that is being
+    /// opened.
     pub(crate) fn is_held(&self) -> bool {
         self.mapped[0].is_some() || self.unknown.is_some()
     }
@@ -165,7 +171,8 @@ impl Drop for Lease {
     }
 }
 
-/// What was made of unknown addresses is gone, so their library may be gone, and another one be mapped there.
+/// Removes the addresses of a lease whose object is destroyed: their library may be unmapped, and another one mapped
+/// there.
 #[cold]
 fn forget(number: NonZero<u32>) {
     if number != NonZero::<u32>::MAX {
@@ -173,17 +180,17 @@ fn forget(number: NonZero<u32>) {
     }
 }
 
-/// Whether an address is of a Rust plugin, which counts its objects and so may be unmapped.
+/// Returns true if an address belongs to a Rust plugin, which counts its objects and so may be unmapped.
 pub(crate) fn is_code_of_plugin(address: usize) -> bool {
     let state = STATE.lock();
     state.mapped.iter().any(|mapped| mapped.live_objects.is_some() && mapped.holds(address))
 }
 
-/// Lets the code of one Rust plugin, at `new`, take the place of that of another one, at `old`, for a field of a type that both
-/// define. `None` if either is not of a plugin, `Some(false)` if the old code must stay.
+/// Lets the code of one Rust plugin, at `new`, replace that of another one, at `old`, for a field of a type that both
+/// define. Returns `None` if either address does not belong to a plugin, and `Some(false)` if the old code must stay.
 ///
-/// Objects of the old library are read by the code of the new one from then on, while they keep their own library alone. So
-/// the old library keeps the new one mapped as long as it is mapped itself.
+/// From then on the code of the new library reads objects of the old one, but these objects keep only their own library
+/// mapped. So the old library keeps the new one mapped as long as it is mapped itself.
 pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     let state = STATE.lock();
     let plugin = |among: &'_ [Arc<Mapped>], address| {
@@ -191,7 +198,7 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     };
     let new = plugin(&state.mapped, new)?;
     if plugin(&state.closing, old).is_some() {
-        // It has no objects.
+        // The old library has no objects left.
         return Some(true);
     }
     let old = plugin(&state.mapped, old)?;
@@ -199,7 +206,8 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
         return Some(true);
     }
     if new.keeps(&old) {
-        // Either code can read the objects of both; if each library kept the other, both would stay for ever.
+        // The code of either library can read the objects of both. If each library kept the other one, both would stay
+        // forever.
         return Some(false);
     }
     if !old.keeps(&new) {
@@ -208,17 +216,17 @@ pub(crate) fn take_over(old: usize, new: usize) -> Option<bool> {
     Some(true)
 }
 
-/// The alignment that the code at an address asks for, if the peer's compiler has made it.
+/// Returns the alignment that the code at an address requires, if the peer's compiler has generated it.
 pub(super) fn compiled(address: usize) -> Option<usize> {
     STATE.lock().mapped.iter().find(|mapped| mapped.holds(address))?.compiled
 }
 
-/// All libraries that are mapped.
+/// Returns all libraries that are mapped.
 pub(super) fn all() -> Vec<Arc<Mapped>> {
     STATE.lock().mapped.clone()
 }
 
-/// Excludes closing libraries while one is being opened.
+/// Runs `body`, which opens or closes libraries, while no other thread does so.
 pub(super) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
     // A constructor of the library may load another one on this thread.
     std::thread_local! {
@@ -241,12 +249,12 @@ pub(super) fn while_opening<T>(body: impl FnOnce() -> T) -> T {
 
 /// A library that is being opened.
 pub(super) struct Opening {
-    /// Where the files begin that were mapped before.
+    /// Start addresses of the files that were mapped before.
     before: Vec<usize>,
 }
 
 impl Opening {
-    /// Before anything of the library runs.
+    /// Records which files are mapped, before anything of the library runs.
     pub(super) fn begin() -> Opening {
         let before = dl::starts();
         let mut state = STATE.lock();
@@ -255,7 +263,8 @@ impl Opening {
         Opening { before }
     }
 
-    /// What has come since, but for libraries that are known: the library, those that it needs, and perhaps others.
+    /// Returns the files that were mapped since then, except known libraries: the library, those that it needs, and
+    /// perhaps others.
     pub(super) fn came(&self) -> Vec<dl::Object> {
         let objects = dl::objects_without(&self.before);
         let state = STATE.lock();
@@ -263,13 +272,13 @@ impl Opening {
         objects.into_iter().filter(|object| !is_known(object)).collect()
     }
 
-    /// Whether something is alive that was made of addresses in these ranges before they were known.
+    /// Returns true if something is alive that was created from addresses in these ranges before they were known.
     pub(super) fn has_made_of<'a>(&self, ranges: impl Iterator<Item = &'a Range<usize>>) -> bool {
         let state = STATE.lock();
         ranges.into_iter().any(|range| state.unknown.iter().any(|(_, address)| range.contains(address)))
     }
 
-    /// Closes what was opened in vain, unless something of it is in use already.
+    /// Closes a library that cannot be used, unless something of it is in use already.
     pub(super) fn abandon(&self, handles: &[dl::Library]) {
         if !self.has_made_of(self.came().iter().map(|object| &object.range)) {
             close_all(handles);
@@ -295,13 +304,13 @@ pub(super) fn close_all(handles: &[dl::Library]) {
     }
 }
 
-/// The one entry of a library: `new`, or the one that is there.
+/// Returns the only entry of a library: the existing one, or else `new`.
 pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
     let mut state = STATE.lock();
     let known = state.mapped.iter().find(|known| known.library == new.library).cloned();
     if let Some(known) = known {
         drop(state);
-        // It was opened once more, by another path.
+        // The library was opened a second time, by another path.
         close_all(&new.handles);
         return known;
     }
@@ -311,17 +320,17 @@ pub(super) fn entry(new: Mapped) -> Arc<Mapped> {
     new
 }
 
-/// Whether a library is C++ code that uses the runtime.
+/// Returns true if a library is C++ code that uses the runtime.
 pub(super) fn is_cpp(facts: &Facts) -> bool {
     let libraries = ["libstdc++.so", "libc++.so"];
     let needs_cpp = facts.needed.iter().any(|name| libraries.iter().any(|cpp| name.starts_with(cpp)));
-    // One with the C++ library in it shows some of its names. Rust has names of this form, too.
+    // A library that contains the C++ library exports some of its names. Rust has names of this form, too.
     let has_cpp = facts.built_for.is_none()
         && facts.undefined.iter().chain(&facts.defined).any(|symbol| symbol.name.starts_with("_Z"));
     (needs_cpp || has_cpp) && facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name))
 }
 
-/// Why a library is never unmapped.
+/// Returns the reason why a library is never unmapped, if there is one.
 pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     let uses = |name: &str| facts.undefined.iter().any(|symbol| symbol.name == name);
     let is_rust = facts.built_for.is_some();
@@ -338,7 +347,7 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     if facts.is_kept {
         return Some("it was linked with -z nodelete".into());
     }
-    // What these take is kept for ever.
+    // Functions whose arguments are kept for the lifetime of the process.
     const KEPT: [(&str, &str); 7] = [
         ("TVMFFITypeRegisterField", "fields of types"),
         ("TVMFFITypeRegisterMethod", "methods of types"),
@@ -348,7 +357,7 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
         ("TVMFFIEnvModRegisterSystemLibSymbol", "symbols of a system library"),
         ("TVMFFIEnvSetDLPackManagedTensorAllocator", "an allocator"),
     ];
-    // What a Rust plugin tells of its types is taken back when it is unmapped.
+    // What a Rust plugin registers for its types is revoked when it is unmapped.
     let kept = if is_rust { &KEPT[3..] } else { &KEPT[..] };
     if let Some((_, what)) = kept.iter().find(|(name, _)| uses(name)) {
         return Some(format!("it registers {what}, which stay for ever"));
@@ -366,9 +375,9 @@ pub(super) fn pinned(facts: &Facts) -> Option<StdString> {
     None
 }
 
-/// What came with a library because it needs it, and why that pins the library, if it does.
+/// Returns the libraries that came with a library because it needs them, and the reason why they pin it, if they do.
 ///
-/// Of the files that have come at the same time others may have been opened by other threads.
+/// Of the files that came at the same time, some may have been opened by other threads.
 pub(super) fn needed(
     facts: &Facts,
     came: impl Iterator<Item = dl::Object>,
@@ -376,7 +385,7 @@ pub(super) fn needed(
     let mut names = facts.needed.clone();
     let (mut needed, mut pinned_by) = (Vec::new(), None);
     let mut left: Vec<(dl::Object, Facts)> = came
-        // Not the generated libraries, which are no files.
+        // The generated libraries are not files.
         .filter(|object| !object.path.as_bytes().starts_with(b"/proc/"))
         .filter_map(|object| {
             let (_, file, _) = load::find(object.path.to_str().ok()?).ok()?;
@@ -391,7 +400,7 @@ pub(super) fn needed(
         };
         let Some(at) = left.iter().position(is_named) else { return (needed, pinned_by) };
         let (object, facts) = left.swap_remove(at);
-        // One without the runtime's functions makes nothing.
+        // A library without the runtime's functions creates no objects.
         if facts.undefined.iter().any(|symbol| load::is_runtime_symbol(&symbol.name)) {
             let reason = match facts.built_for {
                 Some(_) => Some("nobody asks it for its objects".into()),
@@ -406,22 +415,23 @@ pub(super) fn needed(
 }
 
 impl Mapped {
-    /// Whether an address is of the library or of one that came with it.
+    /// Returns true if an address belongs to the library or to one that came with it.
     pub(super) fn holds(&self, address: usize) -> bool {
         self.range.contains(&address) || self.needed.iter().any(|object| object.range.contains(&address))
     }
 
-    /// Number of objects that the library says are alive: those that a Rust plugin has made.
+    /// Returns the number of live objects that the library reports: those that a Rust plugin has created.
     fn live(&self) -> i64 {
         self.live_objects.map_or(0, |count| count())
     }
 
-    /// Whether it keeps another library mapped, by itself or by others in between. Called under the lock of all of them.
+    /// Returns true if it keeps another library mapped, directly or through others. The caller holds the lock of all
+    /// libraries.
     fn keeps(&self, other: &Arc<Mapped>) -> bool {
         self.successors.lock().iter().any(|next| Arc::ptr_eq(next, other) || next.keeps(other))
     }
 
-    /// What is in use of the library: numbers by what they count, those that are zero left out.
+    /// Returns what is in use of the library: numbers by what they count, without those that are zero.
     pub(super) fn leases(&self) -> Result<Map<String, Any>> {
         let mut leases = Map::new();
         let mut set = |what: &str, number: i64| match number {
@@ -440,20 +450,20 @@ impl Mapped {
         Ok(leases)
     }
 
-    /// Whether nothing of the library is in use but this one reference.
+    /// Returns true if nothing of the library is in use except this one reference.
     fn is_idle(self: &Arc<Self>) -> bool {
         if Arc::strong_count(self) > 1 || self.pinned.lock().is_some() {
             return false;
         }
-        // What other threads have done before they gave their references back is seen from here on.
+        // Makes the writes visible that other threads made before they released their references.
         fence(Ordering::Acquire);
         self.live() == 0
     }
 }
 
-/// Unmaps the libraries of which nothing is in use; gives their paths.
+/// Unmaps the libraries of which nothing is in use; returns their paths.
 ///
-/// With `later`, only those are unmapped that nothing was in use of at the last call either.
+/// With `later`, unmaps only those of which nothing was in use at the last call either.
 pub(super) fn reap(later: bool) -> Vec<StdString> {
     let mut paths = Vec::new();
     loop {
@@ -463,7 +473,8 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
                 type_table::revoke(&|address| library.holds(address));
             }
             STATE.lock().closing.clear();
-            // The latest first, since it may need an earlier one; all of them before any is asked for.
+            // The latest library is closed first, because it may need an earlier one. All are closed before any is
+            // looked up.
             idle.iter().rev().for_each(|library| close_all(&library.handles));
             idle.into_iter().filter_map(unless_kept).collect::<Vec<_>>()
         });
@@ -471,8 +482,8 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
             return paths;
         }
         paths.extend(gone.iter().map(|library| library.path.display().to_string()));
-        // Under no lock: what the libraries had looked up is released now, which may run any code and leave further
-        // libraries without users.
+        // Under no lock: the functions that the libraries had looked up are released now, which may run any code and
+        // leave further libraries unused.
         drop(gone);
         if later {
             return paths;
@@ -480,7 +491,7 @@ pub(super) fn reap(later: bool) -> Vec<StdString> {
     }
 }
 
-/// The libraries of which nothing is in use; nobody finds them any more.
+/// Removes the libraries of which nothing is in use, so that no lookup finds them any more.
 fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     let mut state = STATE.lock();
     let is_due = |library: &mut Arc<Mapped>| {
@@ -494,24 +505,24 @@ fn take_idle(later: bool) -> Vec<Arc<Mapped>> {
     idle
 }
 
-/// Takes away what calls of the library's code begin with, unless such a call is in progress.
+/// Revokes the functions through which calls enter the library's code, unless such a call is in progress.
 fn revoke_calls(library: &Mapped) -> bool {
     let holds = |address| library.holds(address);
     let is_idle = || making::is_idle() && library.live() == 0;
     method::revoke(&holds, &|| type_table::revoke_creators(&holds, &is_idle))
 }
 
-/// The library, which was closed, if it is unmapped.
+/// Returns a library that was closed, if it is really unmapped.
 fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     let found = dl::Library::find(&library.name);
     if found != Some(library.library) {
         if let Some(newer) = found {
-            // By now another build of it lies under this name.
-            // SAFETY: opened just now, by `find`, and not used.
+            // Another build of the library has this name by now.
+            // SAFETY: `find` has just opened it, and it is not used.
             unsafe { newer.close() };
         }
-        // What it needs and is still there belongs to others, too, which have no entry for it: it stays for ever, since
-        // finding it has opened it again.
+        // A library that it needs and that is still mapped is also needed by libraries that have no entry for it. It
+        // stays for the lifetime of the process, because looking it up has opened it again.
         for object in &library.needed {
             let _ = dl::Library::find(&object.path);
         }
@@ -519,13 +530,14 @@ fn unless_kept(library: Arc<Mapped>) -> Option<Arc<Mapped>> {
     }
     let mut state = STATE.lock();
     if state.mapped.iter().any(|other| other.library == library.library) {
-        // The destructor of another library has loaded it again meanwhile, so it has a new entry.
+        // The destructor of another library has loaded it again in the meantime, so it has a new entry.
         state.former.push(library);
         drop(state);
         close_all(found.as_slice());
         return None;
     }
-    // The system has its reasons; `find` has opened it again, which stands for the handles.
+    // The system keeps the library for reasons of its own. `find` has opened it again, which replaces the closed
+    // handles.
     *library.pinned.lock() = Some(
         "the system keeps it mapped (another library needs it, or a thread has thread-local data of it)".into(),
     );

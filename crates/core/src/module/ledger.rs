@@ -1,10 +1,10 @@
-//! The ledger: who has made each object that is alive, and where. For people who look for what keeps a library mapped, or
+//! The ledger: records who created each live object, and where. It helps to find out what keeps a library mapped, or
 //! memory from being freed.
 //!
-//! It is off until somebody asks for it, by `ANYFN_LEDGER=1` or `ffi.LedgerStart`, and stays on from then. Each library
-//! that contains the crate `anyfn` has a pointer of its own that is NULL until then (`anyfn::use_ledger`): libraries that
-//! are loaded are told by a function that `export!` makes, frontends ask by `ffi.LedgerStart`. Objects from before, and
-//! those that C++ headers make, are not in it.
+//! It is off until it is started by `ANYFN_LEDGER=1` or `ffi.LedgerStart`, and stays on from then. Each library that
+//! contains the crate `anyfn` has its own pointer, which is NULL until then (`anyfn::use_ledger`). Loaded libraries
+//! receive it through a function that `export!` generates; frontends request it with `ffi.LedgerStart`. Objects created
+//! before, and those that C++ headers create, are not recorded.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -26,32 +26,32 @@ use super::{dl, lease, load};
 use crate::env;
 use crate::sys::Mutex;
 
-/// What is known of an object.
+/// Record of an object.
 #[derive(Clone)]
 struct Entry {
-    /// Objects are numbered in the order in which they are made.
+    /// Number of the object, in the order of creation.
     number: u64,
     type_index: i32,
-    /// An address in the library whose copy of `anyfn` has made it.
+    /// Address in the library whose copy of `anyfn` has created the object.
     maker: usize,
-    /// Where a frontend has called native code.
+    /// Source location from which a frontend called native code.
     place: Option<StdString>,
-    /// The native calls that led here, the innermost first.
+    /// Native calls that led to the creation, the innermost first.
     frames: Vec<usize>,
-    /// What it holds of libraries.
+    /// Libraries that the object keeps mapped.
     held: Option<Held>,
 }
 
-/// What an object holds of libraries.
+/// Libraries that an object keeps mapped, and why.
 #[derive(Clone)]
 struct Held {
-    /// As `ffi.ModuleLeases` calls it.
+    /// Kind of the lease, as `ffi.ModuleLeases` names it.
     kind: &'static str,
-    /// The libraries, as addresses of their entries, and their paths.
+    /// Libraries, as addresses of their entries, with their paths.
     libraries: Vec<(usize, StdString)>,
-    /// The code that the object stands for; 0 for none.
+    /// Address of the code that the object represents; 0 for none.
     code: usize,
-    /// The name of a function, if it has one.
+    /// Name of a function, if it has one.
     name: Option<StdString>,
 }
 
@@ -62,34 +62,34 @@ struct Entries {
 
 static ENTRIES: Mutex<Entries> = Mutex::new(Entries { made: 0, by_address: BTreeMap::new() });
 
-// SAFETY: both take any address on any thread, follow none, and catch panics of their own.
+// SAFETY: both functions accept any address on any thread, dereference none, and let no panic unwind.
 static HOOKS: Ledger = unsafe { Ledger::new(created, freed) };
 
 std::thread_local! {
-    /// Whether this thread is writing: what that makes itself is not written down.
+    /// True while this thread writes to the ledger: the objects that this creates are not recorded.
     static WRITING: Cell<bool> = const { Cell::new(false) };
 }
 
 const FRAMES_MAX: usize = 32;
-/// Frames that a description shows.
+/// Number of frames that a description shows.
 const FRAMES_SHOWN: usize = 6;
 
-/// Whether objects are written down.
+/// Returns true if the ledger is on.
 pub(super) fn is_on() -> bool {
     anyfn::has_ledger()
 }
 
-/// Begins, if the environment asks for it.
+/// Starts the ledger if the environment requests it.
 pub(super) fn start_if_asked() {
     if crate::sys::env_flag("ANYFN_LEDGER") {
         start();
     }
 }
 
-/// Begins to write down what is made; gives what other copies of `anyfn` are told to use.
+/// Starts the ledger; returns the hooks that other copies of `anyfn` have to use.
 pub(super) fn start() -> &'static Ledger {
     if !is_on() {
-        // The first time may load what finds the calls; that must not happen while anything is locked.
+        // The first call may load the code that finds the calls; this must not happen while anything is locked.
         drop(native_calls());
         anyfn::use_ledger(&HOOKS);
         lease::all().iter().for_each(|mapped| tell(mapped));
@@ -97,7 +97,7 @@ pub(super) fn start() -> &'static Ledger {
     &HOOKS
 }
 
-/// Has the objects of a library written down, too.
+/// Makes a library record its objects, too.
 pub(super) fn tell(mapped: &Mapped) {
     if !is_on() {
         return;
@@ -131,23 +131,23 @@ unsafe extern "C" fn freed(object: *const c_void) {
     drop(gone);
 }
 
-/// Writes down an object that is not made by the crate `anyfn`.
+/// Records an object that is not created by the crate `anyfn`.
 pub(super) fn add(object: *const c_void, type_index: i32) {
     if is_on() {
-        // SAFETY: plain data.
+        // SAFETY: the arguments are plain data.
         unsafe { created(object, type_index, (&raw const HOOKS).cast()) };
     }
 }
 
-/// Takes an object away that [`add`] has written down.
+/// Removes the record of an object that [`add`] has recorded.
 pub(super) fn remove(object: *const c_void) {
     if is_on() {
-        // SAFETY: plain data.
+        // SAFETY: the argument is plain data.
         unsafe { freed(object) };
     }
 }
 
-/// Writes down what an object holds of libraries.
+/// Records which libraries an object keeps mapped.
 #[cold]
 pub(super) fn explain<'a>(
     object: *const c_void,
@@ -164,15 +164,15 @@ pub(super) fn explain<'a>(
     }
 }
 
-/// Addresses of the native calls that led here, without those of the ledger itself.
+/// Returns the addresses of the native calls that led here.
 fn native_calls() -> Vec<usize> {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let mut frames = [core::ptr::null_mut(); FRAMES_MAX];
-        // SAFETY: the array is writable, and so long.
+        // SAFETY: the array is writable and has `FRAMES_MAX` elements.
         let count = unsafe { libc::backtrace(frames.as_mut_ptr(), FRAMES_MAX as i32) };
         let count = usize::try_from(count).unwrap_or(0).min(FRAMES_MAX);
-        // A return address may be the first one behind a function.
+        // A return address may be the first address after a function.
         frames[..count].iter().map(|frame| frame.addr().wrapping_sub(1)).collect()
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
@@ -182,11 +182,11 @@ fn native_calls() -> Vec<usize> {
 /// An entry at the moment of a report.
 struct Live {
     entry: Entry,
-    /// Number of references to the object; `None` for memory that is no object.
+    /// Number of references to the object; `None` for memory that is not an object.
     references: Option<u32>,
 }
 
-/// What is alive, in the order in which it was made; with a library only what keeps it mapped.
+/// Returns the live objects in the order of creation; with a library, only those that keep it mapped.
 fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     if !is_on() {
         anyfn::bail!(
@@ -201,10 +201,11 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
             let is_object = entry.type_index >= kTVMFFIStaticObjectBegin;
             let references = is_object.then(|| {
                 let header = core::ptr::with_exposed_provenance::<TVMFFIObject>(*address);
-                // SAFETY: an object takes its entry away before its memory is freed, which waits for the lock.
+                // SAFETY: the record of an object is removed before its memory is freed, and the removal waits for the
+                // lock.
                 let count = unsafe { &raw const (*header).combined_ref_count };
-                // SAFETY: an object takes its entry away before its memory is freed, which waits for the lock; counts
-                // are changed by atomic operations only.
+                // SAFETY: the record of an object is removed before its memory is freed, and the removal waits for the
+                // lock; counts change by atomic operations only.
                 let count = unsafe { core::sync::atomic::AtomicU64::from_ptr(count.cast_mut()) };
                 count.load(core::sync::atomic::Ordering::Relaxed) as u32
             });
@@ -230,7 +231,7 @@ fn live(of: Option<&Arc<Mapped>>) -> Result<Vec<Live>> {
     Ok(live)
 }
 
-/// The native calls of an entry as text, those within the runtime left out.
+/// Returns the native calls of a record as strings, without those within the runtime.
 fn shown_frames(entry: &Entry) -> Vec<StdString> {
     let runtime = load::runtime();
     let is_program = |origin: &dl::Origin| std::env::current_exe().is_ok_and(|program| program == origin.path);
@@ -242,7 +243,7 @@ fn shown_frames(entry: &Entry) -> Vec<StdString> {
     entry.frames.iter().filter(outside).take(FRAMES_SHOWN).map(|frame| described(*frame)).collect()
 }
 
-/// An address as `symbol+offset (file)`.
+/// Returns an address as `symbol+offset (file)`.
 fn described(address: usize) -> StdString {
     let address = core::ptr::without_provenance::<c_void>(address);
     let Some(origin) = dl::origin(address) else { return format!("{address:p}") };
@@ -253,7 +254,7 @@ fn described(address: usize) -> StdString {
     }
 }
 
-/// What is alive, as a list of maps.
+/// Returns the live objects as a list of maps.
 pub(super) fn list(of: Option<&Arc<Mapped>>) -> Result<Array<Any>> {
     let live = live(of)?;
     let mut list = Array::<Any>::new();
@@ -281,7 +282,7 @@ fn code_of(held: &Held) -> Option<StdString> {
     held.name.clone().or_else(|| (held.code != 0).then(|| described(held.code)))
 }
 
-/// What is alive, as text.
+/// Returns the live objects as a string.
 pub(super) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     let live = live(of)?;
     let mut text = match of {
@@ -312,7 +313,7 @@ pub(super) fn text(of: Option<&Arc<Mapped>>) -> Result<StdString> {
     Ok(text)
 }
 
-/// Writes down what an object holds, for those that hold a module.
+/// Records which library an object keeps mapped by holding a module.
 pub(super) fn explain_module(object: &ObjectRef, mapped: Option<&Arc<Mapped>>, name: Option<&str>) {
     if is_on() && mapped.is_some() {
         explain(object.as_handle(), "modules", mapped.into_iter(), core::ptr::null(), name);

@@ -1,4 +1,4 @@
-//! A module that is a shared library, from a file or linked into the process.
+//! Modules that are shared libraries, from a file or linked into the process.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -23,97 +23,97 @@ use super::registrations::Registered;
 use super::{dl, function, lease, ledger, observe, registrations, system};
 use crate::sys::Mutex;
 
-/// Name of the blob with the modules that a library imports.
+/// Name of the blob that contains the modules that a library imports.
 pub(super) const IMPORT_TREE: &CStr = c"__tvm_ffi__library_bin";
-/// Name of the variable through which a library's code knows its module.
+/// Name of the variable through which a library's code finds its module.
 const CONTEXT: &CStr = c"__tvm_ffi__library_ctx";
 
-/// How the names of context symbols begin.
+/// Prefixes of the names of context symbols.
 const SLOTS: [&str; 2] = ["__TVMFFI", "__TVMBackend"];
-/// Begin of the symbol of a function.
+/// Prefix of the symbol of a function.
 pub(super) const FUNCTION: &str = "__tvm_ffi_";
 const METADATA: &str = "__tvm_ffi__metadata_";
 const DOC: &str = "__tvm_ffi__doc_";
-/// What [`FUNCTION`] with a name must not become: the names of data.
+/// Prefix that a function name must not have, because with [`FUNCTION`] it would be the symbol of data.
 const DATA: &str = "_library_";
 
-/// Returns true for the symbols that are variables which the loader writes to.
+/// Returns true for symbols that are variables to which the loader writes.
 pub(super) fn is_slot(symbol: &str) -> bool {
     CONTEXT.to_str() == Ok(symbol) || SLOTS.iter().any(|begin| symbol.starts_with(begin))
 }
 
-/// What tells one content of a file from another: device, inode, size and time of change.
+/// Identity of the content of a file: device, inode, size and modification time.
 pub(super) type Identity = (u64, u64, u64, (i64, i64));
 
 /// An address in a library.
 #[derive(Clone, Copy)]
 struct Address(NonNull<c_void>);
 
-// SAFETY: only handed on; what lies there is guarded by who uses it.
+// SAFETY: the address is only passed on; its user guards what lies there.
 unsafe impl Send for Address {}
-// SAFETY: only handed on; what lies there is guarded by who uses it.
+// SAFETY: the address is only passed on; its user guards what lies there.
 unsafe impl Sync for Address {}
 
-/// A library file in the process. There is one per file, alive as long as the library is mapped.
+/// A library file that is mapped. Each file has one entry, which lives as long as the library is mapped.
 pub(super) struct Mapped {
     pub(super) library: dl::Library,
-    /// What keeps it open.
+    /// Handles that keep the library open.
     pub(super) handles: Vec<dl::Library>,
-    /// The path that it was opened by.
+    /// Path by which the library was opened.
     pub(super) name: CString,
-    /// Its addresses.
+    /// Addresses of the library.
     pub(super) range: core::ops::Range<usize>,
-    /// The libraries that came with it, since it needs them: what they make counts as its own.
+    /// Libraries that came with it because it needs them; what they create counts as its own.
     pub(super) needed: Vec<dl::Object>,
-    /// Tells how many objects a Rust plugin has made that are alive.
+    /// Function that returns the number of live objects that a Rust plugin has created.
     pub(super) live_objects: Option<extern "C" fn() -> i64>,
-    /// Where its code finds its module.
+    /// Variable through which the library's code finds its module.
     context_slot: Option<Address>,
-    /// Why it is never unmapped.
+    /// Reason why the library is never unmapped.
     pub(super) pinned: Mutex<Option<StdString>>,
     pub(super) counts: lease::Counts,
-    /// Libraries whose code reads and sets fields of the objects of this one: they stay mapped as long as it is.
+    /// Libraries whose code reads and sets fields of the objects of this one; they stay mapped as long as this one is.
     pub(super) successors: Mutex<Vec<Arc<Mapped>>>,
-    /// Number of modules.
+    /// Number of modules of the library.
     pub(super) modules: AtomicUsize,
-    /// Whether nothing of it was in use when that was looked at last.
+    /// True if nothing of the library was in use at the last check.
     pub(super) idle: AtomicBool,
-    /// The file.
+    /// Path of the file.
     pub(super) path: PathBuf,
-    /// Which content of the file it is.
+    /// Identity of the content of the file.
     pub(super) identity: Identity,
-    /// The alignment that its code asks for, if the peer's compiler has made it.
+    /// Alignment that the library's code requires, if the peer's compiler has generated it.
     pub(super) compiled: Option<usize>,
-    /// Size of the import tree, if the file says.
+    /// Size of the import tree in bytes, if the file states it.
     pub(super) import_tree_size: Option<u64>,
-    /// Names of its functions.
+    /// Names of the library's functions.
     functions: Vec<StdString>,
-    /// Names of all symbols that it defines, sorted, but for those of C++.
+    /// Names of all symbols that the library defines, sorted, except those of C++.
     symbols: Vec<StdString>,
-    /// Held while a module is made of the library.
+    /// Held while a module is created for the library.
     pub(super) loading: Mutex<()>,
-    /// What the library's code has looked up; outlives its modules, as the code's own static data does.
+    /// Functions that the library's code has looked up; they outlive its modules, as the code's own static data does.
     pub(super) lookups: Arc<Lookups>,
     pub(super) owner: Mutex<Owner>,
-    /// Held while the library's global functions come or go.
+    /// Held while the library's global functions are registered or removed.
     registering: Mutex<()>,
 }
 
 /// The module that a library belongs to at present.
 #[derive(Default)]
 pub(super) struct Owner {
-    /// What stands in the library's context slot; 0 for none.
+    /// Value of the library's context slot; 0 for none.
     pub(super) context: usize,
-    /// The library itself.
+    /// Module of the library itself.
     pub(super) module: Option<WeakRef>,
-    /// What loading gives: the library, or a module that imports it.
+    /// Module that loading returns: the library, or a module that imports it.
     pub(super) root: Option<WeakRef>,
-    /// The global functions that the library has registered, and the context of the module that they go with.
+    /// Global functions that the library has registered, with the context of the module to which they belong.
     pub(super) registered: (usize, Vec<Registered>),
 }
 
 impl Mapped {
-    /// The one entry of a library that `handles` keep open; the first of them is the library itself.
+    /// Returns the only entry of a library that `handles` keep open; the first handle is the library itself.
     pub(super) fn entry(
         handles: Vec<dl::Library>,
         name: CString,
@@ -151,7 +151,7 @@ impl Mapped {
             type UseCountEnd = unsafe extern "C" fn(anyfn::CountEnd);
             // SAFETY: the symbol of this name is this function.
             let use_count_end = unsafe { core::mem::transmute::<NonNull<c_void>, UseCountEnd>(symbol) };
-            // SAFETY: a function of the runtime, which is never unmapped.
+            // SAFETY: the argument is a function of the runtime, which is never unmapped.
             unsafe { use_count_end(anyfn::count_end) };
         }
         let entry = lease::entry(Mapped {
@@ -183,18 +183,18 @@ impl Mapped {
         entry
     }
 
-    /// Address of a symbol that the library itself defines.
+    /// Returns the address of a symbol that the library itself defines.
     pub(super) fn own_symbol(&self, name: &CStr) -> Option<NonNull<c_void>> {
         own_symbol(self.library, &self.symbols, name)
     }
 
-    /// The library is nobody's any more, if it is that of `context`: its registrations go.
+    /// Detaches the library from its module and removes its registrations, if they belong to the module `context`.
     fn disown(&self, context: *const c_void) {
         let registering = self.registering.lock();
         let mut owner = self.owner.lock();
         if owner.context == context.addr() {
             if let Some(Address(slot)) = self.context_slot {
-                // SAFETY: a pointer variable of the library, written under the lock of its owner only.
+                // SAFETY: this is a pointer variable of the library, written only under the lock of its owner.
                 unsafe { slot.cast::<*const c_void>().write(core::ptr::null()) };
             }
             owner.context = 0;
@@ -206,11 +206,11 @@ impl Mapped {
         drop(owner);
         let removed = registrations::remove(theirs);
         drop(registering);
-        // Released after the locks, since releasing may run any code.
+        // Released after the locks, because releasing may run any code.
         drop(removed);
     }
 
-    /// Registers the library's global functions for the module `context`, unless they are.
+    /// Registers the library's global functions for the module `context`, unless they already are.
     pub(super) fn register(&self, context: *const c_void) -> Result<()> {
         let (result, removed) = {
             let _registering = self.registering.lock();
@@ -218,7 +218,7 @@ impl Mapped {
             if owner.registered.0 == context.addr() {
                 return Ok(());
             }
-            // Those of a module that is going on another thread, which finds nothing left to do.
+            // These belong to a module that is being released on another thread, which will find nothing left to do.
             let left_over = core::mem::take(&mut owner.registered).1;
             drop(owner);
             let removed = registrations::remove(left_over);
@@ -231,7 +231,8 @@ impl Mapped {
     }
 }
 
-/// The system takes longest to look up what is not there, which most of the symbols are that are asked for.
+/// Returns the address of a symbol that the library itself defines. The system takes longest to look up symbols that do
+/// not exist, and most requested symbols do not, so the known names are checked first.
 fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Option<NonNull<c_void>> {
     let text = name.to_str().ok()?;
     let may_be_there =
@@ -239,17 +240,17 @@ fn own_symbol(library: dl::Library, symbols: &[StdString], name: &CStr) -> Optio
     if may_be_there { library.own_symbol(name) } else { None }
 }
 
-/// Where a library's symbols are.
+/// Location of a library's symbols.
 #[derive(Clone)]
 pub(super) enum Code {
-    /// In a file.
+    /// A library file.
     File(Arc<Mapped>),
-    /// Linked into the process, under names with a prefix.
+    /// Code linked into the process, under names with a prefix.
     System(StdString),
 }
 
 impl Code {
-    /// A symbol of the library convention: `decoration` and the name of a function.
+    /// Returns a symbol of the library convention: `decoration` followed by the name of a function.
     fn symbol_of(&self, decoration: &str, name: &str) -> Option<NonNull<c_void>> {
         let find = |symbol: StdString| {
             let symbol = CString::new(symbol).ok()?;
@@ -270,20 +271,20 @@ impl Code {
             return None;
         }
         let symbol = self.symbol_of(decoration, name)?;
-        // SAFETY: the library convention says that symbols of these names are functions of this type.
+        // SAFETY: by the library convention, symbols of these names are functions of this type.
         Some(unsafe { core::mem::transmute::<NonNull<c_void>, TVMFFISafeCallType>(symbol) })
     }
 
-    /// The alignment that the code of a function asks for, if the peer's compiler has made it.
+    /// Returns the alignment that the code of a function requires, if the peer's compiler has generated it.
     fn compiled(&self, symbol: TVMFFISafeCallType) -> Option<usize> {
         match self {
             Code::File(mapped) => mapped.compiled,
-            // It may be of a library that was loaded as a file, too.
+            // The code may belong to a library that was loaded as a file, too.
             Code::System(_) => lease::compiled((symbol as *const ()).addr()),
         }
     }
 
-    /// Names of the functions, sorted.
+    /// Returns the names of the functions, sorted.
     fn function_names(&self) -> Vec<StdString> {
         match self {
             Code::File(mapped) => mapped.functions.clone(),
@@ -294,7 +295,7 @@ impl Code {
         }
     }
 
-    /// A data symbol that the library itself has.
+    /// Returns the address of a data symbol that the library itself has.
     pub(super) fn data(&self, name: &CStr) -> Option<NonNull<c_void>> {
         match self {
             Code::File(mapped) => mapped.own_symbol(name),
@@ -305,12 +306,12 @@ impl Code {
         }
     }
 
-    /// Whether all context symbols are filled: code calls them without a look.
+    /// Checks that all context symbols are set, because code calls them without a check.
     fn check_slots(&self) -> Result<()> {
         let Code::File(mapped) = self else { return Ok(()) };
         for name in mapped.symbols.iter().filter(|name| SLOTS.iter().any(|begin| name.starts_with(begin))) {
             let slot = CString::new(name.as_str()).ok().and_then(|name| mapped.own_symbol(&name));
-            // SAFETY: a pointer variable by the convention, and readable whatever it is.
+            // SAFETY: by the convention this is a pointer variable; it is readable whatever it contains.
             if slot.is_some_and(|slot| unsafe { slot.cast::<*const c_void>().read_unaligned() }.is_null()) {
                 anyfn::bail!(
                     "RuntimeError",
@@ -324,11 +325,11 @@ impl Code {
         Ok(())
     }
 
-    /// Calls a getter of the library convention that gives a text.
+    /// Calls a getter of the library convention that returns a string.
     fn text(&self, decoration: &str, name: &str) -> Result<Option<String>> {
         let Some(getter) = self.function_of(decoration, name) else { return Ok(None) };
         let mut out = TVMFFIAny::NONE;
-        // SAFETY: a function of the library convention without arguments; `out` is writable and None.
+        // SAFETY: this is a function of the library convention without arguments; `out` is writable and None.
         if unsafe { getter(core::ptr::null_mut(), core::ptr::null(), 0, &raw mut out) } != 0 {
             return Err(Error::take_raised());
         }
@@ -337,28 +338,28 @@ impl Code {
     }
 }
 
-/// Names of the functions among symbols, sorted; of those with a prefix, without it.
+/// Returns the names of the functions among symbols, sorted; with a prefix, only those that have it, without it.
 pub(super) fn function_names<'a>(symbols: impl Iterator<Item = &'a str>, prefix: &str) -> Vec<StdString> {
     let begin = format!("{FUNCTION}{prefix}");
     let mut names: Vec<&str> = symbols.filter_map(|symbol| symbol.strip_prefix(&begin)).collect();
     names.sort_unstable();
     names.dedup();
     let has = |name: &str| names.binary_search(&name).is_ok();
-    // What tells about a function has its name, too.
+    // The getters of a function's metadata and documentation contain its name, too.
     let getters = [METADATA, DOC].map(|getter| &getter[FUNCTION.len()..]);
     let is_getter = |name: &str| getters.iter().any(|getter| name.strip_prefix(getter).is_some_and(has));
     let is_function = |name: &&&str| !name.is_empty() && !name.starts_with(DATA) && !is_getter(name);
     names.iter().filter(is_function).map(|name| StdString::from(*name)).collect()
 }
 
-/// The module of a library.
+/// Implementation of a library module.
 pub(super) struct LibraryModule(Code);
 
 impl LibraryModule {
-    /// Makes the module and tells the library's code about it and about the runtime.
+    /// Creates the module, and gives the library's code its context and the runtime's functions.
     ///
     /// # Safety
-    /// `code` must follow the library convention, and nothing of it may run meanwhile.
+    /// `code` must follow the library convention, and none of it may run at the same time.
     pub(super) unsafe fn create(code: Code) -> Result<OwnModule> {
         let lookups = match &code {
             Code::File(mapped) => mapped.lookups.clone(),
@@ -366,7 +367,7 @@ impl LibraryModule {
         };
         let slots = code.clone();
         let module = OwnModule::new(Box::new(LibraryModule(code)), lookups)?;
-        // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
+        // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
         unsafe { super::context::fill(|name| slots.data(name)) };
         slots.check_slots()?;
         if let Code::File(mapped) = &slots {
@@ -377,7 +378,7 @@ impl LibraryModule {
             owner.module = Some(module.as_object().downgrade());
         }
         if let Some(slot) = slots.data(CONTEXT) {
-            // SAFETY: the convention says that these names are pointer variables; the caller says that no code runs.
+            // SAFETY: by the convention these names are pointer variables; the caller guarantees that no code runs.
             unsafe { slot.cast::<*mut c_void>().write(module.context()) };
         }
         Ok(module)

@@ -1,4 +1,4 @@
-//! Loads a module from a file.
+//! Loading of modules from files.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -23,10 +23,10 @@ use super::object::OwnModule;
 use super::{constructing, dl, elf, import_tree, lease, scope, unique};
 use crate::sys::Mutex;
 
-/// Loads a file by the loader that is registered for its extension.
+/// Loads a file with the loader that is registered for its extension.
 pub(crate) fn load_from_file(path: &str) -> Result<Any> {
     let name = Path::new(path).file_name().map_or("", |name| name.to_str().unwrap_or_default());
-    // The version of a shared library, as in `libm.so.6`, is no extension.
+    // The version of a shared library, as in `libm.so.6`, is not an extension.
     let is_version = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let name = match name.split_once(".so.") {
         Some((stem, version)) if is_version(version) => &name[..stem.len() + ".so".len()],
@@ -56,9 +56,9 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     };
     let (path, file, before) = find(path).map_err(|reason| fail(Path::new(path), reason))?;
     check_not_changed(&before).map_err(|reason| fail(&path, reason))?;
-    // Of those that nobody has used for a while.
+    // Unmaps libraries that have not been used for a while.
     lease::reap(true);
-    // The same content passed the checks when it was loaded.
+    // A library with the same content passed the checks when it was loaded.
     if let Some(mapped) = lease::all().into_iter().find(|m| m.path == path && m.identity == identity(&before)) {
         return instantiate(&mapped);
     }
@@ -68,7 +68,7 @@ pub(crate) fn load_library(path: &str) -> Result<Module> {
     instantiate(&mapped)
 }
 
-/// The file of a path, opened, with its absolute path and what identifies it.
+/// Opens the file of a path; returns its absolute path, the file and its metadata.
 pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     let full = fs::canonicalize(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => match std::env::current_dir() {
@@ -78,7 +78,7 @@ pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
         _ => error.to_string(),
     })?;
     let unreadable = |error: std::io::Error| format!("the file cannot be read: {error}");
-    // Asked before it is opened, since opening a pipe would wait.
+    // Checked before the file is opened, because opening a pipe would wait.
     let kind = fs::metadata(&full).map_err(unreadable)?;
     if kind.is_dir() {
         return Err("it is a directory".to_owned());
@@ -91,7 +91,7 @@ pub(super) fn find(path: &str) -> Result<(PathBuf, File, Metadata), String> {
     Ok((full, file, metadata))
 }
 
-/// Whether the library would bring a runtime of its own.
+/// Checks that the library would not load a second runtime.
 fn check_needed(facts: &Facts) -> Result<(), String> {
     let is_runtime = |name: &&String| name.starts_with("libtvm_ffi.so") || name.starts_with("libanyfn.so");
     for name in facts.needed.iter().filter(is_runtime) {
@@ -121,26 +121,26 @@ fn check_needed(facts: &Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// The file that holds this runtime.
+/// Returns the file that contains this runtime.
 pub(super) fn runtime() -> Option<&'static dl::Origin> {
     static RUNTIME: OnceLock<Option<dl::Origin>> = OnceLock::new();
     RUNTIME.get_or_init(|| dl::origin((TVMFFIFunctionCall as *const ()).cast())).as_ref()
 }
 
-/// Whether a symbol is one that a runtime provides.
+/// Returns true if a symbol is one that a runtime provides.
 pub(super) fn is_runtime_symbol(name: &str) -> bool {
     name.starts_with("TVMFFI") || name.starts_with("TVMBackend") || name.starts_with("anyfn_")
 }
 
-/// How the libraries that are loaded see the functions of this runtime.
+/// Visibility of this runtime's functions to loaded libraries.
 enum Visibility {
-    /// As all libraries do.
+    /// Visible to all libraries.
     Global,
-    /// Only by way of this file.
+    /// Visible only by way of this file.
     Local(CString),
-    /// Not at all: the program that contains the runtime does not show them.
+    /// Not visible: the program that contains the runtime does not export them.
     Hidden,
-    /// They see another runtime instead.
+    /// Not visible: libraries see another runtime instead.
     Foreign(PathBuf),
 }
 
@@ -165,9 +165,9 @@ fn visibility() -> Visibility {
     }
 }
 
-/// A C++ library that is mapped although it could not be loaded: its constructors run only once.
+/// A C++ library that stays mapped although loading it failed, because its constructors run only once.
 struct Refused {
-    /// The path that it was opened by.
+    /// Path by which the library was opened.
     name: CString,
     path: PathBuf,
     identity: Identity,
@@ -176,7 +176,7 @@ struct Refused {
 
 static REFUSED: Mutex<Vec<Refused>> = Mutex::new(Vec::new());
 
-/// Opens the library so that it finds what it needs of the runtime.
+/// Opens the library so that it finds the symbols that it needs from the runtime.
 fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, String> {
     let before = identity(before);
     let known: Vec<_> = lease::all().into_iter().filter(|mapped| mapped.path == path).collect();
@@ -242,10 +242,11 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
             return Err("there are too many versions of it in the process".to_owned());
         };
         let handles = || match &scope {
-            // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was checked.
+            // SAFETY: loading a library runs its constructors; the caller that requests it vouches for them. The file
+            // was checked.
             None => unsafe { dl::Library::open(&text) }.map(|library| Vec::from([library])),
-            // SAFETY: loading a library runs its constructors; whoever asks for it vouches for them. The file was
-            // checked.
+            // SAFETY: loading a library runs its constructors; the caller that requests it vouches for them. The file
+            // was checked.
             Some(runtime) => unsafe { scope::open(&text, runtime) }.map(Vec::from),
         };
         let (handles, registered) =
@@ -255,7 +256,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         if !lease::all().iter().any(|mapped| is_other(mapped)) {
             break (text, handles, registered);
         }
-        // Another file, which had this name before: nothing of it has run now.
+        // This is another file, which had this name before; none of its code has run now.
         lease::close_all(&handles);
     };
     unique::keep_apart(handles[0], facts, &opening);
@@ -264,7 +265,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
         return Err(reason);
     }
     if let Err(error) = registered {
-        // It stays, since the types that it has registered name its code.
+        // The library stays mapped, because the types that it has registered refer to its code.
         let reason = format!("it cannot register what it has: {}", error.message());
         let (path, again) = (path.to_path_buf(), reason.clone());
         REFUSED.lock().push(Refused { name: text, path, identity: before, reason: again });
@@ -291,7 +292,7 @@ fn open(path: &Path, facts: &Facts, before: &Metadata) -> Result<Arc<Mapped>, St
     Ok(mapped)
 }
 
-/// Gives a library that asks for it the functions of this runtime, before anything else of it runs.
+/// Passes the functions of this runtime to a library that requests them, before anything else of it runs.
 fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     type Attach = unsafe extern "C" fn(*const anyfn::abi::AnyfnApi) -> core::ffi::c_int;
     if !facts.defined.iter().any(|symbol| symbol.name == "__anyfn_attach") {
@@ -300,9 +301,9 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
     let Some(symbol) = library.own_symbol(c"__anyfn_attach") else { return Ok(()) };
     // SAFETY: the symbol of this name is this function; the library's note was checked.
     let attach = unsafe { core::mem::transmute::<core::ptr::NonNull<core::ffi::c_void>, Attach>(symbol) };
-    // SAFETY: may be called at any time.
+    // SAFETY: the function may be called at any time.
     let api = unsafe { anyfn::abi::anyfn_api() };
-    // SAFETY: the table of this runtime, which is never closed.
+    // SAFETY: the table belongs to this runtime, which is never closed.
     match unsafe { attach(api) } {
         0 => Ok(()),
         _ => Err("it was built for another version of the runtime; install both from one package".to_owned()),
@@ -312,7 +313,7 @@ fn attach(library: dl::Library, facts: &Facts) -> Result<(), String> {
 const CHANGED_IN_PLACE: &str = "the file has changed in place since it was loaded, and with it perhaps the code that \
                                 runs; write a new file and rename it to this name instead";
 
-/// Whether what is mapped is this file with another content: then the content is not even looked at.
+/// Checks that the file is not a mapped one with changed content. If it is, its content is not even read.
 fn check_not_changed(file: &Metadata) -> Result<(), String> {
     let now = identity(file);
     let is_changed = |known: &Identity| same_file(known, &now) && *known != now;
@@ -330,17 +331,17 @@ fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()))
 }
 
-/// Which content the file at a path has now; `None` if there is no file.
+/// Returns the identity of the present content of the file at a path; `None` if there is no file.
 pub(super) fn identity_of(path: &Path) -> Option<Identity> {
     fs::metadata(path).ok().as_ref().map(identity)
 }
 
 std::thread_local! {
-    /// The library whose names a newer build of it may take, while that is loaded on this thread.
+    /// Library whose names a newer build may take over, while that build is loaded on this thread.
     static OLDER: core::cell::RefCell<Option<Weak<Mapped>>> = const { core::cell::RefCell::new(None) };
 }
 
-/// Loads a newer build of a module: the global functions that the older one has registered become those of the newer.
+/// Loads a newer build of a module, which takes over the global functions that the older build has registered.
 pub(super) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     struct Reset(Option<Weak<Mapped>>);
     impl Drop for Reset {
@@ -354,8 +355,8 @@ pub(super) fn taking_over<T>(older: &OwnModule, load: impl FnOnce() -> T) -> T {
     load()
 }
 
-/// Whether `newer` is a newer build of `older`, whose names it may take: a file of the same path, or what a module that
-/// follows a path loads.
+/// Returns true if `newer` is a newer build of `older`, whose names it may take over: a file of the same path, or one
+/// that is loaded for a module that follows a path.
 pub(super) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
     newer.path == older.path
         || OLDER.with_borrow(|known| {
@@ -363,26 +364,26 @@ pub(super) fn is_newer_build(newer: &Mapped, older: &Arc<Mapped>) -> bool {
         })
 }
 
-/// How many ways to spell a path are tried.
+/// Number of spellings of a path that are tried.
 const NAMES_MAX: usize = 1 << 12;
 
-/// One of many ways to spell a path.
+/// Returns one of many spellings of a path.
 ///
-/// The dynamic loader gives what it has loaded under a name before, even if there is another file by that name now, and a
-/// library has all the names under which it was ever found. A library that was built again is a new library, so it gets a
-/// name that no other one has.
+/// The dynamic loader returns what it has loaded under a name before, even if another file has that name now, and a
+/// library has all the names under which it was ever found. A library that was rebuilt is a new library, so it needs a
+/// name that no other library has.
 fn spelled(path: &Path, n: usize) -> Result<CString, String> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err("the path has no file name".to_owned());
     };
-    // The number in binary, in steps that lead nowhere.
+    // Encodes the number in binary, in path components that have no effect.
     let bits = usize::BITS - n.leading_zeros();
     let digits = (0..bits).map(|bit| if n >> bit & 1 == 1 { &b"/./"[..] } else { b"/.//" }).collect::<Vec<_>>();
     let text = [dir.as_os_str().as_bytes(), &digits.concat(), b"/", name.as_bytes()].concat();
     CString::new(text).map_err(|error| error.to_string())
 }
 
-/// The symbols that neither the process, nor the library with what it needs, nor the runtime has.
+/// Returns the symbols that neither the process, nor the library with its dependencies, nor the runtime defines.
 fn missing<'a, T: AsRef<str>>(
     symbols: &'a [T],
     library: Option<dl::Library>,
@@ -392,13 +393,13 @@ fn missing<'a, T: AsRef<str>>(
     let found = |name: &&str| {
         let Ok(name) = CString::new(*name) else { return false };
         let in_library = |l: dl::Library| l.symbol(&name).is_some();
-        // First where most are: what is not found costs most.
+        // The runtime is searched first, because it defines most of them; a search that finds nothing costs most.
         runtime.is_some_and(in_library) || dl::global_symbol(&name).is_some() || library.is_some_and(in_library)
     };
     symbols.iter().map(AsRef::as_ref).filter(|name| !found(name)).collect()
 }
 
-/// A few names for a message.
+/// Returns a few names for a message.
 fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     let mut text = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
@@ -408,7 +409,7 @@ fn listed(names: &[&str]) -> String {
     text
 }
 
-/// The module of a library: the one it has, or a new one.
+/// Returns the module of a library: the existing one, or a new one.
 fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     let _one_at_a_time = mapped.loading.lock();
     let alive = |weak: &Option<anyfn::WeakRef>| {
@@ -424,11 +425,11 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     }
     let library = match module {
         Some(module) => OwnModule::try_from(&module)?,
-        // SAFETY: whoever asks for the library vouches that it follows the convention; nobody calls it yet.
+        // SAFETY: the caller that requests the library vouches that it follows the convention; nothing calls it yet.
         None => unsafe { LibraryModule::create(Code::File(mapped.clone())) }?,
     };
     let import_tree = mapped.own_symbol(IMPORT_TREE);
-    // SAFETY: the symbol of this name is the blob, whose size the file says.
+    // SAFETY: the symbol of this name is the blob, whose size the file states.
     let root = unsafe { with_imports(&library, import_tree, mapped.import_tree_size) }
         .map_err(|error| in_file(&error, &mapped.path))?;
     mapped.register(library.context())?;
@@ -436,7 +437,7 @@ fn instantiate(mapped: &Arc<Mapped>) -> Result<Module> {
     Ok(root)
 }
 
-/// The same error with the file's name in front; an exception of another language as it is.
+/// Returns the error with the file's name in front; an exception of another language is returned unchanged.
 fn in_file(error: &Error, path: &Path) -> Error {
     if error.context().is_some() {
         return error.clone();
@@ -444,10 +445,10 @@ fn in_file(error: &Error, path: &Path) -> Error {
     anyfn::error!(error.kind(), "{}: {}", path.display(), error.message()).with_cause(error)
 }
 
-/// Makes the modules that a library carries, if it does; gives the root.
+/// Creates the modules that a library carries, if it carries any; returns the root.
 ///
 /// # Safety
-/// `import_tree` must be the library's blob, of `size` bytes if that is known.
+/// `import_tree` must be the library's blob, of `size` bytes if the size is known.
 pub(super) unsafe fn with_imports(
     library: &OwnModule,
     import_tree: Option<NonNull<c_void>>,
@@ -464,7 +465,7 @@ pub(super) unsafe fn with_imports(
     let Some(len) = usize::try_from(len).ok().filter(|_| len <= room) else {
         return Err(damaged(&format!("it claims {len} bytes and has {room}")));
     };
-    // SAFETY: the content lies right behind the size, in the same constant.
+    // SAFETY: the content directly follows the size, in the same constant.
     let content = unsafe { blob.add(1) }.cast::<u8>();
     // SAFETY: the blob has `len` bytes there, which never change.
     let content = unsafe { core::slice::from_raw_parts(content.as_ptr(), len) };

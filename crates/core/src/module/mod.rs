@@ -1,16 +1,18 @@
 //! Modules: compiled code as objects.
 //!
-//! A module is an object of type 73 in front of whose header lies a pointer to a table of functions, since C++ clients
-//! see a class there ([`object`], [`vtable`]). What a kind of module does is an [`object::Implementation`]: a shared library,
-//! loaded from a file or linked into the process ([`library`]); a kind that a user defines by functions ([`custom`]); one
-//! that a library carries and nobody can load yet ([`deferred`]). In reading order: [`object`], [`library`], [`registrations`], [`import_tree`], [`context`], [`compiled`]; [`elf`], [`dl`], [`scope`], [`unique`] and [`constructing`] are what loading rests on.
+//! A module is an object of type 73. A pointer to a table of functions precedes its header, because C++ clients see a
+//! class there ([`object`], [`vtable`]). The operations of a kind of module are an [`object::Implementation`]: a shared
+//! library, loaded from a file or linked into the process ([`library`]); a kind that a user defines by functions
+//! ([`custom`]); a module that a library carries and that has no loader yet ([`deferred`]). Reading order: [`object`],
+//! [`library`], [`registrations`], [`import_tree`], [`context`], [`compiled`]. Loading is built on [`elf`], [`dl`],
+//! [`scope`], [`unique`] and [`constructing`].
 //!
-//! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module takes its
-//! registrations and its imports away; functions, tensors and objects of its code keep working, and loading the same file
-//! again gives a new module on the same code and static data. A file that was built again is another library, loaded
-//! beside the old one; one that was overwritten in place is refused.
+//! **A library stays mapped while anything of it is in use** ([`lease`]). Dropping the last handle of a module removes
+//! its registrations and its imports. Functions, tensors and objects of its code keep working, and loading the same
+//! file again gives a new module with the same code and static data. A file that was rebuilt is another library, loaded
+//! beside the old one; a file that was overwritten in place is refused.
 //!
-//! **Not here yet:** modules of C++ classes of other libraries (calling them is an error).
+//! **Not supported yet:** modules of C++ classes of other libraries (calling them is an error).
 
 #[cfg(feature = "std")]
 mod compiled;

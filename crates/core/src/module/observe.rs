@@ -1,4 +1,4 @@
-//! Who is told of calls, for all libraries that contain the crate `anyfn`: see `anyfn::observe`.
+//! The observer of calls, for all libraries that contain the crate `anyfn`; see `anyfn::observe`.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -18,16 +18,16 @@ type Place = &'static AtomicPtr<Observer>;
 
 struct State {
     observer: *mut Observer,
-    /// Those of frontends, which are never unloaded.
+    /// Observer pointers of frontends, which are never unloaded.
     frontends: Vec<Place>,
 }
 
-// SAFETY: an observer lives as long as the process and is called from any thread.
+// SAFETY: an observer is never freed and may be called from any thread.
 unsafe impl Send for State {}
 
 static STATE: Mutex<State> = Mutex::new(State { observer: core::ptr::null_mut(), frontends: Vec::new() });
 
-/// Has an observer told of calls, or nobody if it is NULL.
+/// Sets the observer of calls; NULL removes it.
 fn set(observer: OpaquePtr) {
     static SETTING: Mutex<()> = Mutex::new(());
     let _setting = SETTING.lock();
@@ -35,17 +35,17 @@ fn set(observer: OpaquePtr) {
     {
         let mut state = STATE.lock();
         state.observer = observer;
-        // SAFETY: who calls `ffi.ObserveCalls` promises NULL or an observer that lives as long as the process.
+        // SAFETY: callers of `ffi.ObserveCalls` promise NULL or an observer that is never freed.
         let own = unsafe { anyfn::observe::place() };
         let places = state.frontends.iter().copied().chain([own]);
         places.for_each(|place| place.store(observer, Ordering::Release));
         crate::c_api::watch_calls(!observer.is_null());
     }
-    // A library that is not among them yet will be told by its loader.
+    // A library that is not among them yet receives the observer from its loader.
     lease::all().iter().for_each(|mapped| write(mapped, observer));
 }
 
-/// Has it told of the calls that a library makes which was loaded just now.
+/// Sets the observer of the calls of a library that was loaded just now.
 pub(super) fn tell(mapped: &Mapped) {
     let state = STATE.lock();
     if !state.observer.is_null() {
@@ -59,18 +59,18 @@ fn write(mapped: &Mapped, observer: *mut Observer) {
     type GetPlace = extern "C" fn() -> *mut c_void;
     // SAFETY: the symbol of this name is this function.
     let place = unsafe { core::mem::transmute::<NonNull<c_void>, GetPlace>(symbol) }();
-    // SAFETY: it gives a static variable of the library, which is mapped as long as the caller has it.
+    // SAFETY: the function returns a static variable of the library, which is mapped as long as the caller holds it.
     unsafe { AtomicPtr::from_ptr(place.cast::<*mut Observer>()) }.store(observer, Ordering::Release);
 }
 
-/// Registers what the one who watches, and frontends, ask for.
+/// Registers the functions that observers and frontends use.
 pub(super) fn register() -> Result<()> {
     registry::register("ffi.ObserveCalls").set_body_typed(Unsafe(set))?;
     registry::register("ffi.ObserverPlace").set_body_typed(Unsafe(|place: OpaquePtr| {
         if place.is_null() {
             anyfn::bail!("ValueError", "ffi.ObserverPlace: argument `place` is NULL");
         }
-        // SAFETY: a frontend gives the address of a static variable, and it is never unloaded.
+        // SAFETY: a frontend passes the address of a static variable, and it is never unloaded.
         let place: Place = unsafe { AtomicPtr::from_ptr(place.as_ptr().cast::<*mut Observer>()) };
         let mut state = STATE.lock();
         place.store(state.observer, Ordering::Release);
@@ -80,7 +80,7 @@ pub(super) fn register() -> Result<()> {
     registry::register("ffi.FunctionName").set_body_typed(name)
 }
 
-/// The name of a function: the global one, else that in its library, else what its maker calls it.
+/// Returns the name of a function: the global one, else the one in its library, else the one that its creator gives it.
 fn name(function: PackedFunc) -> Option<String> {
     if let Some(name) = crate::registry::name_of(function.as_object()) {
         return Some(String::from(&*StdString::from_utf8_lossy(name)));

@@ -1,6 +1,6 @@
-//! The global functions that a Rust plugin brings: there while its module lives.
+//! Global functions of a Rust plugin, which are registered while its module lives.
 //!
-//! A newer build of the plugin takes the names over from the older one, whose module may still be in use.
+//! A newer build of the plugin takes over the names of the older one, whose module may still be in use.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -14,19 +14,19 @@ use anyfn::{AnyView, Error, PackedFunc, Result, registry};
 use super::library::Mapped;
 use super::load;
 
-/// One of them.
+/// A global function that a library has registered.
 pub(super) struct Registered {
     name: String,
     function: PackedFunc,
-    /// What an older build of the library had under the name, as long as it may get it back.
+    /// Function of an older build of the library under this name, as long as it may have to be restored.
     replaced: Option<PackedFunc>,
 }
 
-/// Registers what a library has collected.
+/// Registers the functions and types that a library has collected.
 ///
 /// # Errors
-/// `RuntimeError` if a name is taken, `TypeError` if a type is another one's; then no function of the library stays
-/// registered.
+/// Returns `RuntimeError` if a name is taken, and `TypeError` if a type belongs to other code. No function of the
+/// library then stays registered.
 pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let Some(symbol) = mapped.own_symbol(c"__anyfn_registrations") else { return Ok(Vec::new()) };
     type Collected = unsafe extern "C" fn(count: *mut i32) -> *const TVMFFIMethodInfo;
@@ -35,7 +35,7 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
     let mut count = 0;
     // SAFETY: `count` is writable; the library is loaded and its constructors have run.
     let infos = unsafe { collected(&raw mut count) };
-    // However this ends, the library takes its entries back: no object of it must stay behind.
+    // In any case the library takes its entries back: no object of it must stay behind.
     struct TakeBack(Collected);
     impl Drop for TakeBack {
         fn drop(&mut self) {
@@ -54,11 +54,11 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
         );
     }
     let infos: &[TVMFFIMethodInfo] = match usize::try_from(count) {
-        // SAFETY: the function gives an array of `count` entries that lives until it is called again.
+        // SAFETY: the function returns an array of `count` entries that lives until it is called again.
         Ok(count) if count > 0 && !infos.is_null() => unsafe { core::slice::from_raw_parts(infos, count) },
         _ => &[],
     };
-    // Before any name changes hands.
+    // All names are checked before any of them is registered.
     let free = infos.iter().map(|info| replaceable(mapped, info)).collect::<Result<Vec<Free>>>()?;
     let mut done = Vec::new();
     for (info, free) in infos.iter().zip(free) {
@@ -70,7 +70,7 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
             }
         }
     }
-    // The older build must not be kept.
+    // The functions of the older build must not be kept.
     done.iter_mut().for_each(|registered| registered.replaced = None);
     Ok(done)
 }
@@ -79,16 +79,16 @@ pub(super) fn add(mapped: &Mapped) -> Result<Vec<Registered>> {
 struct Free {
     name: String,
     overrides: bool,
-    /// What an older build of the library has there.
+    /// Function of an older build of the library under this name.
     older: Option<PackedFunc>,
 }
 
-/// Whether a library may register a name.
+/// Checks that a library may register a name.
 fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
     // SAFETY: the name lives as long as the library.
     let name = unsafe { info.name.as_slice() };
     let name = core::str::from_utf8(name).unwrap_or_default().to_owned();
-    // SAFETY: the function is looked at and kept, never called.
+    // SAFETY: the function is inspected and kept, but never called.
     let there = unsafe { registry::find_unsafe(&name) }.filter(|_| info.flags == 0);
     let Some(there) = there else { return Ok(Free { name, overrides: info.flags != 0, older: None }) };
     match maker_of(&name, &there) {
@@ -106,17 +106,17 @@ fn replaceable(mapped: &Mapped, info: &TVMFFIMethodInfo) -> Result<Free> {
 
 fn register(info: &TVMFFIMethodInfo, free: Free) -> Result<Registered> {
     let Free { name, overrides, older } = free;
-    // SAFETY: the entry shows a function that the library keeps.
+    // SAFETY: the entry refers to a function that the library keeps.
     let function = unsafe { AnyView::from_raw(info.method) }.get::<PackedFunc>()?;
     let info = TVMFFIMethodInfo { name: TVMFFIByteArray::from_slice(name.as_bytes()), flags: 0, ..*info };
-    // SAFETY: texts and function live for the call.
+    // SAFETY: strings and function live for the call.
     match unsafe { TVMFFIFunctionSetGlobalFromMethodInfo(&info, overrides.into()) } {
         0 => Ok(Registered { name, function, replaced: older }),
         _ => Err(Error::take_raised()),
     }
 }
 
-/// The library that has registered a function under a name, if it was one.
+/// Returns the library that has registered a function under a name, if a library has.
 fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
     let is_it = |r: &Registered| r.name == name && r.function.as_object().ptr_eq(function.as_object());
     super::lease::all().into_iter().find(|mapped| mapped.owner.lock().registered.1.iter().any(is_it))
@@ -126,20 +126,20 @@ fn maker_of(name: &str, function: &PackedFunc) -> Option<Arc<Mapped>> {
 fn give_back(registered: Vec<Registered>) {
     for Registered { name, function, replaced } in remove(registered) {
         if let Some(replaced) = replaced {
-            // If somebody was quicker, the name is theirs.
+            // If other code has registered the name in the meantime, it keeps the name.
             let _ = registry::register(&name).set(&replaced);
         }
         drop(function);
     }
 }
 
-/// Takes global functions away, except those that something else has replaced since; the caller releases them.
+/// Removes global functions, except those that other functions have replaced since; the caller releases them.
 pub(super) fn remove(registered: Vec<Registered>) -> Vec<Registered> {
     for Registered { name, function, .. } in &registered {
         // SAFETY: the function is compared, never called.
         let current = unsafe { registry::find_unsafe(name) };
         if current.is_some_and(|current| current.as_object().ptr_eq(function.as_object())) {
-            // A runtime without the function that removes has none that could have been registered.
+            // A runtime without the global function that removes functions has none that could have been registered.
             let _ = registry::remove(name);
         }
     }

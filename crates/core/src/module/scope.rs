@@ -1,9 +1,10 @@
-//! Lets a library see the functions of this runtime without showing them to the whole process.
+//! Makes the functions of this runtime visible to a library without exporting them to the whole process.
 //!
-//! When this runtime was itself opened locally (as Python extensions are), a library with undefined runtime symbols
-//! would not find them, and making them global would disturb any other runtime in the process. So the library is opened
-//! as a dependency of a tiny generated library that needs two files, it and ours: the dynamic loader then looks the
-//! symbols of both up in that scope. The generated library has no code and no symbols of its own.
+//! If this runtime was itself opened locally (as Python extensions are), a library with undefined runtime symbols would
+//! not find them, and making them global would disturb any other runtime in the process. So the library is opened as a
+//! dependency of a tiny generated library, the scope library, which needs two files: the library and this runtime. The
+//! dynamic loader then looks up the symbols of both in that scope. The scope library has no code and no symbols of its
+//! own.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,11 +20,11 @@ use std::vec::Vec;
 use super::dl::Library;
 use super::elf::MACHINE;
 
-/// Opens `library` so that its undefined symbols are found in `runtime`; gives it and the generated library, which stay
+/// Opens `library` so that its undefined symbols are found in `runtime`; returns it and the scope library, which stay
 /// open together.
 ///
 /// # Safety
-/// As [`Library::open`].
+/// The requirements of [`Library::open`] apply.
 pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2], String> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -31,12 +32,12 @@ pub(super) unsafe fn open(library: &CStr, runtime: &CStr) -> Result<[Library; 2]
     let file = memory_file(&image(library, runtime, soname.as_bytes()))
         .map_err(|e| format!("cannot make a file in memory: {e}"))?;
     let path = unique_path(file.as_raw_fd(), count)?;
-    // SAFETY: the generated library has no code; the caller vouches for `library`.
+    // SAFETY: the scope library has no code; the caller vouches for `library`.
     let scope = unsafe { Library::open(&path) }?;
     match Library::find(library) {
         Some(library) => Ok([library, scope]),
         None => {
-            // SAFETY: opened just now, and not used.
+            // SAFETY: the scope library was opened just now and is not used.
             unsafe { scope.close() };
             Err("the library is not where the dynamic loader has just put it".to_string())
         }
@@ -49,16 +50,16 @@ fn memory_file(content: &[u8]) -> std::io::Result<File> {
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.write_all(content)?;
     Ok(file)
 }
 
-/// A path to the descriptor that was never used before.
+/// Returns a path to the descriptor that was never used before.
 ///
 /// The dynamic loader takes a path that it has seen for the same library, and descriptor numbers repeat. So the count
-/// is spelled in the path, where `.//` and `./` mean nothing.
+/// is encoded in the path, by `.//` and `./`, which have no effect.
 fn unique_path(fd: i32, count: u32) -> Result<CString, String> {
     let digits: String = (0..32).map(|bit| if count >> bit & 1 == 1 { ".//" } else { "./" }).collect();
     CString::new(format!("/proc/self/fd/{digits}{fd}")).map_err(|e| e.to_string())
@@ -69,7 +70,7 @@ const PHDR: usize = 56;
 const DYN: usize = 16;
 const SYM: usize = 24;
 
-/// A shared library that consists of nothing but the names of two files that it needs.
+/// Returns a shared library that consists only of the names of the two files that it needs.
 fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
     let mut strings = Vec::from([0u8]);
     let mut put = |text: &[u8]| {
@@ -88,11 +89,11 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
 
     let mut out = Vec::with_capacity(size);
     header(&mut out);
-    // Writable, since some dynamic loaders write addresses into the dynamic section.
+    // Writable, because some dynamic loaders write addresses into the dynamic section.
     let (read_write, align) = (6, 0x10000);
     segment(&mut out, 1, read_write, 0, size, align);
     segment(&mut out, 2, read_write, dynamic, ENTRIES * DYN, 8);
-    // States that no executable stack is needed; without it one would be made.
+    // States that no executable stack is needed; without it, the stack would become executable.
     segment(&mut out, 0x6474_e551, read_write, 0, 0, 16);
     let entries: [(u64, u64); ENTRIES] = [
         (1, names[0]),
@@ -109,7 +110,7 @@ fn image(library: &CStr, runtime: &CStr, soname: &[u8]) -> Vec<u8> {
         out.extend_from_slice(&tag.to_le_bytes());
         out.extend_from_slice(&value.to_le_bytes());
     }
-    // A hash table of one bucket and one symbol, the empty one.
+    // A hash table with one bucket and one symbol, the empty one.
     for word in [1u32, 1, 0, 0] {
         out.extend_from_slice(&word.to_le_bytes());
     }
@@ -146,7 +147,7 @@ fn segment(out: &mut Vec<u8>, kind: u32, flags: u32, at: usize, size: usize, ali
 pub(super) mod tests {
     use super::*;
 
-    /// A small library.
+    /// Returns a small library.
     pub(in crate::module) fn sample() -> Vec<u8> {
         image(c"/a/lib.so", c"/b/run.so", b"scope.so")
     }

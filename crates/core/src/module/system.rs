@@ -1,4 +1,4 @@
-//! Libraries that are linked into the process: their constructors register each symbol by name.
+//! Libraries that are linked into the process, whose constructors register each symbol by name.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -18,13 +18,13 @@ use crate::sys::Mutex;
 #[derive(Clone, Copy, PartialEq)]
 struct Address(NonNull<c_void>);
 
-// SAFETY: only handed on; using it is up to who knows what lies there.
+// SAFETY: the address is only passed on; its user must know what lies there.
 unsafe impl Send for Address {}
 
 static SYMBOLS: Mutex<Option<HashMap<CString, Address>>> = Mutex::new(None);
 static MODULES: Mutex<Option<HashMap<std::string::String, Module>>> = Mutex::new(None);
 
-/// Registers a symbol of a statically linked library; of one name, the one registered last counts.
+/// Registers a symbol of a statically linked library; if a name is registered twice, the last symbol is used.
 pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Result<()> {
     let Some(symbol) = NonNull::new(symbol).map(Address) else {
         anyfn::bail!("ValueError", "the system library's symbol {} is NULL", name.to_string_lossy());
@@ -36,27 +36,29 @@ pub(crate) fn register_system_lib_symbol(name: &CStr, symbol: *mut c_void) -> Re
     Ok(())
 }
 
-/// A registered symbol.
+/// Returns a registered symbol.
 pub(super) fn symbol(name: &CStr) -> Option<NonNull<c_void>> {
     SYMBOLS.lock().as_ref()?.get(name).map(|address| address.0)
 }
 
-/// Names of all registered symbols.
+/// Returns the names of all registered symbols.
 pub(super) fn symbols() -> Vec<CString> {
     SYMBOLS.lock().iter().flat_map(HashMap::keys).cloned().collect()
 }
 
-/// The module of the symbols with a prefix; the same one each time, for ever.
+/// Returns the module of the symbols with a prefix; it is the same one each time, for the lifetime of the process.
 pub(crate) fn system_lib(prefix: &str) -> Result<Module> {
     if let Some(known) = MODULES.lock().get_or_insert_default().get(prefix) {
         return Ok(known.clone());
     }
     let code = Code::System(prefix.to_owned());
     let import_tree = code.data(IMPORT_TREE);
-    // SAFETY: who registers symbols promises that they follow the convention; the code waits for this to run.
+    // SAFETY: code that registers symbols promises that they follow the convention; their code does not run before
+    // this.
     let library = unsafe { LibraryModule::create(code) }?;
-    // SAFETY: who registers symbols promises that they follow the convention; the code waits for this to run.
+    // SAFETY: code that registers symbols promises that they follow the convention; their code does not run before
+    // this.
     let module = unsafe { load::with_imports(&library, import_tree, None) }?;
-    // Of two threads at once the first one's module stays.
+    // If two threads get here at the same time, the module of the first one stays.
     Ok(MODULES.lock().get_or_insert_default().entry(prefix.to_owned()).or_insert(module).clone())
 }

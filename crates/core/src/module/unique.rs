@@ -1,13 +1,13 @@
-//! Keeps the static data of C++ headers apart, where two runtimes are in one process.
+//! Separates the static data of C++ headers where two runtimes are in one process.
 //!
-//! The headers of the ABI keep type indices and the like in static variables of inline functions. g++ makes such variables
-//! one for the whole process (`STB_GNU_UNIQUE`), whoever defines them, even in libraries that are opened locally. What a
-//! library has got from this runtime would so become the variables of another runtime that is loaded later, whose
-//! indices are others: it ends the process while it starts.
+//! The headers of the ABI keep type indices and the like in static variables of inline functions. g++ makes such
+//! variables unique in the whole process (`STB_GNU_UNIQUE`), whichever library defines them, even in libraries that are
+//! opened locally. Values that a library has received from this runtime would become the variables of another runtime
+//! that is loaded later. Its indices are different, so it would end the process while it starts.
 //!
-//! The dynamic loader finds such variables by name, and the names are those in the memory of the library that came first.
-//! So once a library is open and all its symbols are bound, those names are changed in memory: whoever comes later has
-//! variables of its own. Where that is not possible, all stays as it was.
+//! The dynamic loader finds such variables by name, and the names are those in the memory of the library that came
+//! first. So once a library is open and all its symbols are bound, those names are changed in memory, and libraries
+//! that come later have variables of their own. Where that is not possible, nothing changes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,12 +15,12 @@ use std::os::unix::fs::FileExt;
 use super::elf::{self, Facts};
 use super::{dl, lease, load};
 
-/// Begins of names of variables in functions of the headers, and of the guards of those.
+/// Prefixes of the names of variables in functions of the headers, and of their guards.
 const OF_HEADERS: [&str; 4] = ["_ZZN3tvm3ffi", "_ZGVZN3tvm3ffi", "_ZZNK3tvm3ffi", "_ZGVZNK3tvm3ffi"];
-/// The function in which every class of an object keeps its type index.
+/// Function in which every object class keeps its type index.
 const TYPE_INDEX: &str = "_GetOrAllocRuntimeTypeIndex";
 
-/// Takes the names of such variables away from a C++ library that was opened just now, and from what has come with it.
+/// Hides the names of such variables in a C++ library that was just opened, and in the libraries that came with it.
 pub(super) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::Opening) {
     if !lease::is_cpp(facts) {
         return;
@@ -40,13 +40,14 @@ pub(super) fn keep_apart(library: dl::Library, facts: &Facts, opening: &lease::O
     }
 }
 
-/// Libraries without such variables that are large and often come with the first C++ library, and the generated ones.
+/// Returns true for large libraries without such variables that often come with the first C++ library, and for
+/// generated ones.
 fn is_of_system(name: &str) -> bool {
     let known = ["libstdc++.", "libc++.", "libc++abi.", "libgcc_s.", "libm.", "libc."];
     known.iter().any(|begin| name.starts_with(begin)) || name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Takes the names away from a library that is mapped at its addresses plus `difference`.
+/// Hides the names in a library that is mapped at its addresses plus `difference`.
 fn hide(difference: usize, facts: &Facts) {
     let is_of_headers =
         |name: &str| OF_HEADERS.iter().any(|begin| name.starts_with(begin)) || name.contains(TYPE_INDEX);
@@ -57,13 +58,13 @@ fn hide(difference: usize, facts: &Facts) {
     let Ok(memory) = File::options().read(true).write(true).open("/proc/self/mem") else { return };
     for symbol in names {
         let at = (difference as u64).wrapping_add(symbol.name_at);
-        // What is there must be this name and no part of a longer one.
+        // The memory must contain this name and not a part of a longer one.
         let mut found = std::vec![0; symbol.name.len() + 2];
         let is_there = memory.read_exact_at(&mut found, at.wrapping_sub(1)).is_ok();
         if is_there
             && found.strip_prefix(b"\0").and_then(|f| f.strip_suffix(b"\0")) == Some(symbol.name.as_bytes())
         {
-            // Without it nothing but the keeping apart is lost.
+            // If this fails, only the separation is lost.
             let _ = memory.write_all_at(b"#", at);
         }
     }

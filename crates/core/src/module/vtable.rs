@@ -1,10 +1,10 @@
-//! The table of functions that C++ clients find in front of a module's header.
+//! Table of functions that C++ clients find in front of a module's header.
 //!
-//! C++ code that holds a module calls through it as it would call virtual functions: `this` is the address of the table
-//! pointer, a result that is a class comes back through a hidden first argument, and strings are passed by address. The
-//! callers expect C++ exceptions, which Rust cannot throw: a function that fails raises its error on this thread and
-//! gives an empty result. Results through a hidden argument follow the calling convention of x86-64; elsewhere they
-//! cannot be expressed in Rust, and the table has no functions there.
+//! C++ code that holds a module calls through it like virtual functions: `this` is the address of the table pointer, a
+//! result of class type is returned through a hidden first argument, and strings are passed by address. The callers
+//! expect C++ exceptions, which Rust cannot throw: a function that fails raises its error on this thread and returns an
+//! empty result. Results through a hidden argument follow the calling convention of x86-64. On other processors Rust
+//! cannot express them, and the table has no such functions.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -13,14 +13,14 @@ use anyfn::{Any, AnyView, Error, Module, Result};
 
 use super::object::OwnModule;
 
-/// Where the pointer of a module of ours points to.
+/// Returns the address to which the table pointer of this runtime's modules points.
 pub(super) fn address() -> *const c_void {
     (&raw const TABLE.kind).cast()
 }
 
 type This = *const c_void;
 type Text = *const TVMFFIAny;
-/// Where a result of class type is written; returned again.
+/// Location for a result of class type; also the return value.
 type Out<T> = *mut T;
 
 #[repr(C)]
@@ -41,7 +41,7 @@ struct Table {
     clear_imports: Option<unsafe extern "C" fn(This)>,
 }
 
-// SAFETY: read only.
+// SAFETY: the table is only read.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table {
@@ -65,10 +65,10 @@ const fn on_x86_64<F: Copy>(function: F) -> Option<F> {
     if cfg!(target_arch = "x86_64") { Some(function) } else { None }
 }
 
-/// Runs the body with the module; an error or a panic is raised and gives `T`'s empty value.
+/// Runs the body with the module; an error or a panic is raised, and `empty` is returned.
 fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) -> T {
     let run = || {
-        // SAFETY: the caller holds the module whose table this is.
+        // SAFETY: the caller holds the module to which this table belongs.
         let module = unsafe { OwnModule::from_context(this) };
         let module = module.ok_or_else(|| Error::new("InternalError", "not a module of this runtime"))?;
         body(&module)
@@ -83,9 +83,9 @@ fn enter<T>(this: This, empty: T, body: impl FnOnce(&OwnModule) -> Result<T>) ->
 }
 
 fn text(view: Text) -> Result<std::string::String> {
-    // SAFETY: a C++ string is a value, passed by address, that lives for the call.
+    // SAFETY: a C++ string is a value that is passed by address and lives for the call.
     let view = unsafe { view.as_ref() }.copied().unwrap_or(TVMFFIAny::NONE);
-    // SAFETY: a C++ string is a value, passed by address, that lives for the call.
+    // SAFETY: a C++ string is a value that is passed by address and lives for the call.
     unsafe { AnyView::from_raw(view) }.get::<std::string::String>()
 }
 

@@ -1,8 +1,8 @@
-//! A module that always is the newest good build of a file, for development.
+//! A module that is always the newest good build of a file, for development.
 //!
-//! Nothing runs by itself: whoever looks a function up or calls one that was looked up here has the file looked at, which
-//! is one question to the system. A build that does not load, or that lacks a function which somebody has taken, changes
-//! nothing but the problem that [`Watch::problem`] tells.
+//! Nothing runs in the background. Looking up a function here, or calling one that was looked up here, checks the file,
+//! which is one request to the system. A build that does not load, or that lacks a function in use, changes nothing
+//! except the problem that [`Watch::problem`] reports.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,36 +26,37 @@ use super::load::{self, identity_of};
 use super::object::{Implementation, OwnModule};
 use crate::sys::{self, Mutex};
 
-/// A file that changed less than this long ago may still be written: it is tried again, and not complained of.
+/// Minimum age of a file that is considered complete. A younger one may still be written: it is tried again, without a
+/// warning.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// A file and its newest good build.
 pub(super) struct Watch {
     path: StdString,
-    /// Called with the path and the new module.
+    /// Callback that receives the path and the new module.
     on_reload: Option<PackedFunc>,
-    /// Called with the path and the reason why a build is not taken.
+    /// Callback that receives the path and the reason why a build is not used.
     on_problem: Option<PackedFunc>,
     state: Mutex<State>,
-    /// Whether a thread is loading a build. Others do not wait for it: they go on with the build that is there.
+    /// True while a thread loads a build. Other threads do not wait for it, but continue with the present build.
     looking: AtomicBool,
-    /// The functions that were taken.
+    /// Functions that were looked up.
     taken: Mutex<Vec<Weak<Follower>>>,
 }
 
 struct State {
     module: OwnModule,
-    /// How many builds were taken before this one.
+    /// Number of builds that were used before this one.
     build: usize,
-    /// Which content of the file was looked at last.
+    /// Identity of the content of the file that was checked last.
     seen: Identity,
-    /// Whether there is no use in looking at that content again.
+    /// True if checking that content again is useless.
     is_settled: bool,
-    /// Why the content of the file is not the module's.
+    /// Reason why the content of the file is not that of the module.
     problem: Option<StdString>,
 }
 
-/// What a look at the file has led to.
+/// Result of a check of the file.
 enum Outcome {
     Same,
     Reloaded(OwnModule),
@@ -63,7 +64,7 @@ enum Outcome {
 }
 
 impl Watch {
-    /// Loads the file for a first time.
+    /// Loads the file for the first time.
     pub(super) fn open(
         path: &str,
         on_reload: Option<PackedFunc>,
@@ -71,7 +72,7 @@ impl Watch {
     ) -> Result<Module> {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
         let path = absolute.to_str().unwrap_or(path).to_owned();
-        // Before it is loaded: what is written meanwhile is another content.
+        // Read before the file is loaded: what is written meanwhile is another content.
         let seen = identity_of(Path::new(&path));
         let module = load_from(&path)?;
         let state = State { module, build: 0, seen: seen.unwrap_or_default(), is_settled: true, problem: None };
@@ -86,23 +87,23 @@ impl Watch {
         OwnModule::new(Box::new(WatchModule(Arc::new(watch))), Arc::default()).map(OwnModule::into_module)
     }
 
-    /// The module of the newest good build that is known, and its number.
+    /// Returns the module of the newest good build that is known, and its number.
     fn current(&self) -> (OwnModule, usize) {
         let state = self.state.lock();
         (state.module.clone(), state.build)
     }
 
-    /// Why the file's present content is not what is used.
+    /// Returns the reason why the file's present content is not used.
     pub(super) fn problem(&self) -> Option<StdString> {
         self.state.lock().problem.clone()
     }
 
-    /// Looks whether there is a newer good build, and takes it; gives whether it has.
+    /// Checks for a newer good build and uses it; returns true if there is one.
     ///
     /// # Errors
-    /// What a callback raises. That a build is not good is no error here.
+    /// Returns the error of a callback. A bad build is not an error here.
     pub(super) fn poll(&self) -> Result<bool> {
-        // While a file is replaced there may be none for a moment.
+        // While a file is replaced, it may be absent for a moment.
         let Some(now) = identity_of(Path::new(&self.path)) else { return Ok(false) };
         {
             let state = self.state.lock();
@@ -137,7 +138,8 @@ impl Watch {
         }
     }
 
-    /// Like [`Watch::poll`], but that the file's content cannot be taken is an error, also if that is known.
+    /// Checks for a newer build like [`Watch::poll`], but returns an error if the file's content cannot be used, even
+    /// if that is known.
     pub(super) fn reload(&self) -> Result<Module> {
         let now = identity_of(Path::new(&self.path));
         match self.look(now.unwrap_or_default()) {
@@ -152,7 +154,7 @@ impl Watch {
         Ok(self.current().0.into_module())
     }
 
-    /// Loads what the file holds now. Runs no callback.
+    /// Loads the present content of the file. Runs no callback.
     #[cold]
     fn look(&self, now: Identity) -> Outcome {
         if self.looking.swap(true, Ordering::Acquire) {
@@ -182,7 +184,7 @@ impl Watch {
                 state.build += 1;
                 let old = core::mem::replace(&mut state.module, module.clone());
                 drop(state);
-                // Under no lock: releasing may run any code.
+                // Under no lock, because releasing may run any code.
                 drop((old, before));
                 Outcome::Reloaded(module)
             }
@@ -194,7 +196,7 @@ impl Watch {
         }
     }
 
-    /// Whether a build has the functions that others hold.
+    /// Checks that a build has the functions that are in use.
     fn check_taken(&self, module: &OwnModule) -> Result<()> {
         let taken: Vec<Arc<Follower>> = self.taken.lock().iter().filter_map(Weak::upgrade).collect();
         for follower in &taken {
@@ -211,17 +213,17 @@ impl Watch {
     }
 }
 
-/// Loads a module that can be asked for functions.
+/// Loads a module whose functions can be looked up.
 fn load_from(path: &str) -> Result<OwnModule> {
     OwnModule::try_from(&load::load_from_file(path)?.get::<Module>()?)
 }
 
-/// Whether nobody writes a file any more, as far as its time of change tells.
+/// Returns true if a file is no longer being written, judging by its modification time.
 fn has_settled(identity: Identity) -> bool {
     let (seconds, nanoseconds) = identity.3;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let changed = Duration::new(seconds.try_into().unwrap_or(0), nanoseconds.try_into().unwrap_or(0));
-    // A time to come says nothing.
+    // A time in the future counts by its distance from now.
     now.abs_diff(changed) >= SETTLED
 }
 
@@ -229,12 +231,12 @@ fn has_settled(identity: Identity) -> bool {
 struct Follower {
     watch: Arc<Watch>,
     name: StdString,
-    /// The function of a build, and which build that is.
+    /// Function of a build, with the number of that build.
     cached: Mutex<(usize, PackedFunc)>,
 }
 
 impl Follower {
-    /// The function of the newest good build.
+    /// Returns the function of the newest good build.
     fn function(&self) -> Result<PackedFunc> {
         self.watch.poll()?;
         let build = self.watch.state.lock().build;
@@ -254,7 +256,7 @@ impl Follower {
     }
 }
 
-/// What lies behind the header of a function object; the ABI fixes everything before `follower`.
+/// Content of a function object; the ABI fixes everything before `follower`.
 #[repr(C)]
 struct Content {
     cell: TVMFFIFunctionCell,
@@ -262,17 +264,17 @@ struct Content {
     follower: Arc<Follower>,
 }
 
-// SAFETY: the cell holds addresses of functions only; the rest can be used from any thread.
+// SAFETY: the cell holds addresses of functions only; any thread may use the rest.
 unsafe impl Send for Content {}
 
-/// As compiled code it may run long.
+/// Extension of the function, which like compiled code may run long.
 static EXT: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 1, signature: Some(signature) };
 
 /// # Safety
-/// `handle` must be a function object that [`follow`] has made, alive for `'a`.
+/// `handle` must be a function object that [`follow`] has created, alive for `'a`.
 unsafe fn follower_of<'a>(handle: *mut c_void) -> &'a Follower {
-    // SAFETY: the content lies behind the header.
+    // SAFETY: the content follows the header.
     let content = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast::<Content>();
     // SAFETY: the caller keeps the object alive.
     unsafe { &(*content).follower }
@@ -285,7 +287,7 @@ unsafe extern "C" fn call(
     result: *mut TVMFFIAny,
 ) -> c_int {
     anyfn::__private::trampoline(|| {
-        // SAFETY: called with the function object itself, which the caller keeps alive.
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
         let function = unsafe { follower_of(handle) }.function()?;
         // SAFETY: the caller passes `count` valid views for the duration of the call.
         let args = unsafe { AnyView::slice_from_raw(args, count) };
@@ -298,7 +300,7 @@ unsafe extern "C" fn call(
 
 unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
     anyfn::__private::trampoline(|| {
-        // SAFETY: called with the function object itself, which the caller keeps alive.
+        // SAFETY: the handle is the function object itself, which the caller keeps alive.
         let function = unsafe { follower_of(handle) }.function()?;
         if let Some(text) = function.signature() {
             // SAFETY: the caller passes a writable result that holds nothing.
@@ -308,7 +310,7 @@ unsafe extern "C" fn signature(handle: *mut c_void, result: *mut TVMFFIAny) -> c
     })
 }
 
-/// Makes a function that is the one of this name in the newest good build, whenever it is called.
+/// Creates a function that always calls the function of this name in the newest good build.
 fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) -> Result<PackedFunc> {
     let follower = Arc::new(Follower {
         watch: watch.clone(),
@@ -328,7 +330,7 @@ fn follow(watch: &Arc<Watch>, name: &str, build: usize, function: PackedFunc) ->
     PackedFunc::try_from_object(object).map_err(|_| Error::new("InternalError", "a new function is none"))
 }
 
-/// The module. Functions of what the build imports count as its own.
+/// Implementation of the module. Functions that the build imports count as its own.
 struct WatchModule(Arc<Watch>);
 
 impl Implementation for WatchModule {
@@ -388,10 +390,10 @@ impl Implementation for WatchModule {
     }
 }
 
-/// What a module watches.
+/// Returns a module that follows a file.
 ///
 /// # Errors
-/// `TypeError` for a module that watches nothing.
+/// Returns `TypeError` if the module does not follow a file.
 pub(super) fn of(module: &Module) -> Result<OwnModule> {
     let own = OwnModule::try_from(module)?;
     if own.watch().is_none() {
@@ -404,7 +406,7 @@ pub(super) fn of(module: &Module) -> Result<OwnModule> {
     Ok(own)
 }
 
-/// The newest good build as a module of its own.
+/// Returns the newest good build as a module of its own; a module that does not follow a file is returned itself.
 pub(super) fn newest(module: &OwnModule) -> Result<Module> {
     match module.watch() {
         Some(watch) => {

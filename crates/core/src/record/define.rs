@@ -1,4 +1,4 @@
-//! `ffi.TypeDefine`: gives a type its fields, for all languages.
+//! `ffi.TypeDefine`: defines a type with its fields, for all languages.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -26,10 +26,10 @@ use crate::globals::{register_init, typed};
 use crate::sys::Mutex;
 use crate::type_table::{self, NewType};
 
-/// The types that are defined at run time, by index.
+/// Types that are defined at run time, by index.
 static DEFINED: Mutex<BTreeMap<i32, &'static Layout>> = Mutex::new(BTreeMap::new());
 
-/// Flags that a definition may give.
+/// Flags that a definition may specify.
 const TAKEN: i64 = {
     let (mut all, mut at) = (0, 0);
     while at < anyfn::abi::FIELD_FLAGS.len() {
@@ -39,25 +39,26 @@ const TAKEN: i64 = {
     all & !(DEFAULT | FACTORY | SETTER_IS_FUNCTION | anyfn::abi::kTVMFFIFieldFlagBitMaskIsStaticMethod)
 };
 
-/// Registers it.
+/// Registers `ffi.TypeDefine`.
 pub(crate) fn register() -> Result<()> {
     typed("ffi.TypeDefine", &["key", "parent", "fields", "options"], define)
 }
 
-/// A field as it was told.
+/// A field as the definition declares it.
 struct Told {
     field: Field,
     schema: String,
     doc: String,
     default: Any,
-    /// `DEFAULT`, with `FACTORY` or without, or 0.
+    /// Kind of the default: `DEFAULT`, with or without `FACTORY`, or 0 for none.
     state: i64,
 }
 
-/// Defines a type, or finds out that it is defined already in the same way; gives its index.
+/// Defines a type, or checks that it is already defined in the same way; returns its index.
 ///
-/// `parent` is an index, a key or None; each field a Map with `name` and perhaps `type` (a schema), `flags`, `doc`,
-/// `default` or `default_factory`; `options` may have `doc` and `structural`.
+/// `parent` is an index, a key or None. Each field is a Map with `name` and optionally `type` (a schema), `shown` (the
+/// type as messages show it), `flags`, `doc`, and `default` or `default_factory`. `options` may contain `doc` and
+/// `structural`.
 fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any, Any>) -> Result<i32> {
     let key = &*key;
     let mut defined = DEFINED.lock();
@@ -92,7 +93,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         Some(above) => above.native,
         None => native_parent(key, parent)?,
     };
-    // The type itself may be that of a field; its index is not known yet.
+    // A field may have the type that is being defined, whose index is not known yet.
     let find = |own: i32| move |name: &str| if name == key { Some(own) } else { anyfn::type_index_of(name) };
     let told = fields.iter().map(|field| told(key, &field, &find(kTVMFFIObject)));
     let mut told: Vec<Told> = told.collect::<Result<_>>()?;
@@ -122,7 +123,7 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
         check_default(key, one)?;
         all.push(one.field.clone());
     }
-    // SAFETY: keys live for ever.
+    // SAFETY: keys are never freed.
     let key = unsafe { type_table::info_or_error(index)?.type_key.as_slice() };
     let key = core::str::from_utf8(key).unwrap_or("");
     let layout = Layout { type_index: index, parent, key, native, fields: all, inherited, structural };
@@ -138,17 +139,17 @@ fn define(key: anyfn::String, parent: Any, fields: Array<Any>, options: Map<Any,
     Ok(index)
 }
 
-/// Registers a type that nobody else has registered since its key was looked up.
+/// Registers a type that no other code has registered since its key was looked up.
 fn claim(new: &NewType<'_>) -> Result<i32> {
     let index = type_table::get_or_register(new)?;
     let content = TVMFFIAny::from_bits(kTVMFFIInt, CONTENT_AT_RUN_TIME);
-    // SAFETY: a number is valid whatever it is.
+    // SAFETY: an integer is always a valid value.
     unsafe { attributes::set(index, CONTENT_ATTRIBUTE.as_bytes(), &content) }?;
     Ok(index)
 }
 
 fn has_field(info: &SharedType, name: &str) -> bool {
-    // SAFETY: the names of registered fields live for ever.
+    // SAFETY: the names of registered fields are never freed.
     info.fields().iter().any(|field| unsafe { field.name.as_slice() } == name.as_bytes())
 }
 
@@ -168,7 +169,7 @@ fn parent_index(key: &str, parent: &Any) -> Result<i32> {
     Ok(index)
 }
 
-/// The parent that is a type of compiled code, with the size of its objects; None for those without content.
+/// Returns the parent if it is a native type, with the size of its objects; None for a parent without content.
 fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     if parent == kTVMFFIObject {
         return Ok(None);
@@ -203,7 +204,8 @@ fn native_parent(key: &str, parent: i32) -> Result<Option<(i32, usize)>> {
     }
 }
 
-/// Whether a field, which code of any language has told of, needs more than our objects give.
+/// Returns true if a field, registered by code in any language, needs a larger alignment than objects of this module
+/// have.
 fn over_aligned(info: &'static SharedType) -> bool {
     type_table::lineage(info)
         .any(|info| info.fields().iter().any(|field| field.alignment > NATIVE_ALIGN as i64))
@@ -246,7 +248,7 @@ fn told(key: &str, told: &Any, index_of: &dyn Fn(&str) -> Option<i32>) -> Result
     Ok(told)
 }
 
-/// Makes a default what the field takes.
+/// Converts a default to the type of its field.
 fn check_default(key: &str, told: &mut Told) -> Result<()> {
     if told.state != DEFAULT {
         return Ok(());
@@ -291,10 +293,10 @@ fn changed(known: &Layout, new: &Layout) -> anyfn::Error {
     )
 }
 
-/// Tells the table of types of a type.
+/// Registers a type's fields, metadata and attributes in the type table.
 fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
     for (index, told) in (layout.inherited..).zip(told) {
-        // The table keeps a reference of its own.
+        // The type table takes its own reference.
         let setter = PackedFunc::new(move |args| super::set_field(layout, index, &args));
         let mut metadata = String::from("{\"type_schema\":");
         let schema = if told.schema.starts_with('{') {
@@ -322,7 +324,7 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
             default_value_or_factory: *told.default.as_view().as_raw(),
             field_static_type_index: told.field.kind.static_type_index(),
         };
-        // SAFETY: all is borrowed for the call; getter and setter stay.
+        // SAFETY: everything is borrowed for the call; getter and setter stay valid.
         unsafe { type_table::add_field(layout.type_index, &info) }?;
     }
     let metadata = TVMFFITypeMetadata {
@@ -331,7 +333,7 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
         total_size: i32::try_from(layout.size()).unwrap_or(i32::MAX),
         structural_eq_hash_kind: layout.structural,
     };
-    // SAFETY: borrowed for the call.
+    // SAFETY: the string is borrowed for the call.
     unsafe { type_table::set_metadata(layout.type_index, &metadata) }?;
     let new = PackedFunc::new(move |_| Any::new(super::new(layout)?));
     let copy = PackedFunc::new(move |args| super::copy(layout, &args));
@@ -339,10 +341,10 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
     set(layout, b"__ffi_shallow_copy__", &AnyView::from(copy.as_object()))?;
     set(layout, SLOTS_ATTRIBUTE.as_bytes(), &Any::new(layout.inherited)?.as_view())?;
     let data = ptr::from_ref(layout).cast();
-    // SAFETY: the function takes a layout, which lives as long as the process, on any thread, and gives what it makes.
+    // SAFETY: the function accepts a layout that is never freed, on any thread, and returns the new object.
     let maker = unsafe { Maker::new(super::make_for_frontend, data, layout.native.is_some()) };
     let address = ptr::from_mut(Box::leak(Box::new(maker))).cast::<c_void>();
-    // SAFETY: a maker that lives as long as the process; who reads the attribute knows that it is one.
+    // SAFETY: the maker is never freed, and readers of the attribute know its type.
     let address = unsafe { OpaquePtr::from_ptr(address) };
     set(layout, MAKER_ATTRIBUTE.as_bytes(), &Any::new(address)?.as_view())?;
     register_init(layout.type_index)
@@ -350,6 +352,6 @@ fn show(layout: &'static Layout, told: &[Told], doc: &str) -> Result<()> {
 
 fn set(layout: &Layout, name: &[u8], value: &AnyView<'_>) -> Result<()> {
     let raw: &TVMFFIAny = value.as_raw();
-    // SAFETY: a valid value, of which the column takes a reference.
+    // SAFETY: the value is valid, and the column takes a reference to it.
     unsafe { attributes::set(layout.type_index, name, raw) }
 }

@@ -1,11 +1,12 @@
-//! Objects of types that are defined at run time: their memory.
+//! Memory of objects whose types are defined at run time.
 //!
-//! Before the header lies the address of the type's [`Layout`]. Behind it lie the bytes of the parent, if that is a
-//! type of compiled code, then one [`Slot`] for each field, the parent's first.
+//! The address of the type's [`Layout`] lies before the header. After the header come the bytes of the parent, if that
+//! is a native type (a type of compiled code), then one [`Slot`] for each field, the parent's fields first.
 //!
-//! An object whose type derives from compiled code's is made of one of the parent's: the bytes move over, and the
-//! *shell*, what is left of that object, stays behind. At the end they move back, and the shell releases them in its
-//! own way. So compiled code finds its fields where it expects them and needs no part in this.
+//! An object whose type derives from a native type is created from an object of that type. The bytes of the native
+//! object are moved into the new object; the rest of it, the *shell*, is kept. At the end the bytes are moved back, and
+//! the shell's own deleter releases them. So compiled code finds its fields at the offsets that it expects and need not
+//! cooperate.
 
 mod define;
 
@@ -29,74 +30,74 @@ pub(crate) use define::register;
 use crate::globals::new_object;
 use crate::{attributes, type_table};
 
-/// What the objects of a type have. Lives as long as the process, like the type.
+/// Layout of the objects of a type. Like the type, it lives for the lifetime of the process.
 struct Layout {
     type_index: i32,
     /// Index of the parent type.
     parent: i32,
     /// Key of the type.
     key: &'static str,
-    /// Index of the nearest ancestor that is a type of compiled code with content, and the size of its objects.
+    /// Index of the nearest ancestor that is a native type with content, and the size of its objects.
     native: Option<(i32, usize)>,
-    /// The fields that are slots, the parent's first.
+    /// Fields that are slots, the parent's first.
     fields: Vec<Field>,
     /// Number of fields that the parent has.
     inherited: usize,
-    /// `kTVMFFISEqHashKind*`.
+    /// Kind of structural comparison, `kTVMFFISEqHashKind*`.
     structural: i32,
 }
 
-/// A field that is a slot.
+/// A field that is stored in a slot.
 #[derive(Clone, PartialEq)]
 struct Field {
     name: alloc::string::String,
     kind: FieldKind,
-    /// The type as messages show it.
+    /// Type of the field as messages show it.
     shown: alloc::string::String,
-    /// `kTVMFFIFieldFlagBit*`, but those of the default.
+    /// Flags `kTVMFFIFieldFlagBit*`, except those of the default.
     flags: i64,
 }
 
 const HEADER: usize = size_of::<TVMFFIObject>();
-/// Alignment of an object that has bytes of compiled code.
+/// Alignment of an object that contains bytes of a native type.
 const NATIVE_ALIGN: usize = 16;
 
 impl Layout {
-    /// Offset of a slot from the header.
+    /// Returns the offset of a slot from the header.
     fn offset(&self, index: usize) -> usize {
         let start = self.native.map_or(HEADER, |(_, size)| size.next_multiple_of(align_of::<Slot>()));
         start + index * size_of::<Slot>()
     }
 
-    /// Size of an object from its header on.
+    /// Returns the size of an object from its header on.
     fn size(&self) -> usize {
         self.offset(self.fields.len())
     }
 
-    /// Bytes before the header: the layout's address, before it the shell if there is one.
+    /// Returns the number of bytes before the header: the layout's address, preceded by the shell if there is one.
     fn prefix(&self) -> usize {
         if self.native.is_some() { NATIVE_ALIGN } else { size_of::<&Layout>() }
     }
 
     fn memory(&self) -> core::alloc::Layout {
         let align = if self.native.is_some() { NATIVE_ALIGN } else { align_of::<TVMFFIObject>() };
-        // Never fails: the sizes are those of a few fields, checked when the type was defined.
+        // Cannot fail: the sizes are those of a few fields, checked when the type was defined.
         core::alloc::Layout::from_size_align(self.prefix() + self.size(), align)
             .unwrap_or(core::alloc::Layout::new::<TVMFFIObject>())
     }
 }
 
-/// Where the address of the layout lies.
+/// Returns the location of the layout's address.
 fn layout_place(object: *mut TVMFFIObject) -> *mut &'static Layout {
     object.wrapping_byte_sub(size_of::<&Layout>()).cast()
 }
 
-/// Where the handle of the shell lies, if there is one.
+/// Returns the location of the shell's handle, for an object that has a shell.
 fn shell_place(object: *mut TVMFFIObject) -> *mut *mut c_void {
     object.wrapping_byte_sub(NATIVE_ALIGN).cast()
 }
 
-/// Makes an object none of whose fields is set; `shell` is an object of the parent if that is one of compiled code.
+/// Creates an object without any field set; `shell` is an object of the native ancestor, if there is one.
 fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> {
     // SAFETY: the size is not zero.
     let memory = unsafe { alloc::alloc::alloc(layout.memory()) };
@@ -110,15 +111,15 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
         flags: 0,
         deleter: Some(delete),
     };
-    // SAFETY: new memory with room for it.
+    // SAFETY: the memory is new and has room for it.
     unsafe { layout_place(object).write(layout) };
-    // SAFETY: new memory with room for it.
+    // SAFETY: the memory is new and has room for it.
     unsafe { object.write(header) };
     if let (Some((_, size)), Some(shell)) = (layout.native, shell) {
         let shell = shell.into_handle();
-        // SAFETY: the caller's object is a new one of that type, so it has so many bytes, and nobody else uses them.
+        // SAFETY: the shell is a new object of that type, so it has this many bytes, and nothing else uses them.
         unsafe { move_content(shell.cast(), object, size) };
-        // SAFETY: such an object has this place.
+        // SAFETY: an object with a native ancestor has this location.
         unsafe { shell_place(object).write(shell) };
     }
     for index in 0..layout.fields.len() {
@@ -127,27 +128,27 @@ fn make(layout: &'static Layout, shell: Option<ObjectRef>) -> Result<ObjectRef> 
         // SAFETY: the memory has a slot for each field.
         unsafe { slot.write(Slot::UNSET) };
     }
-    // SAFETY: made above, and counted here alone.
+    // SAFETY: the object was created above and is counted only here.
     unsafe { anyfn::__private::object_created(object, layout.type_index) };
     // SAFETY: a valid object with one reference, which the result takes.
     let object = unsafe { ObjectRef::from_owned_or_null(object.cast()) };
     object.ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// Moves the bytes behind the header of one object to another one.
+/// Moves the bytes after the header of one object to another one.
 ///
 /// # Safety
-/// Both must have `size` bytes, and nobody else may use those.
+/// Both objects must have `size` bytes, and nothing else may use those bytes.
 unsafe fn move_content(from: *mut TVMFFIObject, to: *mut TVMFFIObject, size: usize) {
-    // SAFETY: the content begins behind the header.
+    // SAFETY: the content begins after the header.
     let from: *const u8 = unsafe { from.add(1) }.cast();
-    // SAFETY: the content begins behind the header.
+    // SAFETY: the content begins after the header.
     let to: *mut u8 = unsafe { to.add(1) }.cast();
-    // SAFETY: as the caller guarantees; two objects do not overlap.
+    // SAFETY: the caller guarantees the bytes; two objects do not overlap.
     unsafe { ptr::copy_nonoverlapping(from, to, size - HEADER) };
 }
 
-/// A new object, with what its parent makes.
+/// Creates an object, including the object of its native ancestor.
 fn new(layout: &'static Layout) -> Result<ObjectRef> {
     let shell = match layout.native {
         Some((native, _)) => Some(check_shell(layout, blank(native)?)?),
@@ -156,12 +157,12 @@ fn new(layout: &'static Layout) -> Result<ObjectRef> {
     make(layout, shell)
 }
 
-/// The same for frontends that set the fields themselves: NULL if an error is raised.
+/// Creates an object for frontends that set the fields themselves; returns NULL if an error was raised.
 ///
 /// # Safety
-/// `layout` must be a layout that lives for ever.
+/// `layout` must be a layout that is never freed.
 unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the caller guarantees the layout.
     let layout: &'static Layout = unsafe { &*layout.cast() };
     if layout.native.is_none()
         && let Ok(object) = make(layout, None)
@@ -176,8 +177,8 @@ unsafe extern "C" fn make_for_frontend(layout: *const c_void) -> *mut c_void {
     made
 }
 
-/// A new object of a type of compiled code. One that is of its type only when all its fields are set gets defaults or, where
-/// there are none, whatever its fields take: the caller sets them anew.
+/// Creates an object of a native type. If the object belongs to its type only once all its fields are set, each field
+/// receives its default or, without one, any value that it accepts: the caller sets them again.
 fn blank(native: i32) -> Result<ObjectRef> {
     let Some(info) = TypeInfo::from_index(native) else {
         bail!("InternalError", "Cannot find type info for type_index={native}");
@@ -191,7 +192,7 @@ fn blank(native: i32) -> Result<ObjectRef> {
     for field in info.fields() {
         let default = field.default().ok().flatten();
         for value in default.iter().chain(&blanks) {
-            // SAFETY: a field of the object's type, and nobody else knows the object.
+            // SAFETY: the field belongs to the object's type, and nothing else refers to the object.
             if unsafe { field.set_unchecked(&object, &value.as_view()) }.is_ok() {
                 break;
             }
@@ -200,7 +201,7 @@ fn blank(native: i32) -> Result<ObjectRef> {
     Ok(object)
 }
 
-/// Only a new object of the very type may give its content.
+/// Checks that `shell` is a new object of exactly the native type: only such an object may provide its content.
 fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
     let right = layout.native.is_some_and(|(native, _)| native == shell.type_index());
     if !right || !shell.is_unique() {
@@ -210,31 +211,31 @@ fn check_shell(layout: &Layout, shell: ObjectRef) -> Result<ObjectRef> {
 }
 
 /// # Safety
-/// The object must have this layout and so many fields.
+/// The object must have this layout, with more than `index` fields.
 unsafe fn slot(object: *mut TVMFFIObject, layout: &Layout, index: usize) -> *mut Slot {
-    // SAFETY: the slots lie behind the header.
+    // SAFETY: the slots lie after the header.
     unsafe { object.byte_add(layout.offset(index)) }.cast()
 }
 
-/// Releases the fields, the memory, or both. Any thread may be the one.
+/// Releases the fields, the memory, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let header: *mut TVMFFIObject = object.cast();
-    // SAFETY: the memory is still there.
+    // SAFETY: the memory has not been freed yet.
     let layout = unsafe { *layout_place(header) };
     if flags & STRONG != 0 {
         let drop_fields = || {
             for index in 0..layout.fields.len() {
                 // SAFETY: the object has this field.
                 let slot = unsafe { slot(header, layout, index) };
-                // SAFETY: no strong reference is left, so nobody else uses the slot.
+                // SAFETY: no strong reference is left, so nothing else uses the slot.
                 drop(unsafe { slot.read() }.into_value());
             }
             if let Some((_, size)) = layout.native {
-                // SAFETY: such an object has this place.
+                // SAFETY: an object with a native ancestor has this location.
                 let shell = unsafe { *shell_place(header) };
-                // SAFETY: the bytes came from there.
+                // SAFETY: the bytes came from the shell.
                 unsafe { move_content(header, shell.cast(), size) };
-                // SAFETY: the object owned the shell, which has its content again.
+                // SAFETY: the object owned the shell, whose content has been moved back.
                 drop(unsafe { ObjectRef::from_owned_or_null(shell) });
             }
         };
@@ -244,25 +245,25 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
         }
     }
     if flags & WEAK != 0 {
-        // SAFETY: counted when it was made; the deleter frees its memory once.
+        // SAFETY: the object was counted when it was created; the deleter frees its memory once.
         unsafe { anyfn::__private::object_freed(header, layout.type_index) };
         let memory: *mut u8 = header.wrapping_byte_sub(layout.prefix()).cast();
-        // SAFETY: allocated by `make` with this very layout.
+        // SAFETY: `make` allocated the memory with this layout.
         unsafe { alloc::alloc::dealloc(memory, layout.memory()) };
     }
 }
 
-// ---- What the table of types gets
+// ---- Functions for the type table
 
-/// Reads a field, for the table of types.
+/// Reads a field, as a getter of the type table.
 ///
 /// # Safety
-/// Called with the slot of a live object and a writable result that holds nothing.
+/// `place` must be the slot of a live object. `result` must be writable and hold nothing.
 unsafe extern "C" fn get_field(place: *mut c_void, result: *mut TVMFFIAny) -> c_int {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: the caller guarantees the slot.
     match unsafe { Slot::read(place.cast()) } {
         Some(value) => {
-            // SAFETY: as the caller guarantees.
+            // SAFETY: the caller guarantees the result.
             unsafe { result.write(value.into_raw()) };
             0
         }
@@ -273,7 +274,7 @@ unsafe extern "C" fn get_field(place: *mut c_void, result: *mut TVMFFIAny) -> c_
     }
 }
 
-/// Sets a field of `layout`, for the table of types: the arguments are the address of the slot and the value.
+/// Sets a field of `layout`, as a setter of the type table: the arguments are the address of the slot and the value.
 fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     let [place, value] = args.as_slice() else {
         bail!("TypeError", "the setter of a field takes its place and a value");
@@ -284,7 +285,7 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     let place = place.get::<OpaquePtr>()?.as_ptr();
     let field = &layout.fields[index];
     match field.kind.accept(Any::from_arg(value)?) {
-        // SAFETY: the table of types asks callers for the place of the field in a live object.
+        // SAFETY: the type table requires callers to pass the address of the field in a live object.
         Ok(value) => unsafe { Slot::write(place.cast(), value) },
         Err(value) => {
             let (name, key, got) = (&field.name, layout.key, type_word(value.as_view().type_key()));
@@ -294,7 +295,7 @@ fn set_field(layout: &Layout, index: usize, args: &Args<'_>) -> Result<Any> {
     Ok(Any::NONE)
 }
 
-/// Another object with the same values.
+/// Creates another object with the same values.
 fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
     let old = args.get::<ObjectRef>(0)?;
     if old.type_index() != layout.type_index {
@@ -312,14 +313,14 @@ fn copy(layout: &'static Layout, args: &Args<'_>) -> Result<Any> {
         if let Some(value) = unsafe { Slot::read(from) } {
             // SAFETY: the object has this layout.
             let to = unsafe { slot(made.as_handle().cast(), layout, index) };
-            // SAFETY: the object is alive, and the field takes what the same field has.
+            // SAFETY: the object is alive, and the value comes from the same field.
             unsafe { Slot::write(to, value) };
         }
     }
     Any::new(made)
 }
 
-/// A copy of the part of an object that its native ancestor knows.
+/// Returns a copy of the part of an object that belongs to its native ancestor.
 fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     let key = anyfn::type_key(native);
     let Some(copy) = attribute(native, b"__ffi_shallow_copy__") else {
@@ -331,13 +332,13 @@ fn copy_native(native: i32, old: &ObjectRef) -> Result<ObjectRef> {
     }
 }
 
-/// What a type has registered under the name of an attribute.
+/// Returns the value of a type attribute, if it is set.
 fn attribute(type_index: i32, name: &[u8]) -> Option<AnyView<'static>> {
-    // SAFETY: an entry that is set holds its value for ever.
+    // SAFETY: an entry that is set keeps its value for the lifetime of the process.
     attributes::get(type_index, name).map(|value| unsafe { AnyView::from_raw(*value) })
 }
 
-/// All types from the root to this one.
+/// Iterates over all types from the root to this one.
 fn lineage(type_index: i32) -> Result<impl Iterator<Item = &'static SharedType>> {
     type_table::info_or_error(type_index).map(type_table::lineage)
 }

@@ -1,6 +1,6 @@
-//! Lock-free structures under the tables of the process.
+//! Lock-free structures that the tables of the process are built on.
 //!
-//! They are generic over the atomics they are made of, so that their tests run the very same code on `loom`'s.
+//! They are generic over their atomics, so that their tests run the same code on the atomics of `loom`.
 
 mod name_table;
 mod slot;

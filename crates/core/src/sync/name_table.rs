@@ -1,9 +1,9 @@
-//! A table from names to values that live for ever.
+//! A table from names to values that are never freed.
 //!
-//! Looking up takes no lock and writes nothing: the slots of an open-addressed table are pointers to entries, stored
-//! with release order when an entry is complete. A full table is replaced by a larger one; the old one is kept,
-//! because some reader may still be in it, and together the old ones are smaller than the current one.
-//! Entries are never removed, so what is found stays valid for ever and can be handed out without a count.
+//! A lookup takes no lock and writes nothing: the slots of an open-addressed table are pointers to entries, stored with
+//! release ordering when an entry is complete. A full table is replaced by a larger one. The old table is kept, because
+//! a reader may still use it; all old tables together are smaller than the current one. Entries are never removed, so a
+//! value that was found stays valid and can be returned without a reference count.
 
 use core::hash::Hasher;
 use core::ptr;
@@ -14,19 +14,19 @@ use alloc::vec::Vec;
 
 use crate::sys::Mutex;
 
-/// An atomic pointer of some kind.
+/// Operations on an atomic pointer.
 pub(crate) trait PtrCell<T> {
     fn null() -> Self;
     fn load(&self) -> *mut T;
     fn store(&self, value: *mut T);
 }
 
-/// A kind of atomic pointers.
+/// A family of atomic pointer types.
 pub(crate) trait Atomics: 'static {
     type Ptr<T: 'static>: PtrCell<T>;
 }
 
-/// The real atomics.
+/// The native atomics.
 pub(crate) struct Native;
 
 impl Atomics for Native {
@@ -51,7 +51,7 @@ pub(crate) struct Entry<V: 'static, A: Atomics = Native> {
     hash: u64,
     name: Box<[u8]>,
     pub(crate) value: V,
-    /// The entry that was inserted after this one.
+    /// Entry that was inserted after this one.
     next: A::Ptr<Entry<V, A>>,
 }
 
@@ -61,20 +61,20 @@ impl<V, A: Atomics> Entry<V, A> {
     }
 }
 
-/// The slots; their number is a power of two.
+/// Slots of a table; their number is a power of two.
 struct Slots<V: 'static, A: Atomics> {
     slots: Box<[A::Ptr<Entry<V, A>>]>,
-    /// The smaller slots that these have replaced.
+    /// Smaller slots that these have replaced.
     _previous: *mut Slots<V, A>,
 }
 
-/// What inserting needs; whoever holds it is the only writer.
+/// State that insertion needs; its holder is the only writer.
 pub(crate) struct Writer<V: 'static, A: Atomics = Native> {
     len: usize,
     last: *mut Entry<V, A>,
 }
 
-// SAFETY: a pointer to an entry that lives for ever and that only atomic operations change.
+// SAFETY: the pointer refers to an entry that is never freed and that only atomic operations change.
 unsafe impl<V: Sync, A: Atomics> Send for Writer<V, A> {}
 
 impl<V, A: Atomics> Writer<V, A> {
@@ -98,7 +98,7 @@ fn hash(name: &[u8]) -> u64 {
 const FIRST_SIZE: usize = 64;
 
 impl<V, A: Atomics> RawTable<V, A> {
-    /// The entry of a name.
+    /// Returns the entry of a name.
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&'static Entry<V, A>> {
         self.find(name, hash(name))
@@ -106,13 +106,13 @@ impl<V, A: Atomics> RawTable<V, A> {
 
     #[inline]
     fn find(&self, name: &[u8], hash: u64) -> Option<&'static Entry<V, A>> {
-        // SAFETY: NULL, or slots that live for ever.
+        // SAFETY: the pointer is NULL or refers to slots that are never freed.
         let slots = &*unsafe { self.slots.load().as_ref() }?.slots;
         let mask = slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
-            // SAFETY: NULL, or a complete entry that lives for ever: it was stored with release order. There is always
-            // an empty slot, as `insert` keeps a quarter of them free, so the loop ends.
+            // SAFETY: the pointer is NULL or refers to a complete entry that is never freed: it was stored with release
+            // ordering. The loop ends because an empty slot always exists: `grow_if_full` keeps a quarter of them free.
             let entry = unsafe { slots[at].load().as_ref() }?;
             if entry.hash == hash && *entry.name == *name {
                 return Some(entry);
@@ -121,9 +121,9 @@ impl<V, A: Atomics> RawTable<V, A> {
         }
     }
 
-    /// The entry of a name; makes it if there is none.
+    /// Returns the entry of a name, creating it if it does not exist.
     ///
-    /// The writer must be the one of this table.
+    /// `writer` must be the writer of this table.
     pub(crate) fn get_or_insert(
         &self,
         writer: &mut Writer<V, A>,
@@ -139,23 +139,23 @@ impl<V, A: Atomics> RawTable<V, A> {
             Box::leak(Box::new(Entry { hash, name: name.into(), value: make(), next: PtrCell::null() }));
         let raw: *mut Entry<V, A> = entry;
         writer.len += 1;
-        // SAFETY: NULL, or the last entry, which lives for ever.
+        // SAFETY: the pointer is NULL or refers to the last entry, which is never freed.
         match unsafe { writer.last.as_ref() } {
             Some(last) => last.next.store(raw),
             None => self.first.store(raw),
         }
         writer.last = raw;
-        // SAFETY: `grow_if_full` has stored slots that live for ever.
+        // SAFETY: `grow_if_full` has stored slots that are never freed.
         if let Some(slots) = unsafe { self.slots.load().as_ref() } {
             put(&slots.slots, raw, hash);
         }
-        // SAFETY: leaked above; shared from now on.
+        // SAFETY: the entry was leaked above and is shared from now on.
         unsafe { &*raw }
     }
 
     fn grow_if_full(&self, writer: &Writer<V, A>) {
         let current = self.slots.load();
-        // SAFETY: NULL, or slots that live for ever.
+        // SAFETY: the pointer is NULL or refers to slots that are never freed.
         let size = unsafe { current.as_ref() }.map_or(0, |current| current.slots.len());
         if (writer.len + 1) * 4 <= size * 3 {
             return;
@@ -163,7 +163,7 @@ impl<V, A: Atomics> RawTable<V, A> {
         let size = (size * 2).max(FIRST_SIZE);
         let slots: Box<[A::Ptr<Entry<V, A>>]> = (0..size).map(|_| PtrCell::null()).collect::<Vec<_>>().into();
         let mut entry = self.first.load();
-        // SAFETY: NULL, or an entry that lives for ever.
+        // SAFETY: the pointer is NULL or refers to an entry that is never freed.
         while let Some(here) = unsafe { entry.as_ref() } {
             put(&slots, entry, here.hash);
             entry = here.next.load();
@@ -171,11 +171,11 @@ impl<V, A: Atomics> RawTable<V, A> {
         self.slots.store(Box::leak(Box::new(Slots { slots, _previous: current })));
     }
 
-    /// All entries in the order of their insertion.
+    /// Iterates over all entries in insertion order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Entry<V, A>> + use<V, A> {
         let mut at = self.first.load();
         core::iter::from_fn(move || {
-            // SAFETY: NULL, or an entry that lives for ever.
+            // SAFETY: the pointer is NULL or refers to an entry that is never freed.
             let entry: &'static Entry<V, A> = unsafe { at.as_ref() }?;
             at = entry.next.load();
             Some(entry)
@@ -193,14 +193,14 @@ fn put<V, A: Atomics>(slots: &[A::Ptr<Entry<V, A>>], entry: *mut Entry<V, A>, ha
     slots[at].store(entry);
 }
 
-/// A table from names to values that live for ever; see the module.
+/// A table from names to values that are never freed; see the module documentation.
 pub(crate) struct NameTable<V: 'static> {
     raw: RawTable<V>,
     writer: Mutex<Writer<V>>,
 }
 
-// SAFETY: entries are shared among all threads and made on any, hence `V: Send + Sync`; the pointers between them are
-// atomic.
+// SAFETY: entries are shared among all threads and created on any thread, hence `V: Send + Sync`; the pointers between
+// them are atomic.
 unsafe impl<V: Send + Sync> Sync for NameTable<V> {}
 
 impl<V> NameTable<V> {
@@ -209,13 +209,13 @@ impl<V> NameTable<V> {
         NameTable { raw, writer: Mutex::new(Writer::new()) }
     }
 
-    /// The value of a name.
+    /// Returns the value of a name.
     #[inline]
     pub(crate) fn get(&self, name: &[u8]) -> Option<&'static V> {
         self.raw.get(name).map(|entry| &entry.value)
     }
 
-    /// The value of a name; makes it if there is none.
+    /// Returns the value of a name, creating it if it does not exist.
     pub(crate) fn get_or_insert(&self, name: &[u8], make: impl FnOnce() -> V) -> &'static V {
         if let Some(found) = self.get(name) {
             return found;
@@ -223,7 +223,7 @@ impl<V> NameTable<V> {
         &self.raw.get_or_insert(&mut self.writer.lock(), name, make).value
     }
 
-    /// All names and values in the order of their insertion.
+    /// Iterates over all names and values in insertion order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static [u8], &'static V)> + use<V> {
         self.raw.iter().map(|entry| (entry.name(), &entry.value))
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn readers_see_complete_entries_or_none() {
         loom::model(|| {
-            // Kept for ever like the real ones, and where leak checkers see that.
+            // Leaked like the real tables, but kept where leak checkers find it.
             static KEPT: Mutex<Vec<&'static RawTable<u64, Loom>>> = Mutex::new(Vec::new());
             let table: &'static RawTable<u64, Loom> =
                 Box::leak(Box::new(RawTable { slots: PtrCell::null(), first: PtrCell::null() }));

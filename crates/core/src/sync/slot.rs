@@ -1,10 +1,10 @@
-//! A cell with one object in it that any thread can read while others replace it, without waiting.
+//! A cell with one object that any thread can read without waiting while other threads replace it.
 //!
-//! A reader must get the pointer *and* a reference, or the object could be freed between the two. So the cell holds
-//! many references up front (the reserve), and one 64-bit word holds the pointer together with the number of references
-//! handed out: a single `fetch_add` reads the one and counts the other. When half of the reserve is gone, the reader who
-//! sees it adds as many references to the object and takes them off the word. A writer swaps the whole word and gives
-//! back what is left of the old object's reserve.
+//! A reader must obtain the pointer *and* a reference, or the object could be freed between the two. So the cell takes
+//! many references in advance (the reserve), and one 64-bit word holds the pointer together with the number of
+//! references handed out: a single `fetch_add` reads the pointer and counts the reference. The reader that sees half of
+//! the reserve used adds as many references to the object and subtracts them from the word. A writer swaps the whole
+//! word and releases the rest of the old object's reserve.
 //!
 //! The reference count of an object in a slot is therefore larger than the number of its holders.
 
@@ -16,23 +16,23 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use anyfn::ObjectRef;
 use anyfn::abi::TVMFFIObject;
 
-/// Bits of the word that hold the pointer: user space has 47 or 48 bits on 64-bit targets.
+/// Number of bits of the word that hold the pointer: user space has 47 or 48 bits on 64-bit targets.
 const POINTER_BITS: u32 = if cfg!(target_pointer_width = "64") { 48 } else { 32 };
 const POINTER_MASK: u64 = (1 << POINTER_BITS) - 1;
 const ONE: u64 = 1 << POINTER_BITS;
 
-/// References that a slot takes up front. Half of them may be handed out before somebody tops them up; the other half
-/// would have to be taken by so many threads at once, between two instructions, to run out.
+/// Number of references that a slot takes in advance. Half of them may be handed out before a reader replaces them. The
+/// other half would run out only if as many threads took a reference at once, between two instructions.
 const RESERVE: u64 = 0x8000;
 
-/// The strong references in an object's count.
+/// Bits of an object's count that hold the strong references.
 const STRONG_MASK: u64 = 0xFFFF_FFFF;
 
-/// References that an object may have before a slot takes more. Clones stop there, too; what many threads take at once beyond it
-/// is far from the end of the 32 bits.
+/// Number of references to an object from which on a slot takes no more. Clones stop there, too. The references that
+/// many threads add at once beyond it are far from overflowing the 32 bits.
 const STRONG_MAX: u64 = 3 << 30;
 
-/// The atomic operations that the protocol needs, on 64 bits.
+/// The atomic operations on 64 bits that the protocol needs.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn fetch_add_acquire(&self, n: u64) -> u64;
@@ -56,22 +56,22 @@ impl Word for AtomicU64 {
     }
 }
 
-/// How references to the thing at an address are counted.
+/// Reference counting of an object at an address.
 pub(crate) trait Counted {
-    /// Adds references; `false` if the count has no room for them, and then it is as before.
+    /// Adds references; returns false and leaves the count unchanged if it has no room for them.
     ///
     /// # Safety
-    /// The caller must hold a reference to the thing.
+    /// The caller must hold a reference to the object.
     #[must_use]
     unsafe fn add(address: u64, n: u64) -> bool;
-    /// Gives references back.
+    /// Releases references.
     ///
     /// # Safety
-    /// The caller must hold them, and one more: the count does not become zero.
+    /// The caller must hold these references and one more: the count does not become zero.
     unsafe fn sub(address: u64, n: u64);
 }
 
-/// The protocol, over any word and any counted thing.
+/// The protocol, generic over the word and the counted object.
 pub(crate) struct RawSlot<W, C, const RESERVE: u64> {
     word: W,
     counted: PhantomData<fn() -> C>,
@@ -90,41 +90,42 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         RawSlot { word, counted: PhantomData }
     }
 
-    /// The address in the slot; unless it is 0, the caller has got a reference.
+    /// Returns the address in the slot; unless it is 0, the caller receives a reference.
     ///
     /// # Panics
-    /// If the thing has so many references that its count has no room for more.
+    /// If the object has so many references that its count has no room for more.
     #[inline]
     fn get(&self) -> u64 {
         let old = self.word.fetch_add_acquire(ONE);
-        // An empty slot counts up too; the count falls out of the word at its upper end and means nothing.
+        // An empty slot counts up, too; its count overflows at the upper end of the word and has no meaning.
         if handed_out(old) >= RESERVE / 2 && address(old) != 0 {
             self.top_up(address(old));
         }
         address(old)
     }
 
-    /// Takes half of the reserve anew for the object, unless someone else has done so or replaced it.
+    /// Adds half of the reserve to the object's count, unless another thread has done so or replaced the object.
     #[cold]
     fn top_up(&self, held: u64) {
-        // SAFETY: the caller has got a reference to it just now.
+        // SAFETY: the caller has just received a reference to it.
         if !unsafe { C::add(held, RESERVE / 2) } {
             self.refuse(held);
         }
         let mut now = self.word.load();
-        // The address may also be another epoch's of the same object; the sums are right for that one, too.
+        // The same object may have been stored again in the meantime; the sums are correct in that case, too.
         while address(now) == held && handed_out(now) >= RESERVE / 2 {
-            // Release order: a writer that sees the lower count also sees the references added above.
+            // Release ordering: a writer that sees the lower count also sees the references added above.
             match self.word.compare_exchange(now, now - ONE * (RESERVE / 2)) {
                 Ok(_) => return,
                 Err(other) => now = other,
             }
         }
-        // SAFETY: added above, and the caller's own reference is one more.
+        // SAFETY: the references were added above, and the caller's own reference is one more.
         unsafe { C::sub(held, RESERVE / 2) };
     }
 
-    /// Takes back a reference that was handed out: the reserve cannot grow, and what is handed out must not pass it.
+    /// Takes back a reference that was handed out: the reserve cannot grow, and the number handed out must not exceed
+    /// it.
     #[cold]
     fn refuse(&self, held: u64) -> ! {
         let mut now = self.word.load();
@@ -134,19 +135,19 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
                 Err(other) => now = other,
             }
         }
-        // The slot has another object now, and has settled what it handed out of this one.
-        // SAFETY: the reference that was handed out. It is not the last one: the count is at its limit.
+        // The slot holds another object now, and has settled the references to this one that it handed out.
+        // SAFETY: this is the reference that was handed out. It is not the last one: the count is at its limit.
         unsafe { C::sub(held, 1) };
         panic!("an object has too many references");
     }
 
-    /// Puts `new` (0 for none) in and gives what was there, each with one reference.
+    /// Stores `new` (0 for none) and returns the previous address, each with one reference.
     ///
     /// # Panics
-    /// If the count of `new` has no room for the reserve; then the slot is as before.
+    /// If the count of `new` has no room for the reserve; the slot is then unchanged.
     ///
     /// # Safety
-    /// The caller must hold a reference to `new` and gives it away.
+    /// The caller must hold a reference to `new`, which passes to the slot.
     unsafe fn swap(&self, new: u64) -> u64 {
         if new != 0 {
             // SAFETY: the caller holds a reference.
@@ -154,20 +155,20 @@ impl<W: Word, C: Counted, const RESERVE: u64> RawSlot<W, C, RESERVE> {
         }
         let old = self.word.swap(new);
         if address(old) != 0 {
-            // SAFETY: the slot held the reserve less what it has handed out, and that is at least one reference (see
-            // `RESERVE`), which goes to the caller.
+            // SAFETY: the slot held the reserve less the references that it handed out. At least one is left (see
+            // `RESERVE`), which passes to the caller.
             unsafe { C::sub(address(old), RESERVE - handed_out(old) - 1) };
         }
         address(old)
     }
 }
 
-/// Objects are counted in their header.
+/// Counting of objects in their header.
 enum Objects {}
 
 impl Objects {
     /// # Safety
-    /// An object must be at the address, live for `'a`.
+    /// A live object must be at the address for `'a`.
     unsafe fn count<'a>(address: u64) -> &'a AtomicU64 {
         let object: *mut TVMFFIObject = ptr::with_exposed_provenance_mut(address as usize);
         // SAFETY: the caller guarantees the object.
@@ -193,33 +194,33 @@ impl Counted for Objects {
     }
 }
 
-/// A cell with one object or none; see the module.
+/// A cell with one object or none; see the module documentation.
 pub(crate) struct Slot {
     raw: RawSlot<AtomicU64, Objects, RESERVE>,
-    /// The object's address as it is. Nothing reads it but leak checkers, who do not know it in the word.
+    /// Plain address of the object. Only leak checkers read it; they do not recognise the address in the word.
     plain: AtomicPtr<c_void>,
 }
 
 impl Slot {
-    /// An empty slot.
+    /// Creates an empty slot.
     pub(crate) const fn new() -> Self {
         Slot { raw: RawSlot::with(AtomicU64::new(0)), plain: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// The object, with a reference of its own. Never waits.
+    /// Returns a new reference to the object. Never waits.
     #[inline]
     pub(crate) fn get(&self) -> Option<ObjectRef> {
         let address = self.raw.get();
-        // SAFETY: 0, or the address of an object to which the slot has given a reference.
+        // SAFETY: the address is 0, or that of an object to which the slot has handed out a reference.
         unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(address as usize)) }
     }
 
-    /// Whether there is an object at this moment.
+    /// Returns true if the slot holds an object at this moment.
     pub(crate) fn is_set(&self) -> bool {
         address(Word::load(&self.raw.word)) != 0
     }
 
-    /// Puts an object in, or none, and gives what was there.
+    /// Stores an object, or none, and returns the previous one.
     pub(crate) fn swap(&self, new: Option<ObjectRef>) -> Option<ObjectRef> {
         let new = new.map_or(ptr::null_mut(), ObjectRef::into_handle);
         let word = new.expose_provenance() as u64;
@@ -227,10 +228,10 @@ impl Slot {
             address(word) == word,
             "an object lies at {word:#x}, beyond the addresses that a slot can hold"
         );
-        // SAFETY: `new` comes with its reference.
+        // SAFETY: `new` comes with a reference, which passes to the slot.
         let old = unsafe { self.raw.swap(word) };
         self.plain.store(new, Ordering::Relaxed);
-        // SAFETY: 0, or the address of an object whose reference passes to us.
+        // SAFETY: the address is 0, or that of an object whose reference passes to the result.
         unsafe { ObjectRef::from_owned_or_null(ptr::with_exposed_provenance_mut(old as usize)) }
     }
 }
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// A counted thing that must not be used once its count has been zero.
+    /// A counted object that must not be used once its count has been zero.
     struct Thing {
         count: LoomU64,
         content: loom::cell::UnsafeCell<u32>,
@@ -279,18 +280,18 @@ mod tests {
         }
         fn read(address: u64) {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
-            // SAFETY: the test keeps every thing in an `Arc` until all threads are joined.
+            // SAFETY: the test keeps every `Thing` in an `Arc` until all threads are joined.
             let thing = unsafe { &*thing };
-            // SAFETY: the reader holds a reference, so nobody writes; loom checks that.
+            // SAFETY: the reader holds a reference, so nothing writes; loom checks that.
             thing.content.with(|content| assert_eq!(unsafe { *content }, 7, "read after release"));
         }
         fn release(address: u64) {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
-            // SAFETY: as in `read`.
+            // SAFETY: see `read`.
             let thing = unsafe { &*thing };
             if thing.count.fetch_sub(1, Ordering::Release) == 1 {
                 loom::sync::atomic::fence(Ordering::Acquire);
-                // SAFETY: the last reference is gone, so nobody reads; loom checks that.
+                // SAFETY: the last reference has been released, so nothing reads; loom checks that.
                 thing.content.with_mut(|content| unsafe { *content = 0 });
             }
         }
@@ -299,14 +300,14 @@ mod tests {
     impl Counted for Thing {
         unsafe fn add(address: u64, n: u64) -> bool {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
-            // SAFETY: as in `read`.
+            // SAFETY: see `read`.
             let old = unsafe { &*thing }.count.fetch_add(n, Ordering::Relaxed);
             assert_ne!(old, 0, "counted up after the last release");
             true
         }
         unsafe fn sub(address: u64, n: u64) {
             let thing: *const Thing = ptr::with_exposed_provenance(address as usize);
-            // SAFETY: as in `read`.
+            // SAFETY: see `read`.
             let old = unsafe { &*thing }.count.fetch_sub(n, Ordering::Release);
             assert!(old > n, "gave back more than it had");
         }
@@ -316,13 +317,13 @@ mod tests {
 
     #[test]
     fn readers_race_with_a_writer() {
-        // All interleavings take minutes; three switches of threads at bad moments find what there is to find.
+        // Exploring all interleavings takes minutes; three preemptions at bad moments are enough to find faults.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
             let (first, second) = (Thing::new(), Thing::new());
             let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
-            // SAFETY: a new thing has one reference, which the slot gets.
+            // SAFETY: a new `Thing` has one reference, which the slot gets.
             assert_eq!(unsafe { slot.swap(first.address()) }, 0);
             let readers: Vec<_> = (0..2)
                 .map(|_| {
@@ -334,7 +335,7 @@ mod tests {
                     })
                 })
                 .collect();
-            // SAFETY: a new thing has one reference, which the slot gets.
+            // SAFETY: a new `Thing` has one reference, which the slot gets.
             let old = unsafe { slot.swap(second.address()) };
             assert_eq!(old, first.address());
             Thing::release(old);
@@ -342,7 +343,7 @@ mod tests {
                 reader.join().unwrap();
             }
             assert_eq!(first.count.load(Ordering::Relaxed), 0);
-            // SAFETY: nothing is put in.
+            // SAFETY: no object is stored.
             let last = unsafe { slot.swap(0) };
             assert_eq!(last, second.address());
             assert_eq!(second.count.load(Ordering::Relaxed), 1);
@@ -356,9 +357,9 @@ mod tests {
         model.check(|| {
             let thing = Thing::new();
             let slot = Arc::new(TestSlot::with(LoomU64::new(0)));
-            // SAFETY: a new thing has one reference, which the slot gets.
+            // SAFETY: a new `Thing` has one reference, which the slot gets.
             unsafe { slot.swap(thing.address()) };
-            // Three are handed out: the next reader but one has to top up, and both may try at once.
+            // Three are handed out: the reader after the next one has to top up, and both may try at once.
             let mut held: Vec<u64> = (0..3).map(|_| slot.get()).collect();
             let other = slot.clone();
             let reader = loom::thread::spawn(move || {
@@ -371,7 +372,7 @@ mod tests {
                 }
             });
             held.extend((0..2).map(|_| slot.get()));
-            // SAFETY: nothing is put in.
+            // SAFETY: no object is stored.
             held.push(unsafe { slot.swap(0) });
             for address in held {
                 Thing::read(address);
@@ -404,7 +405,7 @@ mod tests {
         let slot = Slot::new();
         slot.swap(Some(object.clone()));
         let address = object.as_handle().expose_provenance() as u64;
-        // As if so many had been leaked.
+        // Simulates this many leaked references.
         let leaked = STRONG_MAX - RESERVE / 2;
         // SAFETY: the object is alive.
         unsafe { Objects::count(address) }.fetch_add(leaked, Ordering::Relaxed);
@@ -415,14 +416,14 @@ mod tests {
             }
         }));
         assert!(refused.is_err(), "{} references were handed out", held.len());
-        // However often it is tried: nothing more is handed out, and nothing is counted.
+        // Repeated attempts hand out nothing more and count nothing.
         let before = object.use_count();
         for _ in 0..20 {
             assert!(std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| slot.get())).is_err());
         }
         assert_eq!(object.use_count(), before);
         drop(held);
-        // SAFETY: the object is alive, and nobody holds these.
+        // SAFETY: the object is alive, and nothing holds these references.
         unsafe { Objects::count(address) }.fetch_sub(leaked, Ordering::Relaxed);
         assert!(slot.get().is_some(), "there is room again");
         drop(slot.swap(None));

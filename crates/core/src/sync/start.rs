@@ -1,4 +1,4 @@
-//! Runs an initialisation once, at first use, even when it uses what it initialises.
+//! One-time initialisation at first use, which may use what it initialises.
 
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -7,9 +7,9 @@ use crate::sys::{self, Mutex};
 const NEW: u8 = 0;
 const DONE: u8 = 1;
 
-/// A step that is done once before something is first used.
+/// A step that runs once, before something is first used.
 ///
-/// Other threads wait for it; the thread that runs it passes through, so the step may use what it prepares.
+/// Other threads wait for it. The thread that runs it does not wait, so the step may use what it prepares.
 pub(crate) struct Start {
     state: AtomicU8,
     owner: AtomicUsize,
@@ -21,7 +21,7 @@ impl Start {
         Start { state: AtomicU8::new(NEW), owner: AtomicUsize::new(0), lock: Mutex::new(()) }
     }
 
-    /// Makes sure that `step` has run, or is running on this very thread.
+    /// Ensures that `step` has run, or is running on this thread.
     #[inline]
     pub(crate) fn ensure(&self, step: fn()) {
         if self.state.load(Ordering::Acquire) != DONE {
@@ -32,7 +32,7 @@ impl Start {
     #[cold]
     fn run(&self, step: fn()) {
         let me = sys::thread_token();
-        // Only this thread itself can have written its token.
+        // Only this thread can have written its token.
         if self.owner.load(Ordering::Relaxed) == me {
             return;
         }
@@ -49,7 +49,7 @@ impl Start {
     }
 }
 
-/// Takes the owner's token back, also when the step panics: then the next use tries again.
+/// Guard that clears the owner's token, also when the step panics: the next use then tries again.
 struct Owned<'a>(&'a AtomicUsize);
 
 impl Drop for Owned<'_> {

@@ -1,19 +1,19 @@
-//! The platform gives nothing but atomics and an allocator.
+//! Platform support where only atomics and an allocator exist.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// A lock that spins.
+/// A mutex that spins.
 pub(crate) struct Mutex<T> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `lock` gives access to one holder at a time.
+// SAFETY: `lock` grants access to one holder at a time.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
-/// Access to what a [`Mutex`] guards.
+/// Access to the value that a [`Mutex`] guards.
 pub(crate) struct MutexGuard<'a, T>(&'a Mutex<T>);
 
 impl<T> Mutex<T> {
@@ -50,7 +50,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Lets threads wait until a guarded state has changed, by asking again and again.
+/// Lets threads wait until a guarded state has changed, by polling.
 pub(crate) struct Condvar;
 
 impl Condvar {
@@ -58,7 +58,7 @@ impl Condvar {
         Condvar
     }
 
-    /// Gives others a turn.
+    /// Releases the lock, so that other threads can take it, and takes it again.
     pub(crate) fn wait<'a, T>(&self, mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         drop(guard);
         core::hint::spin_loop();
@@ -68,7 +68,7 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {}
 }
 
-/// Declares a slot that each thread would have for itself; here all share one.
+/// Declares a slot that each thread would have for itself; here all threads share it.
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*
@@ -81,7 +81,7 @@ pub(crate) use per_thread;
 pub(crate) struct PerThread<T>(pub(crate) T);
 
 // SAFETY: without the standard library the process has one thread, or several that take turns at calls into the
-// runtime; this is what the crate's documentation asks for when `std` is off.
+// runtime; the crate's documentation requires this when `std` is off.
 unsafe impl<T> Sync for PerThread<T> {}
 
 impl<T> PerThread<T> {
@@ -91,20 +91,20 @@ impl<T> PerThread<T> {
     }
 }
 
-/// A number that no other living thread has; never 0.
+/// Returns a number that no other living thread has; never 0.
 pub(crate) fn thread_token() -> usize {
     1
 }
 
-/// Whether an environment variable is set to `1`: there are none.
+/// Returns true if an environment variable is set to `1`; here no environment variables exist.
 pub(crate) fn env_flag(_name: &str) -> bool {
     false
 }
 
-/// Tells the person at the terminal of a condition that no call can report: there is none.
+/// Prints a warning about a condition that no call can report; here there is no terminal to print to.
 pub(crate) fn warn(_message: &str) {}
 
-/// The calls that led here: not known.
+/// Returns the native frames of this thread, which are not known here.
 pub(crate) fn native_frames() -> alloc::string::String {
     alloc::string::String::new()
 }

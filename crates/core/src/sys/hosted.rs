@@ -1,12 +1,12 @@
-//! The platform has the standard library.
+//! Platform support on top of the standard library.
 
 use core::ops::{Deref, DerefMut};
 use std::sync;
 
-/// A lock. A panic of its holder does not poison it: what is guarded is changed in single steps.
+/// A mutex. A panic of its holder does not poison it, because the guarded value is changed in single steps.
 pub(crate) struct Mutex<T>(sync::Mutex<T>);
 
-/// Access to what a [`Mutex`] guards.
+/// Access to the value that a [`Mutex`] guards.
 pub(crate) struct MutexGuard<'a, T>(sync::MutexGuard<'a, T>);
 
 impl<T> Mutex<T> {
@@ -40,7 +40,7 @@ impl Condvar {
         Condvar(sync::Condvar::new())
     }
 
-    /// Waits for a notification; there may also be wake-ups without one.
+    /// Waits for a notification; spurious wake-ups are possible.
     pub(crate) fn wait<'a, T>(&self, _mutex: &'a Mutex<T>, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         MutexGuard(self.0.wait(guard.0).unwrap_or_else(sync::PoisonError::into_inner))
     }
@@ -50,9 +50,9 @@ impl Condvar {
     }
 }
 
-/// Declares a slot that each thread has for itself, `$name.with(|value| ..)`.
+/// Declares a per-thread slot, used as `$name.with(|value| ..)`.
 ///
-/// `with` gives `None` on a thread that is ending and has dropped its slot.
+/// `with` returns `None` on a thread that is ending and has dropped its slot.
 macro_rules! per_thread {
     ($(#[$doc:meta])* static $name:ident: $ty:ty = $init:expr;) => {
         $(#[$doc])*
@@ -76,7 +76,7 @@ impl<T> PerThread<T> {
     }
 }
 
-/// A number that no other living thread has; never 0.
+/// Returns a number that no other living thread has; never 0.
 pub(crate) fn thread_token() -> usize {
     std::thread_local! {
         static MARK: u8 = const { 0 };
@@ -84,17 +84,17 @@ pub(crate) fn thread_token() -> usize {
     MARK.with(|mark| core::ptr::from_ref(mark).addr())
 }
 
-/// Whether an environment variable is set to `1`.
+/// Returns true if an environment variable is set to `1`.
 pub(crate) fn env_flag(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|value| value == "1")
 }
 
-/// Tells the person at the terminal of a condition that no call can report.
+/// Prints a warning about a condition that no call can report.
 pub(crate) fn warn(message: &str) {
     std::eprintln!("anyfn: warning: {message}");
 }
 
-/// The calls that led here, one line each, the most recent first.
+/// Returns the native frames of this thread as the standard library prints them, the most recent first.
 pub(crate) fn native_frames() -> std::string::String {
     std::string::ToString::to_string(&std::backtrace::Backtrace::force_capture())
 }

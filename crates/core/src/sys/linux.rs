@@ -1,4 +1,4 @@
-//! The files that the process is made of.
+//! Files that are loaded into the process.
 
 use alloc::ffi::CString;
 use alloc::string::String;
@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 
-/// The file that holds an address, as an absolute path where it can be found.
+/// Returns the file that contains an address, as an absolute path if it can be found.
 pub(crate) fn file_of(address: *const c_void) -> Option<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: any address may be asked for; `info` is writable.
+    // SAFETY: `dladdr` accepts any address; `info` is writable.
     if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: `dladdr` has filled it, as it says by its result.
+    // SAFETY: `dladdr` has filled it, as its result shows.
     let name = unsafe { info.assume_init() }.dli_fname;
     if name.is_null() {
         return None;
     }
-    // SAFETY: the name is a C string that lives as long as the file is loaded, which it is now.
+    // SAFETY: the name is a C string that lives as long as the file is loaded, and the file is loaded now.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     match std::fs::canonicalize(&name) {
         Ok(path) => Some(path.to_string_lossy().into_owned()),
@@ -26,19 +26,20 @@ pub(crate) fn file_of(address: *const c_void) -> Option<String> {
     }
 }
 
-/// Addresses of a symbol in all loaded files that export it, each once.
+/// Returns the addresses of a symbol in all loaded files that export it, without duplicates.
 pub(crate) fn symbols_named(name: &CStr) -> Vec<*const c_void> {
     let mut found = Vec::new();
     for file in loaded_files() {
         let path = if file.is_empty() { core::ptr::null() } else { file.as_ptr() };
-        // SAFETY: a valid C string or NULL (the program); with NOLOAD nothing is loaded and no code runs.
+        // SAFETY: the path is a valid C string, or NULL for the program; with `RTLD_NOLOAD` nothing is loaded and no
+        // code runs.
         let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
             continue;
         }
-        // SAFETY: a valid handle and a C string.
+        // SAFETY: the handle is valid, and the name is a C string.
         let symbol = unsafe { libc::dlsym(handle, name.as_ptr()) }.cast_const();
-        // SAFETY: gives back what `dlopen` counted; the file stays loaded by whoever loaded it.
+        // SAFETY: releases the reference that `dlopen` counted; the other references keep the file loaded.
         unsafe { libc::dlclose(handle) };
         if !symbol.is_null() && !found.contains(&symbol) {
             found.push(symbol);
@@ -47,21 +48,21 @@ pub(crate) fn symbols_named(name: &CStr) -> Vec<*const c_void> {
     found
 }
 
-/// Names of all loaded files as the loader knows them; the program's is empty.
+/// Returns the names of all loaded files as the dynamic loader knows them; the name of the program is empty.
 fn loaded_files() -> Vec<CString> {
     unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, out: *mut c_void) -> c_int {
-        // SAFETY: the caller below passes this very vector.
+        // SAFETY: the call below passes this vector.
         let out = unsafe { &mut *out.cast::<Vec<CString>>() };
         // SAFETY: the loader passes a valid struct.
         let name = unsafe { (*info).dlpi_name };
         if !name.is_null() {
-            // SAFETY: a C string that is valid during the visit.
+            // SAFETY: the name is a C string that is valid during the visit.
             out.push(unsafe { CStr::from_ptr(name) }.into());
         }
         0
     }
     let mut files = Vec::new();
-    // SAFETY: `visit` gets the vector, which outlives the call, and does not unwind.
+    // SAFETY: `visit` receives the vector, which outlives the call, and does not unwind.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut files).cast()) };
     files
 }

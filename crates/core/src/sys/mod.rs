@@ -1,4 +1,4 @@
-//! What the platform must give: locks, slots per thread, environment variables, loaded libraries.
+//! Services required from the platform: locks, per-thread slots, environment variables, loaded libraries.
 //!
 //! `hosted` is for platforms with the standard library; `bare` is a fallback for one thread, or for several that take
 //! turns.

@@ -1,4 +1,4 @@
-//! Memory that compiled code cannot use where it lies: copied before the call, and back after it.
+//! Memory that compiled code cannot use where it lies: copied before the call, and copied back after it.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc, dealloc};
@@ -7,7 +7,7 @@ use std::vec::Vec;
 use anyfn::abi::{DLTensor, kDLCPU};
 use anyfn::{Result, TensorView, bail};
 
-/// Wider than any vector.
+/// Alignment of copies in bytes, at least the width of any vector.
 const ALIGNMENT: usize = 64;
 
 /// A copy of the memory of one or more arguments.
@@ -22,27 +22,27 @@ impl Copy {
         let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
         // SAFETY: the size is not 0.
         let copy = NonNull::new(unsafe { alloc(layout) })?;
-        // SAFETY: the caller has tensors of this size there, which are valid; the copy is new.
+        // SAFETY: the caller has valid tensors of this size there, and the copy is new.
         unsafe { original.copy_to_nonoverlapping(copy, size) };
         Some(Copy { original, copy, layout })
     }
 
-    /// Writes back what has changed: what is only read may be in use elsewhere, or not be writable at all.
+    /// Writes back only what has changed: memory that is only read may be in use elsewhere, or not be writable at all.
     fn write_back(&self) {
         const PIECE: usize = 4096;
         let size = self.layout.size();
         for at in (0..size).step_by(PIECE) {
             let len = PIECE.min(size - at);
-            // SAFETY: inside of the copy.
+            // SAFETY: the offset lies inside the copy.
             let copy = unsafe { self.copy.add(at) };
-            // SAFETY: inside of the original.
+            // SAFETY: the offset lies inside the original.
             let original = unsafe { self.original.add(at) };
-            // SAFETY: initialised, and written by nobody now.
+            // SAFETY: the copy is initialised, and nothing writes to it now.
             let new = unsafe { core::slice::from_raw_parts(copy.as_ptr(), len) };
-            // SAFETY: valid for as long as the call.
+            // SAFETY: the original is valid as long as the call.
             let old = unsafe { core::slice::from_raw_parts(original.as_ptr(), len) };
             if new != old {
-                // SAFETY: the tensor's memory, so long; the copy lies elsewhere.
+                // SAFETY: the tensor's memory has this length; the copy lies elsewhere.
                 unsafe { original.copy_from_nonoverlapping(copy, len) };
             }
         }
@@ -51,32 +51,33 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: the copy was allocated with this layout.
         unsafe { dealloc(self.copy.as_ptr(), self.layout) };
     }
 }
 
-/// The tensors of a call that are shown elsewhere.
+/// Tensors of a call that are replaced by copies.
 #[derive(Default)]
 pub(super) struct Copies(Vec<Copy>);
 
-/// How many bytes a compact tensor has; `None` if that is not known.
+/// Returns the number of bytes of a compact tensor; `None` if it is not known.
 pub(super) fn size(tensor: &DLTensor) -> Option<usize> {
-    // SAFETY: a tensor that a caller passes; only its extents are read.
+    // SAFETY: the caller passes a valid tensor; only its extents are read.
     let view = unsafe { TensorView::from_dl(tensor) };
     let bits = usize::from(tensor.dtype.bits).checked_mul(usize::from(tensor.dtype.lanes))?;
     Some(view.num_elements()?.checked_mul(bits)?.div_ceil(8))
 }
 
 impl Copies {
-    /// A tensor that shows aligned memory with the content of `tensor`, argument `index` of `others`; what is on another
-    /// device stays where it is.
+    /// Returns a tensor that refers to aligned memory with the content of `tensor`, argument `index` of `others`; the
+    /// memory of a tensor on another device stays where it is.
     ///
     /// # Errors
-    /// `ValueError` if it overlaps another argument in part; `MemoryError`.
+    /// Returns `ValueError` if the tensor partially overlaps another argument, and `MemoryError` if there is no memory
+    /// for a copy.
     ///
     /// # Safety
-    /// The tensors must be valid, `tensor` compact.
+    /// The tensors must be valid, and `tensor` must be compact.
     pub(super) unsafe fn show(
         &mut self,
         tensor: &DLTensor,
@@ -121,7 +122,7 @@ impl Copies {
         Ok(shown)
     }
 
-    /// After the call.
+    /// Copies changed memory back after the call.
     pub(super) fn write_back(&self) {
         self.0.iter().for_each(Copy::write_back);
     }

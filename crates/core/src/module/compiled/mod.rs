@@ -1,10 +1,10 @@
-//! Calls of functions that the peer's compiler has made.
+//! Calls of functions that the peer's compiler has generated.
 //!
-//! Their code checks its arguments, but not all that it relies on: it reads and writes memory by instructions that fault
-//! where it is not aligned, compares extents by their lower half, and takes any pointer or object for a tensor. And its
-//! messages do not say what was received. So these functions are called through [`Guard::call`], which looks at each
-//! tensor in passing; whatever is out of the ordinary goes the slow way: unaligned memory is copied and copied back, the
-//! rest is refused. Which libraries these are is read from their files ([`requirement`]).
+//! Their code checks its arguments, but not everything that it relies on. It accesses memory with instructions that
+//! fault if it is not aligned, compares only the lower half of extents, and takes any pointer or object for a tensor.
+//! Its messages also do not tell what was received. So these functions are called through [`Guard::call`], which
+//! inspects each tensor in passing. Anything unusual takes the slow path: unaligned memory is copied and copied back,
+//! the rest is refused. [`requirement`] recognises such libraries by their files.
 
 mod copies;
 mod report;
@@ -27,16 +27,16 @@ use anyfn::{Error, Result, TensorView};
 
 use copies::Copies;
 
-/// A text that only libraries of the peer's compiler hold.
+/// String that only libraries of the peer's compiler contain.
 pub(super) const MARK: &str = signature::MARK;
-/// The symbol that they all need.
+/// Symbol that all these libraries need.
 pub(super) const NEEDED: &str = "TVMFFIErrorSetRaisedFromCStrParts";
 
-/// What is known of a function of such a library.
+/// State of the argument checks of a function of such a library.
 pub(super) struct Guard {
-    /// The bits of an address that must be 0.
+    /// Bits of an address that must be 0.
     mask: usize,
-    /// Its signature, if it had to be asked for.
+    /// Signature of the function, if it had to be requested.
     signature: OnceLock<Option<Box<str>>>,
 }
 
@@ -48,7 +48,7 @@ impl Guard {
     /// Calls a function of the library.
     ///
     /// # Safety
-    /// As calling `function` itself, which must be of a library that the peer's compiler has made.
+    /// The requirements of `function` itself apply. It must belong to a library that the peer's compiler has generated.
     #[inline]
     pub(super) unsafe fn call(
         &self,
@@ -71,7 +71,7 @@ impl Guard {
         unsafe { self.call_slowly(function, args, count, result) }
     }
 
-    /// Whether the function's own checks are enough.
+    /// Returns true if the function's own checks suffice.
     ///
     /// # Safety
     /// There must be `count` valid arguments.
@@ -88,10 +88,10 @@ impl Guard {
             };
             let address = tensor.data.addr().wrapping_add(tensor.byte_offset as usize);
             let mut odd = address & self.mask | tensor.byte_offset as usize;
-            // SAFETY: a tensor of a call, valid for it.
+            // SAFETY: the tensor is an argument of a call and valid for it.
             let view = unsafe { TensorView::from_dl(tensor) };
             for extent in view.shape() {
-                // Strides of an empty tensor mean nothing, but its check looks at them.
+                // The strides of an empty tensor mean nothing, but the function checks them.
                 odd |= upper(*extent) | usize::from(*extent == 0);
             }
             for stride in view.strides().unwrap_or_default() {
@@ -107,7 +107,7 @@ impl Guard {
     /// Adds what was received to the error of a check.
     ///
     /// # Safety
-    /// As [`Guard::call`], which has failed.
+    /// The requirements of [`Guard::call`] apply, and the call must have failed.
     #[cold]
     unsafe fn failed(
         &self,
@@ -131,10 +131,10 @@ impl Guard {
         code
     }
 
-    /// Calls with arguments that need a closer look.
+    /// Calls the function with arguments that need a closer inspection.
     ///
     /// # Safety
-    /// As [`Guard::call`].
+    /// The requirements of [`Guard::call`] apply.
     #[cold]
     #[inline(never)]
     unsafe fn call_slowly(
@@ -180,7 +180,7 @@ impl Guard {
         if code == 0 { own_code } else { code }
     }
 
-    /// Another tensor in the place of one that the function cannot use, if it can use any.
+    /// Returns a replacement for a tensor that the function cannot use as it is, if a replacement is possible.
     ///
     /// # Safety
     /// The tensors must be valid.
@@ -192,9 +192,9 @@ impl Guard {
         tensors: &[Option<&DLTensor>],
     ) -> Result<Option<DLTensor>> {
         let Some(tensor) = tensor else { return Ok(None) };
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees the tensor.
         let is_compact = unsafe { TensorView::from_dl(tensor) }.is_contiguous();
-        // What is not compact is refused by the function, as is what it finds on another device.
+        // The function itself refuses tensors that are not compact or are on another device.
         if !is_compact || tensor.device.device_type != kDLCPU || tensor.data.is_null() {
             return Ok(None);
         }
@@ -209,10 +209,10 @@ impl Guard {
         Ok((tensor.byte_offset != 0 || is_empty).then_some(from_start))
     }
 
-    /// Refuses what the function would take for something else.
+    /// Refuses arguments that the function would misinterpret.
     ///
     /// # Safety
-    /// The argument must be valid, and `function` as for [`Guard::call`].
+    /// The argument must be valid. The requirements of [`Guard::call`] apply to `function`.
     unsafe fn check(
         &self,
         function: TVMFFISafeCallType,
@@ -223,7 +223,7 @@ impl Guard {
         let is_pointer = arg.type_index == kTVMFFIOpaquePtr || arg.type_index >= kTVMFFIStaticObjectBegin;
         let is_odd = match tensor {
             Some(tensor) => {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees the tensor.
                 let view = unsafe { TensorView::from_dl(tensor) };
                 let numbers = view.shape().iter().chain(view.strides().unwrap_or_default());
                 numbers.copied().any(|number| i32::try_from(number).is_err())
@@ -242,7 +242,7 @@ impl Guard {
             let got = report::kind(arg);
             return Err(report::refuse("TypeError", "Mismatched type", index, own, "Tensor", &got));
         };
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees the tensor.
         let view = unsafe { TensorView::from_dl(tensor) };
         if view.shape().len() != extents.len() {
             return Ok(());
@@ -255,7 +255,7 @@ impl Guard {
                     let (expected, got) = (expected.to_string(), extent.to_string());
                     return Err(report::refuse("ValueError", &item, index, own, &expected, &got));
                 }
-                // The code may hold it in 32 bits, and nothing says whether it does.
+                // The code may hold the extent in 32 bits, and nothing tells whether it does.
                 Err(_) if i32::try_from(*extent).is_err() => {
                     let expected = std::format!("{expected} to be at most {}", i32::MAX);
                     return Err(report::refuse(
@@ -282,54 +282,54 @@ impl Guard {
         Ok(())
     }
 
-    /// The function's signature.
+    /// Returns the function's signature.
     ///
     /// # Safety
-    /// As [`signature::ask`].
+    /// The requirements of [`signature::ask`] apply.
     unsafe fn signature(&self, function: TVMFFISafeCallType) -> Option<&str> {
         // SAFETY: the caller guarantees the function.
         self.signature.get_or_init(|| unsafe { signature::ask(function) }).as_deref()
     }
 }
 
-/// Not 0 for what is no number of 31 bits.
+/// Returns 0 only for numbers from 0 to 2^31 - 1.
 #[inline]
 fn upper(number: i64) -> usize {
     (number as u64 >> 31) as usize
 }
 
-/// The tensor that an argument is.
+/// Returns the tensor in an argument, if it is one.
 ///
 /// # Safety
 /// The argument must be valid.
 #[inline]
 unsafe fn tensor(arg: &TVMFFIAny) -> Option<&DLTensor> {
     let tensor: *const DLTensor = match arg.type_index {
-        // SAFETY: such values are pointers.
+        // SAFETY: values of this type are pointers.
         kTVMFFIDLTensorPtr => unsafe { arg.value.v_ptr }.cast(),
         kTVMFFITensor => {
-            // SAFETY: such values are objects.
+            // SAFETY: values of this type are objects.
             let object = unsafe { arg.value.v_obj };
             object.wrapping_byte_add(size_of::<TVMFFIObject>()).cast()
         }
         _ => return None,
     };
-    // SAFETY: NULL, or valid as the caller guarantees.
+    // SAFETY: the pointer is NULL, or valid as the caller guarantees.
     unsafe { tensor.as_ref() }
 }
 
 /// # Safety
-/// There must be so many valid arguments.
+/// There must be `count` valid arguments.
 unsafe fn slice<'a>(args: *const TVMFFIAny, count: c_int) -> &'a [TVMFFIAny] {
     match usize::try_from(count) {
-        // SAFETY: the caller guarantees them.
+        // SAFETY: the caller guarantees the arguments.
         Ok(count) if count > 0 && !args.is_null() => unsafe { core::slice::from_raw_parts(args, count) },
         _ => &[],
     }
 }
 
-/// The alignment that the code of a library of the peer's compiler asks for, read from what a file puts into memory;
-/// `None` for other libraries.
+/// Returns the alignment that the code of a library of the peer's compiler requires, read from what the file puts into
+/// memory; `None` for other libraries.
 pub(super) fn requirement<'a>(
     needs: impl Fn(&str) -> bool,
     constants: impl Fn() -> Vec<&'a [u8]>,
@@ -338,11 +338,11 @@ pub(super) fn requirement<'a>(
     if !needs(NEEDED) || !constants().iter().any(|bytes| holds(bytes, MARK.as_bytes())) {
         return None;
     }
-    // What is not there to be read may be anything.
+    // Code that cannot be read may require any alignment.
     Some(code().iter().map(|code| scan::alignment(code)).max().unwrap_or(64))
 }
 
-/// Whether bytes hold a text.
+/// Returns true if bytes contain a string.
 fn holds(bytes: &[u8], text: &[u8]) -> bool {
     let Some((first, _)) = text.split_first() else { return true };
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Messages of argument checks, with what was received.
+//! Messages of argument checks, including what was received.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -9,10 +9,10 @@ use anyfn::{AnyView, DType, Device, Error, TensorView};
 
 use super::{signature, tensor};
 
-/// The error of a check of `signature` with what was received, if it is one of its messages.
+/// Adds what was received to the error of a check, if it is a message of the function with the signature `own`.
 pub(super) fn with_received(error: Error, own: &str, args: &[TVMFFIAny]) -> Error {
     let message = error.message();
-    // One of a function that this one has called is about other arguments.
+    // An error of a function that this one has called is about other arguments.
     if signature::in_message(message) != Some(own) {
         return error;
     }
@@ -40,17 +40,17 @@ fn mismatch(error: &Error, own: &str, argument: &str, expected: &str, got: &str)
     anyfn::__private::with_detail(new, &detail)
 }
 
-/// An error in the form of the function's own checks.
+/// Returns an error in the form of the function's own checks.
 pub(super) fn refuse(kind: &str, item: &str, index: usize, own: &str, expected: &str, got: &str) -> Error {
     let message = format!("{item} on argument #{index}{}{own}`,\n  expected {expected}", signature::MARK);
     mismatch(&Error::untraced(kind, &message), own, &format!("{index}"), expected, got)
 }
 
-/// What was received where a check asks for `item`, such as `Mismatched A.shape[1]`.
+/// Describes what was received where a check expects `item`, such as `Mismatched A.shape[1]`.
 fn received(item: &str, arg: &TVMFFIAny) -> String {
-    // SAFETY: an argument of a call, valid for it.
+    // SAFETY: the value is an argument of a call and valid for it.
     let Some(dl) = (unsafe { tensor(arg) }) else { return kind(arg) };
-    // SAFETY: an argument of a call, valid for it.
+    // SAFETY: the tensor is an argument of a call and valid for it.
     let view = unsafe { TensorView::from_dl(dl) };
     let property = item.rsplit_once('.').map_or("", |(_, property)| property);
     match property {
@@ -73,7 +73,7 @@ fn received(item: &str, arg: &TVMFFIAny) -> String {
     }
 }
 
-/// `shape[1]` as its parts.
+/// Splits a property such as `shape[1]` into its parts.
 fn extent(property: &str) -> Option<(&str, usize)> {
     let (name, index) = property.strip_suffix(']')?.split_once('[')?;
     matches!(name, "shape" | "strides").then_some(())?;
@@ -93,12 +93,12 @@ pub(super) fn tuple(numbers: &[i64]) -> String {
     }
 }
 
-/// What kind of value it is.
+/// Describes the kind of a value.
 pub(super) fn kind(arg: &TVMFFIAny) -> String {
     if arg.type_index == kTVMFFIDLTensorPtr {
         return "no tensor (NULL)".to_owned();
     }
-    // SAFETY: an argument of a call, valid for it; only its type is read.
+    // SAFETY: the value is an argument of a call and valid for it; only its type is read.
     let key = unsafe { AnyView::from_raw(*arg) }.type_key();
     match key {
         "ffi.SmallStr" | "ffi.String" | "const char*" => "str".to_owned(),

@@ -1,13 +1,13 @@
-//! Which alignment machine code asks of the memory that it reads and writes.
+//! Determines the alignment that machine code requires of the memory that it reads and writes.
 //!
 //! Vector code uses instructions that fault on addresses which are not a multiple of their width. They are few, and all
-//! have their width in their prefix, so a search for their bytes at every place finds each of them, whatever else it
-//! takes for one: at worst the answer is too large.
+//! encode their width in their prefix. So a search for their bytes at every offset finds each of them, whatever else it
+//! takes for one: at worst the result is too large.
 
-/// The least alignment in bytes that no instruction of the code can ask more than.
+/// Returns an upper bound, in bytes, of the alignment that the instructions of the code require.
 #[cfg(target_arch = "x86_64")]
 pub(in crate::module) fn alignment(code: &[u8]) -> usize {
-    // Instructions of the first generation ask for 16 bytes, with nothing to tell them by.
+    // Instructions of the first generation require 16 bytes and cannot be recognised.
     let mut found = 16;
     for (at, byte) in code.iter().enumerate() {
         if let 0x62 | 0xC4 | 0xC5 = byte {
@@ -20,16 +20,16 @@ pub(in crate::module) fn alignment(code: &[u8]) -> usize {
     found
 }
 
-/// Other processors read and write vectors anywhere.
+/// Returns 1, because other processors read and write vectors at any address.
 #[cfg(not(target_arch = "x86_64"))]
 pub(in crate::module) fn alignment(_code: &[u8]) -> usize {
     1
 }
 
-/// The alignment that the instruction asks for which may begin here; 1 if it asks for none.
+/// Returns the alignment that an instruction starting here would require; 1 if it requires none.
 #[cfg(target_arch = "x86_64")]
 fn width(code: &[u8]) -> usize {
-    // Table of the operation, its mandatory prefix, its width in bytes, the operation, its operands.
+    // Opcode map, mandatory prefix, width in bytes, opcode, operands.
     let (table, prefix, width, operation, operands) = match *code {
         [0xC5, p, operation, operands, ..] => (1, p & 3, 16 << (p >> 2 & 1), operation, operands),
         [0xC4, t, p, operation, operands, ..] => (t & 31, p & 3, 16 << (p >> 2 & 1), operation, operands),
@@ -40,7 +40,7 @@ fn width(code: &[u8]) -> usize {
     const LOAD: u8 = 2;
     let is_aligned = match (table, operation) {
         (MOVE, 0x28 | 0x29 | 0x2B) => true,
-        // With other prefixes these are moves to anywhere.
+        // With other prefixes these are moves without a required alignment.
         (MOVE, 0x6F | 0x7F | 0xE7) => prefix == 1,
         (LOAD, 0x2A) => true,
         _ => false,
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn instructions_that_need_alignment_are_found() {
-        // As an assembler writes them.
+        // The bytes are as an assembler writes them.
         let cases: [(&[u8], usize); 14] = [
             (&[], 16),
             // movaps xmm0, [rdi]
@@ -87,7 +87,7 @@ mod tests {
         ];
         for (code, expected) in cases {
             assert_eq!(alignment(code), expected, "{code:02x?}");
-            // At any place.
+            // The result holds at any offset.
             let shifted = [&[0x90, 0x62, 0xC5], code].concat();
             assert!(alignment(&shifted) >= expected, "{code:02x?}");
         }

@@ -1,7 +1,8 @@
-//! What a function of the peer's compiler says of its parameters.
+//! Signatures of functions that the peer's compiler has generated.
 //!
-//! Its check of the arguments begins with their number, and the message about a wrong number holds the whole signature:
-//! `main(A: Tensor([1024, n], float32), k: int32)`. So the function is asked once, by a call with an impossible number.
+//! The check of the arguments begins with their number, and the message about a wrong number contains the whole
+//! signature: `main(A: Tensor([1024, n], float32), k: int32)`. So the signature is requested once, by a call with an
+//! impossible number.
 
 use std::boxed::Box;
 use std::string::String;
@@ -10,25 +11,25 @@ use std::vec::Vec;
 use anyfn::Error;
 use anyfn::abi::{TVMFFIAny, TVMFFISafeCallType};
 
-/// What stands in front of a signature in messages, and in no other library.
+/// String in front of a signature in messages, which no other library contains.
 pub(in crate::module) const MARK: &str = " when calling:\n  `";
 
-/// The signature in a message of a check.
+/// Returns the signature in a message of a check.
 pub(super) fn in_message(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once(MARK)?;
     let (signature, _) = rest.split_once('`')?;
     Some(signature)
 }
 
-/// Asks a function for its signature.
+/// Requests the signature of a function.
 ///
 /// # Safety
-/// `function` must be of a library that the peer's compiler has made.
+/// `function` must belong to a library that the peer's compiler has generated.
 pub(super) unsafe fn ask(function: TVMFFISafeCallType) -> Option<Box<str>> {
-    // Never looked at, but by code that does not count its arguments.
+    // Never read, except by code that does not count its arguments.
     let none = [TVMFFIAny::NONE; 16];
     let mut result = TVMFFIAny::NONE;
-    // SAFETY: the convention; a wrong number of arguments is an error that comes before everything else.
+    // SAFETY: the call follows the convention; a wrong number of arguments is an error that precedes everything else.
     let code = unsafe { function(core::ptr::null_mut(), none.as_ptr(), -1, &raw mut result) };
     if code == 0 {
         // SAFETY: on success the result is an owned value.
@@ -38,15 +39,15 @@ pub(super) unsafe fn ask(function: TVMFFISafeCallType) -> Option<Box<str>> {
     Some(in_message(Error::take_raised().message())?.into())
 }
 
-/// A parameter.
+/// A parameter of a function.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parameter<'a> {
     pub(super) name: &'a str,
-    /// The extents of a tensor as they are written: numbers, names or formulas.
+    /// Extents of a tensor as written: numbers, names or formulas.
     pub(super) tensor: Option<Vec<&'a str>>,
 }
 
-/// Parts between commas that are in no brackets.
+/// Splits a string at the commas outside of brackets.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0_i32, 0);
     for (at, letter) in text.char_indices() {
@@ -65,7 +66,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The parameters of a signature, in order.
+/// Returns the parameters of a signature, in order.
 pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
     let Some((_, rest)) = signature.split_once('(') else { return Vec::new() };
     let list = rest.strip_suffix(')').unwrap_or(rest);
@@ -84,7 +85,7 @@ pub(super) fn parameters(signature: &str) -> Vec<Parameter<'_>> {
     parts(list).into_iter().map(parameter).collect()
 }
 
-/// Name of the function.
+/// Returns the name of the function.
 pub(super) fn function_name(signature: &str) -> String {
     signature.split('(').next().unwrap_or_default().into()
 }

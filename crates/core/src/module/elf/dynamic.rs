@@ -1,4 +1,4 @@
-//! The dynamic section: where the tables are that the dynamic loader works through.
+//! The dynamic section, which locates the tables that the dynamic loader processes.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -12,29 +12,29 @@ use object::{LittleEndian as LE, U64};
 
 use super::image::Image;
 
-/// Short relative relocations: size, address and size of an entry.
+/// Tags of relative relocations in the compact form: size, address and size of an entry.
 const DT_RELRSZ: u32 = 35;
 const DT_RELR: u32 = 36;
 const DT_RELRENT: u32 = 37;
 
-/// The entries that matter, by tag.
+/// Entries of the dynamic section that matter, by tag.
 #[derive(Default)]
 pub(super) struct Dynamic<'d> {
     pub(super) strings: &'d [u8],
-    /// Address of the strings.
+    /// Address of the string table.
     pub(super) strings_at: u64,
     pub(super) symbols: Option<u64>,
     pub(super) hash: Option<u64>,
     pub(super) gnu_hash: Option<u64>,
-    /// Address and size in bytes.
+    /// Address and size in bytes of the relocations.
     pub(super) relocations: (u64, u64),
     pub(super) plt_relocations: (u64, u64),
     pub(super) relative: (u64, u64),
-    /// How many relocations at the beginning are relative.
+    /// Number of relative relocations at the start of the table.
     pub(super) relative_count: u64,
     pub(super) start: (u64, u64),
     pub(super) end: (u64, u64),
-    /// Address and number of entries.
+    /// Address and number of entries of the needed versions.
     pub(super) needed_versions: (u64, u64),
     pub(super) defined_versions: (u64, u64),
     pub(super) symbol_versions: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Dynamic<'d> {
 }
 
 impl<'d> Dynamic<'d> {
-    /// Reads and checks the section.
+    /// Reads and checks the dynamic section.
     pub(super) fn read<R: ReadRef<'d>>(image: &Image<R>) -> Result<Dynamic<'d>, String> {
         let (address, size) = image.dynamic;
         let entries: &[Dyn64<LE>] = image.table(address, size / 16, "dynamic entries")?;
@@ -104,7 +104,7 @@ impl<'d> Dynamic<'d> {
                     .to_owned(),
             );
         }
-        // The dynamic loader writes into the first three words.
+        // The dynamic loader writes into the first three words of the table.
         if value(elf::DT_PLTGOT).is_some_and(|at| value(elf::DT_JMPREL).is_some() && !image.is_writable(at, 24))
         {
             return Err("the file is damaged: its table of function addresses is not in its data".to_owned());
@@ -142,7 +142,7 @@ impl<'d> Dynamic<'d> {
         Ok(dynamic)
     }
 
-    /// Code that runs when the library is loaded and when it goes.
+    /// Checks the code that runs when the library is loaded and unloaded.
     fn code<R: ReadRef<'d>>(&self, image: &Image<R>, value: impl Fn(u32) -> Option<u64>) -> Result<(), String> {
         for (tag, what) in [(elf::DT_INIT, "start function"), (elf::DT_FINI, "end function")] {
             if value(tag).is_some_and(|address| address != 0 && !image.is_code(address)) {
@@ -172,7 +172,7 @@ impl<'d> Dynamic<'d> {
         if self.strings.last() != Some(&0) {
             return Err("the file is damaged: its names have no end".to_owned());
         }
-        /// Far longer than any path or list of them.
+        /// Maximum length of a string in bytes, far above that of any path or list of paths.
         const TEXT_MAX: usize = 1 << 16;
         let text = |at: u64, what: &str| {
             let name = u32::try_from(at).ok().and_then(|at| self.text(at));
@@ -187,7 +187,7 @@ impl<'d> Dynamic<'d> {
             None => one(elf::DT_RPATH, "its search path")?,
         };
         let is_needed = |entry: &&Dyn64<LE>| entry.d_tag(LE) == u64::from(elf::DT_NEEDED);
-        /// No library needs so many others.
+        /// Maximum number of needed libraries, which no library reaches.
         const NEEDED_MAX: usize = 4096;
         if entries.iter().filter(is_needed).count() > NEEDED_MAX {
             return Err("the file is damaged: it needs too many libraries".to_owned());
@@ -198,13 +198,13 @@ impl<'d> Dynamic<'d> {
         Ok(())
     }
 
-    /// Relative relocations in the short form.
+    /// Returns the relative relocations in the compact form.
     pub(super) fn relative_table<R: ReadRef<'d>>(&self, image: &Image<R>) -> Result<&'d [U64<LE>], String> {
         let (at, size) = self.relative;
         if size == 0 { Ok(&[]) } else { image.table(at, size / 8, "relative relocations") }
     }
 
-    /// The name at a place in the string table.
+    /// Returns the name at an offset in the string table.
     pub(super) fn text(&self, at: u32) -> Option<&'d [u8]> {
         let rest = self.strings.get(at as usize..)?;
         let end = rest.iter().position(|byte| *byte == 0)?;

@@ -1,7 +1,7 @@
-//! The image of a library: what the dynamic loader will map, as the program headers say.
+//! The image of a library: what the dynamic loader maps according to the program headers.
 //!
-//! Everything behind the headers is named by its address in memory. [`Image`] turns addresses into bytes of the file
-//! and says what an address may be used for; whatever reaches beyond is damage.
+//! Everything after the headers is identified by its address in memory. [`Image`] translates addresses to bytes of the
+//! file and tells how an address may be used; anything that reaches beyond the image means that the file is damaged.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -16,14 +16,14 @@ use object::{LittleEndian as LE, elf as e};
 
 use super::broken;
 
-/// No address space is larger; a library that claims more is damaged.
+/// Maximum size of the image in bytes; a library that claims more is damaged.
 const SPAN_MAX: u64 = 1 << 40;
-/// No library is linked to be there.
+/// Maximum address of the image; no library is linked to be above it.
 const ADDRESS_MAX: u64 = 1 << 56;
-/// Program headers of a library are about ten. Each address is looked for in all of them.
+/// Maximum number of program headers, of which a library has about ten. Each address is looked up in all of them.
 const SEGMENTS_MAX: usize = 64;
 
-/// One range that is mapped.
+/// A range that is mapped.
 #[derive(Clone, Copy)]
 struct Load {
     address: u64,
@@ -39,15 +39,15 @@ impl Load {
     }
 }
 
-/// What the file puts into memory.
+/// Content that the file puts into memory.
 pub(super) struct Image<R> {
     data: R,
     loads: Vec<Load>,
     /// Address and size of the dynamic section.
     pub(super) dynamic: (u64, u64),
-    /// Size of the thread-local storage.
+    /// Size of the thread-local storage in bytes.
     pub(super) thread_local: u64,
-    /// Whether the library asks for an executable stack.
+    /// True if the library requires an executable stack.
     pub(super) executable_stack: bool,
 }
 
@@ -116,7 +116,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
                 if self.loads.last().is_some_and(|last| address < last.address + last.memory) {
                     return damaged("overlaps the one before it, or is out of order");
                 }
-                // The second keeps sums of addresses from overflowing further on.
+                // The second condition keeps later sums of addresses from overflowing.
                 if end - first > SPAN_MAX || end > ADDRESS_MAX {
                     return damaged("asks for more memory than any machine has");
                 }
@@ -155,7 +155,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         Ok(())
     }
 
-    /// Bytes of the file that are at `address` in memory, `size` of them.
+    /// Returns the `size` bytes of the file that are at `address` in memory.
     pub(super) fn bytes(&self, address: u64, size: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, size, load.file));
         let found =
@@ -163,7 +163,7 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         found.ok_or_else(|| format!("the file is damaged: its {what} lie outside of what is loaded"))
     }
 
-    /// Entries of a table at `address`.
+    /// Returns the entries of a table at `address`.
     pub(super) fn table<T: Pod>(&self, address: u64, count: u64, what: &str) -> Result<&'d [T], String> {
         let size = count.checked_mul(size_of::<T>() as u64);
         let bytes = self.bytes(address, size.unwrap_or(u64::MAX), what)?;
@@ -173,14 +173,15 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         }
     }
 
-    /// Everything from `address` to the end of the range in the file that it is in.
+    /// Returns everything from `address` to the end of its range in the file.
     pub(super) fn rest(&self, address: u64, what: &str) -> Result<&'d [u8], String> {
         let load = self.loads.iter().find(|load| load.holds(address, 0, load.file));
         let size = load.map_or(0, |load| load.file - (address - load.address));
         self.bytes(address, size, what)
     }
 
-    /// What the library puts into memory and never writes to: its code, or its constants. Huge ranges are left out.
+    /// Returns what the library puts into memory and never writes to: its code, or its constants. Ranges above 64 MiB
+    /// are left out.
     pub(super) fn contents(&self, code: bool) -> Vec<&'d [u8]> {
         const SIZE_MAX: u64 = 1 << 26;
         let flags = if code { e::PF_X } else { 0 };
@@ -189,23 +190,23 @@ impl<'d, R: ReadRef<'d>> Image<R> {
         self.loads.iter().filter(is_meant).filter_map(bytes).collect()
     }
 
-    /// From the first to behind the last address.
+    /// Returns the addresses from the first to one past the last.
     pub(super) fn span(&self) -> core::ops::Range<u64> {
         let first = self.loads.first().map_or(0, |load| load.address);
         first..self.loads.last().map_or(first, |load| load.address + load.memory)
     }
 
-    /// Whether all of these addresses are mapped.
+    /// Returns true if all of these addresses are mapped.
     pub(super) fn is_in_memory(&self, address: u64, size: u64) -> bool {
         self.loads.iter().any(|load| load.holds(address, size, load.memory))
     }
 
-    /// Whether the address is one of code.
+    /// Returns true if the address lies in code.
     pub(super) fn is_code(&self, address: u64) -> bool {
         self.loads.iter().any(|load| load.flags & e::PF_X != 0 && load.holds(address, 1, load.memory))
     }
 
-    /// Whether the addresses may be written to while the library is loaded.
+    /// Returns true if the addresses are writable while the library is loaded.
     pub(super) fn is_writable(&self, address: u64, size: u64) -> bool {
         self.loads.iter().any(|load| load.flags & e::PF_W != 0 && load.holds(address, size, load.memory))
     }

@@ -1,8 +1,8 @@
-//! What can be known of a shared library before any of its code runs.
+//! Facts about a shared library that can be found before any of its code runs.
 //!
-//! A file that is not what it seems (text, a program, cut off, for another machine, for another version of the ABI) is
-//! refused with its reason here, since the dynamic loader's answer is vague or, for a truncated file, a bus error. This
-//! guards against mistakes, not against who may write the file's directory.
+//! A file that is not what it seems (text, a program, truncated, for another machine, for another version of the ABI)
+//! is refused here with the reason, because the dynamic loader gives a vague message or, for a truncated file, a bus
+//! error. This guards against mistakes, not against attackers who can write to the directory of the file.
 
 mod dynamic;
 mod image;
@@ -28,40 +28,40 @@ use dynamic::Dynamic;
 use image::Image;
 use symbols::Symbols;
 
-/// What is known of a library file.
+/// Facts about a library file.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     /// Size of the file in bytes.
     pub(super) size: u64,
-    /// The name that the library has for itself.
+    /// Name that the library gives itself.
     pub(super) soname: Option<String>,
-    /// Libraries that it names as needed.
+    /// Libraries that it declares as needed.
     pub(super) needed: Vec<String>,
-    /// Where else those are looked for.
+    /// Additional search path for the needed libraries.
     pub(super) search_path: Option<String>,
-    /// Symbols that the library must get from elsewhere.
+    /// Symbols that must be defined elsewhere.
     pub(super) undefined: Vec<Symbol>,
-    /// Symbols that it offers.
+    /// Symbols that the library defines.
     pub(super) defined: Vec<Symbol>,
-    /// Version of the ABI and of the runtime that it was built for, if it says.
+    /// Versions of the ABI and of the runtime that it was built for, if it states them.
     pub(super) built_for: Option<[u32; 6]>,
     /// The linker's hash of the content, if there is one.
     pub(super) build_id: Option<Vec<u8>>,
-    /// The alignment that its code asks for, if the peer's compiler has made it.
+    /// Alignment that its code requires, if the peer's compiler has generated it.
     pub(super) compiled: Option<usize>,
-    /// Modules that the library carries.
+    /// Modules that the library carries, as a blob.
     pub(super) import_tree: Option<Blob>,
     pub(super) has_thread_locals: bool,
     pub(super) executable_stack: bool,
     pub(super) static_tls: bool,
     pub(super) bound_at_once: bool,
-    /// Whether it was linked to stay for ever.
+    /// True if it was linked so that it is never unmapped.
     pub(super) is_kept: bool,
-    /// Addresses from the first to behind the last byte, from where it is mapped.
+    /// Addresses from the first to one past the last byte, relative to where the library is mapped.
     pub(super) span: core::ops::Range<u64>,
 }
 
-/// A constant of the library: its size by the symbol table and its bytes, if they were asked for and the file holds them.
+/// A constant of the library: its size by the symbol table, and its bytes if they were requested and are in the file.
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) size: u64,
@@ -69,25 +69,25 @@ pub(super) struct Blob {
 }
 
 impl Facts {
-    /// Size of the import tree, if there is one.
+    /// Returns the size of the import tree in bytes, if there is one.
     pub(super) fn import_tree_size(&self) -> Option<u64> {
         self.import_tree.as_ref().map(|blob| blob.size)
     }
 
-    /// Names of the code symbols of the library convention that it defines.
+    /// Returns the names of the code symbols of the library convention that it defines.
     pub(super) fn functions(&self) -> impl Iterator<Item = &str> {
         let is_function =
             |symbol: &&Symbol| symbol.is_code && symbol.name.starts_with(super::library::FUNCTION);
         self.defined.iter().filter(is_function).map(|symbol| symbol.name.as_str())
     }
 
-    /// Names of the symbols that must come from elsewhere, weak ones left out.
+    /// Returns the names of the symbols that must be defined elsewhere, without weak ones.
     pub(super) fn undefined_names(&self) -> Vec<&str> {
         self.undefined.iter().filter(|symbol| !symbol.is_weak).map(|symbol| symbol.name.as_str()).collect()
     }
 }
 
-/// Machine of this build, as ELF files name it.
+/// Machine of this build, as ELF files number it.
 pub(super) const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_X86_64
 } else if cfg!(target_arch = "aarch64") {
@@ -98,7 +98,7 @@ pub(super) const MACHINE: u16 = if cfg!(target_arch = "x86_64") {
     elf::EM_NONE
 };
 
-/// Version of this implementation, which a library's note may ask for.
+/// Version of this implementation, which a library's note may require.
 const CORE: [u32; 3] = [
     number(env!("CARGO_PKG_VERSION_MAJOR")),
     number(env!("CARGO_PKG_VERSION_MINOR")),
@@ -112,29 +112,29 @@ const fn number(digits: &str) -> u32 {
     }
 }
 
-/// Reads the file; the reason if it cannot be loaded.
+/// Reads and checks a file; returns the reason if it cannot be loaded.
 pub(super) fn check(file: File) -> Result<Facts, String> {
     let facts = read_file(file, false)?;
     facts.built_for.map_or(Ok(()), check_version)?;
     Ok(facts)
 }
 
-/// Like [`check`], also for a library that was built for another version of the runtime, and with the content of the
-/// modules that it carries.
+/// Reads a file like [`check`], but accepts a library that was built for another version of the runtime, and includes
+/// the content of the modules that it carries.
 pub(super) fn inspect(file: File) -> Result<Facts, String> {
     read_file(file, true)
 }
 
-/// Reads a file, if asked for `with_content` of the modules that it carries.
+/// Reads a file; `with_content` includes the content of the modules that it carries.
 pub(super) fn read_file(mut file: File, with_content: bool) -> Result<Facts, String> {
     let unreadable = |e: std::io::Error| format!("the file cannot be read: {e}");
     let len = file.metadata().map_err(unreadable)?.len();
     let mut head = Vec::new();
-    /// Up to this size reading all is faster than reading the parts.
+    /// Size in bytes up to which reading the whole file is faster than reading its parts.
     const SMALL: u64 = 1 << 16;
     if len <= SMALL {
         let mut all = Vec::with_capacity(len as usize + 1);
-        // Not more than that, should it grow meanwhile.
+        // No more than that is read, in case the file grows meanwhile.
         file.take(SMALL).read_to_end(&mut all).map_err(unreadable)?;
         return read(&all[..all.len().min(64)], &*all, all.len() as u64, with_content);
     }
@@ -158,7 +158,7 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
     let tree = symbols.defined.iter().find(|symbol| symbol.name.as_bytes() == tree);
     let import_tree = tree.map(|symbol| Blob {
         size: symbol.size,
-        // Device code may be large.
+        // Device code may be large, so it is read only on request.
         bytes: with_content
             .then(|| image.bytes(symbol.address, symbol.size, "import tree").ok().map(<[u8]>::to_vec))
             .flatten(),
@@ -188,14 +188,14 @@ fn read<'d, R: ReadRef<'d>>(head: &[u8], data: R, len: u64, with_content: bool) 
     })
 }
 
-/// Checks the symbols that the loader writes addresses to: they must be variables that stay writable.
+/// Checks the symbols to which the loader writes addresses: they must be variables that stay writable.
 fn check_slots<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     segments: &[ProgramHeader64<LE>],
     symbols: &Symbols,
 ) -> Result<(), String> {
     const SIZE: u64 = size_of::<usize>() as u64;
-    // What is relocated when the library is loaded, and read-only from then on.
+    // Data that is relocated when the library is loaded, and read-only from then on.
     let is_sealed = |address: u64| {
         segments.iter().any(|segment| {
             segment.p_type(LE) == elf::PT_GNU_RELRO
@@ -218,7 +218,7 @@ fn broken(error: object::Error) -> String {
     format!("the file is damaged: {error}")
 }
 
-/// A name for a message, cut off where it is very long.
+/// Returns a name for a message, truncated if it is very long.
 fn short(name: &str) -> String {
     const MAX: usize = 80;
     match name.char_indices().nth(MAX) {
@@ -227,7 +227,7 @@ fn short(name: &str) -> String {
     }
 }
 
-/// The first 64 bytes: is it a shared library for this machine?
+/// Checks by the first 64 bytes that the file is a shared library for this machine.
 fn check_head(head: &[u8], len: u64) -> Result<(), String> {
     if head.is_empty() {
         return Err("the file is empty".to_owned());
@@ -278,7 +278,7 @@ pub(super) fn machine_name(machine: u16) -> String {
     }
 }
 
-/// Everything that the headers name must lie in the file.
+/// Checks that everything that the headers refer to lies in the file.
 fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64) -> Result<(), String> {
     let cut_off = |what: &str, end: Option<u64>| match end {
         Some(end) if end <= len => Ok(()),
@@ -309,13 +309,13 @@ fn check_bounds<'d, R: ReadRef<'d>>(header: &FileHeader64<LE>, data: R, len: u64
     Ok(())
 }
 
-/// The note that `export!` puts into a Rust plugin (libraries of other makers have none), and the linker's.
+/// Content of the note that `export!` adds to a Rust plugin (other libraries have none), and of the linker's note.
 type Notes = (Option<[u32; 6]>, Option<Vec<u8>>);
 
 fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Result<Notes, String> {
     let (mut built_for, mut build_id) = (None, None);
     for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_NOTE) {
-        /// Notes have some hundred bytes.
+        /// Maximum size of the notes in bytes; usually they have some hundred.
         const SIZE_MAX: u64 = 1 << 20;
         if segment.p_filesz(LE) > SIZE_MAX {
             return Err("the file is damaged: its notes are too long".to_owned());
@@ -329,10 +329,10 @@ fn notes<'d, R: ReadRef<'d>>(segments: &[ProgramHeader64<LE>], data: R) -> Resul
     Ok((built_for, build_id))
 }
 
-/// Contents of the notes of one owner and type in a segment.
+/// Returns the contents of the notes of one owner and type in a segment.
 ///
-/// Read by hand, at four-byte steps: tools such as sanitizers align the segment otherwise and put
-/// zeros between notes, and other owners' notes are none of our business.
+/// The notes are parsed by hand, in steps of four bytes: tools such as sanitizers align the segment differently and put
+/// zeros between notes, and the notes of other owners are ignored.
 fn notes_of<'a>(mut bytes: &'a [u8], owner: &'static [u8], number: u32) -> impl Iterator<Item = &'a [u8]> {
     std::iter::from_fn(move || {
         loop {
@@ -349,14 +349,14 @@ fn notes_of<'a>(mut bytes: &'a [u8], owner: &'static [u8], number: u32) -> impl 
     })
 }
 
-/// Version of the ABI and of the runtime, three words each.
+/// Returns the versions of the ABI and of the runtime, three words each.
 fn version_words(desc: &[u8]) -> Result<[u32; 6], String> {
     let words = desc.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).take(6);
     <[u32; 6]>::try_from(words.collect::<Vec<_>>())
         .map_err(|_| "the file is damaged: its anyfn note is too short".to_owned())
 }
 
-/// Whether this runtime is the one that the words of a note ask for.
+/// Checks that this runtime satisfies the words of a note.
 pub(super) fn check_version([major, minor, patch, core @ ..]: [u32; 6]) -> Result<(), String> {
     let TVMFFIVersion { major: our_major, minor: our_minor, .. } = ABI_VERSION;
     if major != our_major || minor > our_minor {
@@ -441,7 +441,8 @@ mod tests {
         assert!(check_head(&head, 64).unwrap_err().contains("-shared"));
     }
 
-    /// Every library that the system's loader takes must pass: those of this machine, or below `ANYFN_ELF_DIR`.
+    /// Checks that every library that the system's loader accepts passes: those of this machine, or below
+    /// `ANYFN_ELF_DIR`.
     #[test]
     fn accepts_the_libraries_of_this_machine() {
         fn visit(folder: &std::path::Path, left: &mut usize, refused: &mut Vec<String>) {
@@ -481,8 +482,8 @@ mod tests {
         assert!(refused.is_empty(), "refused {} of {}:\n{}", refused.len(), before - left, refused.join("\n"));
     }
 
-    /// Damaged files of all kinds: an answer each time, without a panic and in bounded time. `ANYFN_FUZZ_SECONDS` makes
-    /// it longer.
+    /// Reads damaged files of all kinds. Each must give a result without a panic and in bounded time.
+    /// `ANYFN_FUZZ_SECONDS` extends the test.
     #[test]
     fn reads_anything_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -491,7 +492,7 @@ mod tests {
         let beside = own.parent().into_iter().flat_map(|folder| std::fs::read_dir(folder).unwrap()).flatten();
         let libraries =
             beside.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "so"));
-        // Small ones, of which many rounds fit into a second.
+        // Small libraries, of which many rounds fit into a second.
         let small = |path: &std::path::PathBuf| path.metadata().is_ok_and(|file| file.len() < 1 << 20);
         seeds.extend(libraries.filter(small).flat_map(std::fs::read).take(4));
         for name in
@@ -507,12 +508,12 @@ mod tests {
             seed as usize
         };
         let (mut rounds, mut refused) = (0u64, 0u64);
-        // The first thousand whatever time they take.
+        // The first thousand rounds run however long they take.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
         while rounds < 1000 || std::time::Instant::now() < end {
             let mut content = seeds[next() % seeds.len()].clone();
             for _ in 0..1 + next() % 8 {
-                // Mostly in the first pages, where the tables are.
+                // Changes mostly affect the first pages, where the tables are.
                 let reach = if next() % 4 == 0 { content.len() } else { content.len().min(0x1000) };
                 let at = next() % reach;
                 match next() % 5 {

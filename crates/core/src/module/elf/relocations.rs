@@ -1,4 +1,5 @@
-//! Relocations: what the dynamic loader writes where. A wrong one makes it write, or the program jump, anywhere.
+//! Relocations: what the dynamic loader writes to which address. A wrong one makes it write, or the program jump,
+//! anywhere.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -13,25 +14,25 @@ use super::dynamic::Dynamic;
 use super::image::Image;
 use super::symbols::Symbols;
 
-/// What a relocation of some type writes.
+/// Data that a relocation of some type writes.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Nothing,
     /// An address in this library.
     Relative,
-    /// What a function of this library answers.
+    /// The result of a function of this library.
     Computed,
-    /// Eight bytes, of a symbol.
+    /// Eight bytes that depend on a symbol.
     Word,
     /// The address of a function.
     Slot,
     /// Eight bytes about thread-local storage.
     ThreadLocal,
-    /// Four bytes, of a symbol.
+    /// Four bytes that depend on a symbol.
     Half,
     /// Two words about thread-local storage.
     Pair,
-    /// As many bytes as the symbol has; only programs have these.
+    /// A copy of the bytes of a symbol, which only programs have.
     Copy,
 }
 
@@ -50,7 +51,7 @@ fn kind(number: u32) -> Option<Kind> {
             _ => return None,
         })
     } else {
-        // Not told apart on other machines: the place is checked as a word.
+        // Other machines are not distinguished: the location is checked as a word.
         Some(if number == 0 { Kind::Nothing } else { Kind::Word })
     }
 }
@@ -67,7 +68,7 @@ fn tables<'d, R: ReadRef<'d>>(
     Ok([table(dynamic.relocations)?, table(dynamic.plt_relocations)?])
 }
 
-/// The highest number of a symbol that a relocation names.
+/// Returns the highest symbol index in a relocation.
 pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -76,7 +77,7 @@ pub(super) fn highest_symbol<'d, R: ReadRef<'d>>(
     Ok(symbols.max().unwrap_or(0).into())
 }
 
-/// Checks all of them.
+/// Checks all relocations.
 pub(super) fn check<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -98,7 +99,7 @@ pub(super) fn check<'d, R: ReadRef<'d>>(
     run_lists(image, dynamic, [general, plt])
 }
 
-/// Each function that runs at the start or the end must have got its address from a relocation.
+/// Checks that each start or end function receives its address from a relocation.
 fn run_lists<'d, R: ReadRef<'d>>(
     image: &Image<R>,
     dynamic: &Dynamic<'d>,
@@ -106,7 +107,7 @@ fn run_lists<'d, R: ReadRef<'d>>(
 ) -> Result<(), String> {
     let mut slots: Vec<u64> = Vec::new();
     for (at, size) in [dynamic.start, dynamic.end] {
-        /// Far more than any library has.
+        /// Maximum size of a list in bytes, far above that of any library.
         const SIZE_MAX: u64 = 1 << 24;
         if size > SIZE_MAX {
             return Err("the file is damaged: it has too many start or end functions".to_owned());
@@ -124,7 +125,7 @@ fn run_lists<'d, R: ReadRef<'d>>(
     let mut in_code = true;
     each_relative(dynamic.relative_table(image)?, |place| {
         if slots.binary_search(&place).is_ok() {
-            // Here the address stands in the file.
+            // With these relocations the address is in the file.
             let word = image.bytes(place, 8, "start and end functions")?;
             in_code &= image.is_code(u64::from_le_bytes(word.try_into().unwrap_or_default()));
         }
@@ -192,7 +193,7 @@ fn one<'d, R: ReadRef<'d>>(
     Ok(())
 }
 
-/// Relocations in the short form: addresses, and bit maps of the words behind them.
+/// Checks the relocations in the compact form: addresses, and bit maps of the words after them.
 fn relative<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<(), String> {
     each_relative(dynamic.relative_table(image)?, |place| match image.is_writable(place, 8) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! The symbols that the dynamic loader sees: what a library offers and what it must get from elsewhere.
+//! Symbols that the dynamic loader sees: those that a library defines, and those that must be defined elsewhere.
 
 use std::borrow::ToOwned;
 use std::format;
@@ -13,18 +13,18 @@ use object::{LittleEndian as LE, U16Bytes, U32, U64};
 use super::dynamic::Dynamic;
 use super::image::Image;
 
-/// A symbol.
+/// A symbol of the dynamic symbol table.
 #[derive(Debug)]
 pub(in crate::module) struct Symbol {
     pub(in crate::module) name: String,
-    /// Where the name lies in memory, from where the library is mapped.
+    /// Address of the name in memory, relative to where the library is mapped.
     pub(in crate::module) name_at: u64,
-    /// Version that is asked for or offered, such as `GLIBC_2.34`; empty if none is.
+    /// Version that is required or provided, such as `GLIBC_2.34`; empty for none.
     pub(in crate::module) version: String,
     pub(in crate::module) address: u64,
     pub(in crate::module) size: u64,
     pub(in crate::module) is_weak: bool,
-    /// One for the whole process: a library that defines such a symbol is never unmapped.
+    /// True if the symbol is unique in the process: a library that defines such a symbol is never unmapped.
     pub(in crate::module) is_unique: bool,
     pub(in crate::module) is_code: bool,
 }
@@ -34,9 +34,9 @@ pub(in crate::module) struct Symbol {
 pub(super) struct Symbols {
     pub(super) undefined: Vec<Symbol>,
     pub(super) defined: Vec<Symbol>,
-    /// Number of entries of the table, the first one, which stands for none, included.
+    /// Number of entries of the table, including the first one, which represents no symbol.
     pub(super) count: u64,
-    /// Type of each entry, as the file has it.
+    /// Type of each entry, as stored in the file.
     pub(super) kinds: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Symbols {
             dynamic.symbol_versions.map(|at| image.table(at, count, "symbol versions")).transpose()?;
         let kinds = table.iter().map(Sym::st_type).collect();
         let mut symbols = Symbols { count, kinds, ..Symbols::default() };
-        // Names may share their ends, so that all of them may be longer than the table of names; but not by much.
+        // Names may share their ends, so that together they may be longer than the string table, but not by much.
         let mut letters_left = dynamic.strings.len().saturating_mul(8).max(1 << 24);
         for (index, symbol) in table.iter().enumerate().skip(1) {
             let damaged = |what: &str| format!("the file is damaged: symbol {index} {what}");
@@ -89,7 +89,7 @@ impl Symbols {
             if kind == elf::STT_GNU_IFUNC && !image.is_code(found.address) {
                 return Err(damaged(&format!("({shown}) is chosen by a function that is not in its code")));
             }
-            // Symbols such as `_end` are just behind the last byte.
+            // Symbols such as `_end` lie just past the last byte.
             let is_absolute = symbol.st_shndx(LE) == elf::SHN_ABS;
             let reach = if kind == elf::STT_FUNC || kind == elf::STT_OBJECT { found.size } else { 0 };
             let is_there = || {
@@ -114,7 +114,7 @@ impl Symbols {
     }
 }
 
-/// Number of symbols, which only their index tells.
+/// Returns the number of symbols, which only their index determines.
 fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<u64, String> {
     let mut count = None;
     if let Some(at) = dynamic.hash {
@@ -136,7 +136,7 @@ fn count<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>) -> Result<
 
 const INDEX: &str = "index of symbols";
 
-/// Checks an index of the older form; gives the number of symbols.
+/// Checks an index of the older form; returns the number of symbols.
 fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 2, INDEX)?;
     let (buckets, chains) = (u64::from(head[0].get(LE)), u64::from(head[1].get(LE)));
@@ -147,7 +147,7 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
     if words.iter().any(|word| u64::from(word.get(LE)) >= chains.max(1)) {
         return Err("the file is damaged: its index of symbols names symbols that are not there".to_owned());
     }
-    // A chain that comes back to itself would never end.
+    // A chain that returns to itself would never end.
     let chain = &words[buckets as usize..];
     let mut seen = std::vec![false; chain.len()];
     for start in &words[..buckets as usize] {
@@ -162,7 +162,7 @@ fn plain_index<'d, R: ReadRef<'d>>(image: &Image<R>, at: u64) -> Result<u64, Str
     Ok(chains)
 }
 
-/// Checks an index of the newer form; gives one more than the highest symbol that it names.
+/// Checks an index of the newer form; returns one more than the highest symbol in it.
 fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u64) -> Result<u64, String> {
     let head: &[U32<LE>] = image.table(at, 4, INDEX)?;
     let [buckets, base, bloom, shift] = [0, 1, 2, 3].map(|i: usize| u64::from(head[i].get(LE)));
@@ -177,10 +177,10 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
         return Err("the file is damaged: its index of symbols names symbols that are not there".to_owned());
     }
     if highest == 0 {
-        // Nothing is offered, so nothing says how many symbols are asked for; relocations do.
+        // No symbol is defined, so the index does not tell how many undefined ones there are; relocations do.
         return Ok(base.max(1 + super::relocations::highest_symbol(image, dynamic)?));
     }
-    // From the highest start on to the end of its chain, which an odd word marks.
+    // Reads from the highest start to the end of its chain, which an odd word marks.
     let chain_at = bucket_at + buckets * 4 + (highest - base) * 4;
     let rest = image.rest(chain_at, INDEX)?;
     let words = rest.as_chunks::<4>().0;
@@ -190,7 +190,7 @@ fn gnu_index<'d, R: ReadRef<'d>>(image: &Image<R>, dynamic: &Dynamic<'d>, at: u6
     }
 }
 
-/// Names of versions by number.
+/// Names of versions, by number.
 struct Versions<'d>(Vec<(u16, &'d [u8])>);
 
 impl<'d> Versions<'d> {
@@ -199,7 +199,7 @@ impl<'d> Versions<'d> {
         let mut names = Vec::new();
         let name = |at: u32| dynamic.text(at).ok_or_else(damaged);
         let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(damaged);
-        /// More would be a loop: there are no more numbers of versions.
+        /// Maximum number of entries: there are no more version numbers, so more entries would be a loop.
         const MAX: u64 = 1 << 15;
         let (mut at, number) = dynamic.needed_versions;
         for _ in 0..number.min(MAX) {
@@ -215,7 +215,7 @@ impl<'d> Versions<'d> {
             let mut aux = step(at, entry.vn_aux.get(LE))?;
             for _ in 0..entry.vn_cnt.get(LE) {
                 let version: &elf::Vernaux<LE> = &image.table(aux, 1, "versions")?[0];
-                // There are no more numbers than this.
+                // There are no more version numbers than this.
                 if names.len() > 0x8000 {
                     return Err(damaged());
                 }
@@ -247,7 +247,7 @@ impl<'d> Versions<'d> {
         Ok(Versions(names))
     }
 
-    /// The name of a version as a symbol names it; empty for the two numbers that mean none.
+    /// Returns the name of a symbol's version by its number; empty for the two numbers that mean none.
     fn name(&self, number: u16) -> Option<&'d str> {
         match number & 0x7fff {
             0 | 1 => Some(""),
