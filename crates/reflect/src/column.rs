@@ -1,4 +1,4 @@
-//! Attributes of types that are asked for often: which function a type has for an operation.
+//! Frequently used type attributes: the hooks that a type has registered for an operation.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -9,17 +9,17 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, Error, PackedFunc, Result};
 
-/// One attribute, whose column is looked up once: columns live for ever.
+/// A type attribute whose column is looked up once. Columns are never freed.
 pub(crate) struct Column {
     name: &'static str,
     column: AtomicPtr<TVMFFITypeAttrColumn>,
 }
 
-/// What a type has registered for an operation.
+/// A hook that a type has registered for an operation.
 pub(crate) enum Hook {
-    /// A function of any language.
+    /// A packed function of any language.
     Function(PackedFunc),
-    /// The address of a native one, which takes its arguments as they are and returns a value in two registers.
+    /// The address of a native function, which takes its arguments directly and returns a value in two registers.
     Native(*mut c_void),
 }
 
@@ -43,46 +43,46 @@ impl Column {
         column
     }
 
-    /// What the type itself has registered; ancestors do not count.
+    /// Returns the value that the type itself has registered; ancestors do not count.
     #[inline]
     fn entry(&self, type_index: i32) -> Option<&'static TVMFFIAny> {
         let column = self.column();
         if column.is_null() {
             return None;
         }
-        // SAFETY: a column lives for ever.
+        // SAFETY: a column is never freed.
         let size = unsafe { &raw mut (*column).size };
         // SAFETY: changed by atomic stores only.
         let size = unsafe { AtomicI32::from_ptr(size) }.load(Ordering::Acquire);
-        // SAFETY: a column lives for ever, and this never changes.
+        // SAFETY: a column is never freed, and this field never changes.
         let begin = unsafe { (*column).begin_index };
         let at = type_index.checked_sub(begin).filter(|at| (0..size).contains(at))?;
-        // SAFETY: a column lives for ever.
+        // SAFETY: a column is never freed.
         let data = unsafe { &raw mut (*column).data };
         // SAFETY: changed by atomic stores only.
         let data = unsafe { AtomicPtr::from_ptr(data.cast::<*mut TVMFFIAny>()) }.load(Ordering::Acquire);
-        // SAFETY: the array covers `at`, as the size said, and is kept for ever.
+        // SAFETY: the size was read first, so the array covers `at`; it is never freed.
         let entry = unsafe { data.add(at as usize) };
-        // SAFETY: the array covers `at`, as the size said, and is kept for ever.
+        // SAFETY: the size was read first, so the array covers `at`; it is never freed.
         let kind = unsafe { &raw mut (*entry).type_index };
         // SAFETY: changed by atomic stores only.
         if unsafe { AtomicI32::from_ptr(kind) }.load(Ordering::Acquire) == kTVMFFINone {
             return None;
         }
-        // SAFETY: an entry that is set does not change any more and lives for ever.
+        // SAFETY: an entry that is set never changes and is never freed.
         Some(unsafe { &*entry })
     }
 
-    /// Whether the type has registered anything.
+    /// Returns true if the type has registered a value.
     #[inline]
     pub(crate) fn has(&self, type_index: i32) -> bool {
         self.entry(type_index).is_some()
     }
 
-    /// The function that the type has registered.
+    /// Returns the hook that the type has registered.
     ///
     /// # Errors
-    /// `TypeError` if it has registered something else.
+    /// Returns `TypeError` if the registered value is not a function.
     #[inline]
     pub(crate) fn get(&self, type_index: i32) -> Result<Option<Hook>> {
         match self.entry(type_index) {
@@ -96,7 +96,7 @@ impl Column {
         match entry.type_index {
             // SAFETY: opaque pointers have their value in `v_ptr`.
             kTVMFFIOpaquePtr => Ok(Hook::Native(unsafe { entry.value.v_ptr })),
-            // SAFETY: an entry that is set holds its value for ever.
+            // SAFETY: an entry that is set holds its value permanently.
             kTVMFFIFunction => unsafe { AnyView::from_raw(*entry) }.get::<PackedFunc>().map(Hook::Function),
             _ => anyfn::bail!(
                 "TypeError",
@@ -108,15 +108,15 @@ impl Column {
     }
 }
 
-/// The result of a native hook: an error object stands for failure.
+/// Converts the result of a native hook, where an error object represents failure.
 ///
 /// # Errors
-/// The error that the hook has returned.
+/// Returns the error that the hook has returned.
 ///
 /// # Safety
 /// `raw` must be an owned value.
 pub(crate) unsafe fn expected(raw: TVMFFIAny) -> Result<Any> {
-    // SAFETY: the caller gives the value away.
+    // SAFETY: the caller transfers ownership of the value.
     let value = unsafe { Any::from_raw(raw) };
     if value.type_index() != anyfn::abi::kTVMFFIError {
         return Ok(value);

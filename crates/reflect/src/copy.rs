@@ -1,4 +1,4 @@
-//! Copies: of an object alone, or with all that it consists of.
+//! Copies of an object, shallow or deep.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -21,25 +21,26 @@ static SHALLOW_COPY: Column = Column::new("__ffi_shallow_copy__");
 static HASH: Column = Column::new("__any_hash__");
 static EQUAL: Column = Column::new("__any_equal__");
 
-/// A copy of a value with all that it consists of: containers, tensors in main memory and objects are made anew, what
-/// cannot change (numbers, texts, shapes, functions, modules, values of enumerations) is kept. What was shared, or lies on
-/// a cycle, is so in the copy.
+/// Returns a deep copy of a value. Containers, tensors in main memory and objects are created anew. Immutable values
+/// (numbers, strings, shapes, functions, modules, values of enumerations) are kept. Shared parts and cycles of the
+/// original are shared parts and cycles of the copy.
 ///
 /// # Errors
-/// `InternalError` for an object whose type has no `__ffi_shallow_copy__`; what that or a field's setter gives;
-/// `ValueError` for an object with read-only fields on a cycle that passes through a key whose type has its own hash or
-/// equality, or through a field whose setter runs code of its type: these would see a copy before it is complete. What was
-/// copied before an error is given back: the copies' Lists and Dicts are emptied and their writable fields are set to the
-/// values of the originals, so that no cycle is left.
+/// Returns `RuntimeError` for an object whose type has no `__ffi_shallow_copy__`; the error of this hook or of a
+/// field's setter; `InternalError` for a tensor that is not contiguous in main memory; `ValueError` for an object with
+/// read-only fields on a cycle that passes through a key whose type has its own hash or equality, or through a field
+/// whose setter runs code of its type, because this code would see a copy before it is complete. After an error, the
+/// copies made so far are released: the copied Lists and Dicts are emptied and the writable fields of copies are set to
+/// the values of the originals, so that no cycle remains.
 pub fn deep_copy(value: &Any) -> Result<Any> {
     let mut copier = Copier::default();
     copier.run_to_end(value).inspect_err(|_| copier.take_apart())
 }
 
-/// A copy of a container or an object, with the same elements and fields; a value that cannot change is its own copy.
+/// Returns a copy of a container or an object with the same elements and fields. An immutable value is its own copy.
 ///
 /// # Errors
-/// As [`deep_copy`].
+/// Returns the errors of [`deep_copy`].
 pub fn shallow_copy(value: &Any) -> Result<Any> {
     let Some(object) = value.as_object() else { return Ok(value.clone()) };
     match object.type_index() {
@@ -48,24 +49,24 @@ pub fn shallow_copy(value: &Any) -> Result<Any> {
         kTVMFFIArray | kTVMFFIMap => Ok(value.clone()),
         kTVMFFITensor => tensor(value),
         _ if is_fixed(object, &mut Plans::new(0))? => Ok(value.clone()),
-        // No field of it is set, so it need not be a new one.
+        // None of its fields is set afterwards, so it need not be a new object.
         _ => by_hook(object).map(Any::from),
     }
 }
 
-/// A copy of a value with all that it consists of.
+/// Returns a deep copy of a value.
 #[anyfn::register("ffi.DeepCopy")]
 fn deep_copy_global(value: Any) -> Result<Any> {
     deep_copy(&value)
 }
 
-/// A copy of a container or an object, with the same elements and fields.
+/// Returns a copy of a container or an object with the same elements and fields.
 #[anyfn::register("anyfn.ShallowCopy")]
 fn shallow_copy_global(value: Any) -> Result<Any> {
     shallow_copy(&value)
 }
 
-/// Whether an object is its own copy.
+/// Returns true if an object is its own copy.
 fn is_fixed(object: &ObjectRef, plans: &mut Plans) -> Result<bool> {
     Ok(match object.type_index() {
         kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt | kTVMFFIFunction | kTVMFFIModule => true,
@@ -82,14 +83,14 @@ fn tensor(value: &Any) -> Result<Any> {
     Ok(Any::from(Tensor::from_bytes(view.dtype(), view.shape(), &bytes)?.into_object()))
 }
 
-/// The copy that the type makes.
+/// Returns the copy that the type's hook creates.
 fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
     type Native = unsafe extern "C" fn(TVMFFIObjectHandle) -> TVMFFIAny;
     let _nested = Nested::enter()?;
     let made = match SHALLOW_COPY.get(object.type_index())? {
         Some(Hook::Function(function)) => function.call((object,))?,
         Some(Hook::Native(code)) => {
-            // SAFETY: an address in this column is such a function, by the column's definition.
+            // SAFETY: by the definition of the column, an address in it is such a function.
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(code) };
             // SAFETY: called with a valid object.
             let raw = unsafe { code(object.as_handle()) };
@@ -99,7 +100,7 @@ fn by_hook(object: &ObjectRef) -> Result<ObjectRef> {
         None => return Err(no_copy(object)),
     };
     match made.into_object() {
-        // Its fields are set by what the type of the original says.
+        // The fields of the copy are set according to the type of the original.
         Some(made) if made.type_index() == object.type_index() => Ok(made),
         _ => anyfn::bail!(
             "TypeError",
@@ -137,7 +138,7 @@ fn is_seen(made: &ObjectRef, field: Field) -> Error {
     Error::new("ValueError", &message)
 }
 
-/// Whether code of others runs when a value becomes a key.
+/// Returns true if foreign code runs when a value becomes a key.
 fn is_hooked(key: &Any) -> bool {
     let index = key.type_index();
     value::is_object(index)
@@ -145,32 +146,33 @@ fn is_hooked(key: &Any) -> bool {
         && (HASH.has(index) || EQUAL.has(index))
 }
 
-/// Where a copy is missing whose original was being copied at the time.
+/// The location of a missing copy, whose original was still being copied.
 enum Holder {
     Element(List, usize),
     Value(Dict, Any),
-    /// Keys and values by turns, of a Dict that stays empty until then: a key is what others are ordered by.
+    /// Alternating keys and values of a Dict that stays empty until then, because its order depends on the keys.
     Pairs(Dict),
     Field(ObjectRef, Field),
 }
 
-// Only a copy that nobody else can reach may get its read-only fields, so each copy tells how far it reaches among those that
-// are not complete: the smallest number of one of them (all that were begun since then lie on a cycle with it), or one of these.
-/// Something that is filled at the end only.
+// Read-only fields may only be set in a copy that no other code can reach. Therefore each copy records how far it
+// reaches among the copies that are not complete: the smallest number of such a copy (all copies begun since then are
+// on a cycle with it), or one of these constants.
+/// Reach of a copy that refers to a part that is filled at the end only.
 const END: u32 = 0;
-/// All that it reaches is complete, and stays as it is.
+/// Reach of a copy all of whose parts are complete and do not change any more.
 const COMPLETE: u32 = u32::MAX;
-/// Of an entry of `Copier::reaches`: the copy itself is being made.
+/// Entry of `Copier::reaches` for a copy that is still being made.
 const OPEN: u32 = u32::MAX - 1;
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
     /// An Array or Map whose elements are being copied.
     Open,
-    /// The place of its copy.
+    /// Index of its copy.
     Copied(u32),
 }
 
@@ -178,7 +180,7 @@ enum Known {
 enum Content {
     Array(Array, Vec<Any>),
     List(Vec<Any>, List),
-    /// The keys and values that are copied so far, by turns.
+    /// Keys and values copied so far, alternating.
     Map(Vec<(Any, Any)>, Vec<Any>),
     Dict(Vec<(Any, Any)>, Dict, Option<Any>),
     Object {
@@ -193,16 +195,16 @@ struct Frame {
     content: Content,
     next: usize,
     original: ObjectRef,
-    /// Whether others may meet the original, so that its copy is remembered.
+    /// True if the original may be encountered again, so that its copy is remembered.
     shared: bool,
-    /// Whether an element (of a Dict: a key) is still the original, so that all elements have to be copied again later.
+    /// True if an element (in a Dict: a key) is still the original, so that all elements must be copied again later.
     unfinished: bool,
-    /// One more than the copies that were remembered before; if it is remembered at once, that is its place among them.
+    /// One more than the number of copies remembered before. A copy that is remembered at once has index `number - 1`.
     number: u32,
-    /// How far its parts reach.
+    /// Reach of the parts.
     reach: u32,
-    /// How far the parts reach that code of others has got, as keys or by setters of fields: it may know the copies of all
-    /// frames from this number on.
+    /// Reach of the parts that were passed to foreign code, as keys or to setters of fields. That code may know the
+    /// copies of all frames from this number on.
     seen: u32,
 }
 
@@ -212,14 +214,14 @@ struct Copier {
     known: Table<usize, Known>,
     /// Originals and their copies.
     copies: Vec<(ObjectRef, Any)>,
-    /// Which of them others hold, since a hook has given an object that was there before.
+    /// Indices of copies to which other references exist, because a hook returned an existing object.
     foreign: Vec<usize>,
-    /// How far each of the copies reaches: [`END`], [`OPEN`], [`COMPLETE`] or a number, which is one more than a place.
+    /// Reach of each copy: [`END`], [`OPEN`], [`COMPLETE`] or a number, which is one more than an index.
     reaches: Vec<u32>,
     holes: Vec<(Holder, Any)>,
-    /// How far the copy reaches that was made or found last.
+    /// Reach of the copy that was made or found last.
     reach: u32,
-    /// Whether code of others may know copies that are filled at the end.
+    /// True if foreign code may know copies that are filled at the end.
     seen: bool,
 }
 
@@ -239,10 +241,10 @@ impl Default for Copier {
     }
 }
 
-/// A value after a look.
+/// Result of examining a value.
 enum Look {
     Copy(Any),
-    /// The original stands for its copy, which is not there yet.
+    /// The original, in place of its copy, which does not exist yet.
     Hole(Any),
     Opened,
 }
@@ -250,7 +252,7 @@ enum Look {
 impl Copier {
     fn run_to_end(&mut self, value: &Any) -> Result<Any> {
         let copy = self.run(value.clone())?;
-        // At the end, when all else is complete: the types of keys and fields may have functions of their own.
+        // At the end, when everything else is complete, because the types of keys and fields may have hooks.
         let mut last = Vec::new();
         while let Some((holder, original)) = self.holes.pop() {
             let part = self.run(original)?;
@@ -264,7 +266,8 @@ impl Copier {
         Ok(copy)
     }
 
-    /// Takes the copies out of each other after an error, which is the one that is told: nobody has what lies on a cycle.
+    /// Separates the copies from each other after an error, so that no unreachable cycle remains. Further errors are
+    /// ignored in favour of the first one.
     fn take_apart(&mut self) {
         for (at, (original, copy)) in core::mem::take(&mut self.copies).into_iter().enumerate() {
             if let Ok(list) = copy.get::<List>() {
@@ -278,7 +281,8 @@ impl Copier {
                 let fields = (0..).map_while(|number| self.plans.field(plan, number));
                 for field in fields.filter(|field| field.is_writable()) {
                     let Ok(value) = plan::read(field, &original) else { continue };
-                    // SAFETY: a field of the copy's type, which is that of the original; it may be set at any time.
+                    // SAFETY: the field belongs to the copy's type, which is that of the original, and may be set at
+                    // any time.
                     unsafe { field.set_unchecked(copy, &value.as_view()) }.ok();
                 }
             }
@@ -299,7 +303,7 @@ impl Copier {
         }
     }
 
-    /// Copies a value, or begins to.
+    /// Copies a value, or begins to copy it.
     fn open(&mut self, value: Any, own: usize) -> Result<Look> {
         self.reach = COMPLETE;
         let Some(object) = value.as_object() else { return Ok(Look::Copy(value)) };
@@ -371,7 +375,8 @@ impl Copier {
         }
     }
 
-    /// How far a copy that is remembered reaches: the smallest number of one that is being made, [`END`] or [`COMPLETE`].
+    /// Returns the reach of a remembered copy: the smallest number of a copy that is being made, [`END`] or
+    /// [`COMPLETE`].
     fn reach_of(&mut self, at: usize) -> u32 {
         let mut last = at;
         let reach = loop {
@@ -381,7 +386,7 @@ impl Copier {
                 number => last = number as usize - 1,
             }
         };
-        // The next one is answered at once.
+        // Path compression: later queries are answered at once.
         let mut at = at;
         while at != last {
             at = core::mem::replace(&mut self.reaches[at], reach) as usize - 1;
@@ -389,7 +394,7 @@ impl Copier {
         reach
     }
 
-    /// Goes on with the innermost copy.
+    /// Continues the innermost copy.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Copy(Any::NONE)) };
         let at = frame.next;
@@ -402,7 +407,7 @@ impl Copier {
                 pair.map(|(key, value)| if at % 2 == 0 { key } else { value }).cloned().map(|item| (item, 3))
             }
             Content::Object { original, made, plan, .. } => match self.plans.field(*plan, at as u32) {
-                // The copy holds the same value, too.
+                // The copy refers to the same value as well.
                 Some(field) => {
                     let own = if original.ptr_eq(made) { 2 } else { 3 };
                     Some((plan::read(field, original)?, own))
@@ -416,7 +421,7 @@ impl Copier {
         }
     }
 
-    /// Puts the copy of an element into the innermost copy. A hole is the original, whose copy comes later.
+    /// Adds the copy of an element to the innermost copy. A hole is an original whose copy follows later.
     fn feed(&mut self, part: Any, hole: bool) -> Result<()> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         let at = frame.next - 1;
@@ -472,8 +477,8 @@ impl Copier {
                         if field.runs_own_code() {
                             frame.seen = frame.seen.min(self.reach);
                         }
-                        // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is
-                        // read-only, only other copies hold it, none of which code of others can know.
+                        // SAFETY: the field belongs to the copy's type. The copy was new when its hook returned it. If
+                        // the field is read-only, only other copies refer to it, none of which foreign code can know.
                         unsafe { field.set_unchecked(made, &part.as_view()) }?;
                     }
                 }
@@ -482,14 +487,14 @@ impl Copier {
         Ok(())
     }
 
-    /// Puts a copy where it is missing.
+    /// Stores a copy where it was missing.
     fn fill(&mut self, holder: Holder, part: Any) -> Result<()> {
         match holder {
             Holder::Element(list, at) => list.set(at, part),
             Holder::Value(dict, key) => dict.insert(key, part).map(drop),
             Holder::Pairs(dict) => {
                 let pairs = part.get::<Array>()?;
-                // Also without the pairs that were there before the first key turned out to be missing.
+                // Also removes the pairs that were inserted before the first missing key.
                 dict.clear()?;
                 pairs
                     .as_slice()
@@ -497,8 +502,8 @@ impl Copier {
                     .try_for_each(|pair| dict.insert(pair[0].clone(), pair[1].clone()).map(drop))
             }
             Holder::Field(object, field) if self.seen && !field.is_writable() => Err(is_seen(&object, field)),
-            // SAFETY: a field of the copy's type; the copy was new when its hook gave it, and if the field is read-only,
-            // only other copies hold it, none of which code of others can know.
+            // SAFETY: the field belongs to the copy's type. The copy was new when its hook returned it. If the field is
+            // read-only, only other copies refer to it, none of which foreign code can know.
             Holder::Field(object, field) => unsafe { field.set_unchecked(&object, &part.as_view()) },
         }
     }
@@ -508,11 +513,11 @@ impl Copier {
         let Some(mut frame) = self.stack.pop() else { return Ok(Look::Copy(Any::NONE)) };
         let is_open = frame.shared && !matches!(frame.content, Content::Array(..) | Content::Map(..));
         if frame.seen <= frame.number {
-            // Whoever knows it knows what it reaches.
+            // Code that knows this copy knows everything that it reaches.
             frame.seen = frame.seen.min(frame.reach);
         }
         self.seen |= frame.seen == END;
-        // If it reaches nothing that was begun before, it is complete, with all on its cycles.
+        // If it reaches nothing that was begun before, it is complete, together with everything on its cycles.
         self.reach = if frame.reach < frame.number { frame.reach } else { COMPLETE };
         if is_open {
             self.reaches[frame.number as usize - 1] = self.reach;

@@ -1,4 +1,4 @@
-//! Registers the types of this crate, whose memory the ABI lays down.
+//! Registration of the types of this crate whose memory layout the ABI defines.
 
 use core::ffi::{c_int, c_void};
 
@@ -11,18 +11,18 @@ use anyfn::abi::{
 };
 use anyfn::{Any, AnyView, Error, FromArg, ObjectRef, PackedFunc, Result, String, bail};
 
-/// The functions that read and set a field.
+/// Getter and setter of a field.
 pub(crate) type Access = (TVMFFIFieldGetter, TVMFFIFieldSetter);
 
-/// Those of a field that holds any value.
+/// Accessors of a field that holds any value.
 pub(crate) const VALUE: Access = (get_any, set_any);
-/// Those of a field that holds a string as a value.
+/// Accessors of a field that holds a string as a value.
 pub(crate) const TEXT: Access = (get_any, set_text);
-/// Those of a field that is an object or nothing.
+/// Accessors of a field that is an object or null.
 pub(crate) const OBJECT: Access = (get_object, refuse);
-/// Those of a field of 32 bits.
+/// Accessors of a field of 32 bits.
 pub(crate) const I32: Access = (get_i32, set_i32);
-/// Those of a field of 64 bits.
+/// Accessors of a field of 64 bits.
 pub(crate) const I64: Access = (get_i64, set_i64);
 
 /// A type that is being registered.
@@ -33,11 +33,12 @@ fn check(code: c_int) -> Result<()> {
 }
 
 impl Type {
-    /// Adds a read-only field. It has a setter all the same: who makes an object sets its fields by them.
+    /// Adds a read-only field. It has a setter nevertheless, through which fields are set while an object is
+    /// constructed.
     ///
     /// # Safety
-    /// Every object of the type must have at the offset, counted from the end of its header, what the functions read and
-    /// write.
+    /// Every object of the type must have, at the offset counted from the end of its header, the data that the
+    /// accessors read and write.
     pub(crate) unsafe fn field(
         &self,
         texts: (&str, &str),
@@ -45,14 +46,14 @@ impl Type {
         access: Access,
         static_type: i32,
     ) -> Result<()> {
-        // SAFETY: the caller guarantees the place.
+        // SAFETY: the caller guarantees the offset.
         unsafe { self.field_with_flags(texts, place, access, static_type, 0) }
     }
 
-    /// Adds a read-only field with these flags, as [`Type::field`].
+    /// Adds a read-only field with these flags; see [`Type::field`].
     ///
     /// # Safety
-    /// As [`Type::field`] asks for.
+    /// The requirements of [`Type::field`] apply.
     pub(crate) unsafe fn field_with_flags(
         &self,
         (name, doc): (&str, &str),
@@ -74,11 +75,11 @@ impl Type {
             default_value_or_factory: TVMFFIAny::NONE,
             field_static_type_index: static_type,
         };
-        // SAFETY: all is borrowed for the call, and the functions stay.
+        // SAFETY: the description is borrowed for the call, and the accessors are never unloaded.
         check(unsafe { TVMFFITypeRegisterField(self.0, &info) })
     }
 
-    /// Says how large the content is and how objects are compared.
+    /// Registers the size of the content and how objects are compared.
     pub(crate) fn metadata(&self, doc: &str, size: usize, structural_kind: i64) -> Result<()> {
         let metadata = TVMFFITypeMetadata {
             doc: TVMFFIByteArray::from_slice(doc.as_bytes()),
@@ -86,11 +87,11 @@ impl Type {
             total_size: (size_of::<TVMFFIObject>() + size) as i32,
             structural_eq_hash_kind: structural_kind as i32,
         };
-        // SAFETY: borrowed for the call.
+        // SAFETY: the metadata is borrowed for the call.
         check(unsafe { TVMFFITypeRegisterMetadata(self.0, &metadata) })
     }
 
-    /// Adds a method; a static one takes no object.
+    /// Adds a method; a static method takes no object.
     pub(crate) fn method(&self, name: &str, is_static: bool, function: &PackedFunc) -> Result<()> {
         let metadata = function.signature();
         let info = TVMFFIMethodInfo {
@@ -102,34 +103,34 @@ impl Type {
             flags: if is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
             method: *AnyView::from(function.as_object()).as_raw(),
         };
-        // SAFETY: all is borrowed for the call.
+        // SAFETY: the description is borrowed for the call.
         check(unsafe { TVMFFITypeRegisterMethod(self.0, &info) })
     }
 
     /// Sets an attribute of the type to a function.
     pub(crate) fn attribute(&self, name: &str, function: &PackedFunc) -> Result<()> {
         let name = TVMFFIByteArray::from_slice(name.as_bytes());
-        // SAFETY: both are borrowed for the call.
+        // SAFETY: name and value are borrowed for the call.
         check(unsafe { TVMFFITypeRegisterAttr(self.0, &name, AnyView::from(function.as_object()).as_raw()) })
     }
 
     /// Sets an attribute of the type to the address of a native function.
     ///
     /// # Safety
-    /// The function must be of the type that the column's definition says.
+    /// The function must have the signature that the definition of the attribute requires.
     pub(crate) unsafe fn native(&self, name: &str, function: *mut c_void) -> Result<()> {
         let name = TVMFFIByteArray::from_slice(name.as_bytes());
         let mut value = TVMFFIAny::NONE;
         value.type_index = kTVMFFIOpaquePtr;
         value.value.v_ptr = function;
-        // SAFETY: both are borrowed for the call.
+        // SAFETY: name and value are borrowed for the call.
         check(unsafe { TVMFFITypeRegisterAttr(self.0, &name, &value) })
     }
 }
 
-/// The static type of a field that is an integer.
+/// Static type of a field that is an integer.
 pub(crate) const INT: i32 = kTVMFFIInt;
-/// .. that may be anything.
+/// Static type of a field that may hold any value.
 pub(crate) const ANY: i32 = kTVMFFIAny;
 
 /// Reads a field that is a value.
@@ -137,22 +138,22 @@ pub(crate) const ANY: i32 = kTVMFFIAny;
 /// # Safety
 /// `field` must point to a value, `out` must be writable.
 unsafe extern "C" fn get_any(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the field holds a value, as its registration says.
+    // SAFETY: the field holds a value, as registered.
     let value = unsafe { &*field.cast::<Any>() };
-    // SAFETY: the caller passes a place for the result.
+    // SAFETY: the caller passes a location for the result.
     unsafe { out.write(value.clone().into_raw()) };
     0
 }
 
-/// Reads a field that is an object or nothing.
+/// Reads a field that is an object or null.
 ///
 /// # Safety
-/// `field` must point to one, `out` must be writable.
+/// `field` must point to an object reference or null, `out` must be writable.
 unsafe extern "C" fn get_object(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the field holds a reference or nothing, as its registration says.
+    // SAFETY: the field holds a reference or null, as registered.
     let object = unsafe { &*field.cast::<Option<ObjectRef>>() };
     let value = object.clone().map_or(Any::NONE, Any::from);
-    // SAFETY: the caller passes a place for the result.
+    // SAFETY: the caller passes a location for the result.
     unsafe { out.write(value.into_raw()) };
     0
 }
@@ -160,11 +161,11 @@ unsafe extern "C" fn get_object(field: *mut c_void, out: *mut TVMFFIAny) -> c_in
 /// Reads a field of 32 bits.
 ///
 /// # Safety
-/// `field` must point to one, `out` must be writable.
+/// `field` must point to a number of 32 bits, `out` must be writable.
 unsafe extern "C" fn get_i32(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the field holds such a number, as its registration says.
+    // SAFETY: the field holds such a number, as registered.
     let value = i64::from(unsafe { *field.cast::<i32>() });
-    // SAFETY: the caller passes a place for the result.
+    // SAFETY: the caller passes a location for the result.
     unsafe { out.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
     0
 }
@@ -172,30 +173,30 @@ unsafe extern "C" fn get_i32(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
 /// Reads a field of 64 bits.
 ///
 /// # Safety
-/// `field` must point to one, `out` must be writable.
+/// `field` must point to a number of 64 bits, `out` must be writable.
 unsafe extern "C" fn get_i64(field: *mut c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the field holds such a number, as its registration says.
+    // SAFETY: the field holds such a number, as registered.
     let value = unsafe { *field.cast::<i64>() };
-    // SAFETY: the caller passes a place for the result.
+    // SAFETY: the caller passes a location for the result.
     unsafe { out.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
     0
 }
 
-/// Converts the value for a field.
+/// Converts a value to the type of a field.
 ///
 /// # Safety
 /// `value` must be a valid view.
 unsafe fn converted<T: for<'a> FromArg<Arg<'a> = T>>(value: *const TVMFFIAny) -> Result<T> {
     // SAFETY: the caller guarantees a valid view.
     let value = unsafe { value.read() };
-    // SAFETY: the caller guarantees that it stays valid for the call.
+    // SAFETY: the caller guarantees that the view stays valid for the call.
     unsafe { AnyView::from_raw(value) }.get::<T>()
 }
 
-/// Puts a value in place of that of a field.
+/// Replaces the value of a field.
 ///
 /// # Safety
-/// `field` must hold a value, and nobody else may use it meanwhile.
+/// `field` must hold a value, and no other code may use it meanwhile.
 unsafe fn replace(field: *mut c_void, value: Any) {
     // SAFETY: the caller guarantees the field.
     drop(unsafe { field.cast::<Any>().replace(value) });
@@ -204,7 +205,7 @@ unsafe fn replace(field: *mut c_void, value: Any) {
 /// Sets a field that is a value.
 ///
 /// # Safety
-/// `field` must hold a value that nobody else uses, `value` must be a valid view.
+/// `field` must hold a value that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_any(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -218,7 +219,7 @@ unsafe extern "C" fn set_any(field: *mut c_void, value: *const TVMFFIAny) -> c_i
 /// Sets a field that is a string.
 ///
 /// # Safety
-/// `field` must hold a value that nobody else uses, `value` must be a valid view.
+/// `field` must hold a value that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_text(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -232,7 +233,7 @@ unsafe extern "C" fn set_text(field: *mut c_void, value: *const TVMFFIAny) -> c_
 /// Sets a field of 32 bits.
 ///
 /// # Safety
-/// `field` must hold one that nobody else uses, `value` must be a valid view.
+/// `field` must hold a number of 32 bits that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_i32(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -246,7 +247,7 @@ unsafe extern "C" fn set_i32(field: *mut c_void, value: *const TVMFFIAny) -> c_i
 /// Sets a field of 64 bits.
 ///
 /// # Safety
-/// `field` must hold one that nobody else uses, `value` must be a valid view.
+/// `field` must hold a number of 64 bits that no other code uses, `value` must be a valid view.
 unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_int {
     trampoline(|| {
         // SAFETY: the caller guarantees the view.
@@ -257,7 +258,7 @@ unsafe extern "C" fn set_i64(field: *mut c_void, value: *const TVMFFIAny) -> c_i
     })
 }
 
-/// The setter of a field that only the code of its type sets, which relies on the type of the object in it.
+/// Setter of a field that only the code of its type sets, because this code relies on the type of the object in it.
 pub(crate) unsafe extern "C" fn refuse(_field: *mut c_void, _value: *const TVMFFIAny) -> c_int {
     trampoline(|| bail!("TypeError", "cannot set the field: only its own type makes objects that have it"))
 }

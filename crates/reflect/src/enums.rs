@@ -1,9 +1,9 @@
-//! The types that enumerations derive from: `ffi.Enum`, `ffi.IntEnum`, `ffi.StrEnum`, and `ffi.EnumState`, where the objects
-//! of one are listed.
+//! Base types of enumerations: `ffi.Enum`, `ffi.IntEnum`, `ffi.StrEnum`, and `ffi.EnumState`, which lists the objects
+//! of an enumeration.
 //!
-//! Code in C++ defines enumerations by the ABI's headers: it makes the objects and lists them in an `ffi.EnumState`, which is
-//! the attribute `__ffi_enum__` of the type. What is common to all is registered here, with the memory that the ABI lays
-//! down; saving and printing know such objects by it.
+//! C++ code defines enumerations through the headers of the ABI: it creates the objects and lists them in an
+//! `ffi.EnumState`, which is the attribute `__ffi_enum__` of the type. The common base types are registered here, with
+//! the memory layout that the ABI defines. Saving and printing recognise enumerations by these types.
 
 use core::mem::offset_of;
 
@@ -16,35 +16,35 @@ use anyfn::{Any, Dict, List, ObjectRef, Result, String};
 
 use crate::define::{self, Type};
 
-/// The objects of an enumeration.
+/// Objects of an enumeration.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.EnumState", final)]
 #[repr(C)]
 struct State {
-    /// All of them, in order.
+    /// All objects, in order.
     #[field(default)]
     entries: List<ObjectRef>,
-    /// Each by its number and by its name.
+    /// Each object by its number and by its name.
     #[field(default)]
     indexes: Dict<Any, ObjectRef>,
-    /// What else is said of each: by the name of the attribute and the object.
+    /// Further attributes of objects, by the name of the attribute and the object.
     #[field(default)]
     attrs: Dict<Any, Any>,
 }
 
-/// The content of an object.
+/// Content of an object of an enumeration.
 #[repr(C)]
 struct Entry {
     number: i64,
     name: String,
 }
 
-/// Flag of the number, which says nothing about what an object stands for.
+/// Flag of the number, which has no meaning for the represented value.
 const IGNORED: i64 = kTVMFFIFieldFlagBitMaskSEqHashIgnore;
-/// Flags of another name for a field: not an argument of the constructor, too.
+/// Flags of an alias of a field, which is not an argument of the constructor either.
 const ALIAS: i64 = IGNORED | kTVMFFIFieldFlagBitMaskInitOff;
 
-/// Makes a type of objects with this content.
+/// Registers a type of objects with this content.
 fn make(key: &str, depth: i32, parent: i32) -> Result<Type> {
     anyfn::__private::claim_key(key, depth, parent, CONTENT_OF_FIELDS).map(Type)
 }
@@ -54,17 +54,17 @@ fn register() -> Result<()> {
     let name = (offset_of!(Entry, name), 16);
     let (size, kind) = (size_of::<Entry>(), kTVMFFISEqHashKindUniqueInstance);
     let base = make("ffi.Enum", 1, kTVMFFIObject)?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe { base.field_with_flags(("_int_index", "Its number."), number, define::I64, kTVMFFIInt, IGNORED) }?;
-    // SAFETY: the struct has the field there, a string as a value.
+    // SAFETY: the struct has the field at this offset, a string as a value.
     unsafe { base.field(("_str_index", "Its name."), name, define::TEXT, kTVMFFIStr) }?;
     base.metadata("One of a few objects, each with a number and a name.", size, kind)?;
     let by_number = make("ffi.IntEnum", 2, base.0)?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe { by_number.field_with_flags(("value", "Its number."), number, define::I64, kTVMFFIInt, ALIAS) }?;
     by_number.metadata("One of a few objects that stand for numbers.", size, kind)?;
     let by_name = make("ffi.StrEnum", 2, base.0)?;
-    // SAFETY: the struct has the field there, a string as a value.
+    // SAFETY: the struct has the field at this offset, a string as a value.
     unsafe { by_name.field_with_flags(("value", "Its name."), name, define::TEXT, kTVMFFIStr, ALIAS) }?;
     by_name.metadata("One of a few objects that stand for texts.", size, kind)
 }

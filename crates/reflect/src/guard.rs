@@ -1,7 +1,7 @@
-//! Bounds how deep hooks of types nest, and lends an operation to them.
+//! Limit of the nesting depth of hooks, and access of hooks to the operation that calls them.
 //!
-//! An operation itself does not recurse. But a type's own function gets a callback, which goes on with the operation for
-//! what it is given, which may lead to a type's own function again.
+//! An operation itself does not recurse. However, a hook receives a callback that continues the operation for its
+//! argument, and this may call a hook again.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use anyfn::{Any, Args, Error, PackedFunc, Result};
 
-/// Bytes of stack that nested hooks of one thread may use together. Threads have two megabytes at least.
+/// Maximum number of bytes of stack that the nested hooks of one thread may use together. Threads have at least two
+/// megabytes.
 const STACK_MAX: usize = 768 << 10;
 
 #[cfg(feature = "std")]
@@ -18,7 +19,7 @@ mod base {
     use core::cell::Cell;
 
     std::thread_local! {
-        /// Where the stack of the outermost hook of this thread begins, or 0.
+        /// Address at which the stack of the outermost hook of this thread begins, or 0.
         static BASE: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -33,7 +34,7 @@ mod base {
 
 #[cfg(not(feature = "std"))]
 mod base {
-    //! Without thread-local storage nothing is known of the stack.
+    //! Without thread-local storage, stack use cannot be tracked.
     pub(super) fn get() -> usize {
         0
     }
@@ -41,7 +42,7 @@ mod base {
     pub(super) fn set(_at: usize) {}
 }
 
-/// While it lives, a hook runs.
+/// Guard that exists while a hook runs.
 pub(crate) struct Nested {
     outermost: bool,
 }
@@ -50,9 +51,9 @@ impl Nested {
     /// Begins a hook.
     ///
     /// # Errors
-    /// `RecursionError` if hooks nest too deep.
+    /// Returns `RecursionError` if hooks are nested too deeply.
     pub(crate) fn enter() -> Result<Nested> {
-        // A variable: the address of a constant would be that of static memory.
+        // A variable, because the address of a constant would be in static memory.
         let byte = 0u8;
         let here = core::hint::black_box(&raw const byte).addr();
         let base = base::get();
@@ -84,8 +85,8 @@ fn too_deep() -> Error {
     )
 }
 
-/// The place of an operation that a hook's callback uses. Whoever takes it out has it alone; after the hook it is empty,
-/// so a callback that somebody has kept does nothing but fail.
+/// The state of an operation while a hook's callback may use it. A caller that takes it out has exclusive access. After
+/// the hook it is empty, so that a callback that was kept only fails.
 struct Loan<S>(AtomicPtr<S>);
 
 impl<S> Loan<S> {
@@ -95,7 +96,7 @@ impl<S> Loan<S> {
 
     fn take(&self) -> Option<Box<S>> {
         let taken = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: made by `put`, and only one can take it out.
+        // SAFETY: created by `put`, and only one caller can take it out.
         (!taken.is_null()).then(|| unsafe { Box::from_raw(taken) })
     }
 }
@@ -106,11 +107,11 @@ impl<S> Drop for Loan<S> {
     }
 }
 
-/// Runs a hook, which gets a callback that works on `state`.
+/// Runs a hook with a callback that works on `state`.
 ///
 /// # Errors
-/// What the hook gives; `RecursionError` if hooks nest too deep; `RuntimeError` if another thread uses the callback when
-/// the hook returns.
+/// Returns the error of the hook; `RecursionError` if hooks are nested too deeply; `RuntimeError` if another thread
+/// still uses the callback when the hook returns.
 pub(crate) fn lend<S: Default + Send + 'static>(
     state: &mut S,
     callback: impl Fn(&mut S, Args<'_>) -> Result<Any> + Send + Sync + 'static,

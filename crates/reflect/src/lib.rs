@@ -1,9 +1,9 @@
-//! What follows from the fields of objects, for all types of all languages: printing, comparing, hashing, copying,
-//! walking, rewriting and saving.
+//! Operations that follow from the fields of objects, for all types of all languages: printing, comparing, hashing,
+//! copying, walking, rewriting and saving.
 //!
-//! Everything here is a registered function (`ffi.ReprPrint`, `ffi.StructuralEqual`, ..), which every language calls by its
-//! name. Nothing recurses on the machine's stack but the hooks of types, whose depth is limited, so graphs of any depth
-//! are printed, compared and saved.
+//! Everything here is a registered function (`ffi.ReprPrint`, `ffi.StructuralEqual`, ..), which every language calls by
+//! its name. Only hooks of types recurse on the machine stack, and their depth is limited. Graphs of any depth are
+//! therefore printed, compared and saved.
 #![no_std]
 
 extern crate alloc;

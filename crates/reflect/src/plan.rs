@@ -1,4 +1,4 @@
-//! What one operation reads of the types that it meets: their fields and their own functions.
+//! Plans: the fields and hooks of the types that one operation encounters.
 
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -9,46 +9,46 @@ use anyfn::{Error, ObjectRef, Result};
 use crate::column::Column;
 use crate::table::Table;
 
-/// A type, as one operation needs it.
+/// A type, as one operation uses it.
 pub(crate) struct Plan {
     pub(crate) info: TypeInfo,
-    /// `kTVMFFISEqHashKind*`.
+    /// One of the constants `kTVMFFISEqHashKind*`.
     pub(crate) kind: i64,
-    /// Whether its objects are the values of an enumeration.
+    /// True if the objects of the type are the values of an enumeration.
     pub(crate) is_enum: bool,
-    /// Whether the type has a function of its own for the operation.
+    /// True if the type has a hook for the operation.
     pub(crate) hooked: bool,
-    /// The fields that take part, the parent's first.
+    /// Fields that take part in the operation, those of the parent first.
     pub(crate) fields: Vec<Field>,
 }
 
-/// The types that an operation has met.
+/// Plans of the types that an operation has encountered.
 pub(crate) struct Plans {
-    /// Fields with one of these flags do not take part.
+    /// Flags that exclude a field from the operation.
     skip: i64,
-    /// Where types have functions of their own.
+    /// Attribute under which types register hooks for the operation.
     hooks: Option<&'static Column>,
     list: Vec<Plan>,
     by_type: Table<usize, u32>,
-    /// The type that was asked for last, and its place.
+    /// Type index that was looked up last, and the index of its plan.
     last: (i32, u32),
 }
 
 impl Plans {
-    /// No types as yet; `skip` are the flags of fields that do not take part.
+    /// Creates an empty list. Fields with one of the flags `skip` do not take part.
     pub(crate) fn new(skip: i64) -> Plans {
         Plans { skip, hooks: None, list: Vec::new(), by_type: Table::default(), last: (-1, 0) }
     }
 
-    /// The same, for an operation for which types may have functions of their own.
+    /// Creates an empty list for an operation for which types may have hooks.
     pub(crate) fn with_hooks(skip: i64, hooks: &'static Column) -> Plans {
         Plans { hooks: Some(hooks), ..Plans::new(skip) }
     }
 
-    /// The place of an object's type.
+    /// Returns the index of the plan for an object's type.
     ///
     /// # Errors
-    /// `RuntimeError` if the type is not in the table of types: the object is none.
+    /// Returns `RuntimeError` if the type is not in the type table, so that this is not a valid object.
     #[inline]
     pub(crate) fn of(&mut self, object: &ObjectRef) -> Result<u32> {
         let index = object.type_index();
@@ -80,13 +80,13 @@ impl Plans {
         Ok(at)
     }
 
-    /// The type at a place.
+    /// Returns the plan at an index.
     #[inline]
     pub(crate) fn get(&self, at: u32) -> &Plan {
         &self.list[at as usize]
     }
 
-    /// The field of a type by its number, if there are so many.
+    /// Returns the field of a plan by its number, if it exists.
     #[inline]
     pub(crate) fn field(&self, at: u32, number: u32) -> Option<Field> {
         self.list[at as usize].fields.get(number as usize).copied()
@@ -96,29 +96,29 @@ impl Plans {
 /// Reads a field of an object whose type has it.
 ///
 /// # Errors
-/// That of the type.
+/// Returns the error of the getter.
 #[inline]
 pub(crate) fn read(field: Field, object: &ObjectRef) -> Result<anyfn::Any> {
-    // SAFETY: the fields of a plan are used with objects of its very type only.
+    // SAFETY: the fields of a plan are only used with objects of exactly this type.
     unsafe { field.get_unchecked(object) }
 }
 
-/// The value of a field that never changes, as it lies in the object; `None` for other fields.
+/// Borrows the value of a field that never changes from the object; `None` for other fields.
 ///
 /// # Safety
 /// The result may be used only as long as the object lives.
 #[inline]
 pub(crate) unsafe fn lend(field: Field, object: &ObjectRef) -> Option<ManuallyDrop<anyfn::Any>> {
-    // SAFETY: the fields of a plan are used with objects of its very type only; the caller guarantees the rest.
+    // SAFETY: the fields of a plan are only used with objects of exactly this type; the caller guarantees the rest.
     unsafe { field.lend_unchecked(object) }
 }
 
-/// As [`read`], into a place that holds nothing.
+/// Reads a field as [`read`] does into `value`, which must own nothing.
 ///
 /// # Errors
-/// That of the type.
+/// Returns the error of the getter.
 #[inline]
 pub(crate) fn read_into(field: Field, object: &ObjectRef, value: &mut anyfn::Any) -> Result<()> {
-    // SAFETY: the fields of a plan are used with objects of its very type only.
+    // SAFETY: the fields of a plan are only used with objects of exactly this type.
     unsafe { field.get_into_unchecked(object, value) }
 }

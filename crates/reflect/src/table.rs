@@ -1,17 +1,17 @@
-//! A hash table by address: what is known of objects, or of pairs of objects, during one operation.
+//! A hash table by address for information about objects, or pairs of objects, during one operation.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What addresses a slot; [`Key::NONE`] marks empty ones.
+/// Key of a slot; [`Key::NONE`] marks empty slots.
 pub(crate) trait Key: Copy + PartialEq {
-    /// No key.
+    /// Key of an empty slot.
     const NONE: Self;
     /// Spreads the key over all bits.
     fn mix(self) -> u64;
 }
 
-/// An odd number whose bits look random, as hash tables of addresses use it.
+/// An odd number with random-looking bits, as used by hash tables of addresses.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Key for usize {
@@ -30,9 +30,9 @@ impl Key for (usize, usize) {
     }
 }
 
-/// Values by key; nothing is ever removed.
+/// Map from keys to values. Entries are never removed.
 pub(crate) struct Table<K, V> {
-    /// As many as a power of two, or none.
+    /// Slots, whose number is zero or a power of two.
     slots: Vec<(K, V)>,
     len: usize,
 }
@@ -44,7 +44,7 @@ impl<K, V> Default for Table<K, V> {
 }
 
 impl<K: Key, V: Copy + Default> Table<K, V> {
-    /// The slot of a key: that which holds it, or the empty one where it belongs.
+    /// Returns the slot of a key: the one that contains it, or the empty one where it belongs.
     #[inline]
     fn place(&self, key: K) -> usize {
         let mask = self.slots.len() - 1;

@@ -1,4 +1,4 @@
-//! What all operations need of values: their kinds, their bits, and what lies in containers.
+//! Helpers for values: their kinds, their bits, and the content of containers.
 
 use alloc::vec::Vec;
 use core::mem::ManuallyDrop;
@@ -11,13 +11,13 @@ use anyfn::{Any, Array, Dict, Error, List, Map, ObjectRef, Result, TensorRead, T
 
 pub(crate) use anyfn::__private::{bytes_of, hash_bytes, hash_combine};
 
-/// All bits of a value that is no object, but for the length of a small string.
+/// Returns all bits of a value that is not an object, except the length of a small string.
 #[inline]
 pub(crate) fn bits(value: &Any) -> u64 {
     value.as_view().bits()
 }
 
-/// Whether all 16 bytes of two values are the same.
+/// Returns true if all 16 bytes of two values are the same.
 #[inline]
 pub(crate) fn same_bits(left: &Any, right: &Any) -> bool {
     let (left, right) = (left.as_view(), right.as_view());
@@ -41,7 +41,7 @@ pub(crate) fn is_bytes(type_index: i32) -> bool {
     matches!(type_index, kTVMFFIBytes | kTVMFFISmallBytes)
 }
 
-/// The address of an object; 0 for other values.
+/// Returns the address of an object; 0 for other values.
 #[inline]
 pub(crate) fn address(value: &Any) -> usize {
     value.as_object().map_or(0, address_of)
@@ -52,7 +52,7 @@ pub(crate) fn address_of(object: &ObjectRef) -> usize {
     object.as_handle().addr()
 }
 
-/// The words of an int or a BigInt, as bytes.
+/// Returns the words of an int or a BigInt, as bytes.
 pub(crate) fn words(value: &Any) -> Vec<u8> {
     let view = value.as_view();
     // SAFETY: a valid value, from which the result borrows.
@@ -61,25 +61,25 @@ pub(crate) fn words(value: &Any) -> Vec<u8> {
     unsafe { words.as_slice() }.to_vec()
 }
 
-/// The extents of a shape.
+/// Returns the extents of a shape.
 pub(crate) fn extents(value: &Any) -> Result<anyfn::Shape> {
     value.get::<anyfn::Shape>()
 }
 
-/// What a value consists of.
+/// Parts of a value.
 pub(crate) enum Node {
     Array(Array),
-    /// The elements that a List had when it was met.
+    /// Snapshot of the elements of a List.
     List(Vec<Any>),
-    /// The pairs of a Map or Dict, those that it had when it was met.
+    /// Snapshot of the pairs of a Map or Dict.
     Pairs(Vec<(Any, Any)>),
     Object(ObjectRef),
 }
 
-/// Opens an object that may consist of others.
+/// Opens an object that may have parts.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 #[inline]
 pub(crate) fn open(object: ObjectRef) -> Result<Node> {
     match object.type_index() {
@@ -95,24 +95,24 @@ fn not_a(what: &str) -> Error {
     Error::new("InternalError", &alloc::format!("an object of the type {what} is none"))
 }
 
-/// An object of the type Array.
+/// Converts an object of type Array.
 pub(crate) fn array(object: ObjectRef) -> Result<Array> {
     Array::try_from_object(object).map_err(|_| not_a("ffi.Array"))
 }
 
-/// An object of the type List.
+/// Converts an object of type List.
 pub(crate) fn list(object: ObjectRef) -> Result<List> {
     List::try_from_object(object).map_err(|_| not_a("ffi.List"))
 }
 
-/// A Map or Dict, to look keys up.
+/// A Map or Dict, for looking up keys.
 pub(crate) enum Mapping {
     Map(Map),
     Dict(Dict),
 }
 
 impl Mapping {
-    /// An object of the type Map or Dict.
+    /// Converts an object of type Map or Dict.
     pub(crate) fn of(object: ObjectRef) -> Result<Mapping> {
         if object.type_index() == kTVMFFIMap {
             return Map::try_from_object(object).map(Mapping::Map).map_err(|_| not_a("ffi.Map"));
@@ -134,7 +134,7 @@ impl Mapping {
         }
     }
 
-    /// The pairs of this moment.
+    /// Returns a snapshot of the pairs.
     pub(crate) fn pairs(&self) -> Result<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
@@ -148,7 +148,7 @@ impl Mapping {
     }
 }
 
-/// The pairs of a Map or Dict, at this moment.
+/// Returns a snapshot of the pairs of a Map or Dict.
 pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
     Mapping::of(object.clone())?.pairs()
 }
@@ -156,8 +156,8 @@ pub(crate) fn pairs(object: &ObjectRef) -> Result<Vec<(Any, Any)>> {
 /// Reads the bytes of a tensor's elements in place.
 ///
 /// # Errors
-/// `InternalError` if they are not contiguous in main memory, naming what cannot be done then; `RuntimeError` if this thread writes
-/// them.
+/// Returns `InternalError` if the elements are not contiguous in main memory, with `verb` as the operation that is not
+/// possible; `RuntimeError` if this thread is writing the elements.
 pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorRead<'a, u8>> {
     use anyfn::abi::kDLCPU;
     if tensor.device().0.device_type != kDLCPU {
@@ -169,12 +169,14 @@ pub(crate) fn content<'a>(tensor: &TensorView<'a>, verb: &str) -> Result<TensorR
     tensor.read_bytes()
 }
 
-/// An object that is being looked at: with a reference of its own, or by that of an Array which is being looked at, too.
+/// An object that is being processed, either with an owned reference, or through the reference in an Array that is
+/// being processed.
 ///
-/// Counting references is most of the work where little else is done.
+/// Reference counting dominates the run time of operations that do little else.
 pub(crate) struct Held {
     object: ManuallyDrop<ObjectRef>,
-    /// 1 or 0. A whole word, so that moving it does not split what is read back at once.
+    /// 1 if the reference is owned, otherwise 0. A whole word, so that a moved value is not read back across several
+    /// smaller stores.
     owned: usize,
 }
 
@@ -184,10 +186,10 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 1 }
     }
 
-    /// An element of an Array, without a reference of its own.
+    /// Borrows an element of an Array.
     ///
     /// # Safety
-    /// As long as the result is used, somebody must hold the Array: then it does not change and keeps its elements.
+    /// The Array must be kept alive as long as the result is used, so that it does not change and keeps its elements.
     #[inline]
     pub(crate) unsafe fn borrowed(object: &ObjectRef) -> Held {
         // SAFETY: the copy is never dropped, and the caller guarantees that the object lives.
@@ -195,7 +197,7 @@ impl Held {
         Held { object: ManuallyDrop::new(object), owned: 0 }
     }
 
-    /// How many of the references are those of whoever holds the value and our own.
+    /// Returns the number of references that belong to the holder of the value and to this operation.
     #[inline]
     pub(crate) fn own(&self) -> usize {
         1 + self.owned
@@ -214,13 +216,13 @@ impl Drop for Held {
     #[inline]
     fn drop(&mut self) {
         if self.owned != 0 {
-            // SAFETY: dropped here only.
+            // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.object) };
         }
     }
 }
 
-/// The elements of an object of the type Array.
+/// Returns the elements of an object of type Array.
 #[inline]
 pub(crate) fn elements(array: &Held) -> &[Any] {
     debug_assert_eq!(array.type_index(), kTVMFFIArray);

@@ -1,4 +1,4 @@
-//! The functions that compiled code calls by symbol, and the slots of libraries that get their addresses.
+//! C functions that compiled code calls by symbol, and the context symbols that receive their addresses.
 #![allow(
     unreachable_pub,
     clippy::missing_safety_doc,
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn TVMBackendParallelLaunch(
     num_task: c_int,
 ) -> c_int {
     trampoline(|| match task {
-        // SAFETY: the ABI asks for a task that is fit to run with `cdata` on any thread.
+        // SAFETY: by the ABI, `task` may be called with `cdata` on any thread.
         Some(task) => unsafe { threads::launch(task, cdata, num_task) },
         None => bail!("ValueError", "TVMBackendParallelLaunch: argument `task` is NULL"),
     })
@@ -30,9 +30,9 @@ pub unsafe extern "C" fn TVMBackendParallelLaunch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TVMBackendParallelBarrier(_task_id: c_int, env: *mut TVMParallelGroupEnv) -> c_int {
     trampoline(|| {
-        // SAFETY: the ABI asks for what the task was given.
+        // SAFETY: by the ABI, `env` is NULL or the pointer that the task received.
         match unsafe { env.as_ref() } {
-            // SAFETY: the ABI asks for the group that the running task was given, which its launch keeps alive.
+            // SAFETY: by the ABI, this is the group of the running task, which its launch keeps alive.
             Some(group) => unsafe { threads::barrier(group) },
             None => bail!("ValueError", "TVMBackendParallelBarrier: argument `env` is NULL"),
         }
@@ -68,7 +68,8 @@ macro_rules! slot {
     ($entry:ident, $name:literal, $function:ident) => {
         #[linkme::distributed_slice(CONTEXT_SYMBOLS)]
         #[linkme(crate = linkme)]
-        // SAFETY: compiled code calls the variable of this name with the signature of this function, which never goes.
+        // SAFETY: compiled code calls the variable of this name with this function's signature, and the function is
+        // never unloaded.
         static $entry: ContextSymbol = unsafe { ContextSymbol::new($name, || $function as *mut c_void) };
     };
 }

@@ -1,9 +1,9 @@
-//! What compiled code stands on: devices and their memory, tensors, worker threads, bundles, timing.
+//! Runtime services for compiled code: devices and their memory, tensors, worker threads, bundles, timing.
 //!
-//! Other languages reach all of it as registered functions; only what compiled libraries call by symbol is a C function
-//! (`backend`).
+//! Other languages reach them as registered functions. Only the functions that compiled libraries call by symbol are C
+//! functions (`backend`).
 
-// The macros write `::anyfn`.
+// The macros expand to paths that begin with `::anyfn`.
 #[cfg(test)]
 extern crate anyfn_core as _;
 

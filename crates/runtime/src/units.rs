@@ -1,15 +1,15 @@
-//! Numbers for people.
+//! Formatting of quantities for people.
 
 use std::fmt;
 
-/// Seconds with a fitting unit: `1.234 us`.
+/// Duration in seconds, displayed with a fitting unit: `1.234 us`.
 pub(crate) struct Seconds(pub f64);
 
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0.abs() {
             0.0 => return f.pad("0 s"),
-            // What rounds to 1000 of a unit is 1 of the next.
+            // A value that rounds to 1000 of a unit is shown as 1 of the next unit.
             t if t < 999.95e-9 => (self.0 * 1e9, "ns"),
             t if t < 999.95e-6 => (self.0 * 1e6, "us"),
             t if t < 999.95e-3 => (self.0 * 1e3, "ms"),

@@ -1,8 +1,8 @@
-//! Temporary memory of compiled code.
+//! Workspaces: temporary memory for compiled code.
 //!
-//! Each thread keeps a few blocks of each device that it has used before, so that a loop over calls allocates once. Blocks
-//! are aligned to [`ALIGNMENT`], freed in any order, and given back to the device when the thread ends, or when it would
-//! keep more than [`KEPT_MAX`].
+//! Each thread keeps a few blocks of each device that it has used, so that a loop of calls allocates only once. Blocks
+//! are aligned to [`ALIGNMENT`] and may be freed in any order. A block is returned to the device when the thread ends,
+//! or when the thread would otherwise keep more than [`KEPT_MAX`].
 
 use core::cell::RefCell;
 use core::ffi::c_void;
@@ -12,15 +12,15 @@ use anyfn::{Device, Result, bail, register};
 
 use crate::device::{ALIGNMENT, Memory};
 
-/// Larger blocks have whole pages.
+/// Granularity in bytes of blocks that are larger than this.
 const PAGE: usize = 4096;
-/// How many bytes of a device a thread keeps that are not in use.
+/// Maximum number of unused bytes of one device that a thread keeps.
 const KEPT_MAX: usize = 128 << 20;
 
-/// Bytes of all blocks of all threads, in use or kept.
+/// Total bytes of the blocks of all threads, in use or kept.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// A block of memory, which is counted.
+/// A block of memory that counts towards [`ALLOCATED`].
 struct Block(Memory);
 
 impl Block {
@@ -41,24 +41,24 @@ impl Drop for Block {
     }
 }
 
-/// The blocks of a thread on a device.
+/// Blocks of one thread on one device.
 struct Pool {
     device: Device,
     used: Vec<Block>,
-    /// By size, the smallest first.
+    /// Unused blocks, sorted by size in ascending order.
     kept: Vec<Block>,
     kept_bytes: usize,
 }
 
 std::thread_local! {
-    /// Mostly one device is in use.
+    /// Pools of this thread. Usually a single device is in use.
     static POOLS: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pool {
     fn allocate(&mut self, size: usize) -> Result<*mut c_void> {
         let at = self.kept.partition_point(|block| block.size() < size);
-        // A block that is much too large stays for what needs it.
+        // A block that is much too large is left for a request that needs it.
         let fits = self.kept.get(at).is_some_and(|block| block.size() / 4 <= size.max(PAGE));
         let block = if fits {
             let block = self.kept.remove(at);
@@ -72,9 +72,9 @@ impl Pool {
         Ok(data)
     }
 
-    /// Takes a block back; gives what is too much to be kept. `None` if the thread does not use such a block.
+    /// Takes a block back and returns the blocks that exceed the limit. `None` if the thread does not use such a block.
     fn free(&mut self, data: *mut c_void) -> Option<Vec<Block>> {
-        // Mostly the last one.
+        // Usually the last one.
         let found = self.used.iter().rposition(|block| core::ptr::eq(block.0.data(), data))?;
         let block = self.used.swap_remove(found);
         self.kept_bytes += block.size();
@@ -90,7 +90,7 @@ impl Pool {
     }
 }
 
-/// Sizes are rounded up, so that blocks fit again.
+/// Rounds a size up, so that freed blocks fit later requests.
 fn rounded(bytes: u64) -> usize {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
     let step = if bytes > PAGE { PAGE } else { ALIGNMENT };
@@ -100,7 +100,8 @@ fn rounded(bytes: u64) -> usize {
 /// Allocates temporary memory for this thread.
 ///
 /// # Errors
-/// `MemoryError` if there is no such memory, `RuntimeError` if there is no such device.
+/// Returns `MemoryError` if the memory is not available, `RuntimeError` if the device does not exist or the thread is
+/// ending.
 pub(crate) fn allocate(device: Device, bytes: u64) -> Result<*mut c_void> {
     match with_pool(device, |pool| pool.allocate(rounded(bytes))) {
         Some(Ok(data)) => Ok(data),
@@ -113,10 +114,10 @@ pub(crate) fn allocate(device: Device, bytes: u64) -> Result<*mut c_void> {
     }
 }
 
-/// Gives memory back that this thread has allocated.
+/// Frees memory that this thread allocated.
 ///
 /// # Errors
-/// `ValueError` for other memory.
+/// Returns `ValueError` if this thread did not allocate the memory on this device.
 pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
     match with_pool(device, |pool| pool.free(data)).flatten() {
         Some(too_much) => {
@@ -130,7 +131,7 @@ pub(crate) fn free(device: Device, data: *mut c_void) -> Result<()> {
     }
 }
 
-/// `None` on a thread that is ending and has no pools any more.
+/// Calls `body` with this thread's pool of a device. `None` if the thread is ending and has no pools any more.
 fn with_pool<T>(device: Device, body: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     POOLS
         .try_with(|pools| {
@@ -144,7 +145,8 @@ fn with_pool<T>(device: Device, body: impl FnOnce(&mut Pool) -> T) -> Option<T> 
         .ok()
 }
 
-/// Bytes that all threads hold for workspaces, in use or kept; for tests and for who looks for memory.
+/// Returns the number of bytes that all threads hold for workspaces, in use or kept, for tests and for diagnosing
+/// memory use.
 #[register("anyfn.workspace_bytes")]
 fn workspace_bytes() -> i64 {
     ALLOCATED.load(Ordering::Relaxed) as i64
@@ -154,7 +156,7 @@ fn workspace_bytes() -> i64 {
 mod tests {
     use super::*;
 
-    /// Bytes are counted for all threads, so tests that look at them take turns.
+    /// Serialises the tests that compare byte counts, because bytes are counted for all threads.
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     fn turn() -> std::sync::MutexGuard<'static, ()> {
@@ -171,7 +173,7 @@ mod tests {
         for bytes in [0, 1, 63, 64, 65, 4096, 5000, 1 << 20] {
             let block = new(bytes);
             assert!(block.addr().is_multiple_of(ALIGNMENT), "{bytes}");
-            // SAFETY: allocated just now, and so long.
+            // SAFETY: allocated just now with this size.
             unsafe { block.cast::<u8>().write_bytes(0xA5, bytes as usize) };
             free(Device::CPU, block).unwrap();
             assert_eq!(new(bytes), block, "{bytes}");
@@ -189,7 +191,7 @@ mod tests {
             if live.len() < 20 && random >> 63 == 0 {
                 let (bytes, mark) = (random >> 40 & 0x3FFF, round as u8);
                 let block = new(bytes);
-                // SAFETY: allocated just now, and so long.
+                // SAFETY: allocated just now with this size.
                 unsafe { block.cast::<u8>().write_bytes(mark, bytes as usize) };
                 live.push((block, bytes, mark));
             } else if !live.is_empty() {
@@ -214,7 +216,7 @@ mod tests {
             for block in &blocks[..6] {
                 free(Device::CPU, *block).unwrap();
             }
-            // Two are left to the end of the thread.
+            // Two blocks are left for the end of the thread.
             assert!(workspace_bytes() > before);
         })
         .join()

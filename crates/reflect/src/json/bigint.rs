@@ -1,4 +1,4 @@
-//! Decimal texts of integers beyond 64 bits.
+//! Decimal representation of integers of more than 64 bits.
 
 use alloc::string::String as StdString;
 use alloc::vec::Vec;
@@ -8,17 +8,17 @@ use anyfn::abi::{
 };
 use anyfn::{Any, Error, Result};
 
-/// More digits are refused: reading and writing them takes time by their square.
+/// Maximum number of digits. Reading and writing take quadratic time.
 pub(super) const DIGITS_MAX: usize = 1 << 17;
 
-/// What nineteen digits can hold.
+/// Ten to the power of nineteen, the value of one chunk of digits.
 const CHUNK: u64 = 10_000_000_000_000_000_000;
 const CHUNK_DIGITS: usize = 19;
 
-/// The digits of a BigInt.
+/// Returns the digits of a BigInt.
 ///
 /// # Errors
-/// `ValueError` if there are too many.
+/// Returns `ValueError` if there are too many.
 pub(super) fn to_text(value: &Any) -> Result<StdString> {
     debug_assert_eq!(value.type_index(), kTVMFFIBigInt);
     let view = value.as_view();
@@ -72,7 +72,7 @@ fn negate(words: &mut [u64]) {
     }
 }
 
-/// The integer of a text of digits: an int, if it fits; `None` if the text is none.
+/// Parses digits as an int, or a BigInt if the number is larger; `None` if the string is not a decimal number.
 pub(super) fn from_text(text: &str) -> Option<Result<Any>> {
     let (negative, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (true, digits),

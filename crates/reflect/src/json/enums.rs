@@ -1,16 +1,16 @@
-//! Objects that are one of a few named ones: types derived from `ffi.Enum`, wherever they are registered.
+//! Values of enumerations: objects of types derived from `ffi.Enum`, whichever library registered them.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Dict, Result};
 
-/// By what an object of such a type is saved.
+/// The index by which an enumeration value is saved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Int,
     Str,
 }
 
-/// By what objects of a type are saved, if they are such.
+/// Returns the index kind of a type; `None` if it is not an enumeration.
 pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     info.lineage().rev().find_map(|info| match info.key() {
         "ffi.IntEnum" => Some(Kind::Int),
@@ -19,7 +19,7 @@ pub(super) fn kind_of(info: TypeInfo) -> Option<Kind> {
     })
 }
 
-/// The object of a type with an index: an int or a name.
+/// Finds the object of an enumeration by its index: an int or a name.
 pub(super) fn find(info: TypeInfo, index: &Any) -> Result<Any> {
     let state = info.attribute("__ffi_enum__").and_then(Any::into_object);
     let found = match state {

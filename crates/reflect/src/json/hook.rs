@@ -1,4 +1,4 @@
-//! What types do themselves when they are saved and loaded: `__data_to_json__` and `__data_from_json__`.
+//! Hooks for saving and loading: `__data_to_json__` and `__data_from_json__`.
 
 use core::ffi::c_void;
 
@@ -8,7 +8,7 @@ use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result};
 
 use crate::guard::Nested;
 
-/// A function of any language, or compiled code that takes and gives a value in registers.
+/// A function of any language, or compiled code that takes and returns a value in registers.
 pub(super) enum Hook {
     Function(PackedFunc),
     Native(*mut c_void),
@@ -17,7 +17,7 @@ pub(super) enum Hook {
 type Native = unsafe extern "C" fn(value: TVMFFIAny) -> TVMFFIAny;
 
 impl Hook {
-    /// What a type has registered under a name.
+    /// Returns the hook that a type has registered under a name.
     pub(super) fn of(info: TypeInfo, name: &str) -> Option<Hook> {
         let hook = info.attribute(name)?;
         if hook.type_index() == kTVMFFIOpaquePtr {
@@ -26,20 +26,20 @@ impl Hook {
         hook.get::<PackedFunc>().ok().map(Hook::Function)
     }
 
-    /// Runs it.
+    /// Runs the hook.
     ///
     /// # Errors
-    /// What it gives; `RecursionError` if it saves or loads in turn, too deep.
+    /// Returns the error of the hook; `RecursionError` if hooks that save or load in turn are nested too deeply.
     pub(super) fn call(&self, value: &Any) -> Result<Any> {
         let _nested = Nested::enter()?;
         match self {
             Hook::Function(function) => function.call((value,)),
             Hook::Native(code) => {
-                // SAFETY: an opaque pointer in this column is such a function by the column's definition.
+                // SAFETY: by the definition of the column, an opaque pointer in it is such a function.
                 let code = unsafe { core::mem::transmute::<*mut c_void, Native>(*code) };
                 // SAFETY: called with a valid value, which it borrows.
                 let raw = unsafe { code(*value.as_view().as_raw()) };
-                // SAFETY: a hook gives an owned value, an error for failure.
+                // SAFETY: a hook returns an owned value, which is an error if it fails.
                 let result = unsafe { Any::from_raw(raw) };
                 match result.type_index() {
                     kTVMFFIError => Err(result.get::<Error>()?),

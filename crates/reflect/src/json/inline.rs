@@ -1,8 +1,8 @@
-//! Values that stand in a field itself instead of in a node.
+//! Values that are stored inline in a field instead of in a node.
 
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIFloat, kTVMFFIInt, kTVMFFINone};
 
-/// The types whose values stand in a field itself, if all values of the field are of that type.
+/// Types whose values are stored inline in a field, if all values of the field have this type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inline {
     None,
@@ -21,17 +21,17 @@ impl Inline {
         (Inline::DType, kTVMFFIDataType, "DataType"),
     ];
 
-    /// That of a type; `None` for types whose values get a node.
+    /// Returns the inline kind of a type; `None` for types whose values get a node.
     pub(super) fn of_type(type_index: i32) -> Option<Inline> {
         Self::ALL.iter().find(|(_, index, _)| *index == type_index).map(|(inline, ..)| *inline)
     }
 
-    /// That of a type's key.
+    /// Returns the inline kind for a type key.
     pub(super) fn of_key(key: &str) -> Option<Inline> {
         Self::ALL.iter().find(|(.., name)| *name == key).map(|(inline, ..)| *inline)
     }
 
-    /// Key of the type.
+    /// Returns the type key.
     pub(super) fn key(self) -> &'static str {
         Self::ALL.iter().find(|(inline, ..)| *inline == self).map_or("", |(.., key)| key)
     }

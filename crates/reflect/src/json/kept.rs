@@ -1,5 +1,5 @@
-//! What processes know besides the objects: fields that were read and that the types do not have, and other names of types
-//! and fields.
+//! Process-wide data for saving and loading: fields that were read but that types do not have, and former names of
+//! types and fields.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -14,7 +14,7 @@ use anyfn::{Any, Dict, ObjectRef, Ref, Result, WeakRef};
 
 use super::inline::Inline;
 
-/// A Dict of the process, made at the first use.
+/// A Dict of the process, created at its first use.
 struct Shared(AtomicPtr<c_void>);
 
 impl Shared {
@@ -36,7 +36,7 @@ impl Shared {
             // SAFETY: leaked just now, and never freed.
             Ok(_) => unsafe { &*made },
             Err(first) => {
-                // SAFETY: nobody else has seen this one.
+                // SAFETY: this Dict was not shared.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: another thread was first, and leaked its own.
                 unsafe { &*first.cast() }
@@ -50,23 +50,23 @@ impl Shared {
 /// A field that was read although the type does not have it.
 pub(super) struct KeptField {
     pub(super) name: StdString,
-    /// How the value stood in the file.
+    /// Inline kind of the value in the file.
     pub(super) inline: Option<Inline>,
     pub(super) value: Any,
 }
 
-/// What was read of an object besides its fields.
+/// Fields that were read for an object in addition to those of its type.
 #[derive(anyfn::Object)]
 #[object(key = "anyfn.json.Kept", opaque)]
 pub(super) struct Kept {
-    /// Keeps the address from being used again.
+    /// Keeps the address from being reused.
     object: WeakRef,
     pub(super) fields: Vec<KeptField>,
 }
 
-/// By address of the object.
+/// Kept fields by address of the object.
 static KEPT: Shared = Shared::new();
-/// How many entries there were after those of dead objects were removed.
+/// Number of entries after the last removal of entries of dead objects.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Keeps fields for as long as an object lives.
@@ -79,56 +79,56 @@ pub(super) fn keep(object: &ObjectRef, fields: Vec<KeptField>) -> Result<()> {
     kept.insert(Any::new(object.as_handle().addr())?, entry.into_object().into()).map(drop)
 }
 
-/// Forgets what belongs to objects that are gone.
+/// Removes the entries of dead objects.
 pub(super) fn sweep() {
     let Some(kept) = KEPT.get() else { return };
     for (address, entry) in kept.snapshot() {
         let entry = entry.into_object().and_then(|object| Ref::<Kept>::try_from_object(object).ok());
         if entry.is_some_and(|entry| entry.object.upgrade().is_none()) {
-            // The address is not used again before the entry is gone, so this removes no other.
+            // The address is not reused before the entry is removed, so this removes no other entry.
             let _ = kept.remove(&address);
         }
     }
     LIVE.store(kept.len(), Ordering::Relaxed);
 }
 
-/// What is kept for an object.
+/// Returns the fields that are kept for an object.
 pub(super) fn kept(object: &ObjectRef) -> Option<Ref<Kept>> {
     let kept = KEPT.get()?;
     let entry = kept.get_any(object.as_handle().addr()).ok()??;
     Ref::<Kept>::try_from_object(entry.into_object()?).ok()
 }
 
-/// Whether anything is kept at all.
+/// Returns true if any fields are kept.
 pub(super) fn any_kept() -> bool {
     KEPT.get().is_some_and(|kept| !kept.is_empty())
 }
 
-// ---- Other names
+// ---- Renamed types and fields
 
-/// Names of types that are gone, and those that stand for them now.
+/// Former type keys and their current names.
 static TYPES: Shared = Shared::new();
-/// The same of fields: `type key, NUL, name`.
+/// Former field names and their current names, with keys of the form `type key, NUL, name`.
 static FIELDS: Shared = Shared::new();
 
-/// How often a name may have changed.
+/// Maximum number of successive renamings.
 const CHANGES: usize = 32;
 
 fn field_key(type_key: &str, name: &str) -> StdString {
     [type_key, "\0", name].concat()
 }
 
-/// Says that a type has another key by now.
+/// Records that a type has another key now.
 pub(super) fn alias_type(old: &str, new: &str) -> Result<()> {
     TYPES.make().insert(Any::new(old)?, Any::new(new)?).map(drop)
 }
 
-/// Says that a field of a type has another name by now.
+/// Records that a field of a type has another name now.
 pub(super) fn alias_field(type_key: &str, old: &str, new: &str) -> Result<()> {
     FIELDS.make().insert(Any::new(field_key(type_key, old))?, Any::new(new)?).map(drop)
 }
 
-/// The type that a key stands for: its own, or that of the name that it has by now.
+/// Returns the type with a key, following renamings.
 pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     let mut key = StdString::from(key);
     for _ in 0..CHANGES {
@@ -140,7 +140,7 @@ pub(super) fn type_of(key: &str) -> Option<TypeInfo> {
     None
 }
 
-/// The name that a field of a type has by now.
+/// Returns the current name of a renamed field of a type.
 pub(super) fn field_of(info: TypeInfo, name: &str) -> Option<StdString> {
     let aliases = FIELDS.get()?;
     let mut found: Option<StdString> = None;

@@ -1,8 +1,8 @@
 //! JSON to objects.
 //!
-//! A file lists what nodes hold before the nodes themselves, as a rule: then one pass makes everything. If it does not, or
-//! anything is wrong, a second way is taken, which goes from the root to what it needs: what can be filled later (Lists,
-//! Dicts, fields that can be set) is made empty first, so cycles through those are read.
+//! As a rule, a file lists the children of a node before the node itself, and one pass creates everything. Otherwise,
+//! or if there is any error, a second algorithm starts at the root and creates what it needs. It first creates empty
+//! those values that can be filled later (Lists, Dicts, writable fields), so that cycles through them can be loaded.
 
 mod object;
 
@@ -29,20 +29,20 @@ use super::{FORMAT, UnknownFields, bigint, enums, tensor, text};
 
 type Told<'t> = HashMap<&'t [u8], Inline, FxBuildHasher>;
 
-/// How nodes of a type are read.
+/// Description of a type for loading its nodes.
 struct Plan<'t> {
     info: TypeInfo,
     made: Made,
     fields: Vec<LoadedField>,
-    /// How values stand in the file, by name there.
+    /// Inline kinds by field name in the file.
     told: Told<'t>,
-    /// Fields that the file names otherwise, or that the type does not have.
+    /// Names in the file that are renamed fields, or fields that the type does not have.
     others: BTreeMap<StdString, Other>,
     unknown: UnknownFields,
 }
 
 enum Made {
-    /// A built-in type.
+    /// Built-in type.
     Builtin,
     Enum(enums::Kind),
     Hook(Hook),
@@ -51,33 +51,33 @@ enum Made {
 
 struct LoadedField {
     field: Field,
-    /// How its values stand in the file.
+    /// Inline kind of its values in the file.
     inline: Option<Inline>,
-    /// Whether it may be set when others know the object.
+    /// True if the field may be set when the object is already shared.
     late: bool,
 }
 
 #[derive(Clone, Copy)]
 enum Other {
-    /// Another name of the field with this index.
+    /// Former name of the field with this index.
     Alias(usize, Option<Inline>),
-    /// A field that is not there any more.
+    /// A field that does not exist any more.
     Unknown,
 }
 
-/// What a file tells of itself.
+/// The record of a file about itself.
 struct Tag {
-    /// By the type's key in the file: how values of fields stand there.
+    /// Inline kinds of fields, by type key in the file.
     inline: Option<At>,
-    /// The same by node, for fields that the type did not have.
+    /// Inline kinds by node, for fields that the type did not have.
     kept: HashMap<usize, At, FxBuildHasher>,
 }
 
-/// Reads a graph.
+/// Loads a graph.
 ///
 /// # Errors
-/// `ValueError` if it is no graph, `RuntimeError` for an unknown type, `TypeError` for a field that is missing or has a
-/// value of another type; those of types' own functions. They say where.
+/// Returns `ValueError` if the JSON is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
+/// that is missing or has a value of another type; the errors of hooks of types. The message contains the location.
 pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     if tape.kind(0) != Kind::Object {
         anyfn::bail!("ValueError", "Invalid JSON Object Graph, expected an object");
@@ -112,7 +112,7 @@ pub(super) fn load(tape: &Tape<'_>, unknown: UnknownFields) -> Result<Any> {
     Ok(core::mem::take(&mut loader.made[root]))
 }
 
-/// What a file tells of itself.
+/// Reads the record of a file about itself.
 fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     let metadata = tape.get(0, "metadata").filter(|at| tape.kind(*at) == Kind::Object);
     let tag = metadata.and_then(|at| tape.get(at, "anyfn")).filter(|at| tape.kind(*at) == Kind::Object);
@@ -140,13 +140,13 @@ fn tag_of(tape: &Tape<'_>) -> Result<Option<Tag>> {
     Ok(Some(Tag { inline: tape.get(tag, "inline"), kept }))
 }
 
-/// Which part of a node is made.
+/// Part of a node that is created.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
-    /// What must be there before others may know it.
+    /// Everything that must exist before the value is shared.
     First,
-    /// What can be filled later.
+    /// Everything that can be filled later.
     Second,
 }
 
@@ -174,21 +174,21 @@ struct Loader<'t> {
     plans: Vec<Plan<'t>>,
     /// Plans by type key in the file.
     types: HashMap<&'t [u8], usize, FxBuildHasher>,
-    /// What the object at hand has in the file.
+    /// Fields of the current object in the file.
     places: Places,
     unknown: UnknownFields,
 }
 
-/// What an object has in a file.
+/// Fields of an object in a file.
 #[derive(Default)]
 struct Places {
-    /// By field: the token of its value, or 0.
+    /// By field of the type: the token of its value, or 0.
     known: Vec<(At, Option<Inline>)>,
     /// Name and value of fields that the type does not have.
     unknown: Vec<(At, At, Option<Inline>)>,
 }
 
-/// The type of a node and its data.
+/// Type and data of a node.
 #[derive(Clone, Copy)]
 struct Node {
     index: usize,
@@ -198,7 +198,7 @@ struct Node {
 }
 
 impl<'t> Loader<'t> {
-    /// Makes the nodes up to the root in the order of the file.
+    /// Creates the nodes up to the root in the order of the file.
     fn in_order(&mut self, root: usize) -> Result<()> {
         for index in 0..=root {
             let node = self.node(index)?;
@@ -209,7 +209,7 @@ impl<'t> Loader<'t> {
         Ok(())
     }
 
-    /// Makes what the root needs.
+    /// Creates the nodes that the root needs.
     fn needed(&mut self, root: usize) -> Result<()> {
         let mut entered = alloc::vec![false; self.nodes.len()];
         let (mut stack, mut later) = (alloc::vec![(root, self.nodes[root] as At)], Vec::new());
@@ -238,7 +238,7 @@ impl<'t> Loader<'t> {
                 self.ready[index] = true;
                 later.push(node);
             }
-            // What can be filled later is filled when all that it holds has been made, or made empty.
+            // The second part of a value is filled when all of its children have been created, or created empty.
             let Some(node) = later.pop() else { return Ok(()) };
             self.children(node, Part::Second, &mut children)?;
             let missing = children.iter().any(|(child, _)| !self.ready[*child]);
@@ -261,7 +261,7 @@ impl<'t> Loader<'t> {
         )
     }
 
-    /// The index of a node.
+    /// Returns the index of a node.
     #[inline]
     fn index(&self, at: At) -> Result<usize> {
         let Some(index) = self.tape.int(at) else { return Err(self.mismatch(at, "int")) };
@@ -271,12 +271,12 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// The value of a node that has been made.
+    /// Returns the value of a node that has been created.
     #[inline]
     fn child(&self, at: At) -> Result<Any> {
         let index = self.index(at)?;
         if !self.ready[index] {
-            // Only when nodes are taken in order; nobody sees this.
+            // Only occurs in the first pass; the error is discarded.
             return Err(Error::untraced("ValueError", "a node comes later"));
         }
         Ok(self.made[index].clone())
@@ -318,7 +318,7 @@ impl<'t> Loader<'t> {
         Ok(Node { index, at, plan, data })
     }
 
-    /// How nodes of a type are read.
+    /// Creates the description of a type for loading its nodes.
     #[cold]
     fn plan(&mut self, at: At) -> Result<usize> {
         let tape = self.tape;
@@ -356,7 +356,7 @@ impl<'t> Loader<'t> {
         Ok(self.plans.len() - 1)
     }
 
-    /// How values of a field stand in the file, by its name there.
+    /// Returns the inline kind of a field, by its name in the file.
     fn inline_of(&self, told: &Told<'_>, name: &str, field: Field) -> Option<Inline> {
         match self.tag {
             Some(_) => told.get(name.as_bytes()).copied(),
@@ -378,7 +378,7 @@ impl<'t> Loader<'t> {
         self.fail(&format!("a node of type `{key}` needs the key `data`"), node.at)
     }
 
-    /// The nodes that a part of a node needs, and where they are named.
+    /// Collects the nodes that a part of a node needs, and where they are referred to.
     fn children(&mut self, node: Node, part: Part, out: &mut Vec<(usize, At)>) -> Result<()> {
         let tape = self.tape;
         out.clear();
@@ -442,7 +442,7 @@ impl<'t> Loader<'t> {
             Inline::None => Ok(Any::NONE),
             Inline::Int => match (tape.int(at), tape.str(at)) {
                 (Some(value), _) => Any::new(value),
-                // One that does not fit 64 bits.
+                // An integer of more than 64 bits.
                 (None, Some(text)) => match bigint::from_text(text) {
                     Some(value) => value,
                     None => Err(self.mismatch(at, "int")),
@@ -523,7 +523,7 @@ impl<'t> Loader<'t> {
         }
     }
 
-    /// A List or Dict, or its content.
+    /// Creates a List or Dict, or fills it.
     fn mutable(&self, node: Node, part: Part, index: i32) -> Result<Any> {
         if part == Part::First {
             return if index == kTVMFFIList {
@@ -600,7 +600,7 @@ impl<'t> Loader<'t> {
     }
 }
 
-/// Whether nodes of a type have a form of their own.
+/// Returns true if nodes of a type have a built-in form.
 fn is_builtin(index: i32) -> bool {
     const BUILTIN: [i32; 15] = [
         kTVMFFINone,

@@ -1,8 +1,8 @@
-//! Saving and loading: any graph of values as JSON, in the form of the ABI.
+//! Saving and loading: any graph of values as JSON, in the format of the ABI.
 //!
-//! A graph is a list of *nodes*, one for each value that is reached, each with the key of its type and its data; what a
-//! node holds is told by indices into that list, so a value that is reached twice is saved once and is one value again
-//! when it is loaded. `docs/saving.md` describes the form.
+//! A graph is a list of *nodes*, one for each value in it, each with a type key and data. A node refers to other nodes
+//! by their indices in the list. A value that is reached twice is therefore saved once, and is a single value again
+//! after loading. `docs/saving.md` describes the format.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -35,20 +35,20 @@ use alloc::vec::Vec;
 use anyfn::abi::kTVMFFIMap;
 use anyfn::{Any, Error, Map, Result, String, register};
 
-/// Number of the form that is written; forms up to this one are read.
+/// Number of the format that is written. Formats up to this one can be read.
 const FORMAT: i64 = 1;
 
-/// How a graph is saved.
+/// Options for saving a graph.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SaveOptions {
-    /// A Map from strings to JSON values, to be saved along.
+    /// Map from strings to JSON values that is saved together with the graph.
     pub metadata: Option<Any>,
-    /// Whether the text tells format and version, and how values stand in it, under the key `anyfn` of the metadata.
-    /// Without that, fields of types that a reader does not know are lost there.
+    /// True if the JSON records its format and version, and which values are stored inline, under the key `anyfn` of
+    /// the metadata. Without this record, a reader may lose fields that its types do not have.
     pub tag: bool,
-    /// Whether a value may be reached from itself; else that is an error, as a text of this kind cannot be read
-    /// everywhere.
+    /// True if a value may contain itself, directly or indirectly. Otherwise a cycle is an error, because not every
+    /// reader accepts such JSON.
     pub cycles: bool,
 }
 
@@ -58,15 +58,15 @@ impl Default for SaveOptions {
     }
 }
 
-/// What happens to a field of a saved object that its type does not have by now.
+/// Treatment of a field of a saved object that its type no longer has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum UnknownFields {
-    /// It is kept beside the object, and saved again with it.
+    /// The field is kept beside the object, and saved again with it.
     #[default]
     Keep,
-    /// It is left out.
+    /// The field is discarded.
     Drop,
-    /// It is an error.
+    /// The field is an error.
     Refuse,
 }
 
@@ -81,20 +81,20 @@ impl UnknownFields {
     }
 }
 
-/// How a graph is loaded.
+/// Options for loading a graph.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// What happens to fields that a type does not have by now. A type can ask for more by its attribute
+    /// Treatment of fields that a type no longer has. A type can request a stricter treatment by its attribute
     /// `__json_unknown_fields__`: `"drop"` or `"error"`.
     pub unknown_fields: UnknownFields,
 }
 
-/// Saves a value and all that it reaches as a JSON text.
+/// Saves a value and all that it refers to as JSON.
 ///
 /// # Errors
-/// `TypeError` for an object that cannot be made again, such as a function; `ValueError` for metadata that is no JSON,
-/// for text that is not UTF-8, and for cycles, if they are not wanted; those of types' own functions.
+/// Returns `TypeError` for an object that cannot be recreated, such as a function; `ValueError` for metadata that is
+/// not JSON, for strings that are not UTF-8, and for cycles unless they are allowed; the errors of hooks of types.
 pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     let mut sink = sink::Text::new();
     let saved = save::save(&mut sink, value, options.cycles)?;
@@ -106,7 +106,7 @@ pub fn to_json(value: &Any, options: &SaveOptions) -> Result<String> {
     text_of(&bytes[from..])
 }
 
-/// The metadata with what the graph tells of itself.
+/// Returns the metadata with the record about the graph added.
 fn tagged(metadata: Option<&Any>, saved: &save::Saved) -> Result<Any> {
     let mut pairs: Vec<(Any, Any)> = match metadata {
         None => Vec::new(),
@@ -119,35 +119,35 @@ fn tagged(metadata: Option<&Any>, saved: &save::Saved) -> Result<Any> {
     Any::new(Map::<Any, Any>::from_vec(pairs)?)
 }
 
-/// Text that is UTF-8, as a value.
+/// Converts UTF-8 bytes to a string value.
 fn text_of(bytes: &[u8]) -> Result<String> {
     tape::string(bytes)?.get::<String>()
 }
 
-/// Loads what [`to_json`] or another runtime of the ABI has saved.
+/// Loads JSON that [`to_json`] or another runtime of the ABI has saved.
 ///
-/// The memory that a text can make this take is bounded by a multiple of its length.
+/// The memory that this allocates is bounded by a multiple of the length of `text`.
 ///
 /// # Errors
-/// `ValueError` for text that is no such graph, `RuntimeError` for an unknown type, `TypeError` for a field that is
-/// missing or has a value of another type; those of types' own functions. They say where in the text.
+/// Returns `ValueError` for JSON that is not a valid graph, `RuntimeError` for an unknown type, `TypeError` for a field
+/// that is missing or has a value of another type; the errors of hooks of types. The message contains the location in
+/// the JSON.
 pub fn from_json(text: &str, options: &LoadOptions) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, options.unknown_fields)
 }
 
-/// Says that a type has another key by now; files that name the old one are read.
+/// Declares that a type has been renamed, so that files with the old key can be read.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn alias_type(old: &str, new: &str) -> Result<()> {
     kept::alias_type(old, new)
 }
 
-/// Says that a field of a type, and of those derived from it, has another name by now; files that name the old one are
-/// read.
+/// Declares that a field of a type and its derived types has been renamed, so that files with the old name can be read.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 pub fn alias_field(type_key: &str, old: &str, new: &str) -> Result<()> {
     kept::alias_field(type_key, old, new)
 }
@@ -158,7 +158,7 @@ fn without_tag(metadata: Any) -> SaveOptions {
     SaveOptions { metadata: Some(metadata).filter(|metadata| !metadata.is_none()), tag: false, cycles: false }
 }
 
-/// A graph as a JSON value: Maps and Arrays.
+/// Converts a graph to a JSON value of Maps and Arrays.
 #[register("ffi.ToJSONGraph")]
 fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     let mut sink = sink::Value::new()?;
@@ -166,31 +166,31 @@ fn to_json_graph(value: Any, metadata: Any) -> Result<Any> {
     sink.finish(saved.root, without_tag(metadata).metadata.as_ref())
 }
 
-/// A graph as a JSON text, with nothing added.
+/// Converts a graph to a JSON string, without additional metadata.
 #[register("ffi.ToJSONGraphString")]
 fn to_json_graph_string(value: Any, metadata: Any) -> Result<String> {
     to_json(&value, &without_tag(metadata))
 }
 
-/// The graph of a JSON value.
+/// Loads the graph of a JSON value.
 #[register("ffi.FromJSONGraph")]
 fn from_json_graph(value: Any) -> Result<Any> {
     load::load(&value::to_tape(&value)?, UnknownFields::Keep)
 }
 
-/// The graph of a JSON text.
+/// Loads the graph of a JSON string.
 #[register("ffi.FromJSONGraphString")]
 fn from_json_graph_string(text: String) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, UnknownFields::Keep)
 }
 
-/// The value of a JSON text: Maps and Arrays.
+/// Parses JSON and returns its value as Maps and Arrays.
 #[register("ffi.json.Parse")]
 fn json_parse(json_str: String) -> Result<Any> {
     parse::parse(json_str.as_bytes())?.to_any(0)
 }
 
-/// A JSON value as text; with an indent on many lines.
+/// Formats a JSON value as a string; with an indent, on several lines.
 #[register("ffi.json.Stringify")]
 fn json_stringify(value: Any, indent: Option<i64>) -> Result<String> {
     let mut out = Vec::new();
@@ -198,20 +198,20 @@ fn json_stringify(value: Any, indent: Option<i64>) -> Result<String> {
     text_of(&out)
 }
 
-/// Saves a value and all that it reaches as a JSON text that tells format and version.
+/// Saves a value and all that it refers to as JSON that records its format and version.
 #[register("anyfn.save_json", blocking)]
 fn save_json(value: Any, metadata: Option<Any>) -> Result<String> {
     to_json(&value, &SaveOptions { metadata, ..SaveOptions::default() })
 }
 
-/// Loads what `anyfn.save_json` has saved. `unknown_fields` says what happens to fields that a type does not have by now:
-/// "keep", "drop" or "error".
+/// Loads JSON that `anyfn.save_json` has saved. `unknown_fields` selects the treatment of fields that a type no longer
+/// has: "keep", "drop" or "error".
 #[register("anyfn.load_json", blocking)]
 fn load_json(text: String, unknown_fields: &str) -> Result<Any> {
     load::load(&parse::parse(text.as_bytes())?, UnknownFields::of(unknown_fields)?)
 }
 
-/// What a saved graph tells of itself: its metadata, without loading anything.
+/// Returns the metadata of a saved graph, without loading the graph.
 #[register("anyfn.json_metadata")]
 fn json_metadata(text: String) -> Result<Any> {
     let tape = parse::parse(text.as_bytes())?;
@@ -222,13 +222,13 @@ fn json_metadata(text: String) -> Result<Any> {
     }
 }
 
-/// Says that the type `old` is called `new` by now.
+/// Declares that the type `old` has been renamed to `new`.
 #[register("anyfn.alias_type")]
 fn register_type_alias(old: &str, new: &str) -> Result<()> {
     alias_type(old, new)
 }
 
-/// Says that the field `old` of a type is called `new` by now.
+/// Declares that the field `old` of a type has been renamed to `new`.
 #[register("anyfn.alias_field")]
 fn register_field_alias(type_key: &str, old: &str, new: &str) -> Result<()> {
     alias_field(type_key, old, new)

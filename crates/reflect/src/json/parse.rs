@@ -1,4 +1,4 @@
-//! Reads JSON texts.
+//! Parser of JSON.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use anyfn::{Error, Result};
 
 use super::tape::{Kind, Tape, Token, pack, position};
 
-/// Reads a text. Besides JSON the numbers NaN, Infinity and -Infinity are read, since they are written, too.
+/// Parses JSON. The numbers NaN, Infinity and -Infinity are accepted as well, because they are also written.
 ///
 /// # Errors
-/// `ValueError` with line and column if it is no JSON.
+/// Returns `ValueError` with line and column if the input is not JSON.
 pub(super) fn parse(text: &[u8]) -> Result<Tape<'_>> {
     if u32::try_from(text.len()).is_err() {
         return Err(Error::new("ValueError", "a JSON text of 4 GiB or more cannot be read"));
@@ -29,7 +29,7 @@ fn fail(text: &[u8], what: &str, at: usize) -> Error {
     Error::new("ValueError", &format!("{what}: {}", position(text, at)))
 }
 
-/// What is wrong, and where.
+/// Message and offset of an error.
 type Fault = (&'static str, usize);
 
 const EXPECTING_VALUE: &str = "Expecting value";
@@ -97,7 +97,7 @@ impl Parser<'_> {
                 b'n' => self.word("null", Kind::Null)?,
                 _ => self.number()?,
             }
-            // What follows a value.
+            // The characters behind a value.
             loop {
                 let byte = self.space();
                 let next = self.tape.tokens.len();
@@ -124,7 +124,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The key of a pair, and the colon.
+    /// Parses the key of a pair, and the colon.
     fn key(&mut self) -> Result<(), Fault> {
         if self.space() != b'"' {
             return Err((EXPECTING_NAME, self.at));
@@ -200,7 +200,7 @@ impl Parser<'_> {
             self.push(Kind::Int, from, if negative { -magnitude } else { magnitude } as u64);
             return Ok(());
         }
-        // Only digits and the like, so it is text.
+        // Only the ASCII characters of a number, so this is UTF-8.
         let text = core::str::from_utf8(digits).unwrap_or("");
         if is_int && let Ok(value) = text.parse::<i64>() {
             self.push(Kind::Int, from, value as u64);
@@ -232,14 +232,15 @@ impl Parser<'_> {
         }
     }
 
-    /// Goes over bytes of a string that stand for themselves, by words of eight: at most to the first other byte.
+    /// Skips bytes of a string that represent themselves, in words of eight; stops at the first other byte at the
+    /// latest.
     #[inline]
     fn plain(&mut self) {
         const ONES: u64 = u64::MAX / 255;
         let (words, _) = self.text[self.at..].as_chunks::<8>();
         for word in words {
             let word = u64::from_le_bytes(*word);
-            // The lowest top bit that is set is that of the first such byte.
+            // The lowest top bit that is set belongs to the first such byte.
             let is_zero = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
             let controls = word.wrapping_sub(ONES * 0x20) & !word;
             let found = is_zero(word ^ (ONES * 0x22)) | is_zero(word ^ (ONES * 0x5c)) | controls;
@@ -252,7 +253,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The rest of a string with escapes.
+    /// Parses the rest of a string with escapes.
     fn escaped(&mut self, from: usize) -> Result<(), Fault> {
         let begin = self.tape.texts.len();
         let mut copied = from + 1;
@@ -280,7 +281,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The character of an escape, behind its backslash.
+    /// Parses an escape behind its backslash.
     fn escape(&mut self) -> Result<char, Fault> {
         let at = self.at;
         self.at += 1;
@@ -312,7 +313,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Four digits.
+    /// Parses four hexadecimal digits.
     fn hex(&mut self, at: usize) -> Result<u32, Fault> {
         let fault = ("Invalid \\uXXXX escape", at);
         let digits = self.text.get(self.at..self.at + 4).ok_or(fault)?;

@@ -1,4 +1,4 @@
-//! Objects to JSON: every value that is reached becomes a node, once.
+//! Objects to JSON: every value that is reached becomes one node.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -32,13 +32,13 @@ struct SavedField {
     inline: Option<Inline>,
 }
 
-/// How objects of a type are saved.
+/// Description of a type for saving its objects.
 struct Plan {
     info: TypeInfo,
     key: Quoted,
-    /// The type's own function.
+    /// Hook of the type.
     hook: Option<Hook>,
-    /// Whether equality is decided by the type's own function.
+    /// True if a hook of the type decides equality.
     hashes: bool,
     kind: Made,
     fields: Vec<SavedField>,
@@ -49,7 +49,7 @@ enum Made {
     Fields,
     IntEnum,
     StrEnum,
-    /// Objects of the type cannot be made again.
+    /// Objects of the type cannot be recreated.
     Not,
 }
 
@@ -82,7 +82,7 @@ impl Plan {
     }
 }
 
-/// A value that was reached. The value stays alive, so that no other gets its address.
+/// A value that was reached. The value is kept alive, so that its address is not reused.
 struct Entry {
     value: Any,
     hash: u64,
@@ -95,7 +95,7 @@ const ACTIVE: u32 = u32::MAX;
 /// A value whose children are being saved.
 struct Open {
     entry: u32,
-    /// Where the slots of the children begin.
+    /// Index at which the slots of the children begin.
     base: usize,
     at: usize,
     content: Content,
@@ -106,14 +106,14 @@ enum Content {
     Object { object: ObjectRef, plan: usize, kept: Option<Box<Ref<Kept>>> },
 }
 
-/// What besides the nodes is told of a saved graph.
+/// Information about a saved graph in addition to its nodes.
 pub(super) struct Saved {
     pub(super) root: u32,
     /// Nodes by entry.
     entries: Vec<Entry>,
-    /// By type: the fields whose values stand in the field.
+    /// Inline fields by type.
     pub(super) inline: BTreeMap<&'static str, Vec<(&'static str, Inline)>>,
-    /// By node: the same of kept fields.
+    /// Inline kept fields by node.
     pub(super) kept: Vec<(u32, Vec<(StdString, Inline)>)>,
 }
 
@@ -126,8 +126,8 @@ impl Saved {
 /// Saves a graph.
 ///
 /// # Errors
-/// `TypeError` for an object that cannot be made again, `ValueError` for an object that is reached from itself unless
-/// `cycles` are wanted; those of fields and of types' own functions. They say where in the graph.
+/// Returns `TypeError` for an object that cannot be recreated, `ValueError` for an object that contains itself unless
+/// `cycles` are allowed; the errors of getters and hooks. The message contains the path in the graph.
 pub(super) fn save<S: Sink>(sink: &mut S, value: &Any, cycles: bool) -> Result<Saved> {
     let constants = Constants::new()?;
     let mut saver = Saver {
@@ -185,7 +185,7 @@ impl Constants {
         Ok(Constants { keys, shape, dtype, data })
     }
 
-    /// Key of a built-in type.
+    /// Returns the key of a built-in type.
     #[inline]
     fn key(&self, index: i32) -> &Quoted {
         let at = self.keys.iter().position(|(known, _)| *known == index).unwrap_or(0);
@@ -228,7 +228,7 @@ impl<S: Sink> Saver<'_, S> {
                     match self.finish(&top) {
                         Ok(node) => self.slots.push(node),
                         Err(error) => {
-                            // For its place.
+                            // For the path in the message.
                             self.open.push(top);
                             return Err(error);
                         }
@@ -265,7 +265,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(self.plans.len() - 1)
     }
 
-    /// A hash that equal values share.
+    /// Returns a hash that equal values share.
     #[inline]
     fn hash(&mut self, value: &Any) -> Result<u64> {
         use core::hash::Hasher;
@@ -292,7 +292,7 @@ impl<S: Sink> Saver<'_, S> {
         Ok(hasher.finish())
     }
 
-    /// The slot of a value that is complete; `None` if its children come first.
+    /// Returns the slot of a value that is complete; `None` if its children come first.
     fn visit(&mut self, value: Any) -> Result<Option<u32>> {
         let hash = self.hash(&value)?;
         let entries = &self.saved.entries;
@@ -326,7 +326,7 @@ impl<S: Sink> Saver<'_, S> {
         self.nodes - 1
     }
 
-    /// Saves a value without children; gives the content of others.
+    /// Saves a value without children; returns the content of other values.
     fn begin(&mut self, value: &Any) -> Result<Option<Content>> {
         let index = value.type_index();
         if let Some(items) = Items::of(value)? {
@@ -340,7 +340,7 @@ impl<S: Sink> Saver<'_, S> {
         match key_index {
             kTVMFFINone | kTVMFFIBool | kTVMFFIInt | kTVMFFIFloat | kTVMFFIDataType | kTVMFFIDevice
             | kTVMFFIStr | kTVMFFIBytes | kTVMFFIShape | kTVMFFIBigInt => {
-                // What can fail comes first.
+                // Operations that can fail come first.
                 match key_index {
                     kTVMFFIStr => drop(value.get::<&str>()?),
                     kTVMFFIDataType => drop(dtype_name(value)?),
@@ -454,7 +454,7 @@ impl<S: Sink> Saver<'_, S> {
                             self.sink.index(slots.next().copied().unwrap_or(0))?;
                         }
                         Some(inline) => {
-                            // SAFETY: a field of the object's own type.
+                            // SAFETY: the field belongs to the object's type.
                             let value = unsafe { field.get_unchecked(object) }?;
                             self.sink.field(name);
                             inline_value(self.sink, *inline, &value)
@@ -488,10 +488,10 @@ impl<S: Sink> Saver<'_, S> {
         Ok(node)
     }
 
-    /// Says where in the graph an error has happened.
+    /// Adds the path in the graph to an error.
     #[cold]
     fn located(&self, error: Error) -> Error {
-        /// A deep path is cut in the middle.
+        /// Number of steps shown at each end of a deep path.
         const SHOWN: usize = 12;
         let mut path = StdString::from("root");
         let cut = self.open.len().saturating_sub(2 * SHOWN);
@@ -527,7 +527,7 @@ impl<S: Sink> Saver<'_, S> {
     }
 }
 
-/// The next child of an open value that gets a node.
+/// Returns the next child of an open value that gets a node.
 fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     match &top.content {
         Content::Items { items, .. } => {
@@ -540,7 +540,7 @@ fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
             while let Some(saved) = fields.get(top.at) {
                 top.at += 1;
                 if saved.inline.is_none() {
-                    // SAFETY: a field of the object's own type.
+                    // SAFETY: the field belongs to the object's type.
                     return unsafe { saved.field.get_unchecked(object) }.map(Some);
                 }
             }
@@ -556,7 +556,7 @@ fn child(plans: &[Plan], top: &mut Open) -> Result<Option<Any>> {
     }
 }
 
-/// Name of a data type.
+/// Returns the name of a data type.
 fn dtype_name(value: &Any) -> Result<StdString> {
     let name = format!("{}", value.get::<DType>()?);
     match name.parse::<DType>() {
@@ -569,7 +569,7 @@ fn inline_value(sink: &mut impl Sink, inline: Inline, value: &Any) -> Result<()>
     match inline {
         Inline::None => sink.null(),
         Inline::Bool => sink.bool(value.get::<bool>()?),
-        // As in a node of its own.
+        // As in a separate node.
         Inline::Int if value.type_index() == kTVMFFIBigInt => sink.str(&bigint::to_text(value)?),
         Inline::Int => sink.int(value.get::<i64>()?),
         Inline::Float => sink.float(value.get::<f64>()?),
@@ -582,7 +582,7 @@ fn in_field(error: &Error, field: &str, info: TypeInfo) -> Error {
     with_place(error, &format!(" in field `{field}` of `{}`", info.key()))
 }
 
-/// The same error with more at the end of its message.
+/// Returns the error with a suffix appended to its message.
 #[cold]
 pub(super) fn with_place(error: &Error, place: &str) -> Error {
     let message = [error.message(), place].concat();
@@ -602,7 +602,7 @@ fn cycle(value: &Any) -> Error {
     Error::new("ValueError", &format!("Cycle detected during serialization: {what} contains itself"))
 }
 
-/// What a saved graph tells of itself under the key `anyfn` of its metadata.
+/// Returns the record about a saved graph, which is stored under the key `anyfn` of its metadata.
 pub(super) fn tag(saved: &Saved) -> Result<Any> {
     let kinds = |fields: &mut dyn Iterator<Item = (&str, Inline)>| -> Result<Any> {
         let pairs = fields.map(|(name, inline)| (name, inline.key()));

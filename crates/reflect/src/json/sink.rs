@@ -1,4 +1,4 @@
-//! Where a saved graph goes: a text, or a value.
+//! Output of a saved graph: a JSON string, or a value.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -9,7 +9,7 @@ use anyfn::{Any, Array, ArrayBuilder, Map, Result};
 use super::tape::string;
 use super::{text, value};
 
-/// A key or a constant string: as a value, and as text with quotes.
+/// A key or constant string, as a value and as JSON with quotes.
 pub(super) struct Quoted {
     pub(super) value: Any,
     pub(super) text: Vec<u8>,
@@ -23,19 +23,19 @@ impl Quoted {
     }
 }
 
-/// Marks the index of a node that is not known yet: the rest is the number of its entry.
+/// Flag of a node index that is not known yet. The other bits are the number of its entry.
 pub(super) const PENDING: u32 = 1 << 31;
 
-/// Takes a graph, node by node.
+/// Receiver of a graph, node by node.
 pub(super) trait Sink {
-    /// Whether the index of a node may be told after it was used.
+    /// True if the index of a node may be supplied after its use.
     const TAKES_PENDING: bool;
 
     /// Begins a node of a type.
     fn begin(&mut self, type_key: &Quoted);
-    /// The fields of an object follow, instead of one value.
+    /// Begins the fields of an object, which replace a single value.
     fn begin_fields(&mut self);
-    /// The name of a field; its value follows.
+    /// Writes the name of a field, whose value follows.
     fn field(&mut self, name: &Quoted);
     fn end_fields(&mut self) -> Result<()>;
     fn end(&mut self) -> Result<()>;
@@ -46,7 +46,7 @@ pub(super) trait Sink {
     fn float(&mut self, value: f64) -> Result<()>;
     fn str(&mut self, value: &str) -> Result<()>;
     fn bytes(&mut self, bytes: &[u8]) -> Result<()>;
-    /// The elements of a tensor.
+    /// Writes the elements of a tensor.
     fn elements(&mut self, bytes: &[u8]) -> Result<()>;
     fn ints(&mut self, values: &[i64]) -> Result<()>;
     fn index(&mut self, slot: u32) -> Result<()>;
@@ -54,16 +54,16 @@ pub(super) trait Sink {
     fn value(&mut self, value: &Any) -> Result<()>;
 }
 
-/// Writes a text.
+/// Writer of a JSON string.
 pub(super) struct Text {
     out: Vec<u8>,
-    /// Where the index of an entry is still to be written.
+    /// Offsets at which the index of an entry is still to be written.
     pending: Vec<(usize, u32)>,
 }
 
-/// Room for the beginning, which is known at the end.
+/// Bytes reserved for the beginning, which is only known at the end.
 const HEAD: usize = 48;
-/// Room for an index that is known later.
+/// Bytes reserved for an index that is known later.
 const WIDTH: usize = 10;
 
 impl Text {
@@ -71,7 +71,7 @@ impl Text {
         Text { out: alloc::vec![b' '; HEAD], pending: Vec::new() }
     }
 
-    /// Ends a text: `index_of` tells the index of an entry, `metadata` is a JSON value.
+    /// Completes the JSON. `index_of` returns the node index of an entry, `metadata` is a JSON value.
     pub(super) fn finish(
         mut self,
         root: u32,
@@ -96,7 +96,7 @@ impl Text {
         Ok((self.out, from))
     }
 
-    /// Separates a value from the one before it, in the same array or object.
+    /// Separates a value from the preceding one in the same array or object.
     #[inline]
     fn comma(&mut self) {
         if !matches!(self.out.last(), Some(b'[' | b'{')) {
@@ -104,7 +104,7 @@ impl Text {
         }
     }
 
-    /// The text of a value in `data` follows its key.
+    /// Writes a value behind its key.
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.data();
@@ -112,7 +112,7 @@ impl Text {
         Ok(())
     }
 
-    /// The value of a node follows `"data":`, that of a field its own name.
+    /// Writes the key `"data"` for the value of a node. The value of a field follows its own name.
     #[inline]
     fn data(&mut self) {
         if self.out.last() != Some(&b':') {
@@ -242,13 +242,13 @@ impl Sink for Text {
     }
 }
 
-/// Makes a value: Maps and Arrays.
+/// Builder of a value of Maps and Arrays.
 pub(super) struct Value {
     nodes: ArrayBuilder,
     /// Pairs of the node, and of its fields.
     node: Vec<(Any, Any)>,
     fields: Vec<(Any, Any)>,
-    /// The field whose value follows.
+    /// Name of the field whose value follows.
     name: Option<Any>,
     type_name: Any,
     data_name: Any,

@@ -1,8 +1,8 @@
-//! A JSON value as one flat list of tokens, which is read without recursion.
+//! A JSON value as a flat list of tokens, which is read without recursion.
 //!
-//! A text is read to the end first. A token is 16 bytes and stands for at least two bytes of text, so what a text can make
-//! its reader take is bounded by its length. Each token knows its place in the text: errors that are found later tell it
-//! as well as those of the syntax.
+//! JSON is parsed completely first. A token takes 16 bytes and represents at least two bytes of input, so the memory
+//! that an input can occupy is bounded by its length. Each token records its position in the input, so that later
+//! errors report it as well as syntax errors do.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -10,34 +10,35 @@ use alloc::vec::Vec;
 
 use anyfn::{Any, ArrayBuilder, Error, Map, Result};
 
-/// What a token stands for.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
     Null,
     False,
     True,
-    /// `data` is the value.
+    /// `data` contains the value.
     Int,
-    /// `data` is the bits of the value.
+    /// `data` contains the bits of the value.
     Float,
-    /// `data` is the length; the content follows the quote in the text.
+    /// `data` contains the length. The content follows the quote in the input.
     Str,
-    /// A string whose content is not in the text as it is: `data` is place and length among the decoded texts.
+    /// A string that contains escapes: `data` contains the offset and length in the decoded bytes.
     Decoded,
-    /// `data` is the number of elements, and the index of the token behind the last one.
+    /// `data` contains the number of elements, and the index of the token behind the last one.
     Array,
-    /// The same with pairs: each key, a string, is followed by its value.
+    /// `data` contains the number of pairs, and the index of the token behind the last one. Each key, a string, is
+    /// followed by its value.
     Object,
-    /// A value that JSON does not have: `data` is its index.
+    /// A value that JSON does not have: `data` contains its index.
     Other,
 }
 
-/// A token: 16 bytes.
+/// A token of 16 bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Token {
     pub(super) data: u64,
-    /// Where it begins in the text.
+    /// Offset in the input.
     pub(super) at: u32,
     pub(super) kind: Kind,
 }
@@ -45,7 +46,7 @@ pub(super) struct Token {
 /// Index of a token.
 pub(super) type At = usize;
 
-/// Two numbers in one.
+/// Packs two 32-bit numbers into one.
 pub(super) const fn pack(high: usize, low: usize) -> u64 {
     (high as u64) << 32 | low as u64 & 0xffff_ffff
 }
@@ -53,7 +54,7 @@ pub(super) const fn pack(high: usize, low: usize) -> u64 {
 /// A JSON value as tokens.
 #[derive(Default)]
 pub(super) struct Tape<'t> {
-    /// What was read; empty if the value was not a text.
+    /// The input; empty if the tape was not parsed from JSON.
     pub(super) text: &'t [u8],
     pub(super) tokens: Vec<Token>,
     pub(super) texts: Vec<u8>,
@@ -65,7 +66,7 @@ impl Tape<'_> {
         self.tokens[at].kind
     }
 
-    /// The token behind a value.
+    /// Returns the index of the token behind a value.
     pub(super) fn next(&self, at: At) -> At {
         match self.tokens[at].kind {
             Kind::Array | Kind::Object => (self.tokens[at].data & 0xffff_ffff) as At,
@@ -73,12 +74,12 @@ impl Tape<'_> {
         }
     }
 
-    /// Number of elements or pairs.
+    /// Returns the number of elements or pairs.
     pub(super) fn len(&self, at: At) -> usize {
         (self.tokens[at].data >> 32) as usize
     }
 
-    /// The bytes of a string; none of anything else.
+    /// Returns the bytes of a string; empty for other values.
     pub(super) fn bytes(&self, at: At) -> &[u8] {
         let Token { kind, data, at } = self.tokens[at];
         match kind {
@@ -88,13 +89,13 @@ impl Tape<'_> {
         }
     }
 
-    /// The text of a string.
+    /// Returns the content of a string; `None` for other values.
     pub(super) fn str(&self, at: At) -> Option<&str> {
         let is_text = matches!(self.kind(at), Kind::Str | Kind::Decoded);
         is_text.then(|| core::str::from_utf8(self.bytes(at)).ok())?
     }
 
-    /// The int or bool of a number, as functions take it.
+    /// Returns the value of an int or bool, as functions accept it.
     pub(super) fn int(&self, at: At) -> Option<i64> {
         match self.kind(at) {
             Kind::Int => Some(self.tokens[at].data as i64),
@@ -104,24 +105,24 @@ impl Tape<'_> {
         }
     }
 
-    /// The elements of an array.
+    /// Iterates over the elements of an array.
     pub(super) fn items(&self, at: At) -> Items<'_> {
         let is_array = self.kind(at) == Kind::Array;
         Items { tape: self, next: at + 1, left: if is_array { self.len(at) } else { 0 } }
     }
 
-    /// Keys and values of an object.
+    /// Iterates over the keys and values of an object.
     pub(super) fn pairs(&self, at: At) -> Pairs<'_> {
         let is_object = self.kind(at) == Kind::Object;
         Pairs(Items { tape: self, next: at + 1, left: if is_object { 2 * self.len(at) } else { 0 } })
     }
 
-    /// The value of a key in an object: of the last one, if there are several.
+    /// Returns the value of a key in an object; the last one if the key occurs several times.
     pub(super) fn get(&self, at: At, key: &str) -> Option<At> {
         self.pairs(at).filter(|(name, _)| self.bytes(*name) == key.as_bytes()).last().map(|(_, value)| value)
     }
 
-    /// Name of the type of a value, as error texts show it.
+    /// Returns the type key of a value for error messages.
     pub(super) fn type_key(&self, at: At) -> &'static str {
         match self.kind(at) {
             Kind::Null => "None",
@@ -136,7 +137,7 @@ impl Tape<'_> {
         }
     }
 
-    /// The value of a token that holds no others.
+    /// Converts a token without children to a value.
     fn leaf(&self, at: At) -> Result<Any> {
         let Token { kind, data, .. } = self.tokens[at];
         match kind {
@@ -150,7 +151,7 @@ impl Tape<'_> {
         }
     }
 
-    /// The value as functions get it: arrays as Array, objects as Map.
+    /// Converts a value to the form in which functions receive it: arrays as Array, objects as Map.
     pub(super) fn to_any(&self, at: At) -> Result<Any> {
         struct Open {
             is_object: bool,
@@ -172,7 +173,7 @@ impl Tape<'_> {
                 values.push(self.leaf(next)?);
             }
             next += 1;
-            // Close what is complete.
+            // Close the containers that are complete.
             loop {
                 match open.last_mut() {
                     None => return Ok(values.pop().unwrap_or_default()),
@@ -198,13 +199,13 @@ impl Tape<'_> {
         }
     }
 
-    /// An error that says where the value is.
+    /// Creates an error whose message contains the location of a value.
     #[cold]
     pub(super) fn error(&self, kind: &str, message: &str, at: At) -> Error {
         Error::new(kind, &format!("{message}{}", self.place(at)))
     }
 
-    /// Says where a value is: the path to it, and line and column if it was read from a text.
+    /// Describes the location of a value: its path, and line and column if it was parsed from JSON.
     #[cold]
     pub(super) fn place(&self, at: At) -> StdString {
         let path = self.path(at);
@@ -215,9 +216,9 @@ impl Tape<'_> {
         }
     }
 
-    /// The keys and indices that lead to a value, such as `nodes[3].data.a`.
+    /// Returns the path of keys and indices to a value, such as `nodes[3].data.a`.
     pub(super) fn path(&self, target: At) -> StdString {
-        /// A deep path is cut.
+        /// Maximum number of steps that are shown.
         const STEPS: usize = 24;
         let (mut path, mut at, mut steps) = (StdString::new(), 0, 0);
         while at != target {
@@ -252,7 +253,7 @@ impl Tape<'_> {
     }
 }
 
-/// Adds a step to a path: `.name`, or `["other key"]`.
+/// Appends a step to a path: `.name`, or `["other key"]`.
 pub(super) fn push_key(path: &mut StdString, key: &str) {
     let is_name = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name || key.is_empty() || key.as_bytes()[0].is_ascii_digit() {
@@ -265,7 +266,7 @@ pub(super) fn push_key(path: &mut StdString, key: &str) {
     path.push_str(&anyfn::__private::shorten(key));
 }
 
-/// Says where a byte of a text is.
+/// Describes the position of a byte in the input.
 pub(super) fn position(text: &[u8], at: usize) -> StdString {
     let before = &text[..at.min(text.len())];
     let line = memchr::memchr_iter(b'\n', before).count() + 1;
@@ -273,23 +274,23 @@ pub(super) fn position(text: &[u8], at: usize) -> StdString {
     format!("line {line} column {column} (char {at})")
 }
 
-/// A string value.
+/// Creates a string value.
 pub(super) fn string(bytes: &[u8]) -> Result<Any> {
     anyfn::__private::try_string(bytes).ok_or_else(|| Error::new("MemoryError", "no memory for a string"))
 }
 
-/// Strings that were made lately: keys and names of types come again and again, and strings do not change.
+/// Recently created strings. Keys and type keys occur again and again, and strings are immutable.
 #[derive(Default)]
 struct Recent([Any; Recent::SIZE]);
 
 impl Recent {
     const SIZE: usize = 16;
-    /// Longer ones are rarely the same.
+    /// Maximum length. Longer strings rarely repeat.
     const LONGEST: usize = 32;
 
     #[inline]
     fn string(&mut self, bytes: &[u8]) -> Result<Any> {
-        // Those that live in the value itself cost nothing.
+        // Strings that are stored in the value itself cost nothing.
         if bytes.len() < 8 || bytes.len() > Self::LONGEST {
             return string(bytes);
         }
@@ -303,7 +304,7 @@ impl Recent {
     }
 }
 
-/// Tokens beside each other.
+/// Iterator over consecutive values.
 pub(super) struct Items<'a> {
     tape: &'a Tape<'a>,
     next: At,
@@ -320,7 +321,7 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// Keys and values of an object.
+/// Iterator over the keys and values of an object.
 pub(super) struct Pairs<'a>(Items<'a>);
 
 impl Iterator for Pairs<'_> {

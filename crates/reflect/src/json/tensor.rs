@@ -1,4 +1,4 @@
-//! The content of tensors: their elements in row-major order, as they lie in memory, the least significant byte first.
+//! Content of tensors: their elements in row-major order, as they are in memory, least significant byte first.
 
 use alloc::vec::Vec;
 
@@ -6,10 +6,10 @@ use anyfn::abi::kDLCPU;
 use anyfn::access::{Access, Mode};
 use anyfn::{DType, Result, Tensor};
 
-/// The bytes of a tensor's elements.
+/// Returns the bytes of a tensor's elements.
 ///
 /// # Errors
-/// `ValueError` if they are not in main memory, or lie within bytes and not one after the other.
+/// Returns `ValueError` if the elements are not in main memory, or have strides and do not consist of whole bytes.
 pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     let view = tensor.view();
     if view.as_dl().device.device_type != kDLCPU {
@@ -46,7 +46,8 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     for _ in 0..count {
         let offset: i64 = place.iter().zip(strides).map(|(at, stride)| at.wrapping_mul(*stride)).sum();
         let element = view.data().cast::<u8>().wrapping_offset((offset as isize).wrapping_mul(size as isize));
-        // SAFETY: a valid tensor has an element of this size at each index within its shape, and the access keeps writers away.
+        // SAFETY: a valid tensor has an element of this size at each index within its shape, and the access excludes
+        // writers.
         bytes.extend_from_slice(unsafe { core::slice::from_raw_parts(element, size) });
         for axis in (0..shape.len()).rev() {
             place[axis] += 1;
@@ -59,15 +60,15 @@ pub(super) fn content(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A tensor in main memory.
+/// Creates a tensor in main memory.
 ///
 /// # Errors
-/// `ValueError` if the shape needs another number of bytes, `MemoryError` when memory is short.
+/// Returns `ValueError` if the shape requires another number of bytes, `MemoryError` if the memory is not available.
 pub(super) fn make(dtype: DType, shape: &[i64], bytes: &[u8]) -> Result<Tensor> {
     let count =
         shape.iter().try_fold(1usize, |count, extent| count.checked_mul(usize::try_from(*extent).ok()?));
     let size = count.and_then(|count| count.checked_mul(dtype.bits() as usize)).map(|bits| bits.div_ceil(8));
-    // Before any memory is taken: the shape may be anything.
+    // Checked before any memory is allocated, because the shape may be arbitrary.
     if size != Some(bytes.len()) {
         anyfn::bail!("ValueError", "{} bytes are no tensor of {dtype} with the shape {shape:?}", bytes.len());
     }

@@ -1,4 +1,4 @@
-//! The parts of a JSON text: strings, numbers, bytes.
+//! Scalars of JSON: strings, numbers, bytes.
 
 use core::fmt::{self, Write};
 
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What a byte of a string becomes: 0 stays, `u` is `\u00..`, everything else follows a backslash.
+/// Escape of each byte of a string: 0 for none, `u` for `\u00..`, otherwise the character behind the backslash.
 const ESCAPES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -27,7 +27,7 @@ const ESCAPES: [u8; 256] = {
     table
 };
 
-/// Writes a string with its quotes. The bytes are UTF-8, else the text is none either.
+/// Writes a string with its quotes. The output is UTF-8 if the input is.
 pub(super) fn write_str(out: &mut Vec<u8>, text: &[u8]) {
     out.reserve(text.len() + 2);
     out.push(b'"');
@@ -54,7 +54,7 @@ pub(super) fn write_int(out: &mut Vec<u8>, value: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A few bytes on the stack, to be written to.
+/// A small output buffer on the stack.
 struct Buffer {
     bytes: [u8; 40],
     len: usize,
@@ -69,8 +69,8 @@ impl Write for Buffer {
     }
 }
 
-/// Writes a float so that reading gives it back: with 17 digits at most, as C's `%.17g`, and with `.0` if it is whole
-/// and small enough that all whole numbers are floats.
+/// Writes a float such that reading it restores the value: with at most 17 digits, as C's `%.17g`, and with `.0` if it
+/// is an integer below 2^53.
 pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     const EXACT: f64 = (1u64 << 53) as f64;
     if value.is_nan() {
@@ -125,7 +125,7 @@ pub(super) fn write_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// Writes bytes as a string of base64, with `/` escaped as in all strings.
+/// Writes bytes as a base64 string, with `/` escaped as in all strings.
 pub(super) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let from = out.len();
     write_base64(out, bytes);
@@ -135,19 +135,19 @@ pub(super) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Writes bytes as a string of base64, as it is.
+/// Writes bytes as a base64 string without escapes.
 pub(super) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let from = out.len();
     let len = bytes.len().div_ceil(3) * 4;
     out.resize(from + len, 0);
-    // The room fits.
+    // The buffer has the required length.
     let written = STANDARD.encode_slice(bytes, &mut out[from..]).unwrap_or(0);
     out.truncate(from + written);
     out.push(b'"');
 }
 
-/// The bytes of a text of base64, or `None` if it is none.
+/// Decodes base64; `None` if it is invalid.
 pub(super) fn read_base64(text: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -1,4 +1,4 @@
-//! JSON values that are values of the ABI: None, bool, int, float, string, Array or List, Map or Dict with strings as keys.
+//! JSON values as values of the ABI: None, bool, int, float, string, Array or List, Map or Dict with string keys.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,10 +14,10 @@ use rustc_hash::FxBuildHasher;
 use super::tape::{At, Kind, Tape, Token, pack};
 use super::text;
 
-/// What a container holds, being read from front to back.
+/// Content of a container, read from front to back.
 pub(super) enum Items {
     Array(Array),
-    /// What a List or Dict had when its turn came.
+    /// Snapshot of a List, Map or Dict.
     Copy(Vec<Any>),
 }
 
@@ -29,7 +29,7 @@ impl Items {
         }
     }
 
-    /// The elements of a container, or its keys and values; `None` of anything else.
+    /// Returns the elements of a container, or its keys and values; `None` for other values.
     pub(super) fn of(value: &Any) -> Result<Option<Items>> {
         let flat = |pairs: Vec<(Any, Any)>| pairs.into_iter().flat_map(<[Any; 2]>::from).collect();
         Ok(Some(match value.type_index() {
@@ -47,33 +47,33 @@ impl Items {
     }
 }
 
-/// A value that is being walked over.
+/// A container that is being traversed.
 struct Open {
     items: Items,
     at: usize,
     is_map: bool,
-    /// Address of a container that can hold itself, else 0.
+    /// Address of a container that can contain itself, otherwise 0.
     address: usize,
 }
 
-/// What walking over a JSON value gives, in order.
+/// Receiver of the parts of a JSON value, in order.
 trait Visitor {
     fn leaf(&mut self, value: &Any) -> Result<()>;
-    /// Before each element, each key and each value.
+    /// Called before each element, each key and each value.
     fn before(&mut self, index: usize, is_map: bool, depth: usize);
     fn open(&mut self, is_map: bool);
     fn close(&mut self, is_map: bool, count: usize, depth: usize);
-    /// Called now and then: an error if this is more than there may be.
+    /// Checks periodically that the size limits are not exceeded.
     fn check(&self) -> Result<()>;
 }
 
-/// Walks over a value without recursion.
+/// Traverses a value without recursion.
 ///
 /// # Errors
-/// `ValueError` for keys that are no strings, for a List or Dict that holds itself, and when the visitor has had enough; what a
-/// signal or a cancellation raises.
+/// Returns `ValueError` for keys that are not strings, for a List or Dict that contains itself, and if a limit of the
+/// visitor is exceeded; the error of a signal or a cancellation.
 fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
-    /// Containers and elements between two looks at signals; a power of two.
+    /// Number of containers and elements between two checks for signals; a power of two.
     const LOOK: u32 = 1 << 14;
     let mut steps = 0_u32;
     let mut open: Vec<Open> = Vec::new();
@@ -126,17 +126,17 @@ fn walk(root: &Any, visitor: &mut impl Visitor) -> Result<()> {
     }
 }
 
-/// Longest text that is written, looked at now and then.
+/// Maximum length in bytes of the JSON that is written, checked periodically.
 const TEXT_MAX: usize = 1 << 30;
 
-/// Most values on a tape, looked at now and then.
+/// Maximum number of values on a tape, checked periodically.
 const TOKENS_MAX: usize = 1 << 27;
 
 fn too_large() -> Error {
     Error::new("ValueError", "a JSON value of 4 GiB or more, or of more than 2^27 values, cannot be read")
 }
 
-/// Writes a text.
+/// Writer of JSON.
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     indent: i64,
@@ -200,12 +200,13 @@ impl Visitor for Writer<'_> {
     }
 }
 
-/// Writes a value as JSON; with `indent` other than 0 on many lines.
+/// Writes a value as JSON, on several lines if `indent` is not 0.
 ///
 /// # Errors
-/// `ValueError` for values that JSON does not have, keys that are no strings, and a List or Dict that holds itself.
+/// Returns `ValueError` for values that JSON does not have, keys that are not strings, and a List or Dict that contains
+/// itself.
 pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
-    /// Wider is a mistake, and takes memory by its product with the depth.
+    /// Maximum indent. A larger one is a mistake, and takes memory proportional to its product with the depth.
     const WIDEST: i64 = 64;
     if indent > WIDEST {
         anyfn::bail!("ValueError", "an indent of {indent} is too wide: {WIDEST} at most");
@@ -213,7 +214,7 @@ pub(super) fn write(out: &mut Vec<u8>, value: &Any, indent: i64) -> Result<()> {
     walk(value, &mut Writer { out, indent })
 }
 
-/// Puts a value on a tape.
+/// Writer of a tape.
 struct Taper {
     tape: Tape<'static>,
     open: Vec<At>,
@@ -263,17 +264,17 @@ impl Visitor for Taper {
     }
 }
 
-/// A JSON value as a tape.
+/// Converts a JSON value to a tape.
 ///
 /// # Errors
-/// `ValueError` for keys that are no strings, and for a List or Dict that holds itself.
+/// Returns `ValueError` for keys that are not strings, and for a List or Dict that contains itself.
 pub(super) fn to_tape(value: &Any) -> Result<Tape<'static>> {
     let mut taper = Taper { tape: Tape::default(), open: Vec::new() };
     walk(value, &mut taper)?;
     Ok(taper.tape)
 }
 
-/// A value as messages show it: strings and numbers only, cut.
+/// Formats a value for messages: strings, which are shortened, and numbers; otherwise only the type.
 pub(super) fn shown(value: &Any) -> alloc::string::String {
     match value.type_index() {
         kTVMFFISmallStr | kTVMFFIStr => {

@@ -1,7 +1,8 @@
 //! Printing: `ffi.ReprPrint`.
 //!
-//! Everything is written into one text, from left to right. What is met again is copied from where it stands already, while
-//! the text is short: a graph of 60 levels in which each node is used twice has 2^60 places.
+//! Everything is written into one string, from left to right. An object that is encountered again is copied from its
+//! first occurrence, as long as the string is short: a graph of 60 levels in which each node is used twice has 2^60
+//! occurrences.
 
 mod text;
 
@@ -25,72 +26,72 @@ use crate::value::{self, Node};
 
 static REPR: Column = Column::new("__ffi_repr__");
 
-/// Longest text; what comes behind it is left out.
+/// Maximum length in bytes. The rest is omitted.
 const LENGTH_MAX: usize = 1 << 28;
 
-/// Length of the text up to which objects that are met again are written again, unless another limit is asked for.
+/// Length in bytes up to which repeated objects are written again, unless another limit is requested.
 const REPEATED_MAX: usize = 1 << 20;
 
-/// Steps between two looks at signals; a power of two.
+/// Number of steps between two checks for signals; a power of two.
 const LOOK: u32 = 1 << 14;
 
-/// How much is printed.
+/// Limits of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of text; what follows is shown as `...`.
+    /// Maximum number of bytes; the rest is shown as `...`.
     pub length: usize,
-    /// Values within values; deeper ones are shown as `...`.
+    /// Maximum nesting depth; deeper values are shown as `...`.
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// Any depth, and as much text as a program can reasonably want.
+    /// Returns limits of any depth, and as much text as a program can reasonably want.
     fn default() -> Limits {
         Limits { length: LENGTH_MAX, depth: usize::MAX }
     }
 }
 
-/// The text of a value: `my.Pair(a=1, b="x")`. What contains itself is shown as `...` there, and so is what occurs again once
-/// the text has 1 MiB.
+/// Prints a value: `my.Pair(a=1, b="x")`. A value inside itself is shown as `...`, and so are repeated values once the
+/// text has 1 MiB.
 ///
 /// # Errors
-/// What a type's own `__ffi_repr__` or its fields give; `RecursionError` if such functions nest too deep; what a signal or a
-/// cancellation raises.
+/// Returns the error of a hook `__ffi_repr__` or of a getter; `RecursionError` if hooks are nested too deeply; the
+/// error of a signal or a cancellation.
 pub fn repr(value: &Any) -> Result<String> {
     repr_within(value, Limits::default())
 }
 
-/// As [`repr`], with limits.
+/// Prints a value as [`repr`] does, with limits.
 ///
 /// # Errors
-/// As [`repr`].
+/// Returns the errors of [`repr`].
 pub fn repr_within(value: &Any, limits: Limits) -> Result<String> {
     let mut printer = Printer { limits, ..Printer::default() };
     printer.run(value.clone(), 2)?;
     Ok(core::mem::take(&mut printer.pieces[0]))
 }
 
-/// The text of a value.
+/// Returns the text of a value.
 #[anyfn::register("ffi.ReprPrint")]
 fn repr_global(value: Any) -> Result<String> {
     repr(&value)
 }
 
-/// The text of a value, of at most so many bytes and levels (about so, 0 for no limit).
+/// Returns the text of a value, of approximately at most `length` bytes and `depth` levels; 0 means no limit.
 #[anyfn::register("anyfn.ReprWithin")]
 fn within_global(value: Any, length: i64, depth: i64) -> Result<String> {
     let or = |limit: i64, none: usize| usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(none);
     repr_within(&value, Limits { length: or(length, LENGTH_MAX), depth: or(depth, usize::MAX) })
 }
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
     Nothing,
-    /// It is being printed.
+    /// The object is being printed.
     Open,
-    /// Its text stands in this piece, from here to there.
+    /// Number of the piece that contains its text, and where the text begins and ends.
     Done(u32, usize, usize),
 }
 
@@ -98,33 +99,33 @@ enum Known {
 struct Frame {
     content: Content,
     next: usize,
-    /// Where its text begins.
+    /// Offset at which its text begins.
     start: usize,
-    /// The address under which it is remembered, or 0.
+    /// Address under which it is remembered, or 0.
     key: usize,
     address: usize,
 }
 
 enum Content {
     Node(Node),
-    /// The keys and values of a Map or Dict, by turns.
+    /// An object, and the index of its plan.
     Object(ObjectRef, u32),
 }
 
 struct Printer {
     limits: Limits,
-    /// Values so far.
+    /// Number of steps so far.
     steps: u32,
     with_addresses: bool,
     stack: Vec<Frame>,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that no address is used again.
+    /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
-    /// The text, and those that types' own functions have asked for.
+    /// The main text, and the texts that hooks have requested.
     pieces: Vec<String>,
     current: usize,
-    /// The objects that stand for a missing value and for the beginning of keyword arguments.
+    /// Addresses of the objects that represent a missing value and the beginning of keyword arguments.
     sentinels: [Option<usize>; 2],
 }
 
@@ -145,11 +146,11 @@ impl Default for Printer {
     }
 }
 
-// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
-// stores only.
+// SAFETY: besides values, which are `Send`, it holds references to types, which are never freed and are changed by
+// atomic stores only.
 unsafe impl Send for Printer {}
 
-/// Whether the environment asks for addresses.
+/// Returns true if the environment requests addresses.
 fn with_addresses() -> bool {
     #[cfg(feature = "std")]
     return std::env::var_os("TVM_FFI_REPR_WITH_ADDR").is_some_and(|value| value == "1");
@@ -167,7 +168,7 @@ impl Printer {
         self.pieces[self.current].len() >= self.limits.length
     }
 
-    /// Prints a value, whatever is being printed already.
+    /// Prints a value, independently of outer values that are being printed.
     fn run(&mut self, value: Any, own: usize) -> Result<()> {
         let base = self.stack.len();
         self.value(value, own)?;
@@ -177,7 +178,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints a value, or begins to.
+    /// Prints a value, or begins to print it.
     fn value(&mut self, value: Any, own: usize) -> Result<()> {
         if self.is_full() {
             self.text().push_str("...");
@@ -195,7 +196,7 @@ impl Printer {
         let address = value::address_of(&object);
         let start = self.text().len();
         let mut key = 0;
-        // What nobody else holds is not met again.
+        // A value without other references is not encountered again.
         if object.use_count() > own || is_watched(self.stack.len()) {
             match self.known.get(address).unwrap_or_default() {
                 Known::Done(piece, from, to) => {
@@ -279,11 +280,11 @@ impl Printer {
         }
     }
 
-    /// Prints what stands in a piece already.
+    /// Repeats text that a piece already contains.
     fn copy(&mut self, piece: usize, from: usize, to: usize) {
         let most = if self.limits.length == LENGTH_MAX { REPEATED_MAX } else { self.limits.length };
         if self.text().len() + (to - from) > most {
-            // Texts that hold others twice grow fast.
+            // Text with repeated parts grows fast.
             self.text().push_str("...");
         } else if piece == self.current {
             self.pieces[piece].extend_from_within(from..to);
@@ -293,7 +294,7 @@ impl Printer {
         }
     }
 
-    /// Prints one of the two objects that stand for something; `false` if it is none.
+    /// Prints one of the two sentinel objects; `false` if the object is neither.
     #[cold]
     fn sentinel(&mut self, address: usize) -> Result<bool> {
         let names = [("ffi.GetInvalidObject", "<MISSING>"), ("ffi.GetKwargsObject", "<KWARGS>")];
@@ -310,7 +311,7 @@ impl Printer {
         Ok(false)
     }
 
-    /// Goes on with the innermost value.
+    /// Continues with the innermost value.
     fn advance(&mut self) -> Result<()> {
         self.steps = self.steps.wrapping_add(1);
         if self.steps.is_multiple_of(LOOK) {
@@ -335,7 +336,7 @@ impl Printer {
                 let Some(field) = fields.get(at) else { break None };
                 let name = field.name();
                 if fields[..at].iter().any(|other| other.name() == name) {
-                    // A field of the parent has that name; it is shown.
+                    // A field of the parent has this name, and is the one that is shown.
                     frame.next += 1;
                     continue;
                 }
@@ -383,11 +384,11 @@ impl Printer {
         self.done(frame.key, frame.start);
     }
 
-    /// Lets the type's own function print an object.
+    /// Prints an object by the hook of its type.
     #[cold]
     fn ask(&mut self, object: ObjectRef, key: usize, start: usize) -> Result<()> {
         let Some(hook) = REPR.get(object.type_index())? else { return Ok(()) };
-        // Whoever prints itself by its callback must not do so for ever.
+        // A hook that prints the same object through its callback must not recurse forever.
         let (key, address) = (key, value::address_of(&object));
         if key == 0 {
             self.known.set(address, Known::Open);
@@ -399,13 +400,13 @@ impl Printer {
         Ok(())
     }
 
-    /// What a type's own function calls: `(value) -> text`.
+    /// Callback of the hook: `(value) -> text`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         let outer = self.current;
         self.current = self.pieces.len();
         self.pieces.push(String::new());
-        // Levels are counted by what is open, and all that is open stays so.
+        // The depth is the number of open values, all of which remain open.
         let printed = self.run(value, 1);
         let made = Any::new(&self.pieces[self.current][..]);
         self.current = outer;
@@ -420,10 +421,10 @@ pub(crate) fn call(hook: &Hook, object: &ObjectRef, callback: &PackedFunc) -> Re
     match hook {
         Hook::Function(function) => function.call((object, callback)),
         Hook::Native(code) => {
-            // SAFETY: an address in this column is such a function, by the column's definition.
+            // SAFETY: by the definition of the column, an address in it is such a function.
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(*code) };
             let callback = callback.as_object().as_handle();
-            // SAFETY: called with a valid object and the place of a handle.
+            // SAFETY: called with a valid object and the address of a handle.
             let raw = unsafe { code(object.as_handle(), &callback) };
             // SAFETY: a hook returns an owned value.
             unsafe { expected(raw) }

@@ -1,4 +1,4 @@
-//! The texts of values that consist of nothing else.
+//! Printing of values without parts.
 
 use alloc::format;
 use alloc::string::String;
@@ -13,7 +13,7 @@ use anyfn::{Any, DType, Device, ObjectRef, Result, Shape, TensorView};
 
 use crate::value;
 
-/// Writes a value that is no object; `false` for an object.
+/// Writes a value that is not an object; `false` for an object.
 #[inline]
 pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     let index = value.type_index();
@@ -35,7 +35,7 @@ pub(super) fn plain(text: &mut String, value: &Any) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes an object that consists of no others; `false` for the rest.
+/// Writes an object without parts; `false` for other objects.
 pub(super) fn leaf(text: &mut String, object: &ObjectRef) -> Result<bool> {
     match object.type_index() {
         kTVMFFIStr => quoted(text, value::bytes_of(&object.clone().into())),
@@ -81,7 +81,7 @@ fn device(text: &mut String, device: Device) {
     }
 }
 
-/// Six digits that count, as C's `%g`.
+/// Writes six significant digits, as C's `%g`.
 pub(crate) fn float(text: &mut String, value: f64) {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };
@@ -105,7 +105,7 @@ pub(crate) fn float(text: &mut String, value: f64) {
     text.push_str(&trimmed(&format!("{value:.places$}")));
 }
 
-/// A string between quotes, with escapes: ASCII only.
+/// Writes a string between quotes, with escapes: ASCII only.
 pub(crate) fn quoted(text: &mut String, content: &[u8]) {
     text.push('"');
     let mut rest = content;
@@ -139,7 +139,7 @@ fn hex(text: &mut String, byte: u8) -> usize {
     1
 }
 
-/// A sequence that sets colours on a terminal is shown whole.
+/// Writes a sequence that sets colours on a terminal as a unit.
 fn colour(text: &mut String, rest: &[u8]) -> usize {
     if rest.get(1) == Some(&b'[') {
         let inner = rest[2..].iter().take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
@@ -152,7 +152,7 @@ fn colour(text: &mut String, rest: &[u8]) -> usize {
     hex(text, 0x1b)
 }
 
-/// A character beyond ASCII, or a byte that is part of none.
+/// Writes a character beyond ASCII, or a byte that is not part of a character.
 fn wide(text: &mut String, rest: &[u8]) -> usize {
     let len = match rest[0] {
         0xc0..=0xdf => 2,
@@ -181,7 +181,7 @@ fn bytes(text: &mut String, content: &[u8]) {
     text.push('"');
 }
 
-/// An integer of words, two's complement, the least significant one first.
+/// Writes an integer given as words in two's complement, least significant word first.
 fn decimal(text: &mut String, words: &[u8]) {
     /// Largest power of ten in a word.
     const CHUNK: u64 = 10_000_000_000_000_000_000;

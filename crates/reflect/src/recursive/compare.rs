@@ -22,24 +22,25 @@ use crate::value::{self, Held, Mapping};
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Whether two values are equal: numbers by value (and NaN to NaN), containers by their elements, Maps and Dicts by key,
-/// tensors in main memory by shape, data type and content, objects by all fields that are compared. A type's own
-/// `__ffi_eq__` or `__ffi_compare__` decides for its objects. Objects without fields are equal to themselves only.
+/// Returns true if two values are equal: numbers by value (NaN equals NaN), containers by their elements, Maps and
+/// Dicts by key, tensors in main memory by shape, data type and content, objects by all compared fields. A hook
+/// `__ffi_eq__` or `__ffi_compare__` decides for the objects of its type. Objects without fields are only equal to
+/// themselves.
 ///
 /// Cycles are equal if nothing on them differs.
 ///
 /// # Errors
-/// What a type's own function or its fields give.
+/// Returns the error of a hook or a getter.
 pub fn recursive_equal(left: &Any, right: &Any) -> Result<bool> {
     Compare::new(false).run(left, right).map(Ordering::is_eq)
 }
 
-/// Which of two values comes first: numbers by value, texts by their bytes, sequences and objects by the first element or
-/// field that differs. None comes before everything.
+/// Returns the order of two values: numbers by value, strings by their bytes, sequences and objects by the first
+/// element or field that differs. None is less than everything else.
 ///
 /// # Errors
-/// `TypeError` for values that have no order: of different types, NaN, Maps and Dicts, objects without fields;
-/// `ValueError` for cycles; what a type's own `__ffi_compare__` or its fields give.
+/// Returns `TypeError` for values without an order: values of different types, NaN, Maps and Dicts, objects without
+/// fields; `ValueError` for cycles; the error of a hook `__ffi_compare__` or a getter.
 pub fn recursive_compare(left: &Any, right: &Any) -> Result<Ordering> {
     Compare::new(true).run(left, right)
 }
@@ -55,33 +56,33 @@ enum Content {
 struct Frame {
     content: Content,
     next: usize,
-    /// Under which the two are remembered, or zeros.
+    /// Addresses under which the two are remembered, or zeros.
     key: (usize, usize),
 }
 
-/// What is known of two objects.
+/// State of two objects.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
     Nothing,
-    /// They are being compared.
+    /// The objects are being compared.
     Open,
     Equal,
 }
 
-/// Two values after a look.
+/// Result of examining two values.
 enum Look {
     Is(Ordering),
     Opened,
 }
 
 struct Compare {
-    /// Whether the order is wanted; else anything but equal is `Greater`.
+    /// True if the order is requested; otherwise every difference is `Greater`.
     ordered: bool,
     stack: Vec<Frame>,
     plans: Plans,
     met: Table<(usize, usize), Known>,
-    /// The pairs in `met`, in order, kept alive so that no address is used again.
+    /// The pairs in `met`, in order, kept alive so that addresses are not reused.
     log: Vec<(ObjectRef, ObjectRef)>,
 }
 
@@ -91,8 +92,8 @@ impl Default for Compare {
     }
 }
 
-// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
-// stores only.
+// SAFETY: besides values, which are `Send`, it holds references to types, which are never freed and are changed by
+// atomic stores only.
 unsafe impl Send for Compare {}
 
 impl Compare {
@@ -106,7 +107,7 @@ impl Compare {
         }
     }
 
-    /// Compares two values, whatever is being compared already.
+    /// Compares two values, independently of outer comparisons that are in progress.
     fn run(&mut self, left: &Any, right: &Any) -> Result<Ordering> {
         let base = self.stack.len();
         let mut look = match leaf(self.ordered, left, right)? {
@@ -132,11 +133,12 @@ impl Compare {
         }
     }
 
-    /// Begins to compare the content of two objects of one type. `own` references to each are not those of others.
+    /// Begins to compare the content of two objects of one type. `own` references to each object do not belong to other
+    /// code.
     fn open(&mut self, left: Held, right: Held, own: usize) -> Result<Look> {
         let index = left.type_index();
         let mut key = (0, 0);
-        // What nobody else holds is not met again.
+        // A value without other references is not encountered again.
         if (left.use_count() > own && right.use_count() > own) || is_watched(self.stack.len()) {
             key = (value::address_of(&left), value::address_of(&right));
             match self.met.get(key).unwrap_or_default() {
@@ -162,7 +164,7 @@ impl Compare {
                 let plan = self.plans.of(&left)?;
                 let known = self.plans.get(plan);
                 if known.fields.is_empty() && !known.info.has_metadata() || index < kTVMFFIStaticObjectEnd {
-                    // Nothing is known of them, and they are two.
+                    // Distinct objects whose content is not known.
                     return if self.ordered {
                         Err(unordered(left.type_key()))
                     } else {
@@ -200,7 +202,7 @@ impl Compare {
         if self.ordered { Err(mappings()) } else { Ok(Look::Is(Ordering::Greater)) }
     }
 
-    /// Goes on with the innermost two values.
+    /// Continues with the innermost two values.
     fn advance(&mut self) -> Result<Look> {
         let ordered = self.ordered;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Is(Ordering::Equal)) };
@@ -251,9 +253,9 @@ impl Compare {
                             Some(order) => return Ok(Look::Is(order)),
                             None => {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
-                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                // SAFETY: the frame holds the object, and is below the frame of the value.
                                 let l = unsafe { Held::borrowed(l) };
-                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                // SAFETY: the frame holds the object, and is below the frame of the value.
                                 break (l, unsafe { Held::borrowed(r) }, 1);
                             }
                         }
@@ -274,9 +276,9 @@ impl Compare {
                 (Some(order), ..) => return Ok(Look::Is(order)),
                 (None, l, r, own) => {
                     let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
-                    // SAFETY: the frame holds the elements, and lies below that of this one.
+                    // SAFETY: the frame holds the elements, and is below the frame of this one.
                     let l = unsafe { Held::borrowed(l) };
-                    // SAFETY: the frame holds the elements, and lies below that of this one.
+                    // SAFETY: the frame holds the elements, and is below the frame of this one.
                     break (l, unsafe { Held::borrowed(r) }, own);
                 }
             }
@@ -284,9 +286,9 @@ impl Compare {
         self.open(left, right, own)
     }
 
-    /// Ends the innermost two values.
+    /// Ends the innermost comparison.
     fn close(&mut self, order: Ordering) -> Look {
-        // Looked at and dropped where it lies: moving it out would wait for what was written last.
+        // Read and dropped in place: moving the frame would stall on the stores that wrote it.
         if let Some(Frame { key, .. }) = self.stack.last() {
             let key = *key;
             self.stack.truncate(self.stack.len() - 1);
@@ -297,7 +299,7 @@ impl Compare {
         Look::Is(order)
     }
 
-    /// Lets the type's own function compare two objects; `None` if it has none for that.
+    /// Compares two objects by the hook of their type; `None` if there is no suitable hook.
     #[cold]
     fn ask(&mut self, left: &ObjectRef, right: &ObjectRef) -> Result<Option<Ordering>> {
         let index = left.type_index();
@@ -320,7 +322,7 @@ impl Compare {
         let met = self.log.len();
         let order = self.run(&left, &right)?;
         if order.is_ne() {
-            // The function may go on: what was open meanwhile is not known to be equal.
+            // The hook may continue, and pairs that were open meanwhile are not known to be equal.
             for (left, right) in self.log.drain(met..) {
                 self.met.set((value::address_of(&left), value::address_of(&right)), Known::Nothing);
             }
@@ -328,12 +330,12 @@ impl Compare {
         Ok(order)
     }
 
-    /// What `__ffi_eq__` calls: `(left, right) -> bool`.
+    /// Callback of `__ffi_eq__`: `(left, right) -> bool`.
     fn equal_callback(&mut self, args: Args<'_>) -> Result<Any> {
         Any::new(self.callback(args)?.is_eq())
     }
 
-    /// What `__ffi_compare__` calls: `(left, right) -> int`.
+    /// Callback of `__ffi_compare__`: `(left, right) -> int`.
     fn order_callback(&mut self, args: Args<'_>) -> Result<Any> {
         Any::new(self.callback(args)? as i64)
     }
@@ -354,7 +356,7 @@ fn unordered(key: &str) -> Error {
     Error::new("TypeError", &format!("Cannot order values of type {key}"))
 }
 
-/// Compares values that consist of nothing else; `None` for the others.
+/// Compares values without parts; `None` for other values.
 #[inline]
 fn leaf(ordered: bool, left: &Any, right: &Any) -> Result<Option<Ordering>> {
     let (index, other) = (left.type_index(), right.type_index());
@@ -432,7 +434,7 @@ fn floats(ordered: bool, left: f64, right: f64) -> Result<Ordering> {
     }
 }
 
-/// The order of integers of any size. They have no words that only repeat the sign, so more words are farther from zero.
+/// Compares integers of any size. No word merely repeats the sign, so the integer with more words is farther from zero.
 fn integers(left: &Any, right: &Any) -> Ordering {
     let (left, right) = (value::words(left), value::words(right));
     let word = |words: &[u8], at: usize| {
@@ -458,7 +460,7 @@ fn integers(left: &Any, right: &Any) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Tensors whose content can be read are compared by it.
+/// Compares tensors by content if it can be read.
 fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
     let (left, right) = (left.get::<TensorView<'_>>()?, right.get::<TensorView<'_>>()?);
     if left.shape() != right.shape() || left.dtype() != right.dtype() {
@@ -468,7 +470,7 @@ fn tensors(left: &Any, right: &Any) -> Result<Ordering> {
         (Ok(left), Ok(right)) if *left == *right => Ok(Ordering::Equal),
         // Elements that are in use, or a signal.
         (Err(error), _) | (_, Err(error)) if error.kind() != "InternalError" => Err(error),
-        // Two that cannot be read are two.
+        // Distinct tensors that cannot be read are different.
         _ => Ok(Ordering::Greater),
     }
 }

@@ -1,4 +1,4 @@
-//! The hash that goes with equality by all fields.
+//! Hash that is consistent with equality by all fields.
 
 use alloc::vec::Vec;
 
@@ -22,16 +22,16 @@ static HASH: Column = Column::new("__ffi_hash__");
 static EQ: Column = Column::new("__ffi_eq__");
 static COMPARE: Column = Column::new("__ffi_compare__");
 
-/// Hash of a value, the same for values that are [equal](super::recursive_equal), in every process.
+/// Returns a hash that is the same, in every process, for values that are [equal](super::recursive_equal).
 ///
 /// # Errors
-/// `ValueError` for an object whose type says how to compare but not how to hash; what a type's own `__ffi_hash__` or its
-/// fields give.
+/// Returns `ValueError` for an object whose type has a hook for comparison but none for the hash; the error of a hook
+/// `__ffi_hash__` or a getter.
 pub fn recursive_hash(value: &Any) -> Result<u64> {
     Hash::default().run(value.clone(), 2)
 }
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Clone, Copy, Default)]
 enum Known {
     #[default]
@@ -49,9 +49,9 @@ struct Frame {
     content: Content,
     next: usize,
     hash: u64,
-    /// The address under which the result is remembered, or 0.
+    /// Address under which the result is remembered, or 0.
     address: usize,
-    /// The hashes of keys and values of a Map or Dict, by turns.
+    /// Hashes of keys and values of a Map or Dict, alternating.
     entries: Vec<u64>,
 }
 
@@ -64,7 +64,7 @@ struct Hash {
     stack: Vec<Frame>,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that no address is used again.
+    /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
 }
 
@@ -75,8 +75,8 @@ impl Default for Hash {
     }
 }
 
-// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
-// stores only.
+// SAFETY: besides values, which are `Send`, it holds references to types, which are never freed and are changed by
+// atomic stores only.
 unsafe impl Send for Hash {}
 
 impl Frame {
@@ -84,7 +84,7 @@ impl Frame {
         match &self.content {
             Content::Node(Node::Pairs(_)) => self.entries.push(hash),
             Content::Node(_) => {
-                // The place of the element that this is the hash of.
+                // Index of the element that has this hash.
                 let at = self.next as u64 - 1;
                 self.hash = hash_combine(self.hash, hash_combine(hash, at));
             }
@@ -94,7 +94,7 @@ impl Frame {
 }
 
 impl Hash {
-    /// Hashes a value, whatever is being hashed already.
+    /// Hashes a value, independently of outer values that are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let mut look = match leaf(&value)? {
@@ -119,7 +119,7 @@ impl Hash {
         let index = object.type_index();
         let mut address = 0;
         let has_hook = HASH.has(index);
-        // What nobody else holds is not met again.
+        // A value without other references is not encountered again.
         if object.use_count() > own || is_watched(self.stack.len()) || has_hook {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
@@ -163,7 +163,7 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// Goes on with the innermost value; gives the hash of what it consists of next, or opens that.
+    /// Continues with the innermost value: returns the hash of its next part, or opens that part.
     fn advance(&mut self) -> Result<Look> {
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
         let (value, own) = loop {
@@ -225,7 +225,7 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// Lets the type's own function hash an object.
+    /// Hashes an object by the hook of its type.
     #[cold]
     fn ask(&mut self, object: ObjectRef, address: usize) -> Result<Look> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
@@ -233,14 +233,14 @@ impl Hash {
         Ok(self.remember(address, result.get::<i64>()? as u64))
     }
 
-    /// What a type's own function calls: `(value) -> int`.
+    /// Callback of the hook: `(value) -> int`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let value = args.get::<Any>(0)?;
         Any::new(self.run(value, 1)? as i64)
     }
 }
 
-/// Hash of a value that consists of nothing else; `None` for the others.
+/// Returns the hash of a value without parts; `None` for other values.
 #[inline]
 fn leaf(value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();
@@ -254,7 +254,7 @@ fn leaf(value: &Any) -> Result<Option<u64>> {
         kTVMFFIFloat => {
             let number = f64::from_bits(bits);
             let number = if number.is_nan() { f64::NAN } else { number };
-            // Zero has one hash whatever its sign.
+            // Zero has the same hash regardless of its sign.
             hash_combine(tag(index), if number == 0.0 { 0 } else { number.to_bits() })
         }
         kTVMFFIDataType => {

@@ -1,4 +1,4 @@
-//! The children of a value, one after the other, without borrowing it.
+//! Iteration over the children of a value without borrowing the value.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,16 +16,18 @@ use super::Region;
 use super::plan::{Plan, Shape};
 use crate::structural::Step;
 
-/// A value on its way: with a reference of its own, or as it lies in what holds it.
+/// A value that is being processed: owned, or borrowed from its parent.
 pub(crate) enum Value {
     Owned(Any),
-    /// Valid as long as what holds it is not changed.
+    /// Valid as long as the parent is not changed.
     Lent(ManuallyDrop<Any>),
 }
 
 impl Value {
+    /// Borrows a value.
+    ///
     /// # Safety
-    /// `value` must stay where it is as long as the result is used.
+    /// `value` must stay in place as long as the result is used.
     pub(crate) unsafe fn lent(value: &Any) -> Value {
         let raw = *value.as_view().as_raw();
         // SAFETY: a copy that is never dropped.
@@ -40,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Whether others than what holds it know the object.
+    /// Returns true if other references to the object exist besides that of its parent.
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         match self {
@@ -49,7 +51,7 @@ impl Value {
         }
     }
 
-    /// The value with a reference of its own.
+    /// Returns the value with an owned reference.
     #[inline]
     pub(crate) fn into_owned(self) -> Any {
         match self {
@@ -59,24 +61,25 @@ impl Value {
     }
 }
 
-/// Where a loop over the children of a value stands.
+/// State of an iteration over the children of a value.
 pub(crate) enum Children {
-    /// The elements of an Array, or of a List that nobody else knows.
+    /// Elements of an Array, or of a List that is not shared.
     Elements(usize),
-    /// The elements that a List had.
+    /// Snapshot of the elements of a List.
     Listed(Box<(Vec<Any>, usize)>),
-    /// The values of a Map, or of a Dict that nobody else knows: the next place, and that of the last value.
+    /// Values of a Map, or of a Dict that is not shared: the positions of the next value and of the last one, and their
+    /// number.
     Pairs(Box<(MapPlace, MapPlace, u32)>),
-    /// The pairs that a Dict had.
+    /// Snapshot of the pairs of a Dict.
     Paired(Box<(Vec<(Any, Any)>, usize)>),
-    /// The fields of an object.
+    /// Fields of an object.
     Fields(u32),
-    /// Those that a callback or the type's own function visits.
+    /// Children that a callback or a hook of the type visits.
     Chosen,
 }
 
 impl Children {
-    /// The children of an object; `in_place` if nobody else knows it.
+    /// Begins an iteration over the children of an object; `in_place` if the object is not shared.
     #[inline(always)]
     pub(crate) fn of(shape: &Shape, object: &ObjectRef, in_place: bool) -> Result<Children> {
         match shape {
@@ -106,18 +109,18 @@ impl Children {
         })
     }
 
-    /// Whether the end of the loop releases nothing.
+    /// Returns true if the end of the iteration releases nothing.
     #[inline]
     pub(crate) fn owns_nothing(&self) -> bool {
         matches!(self, Children::Elements(_) | Children::Fields(_))
     }
 
-    /// The next child of `node`, whose children these are, and the region that it opens.
+    /// Returns the next child of `node`, whose children these are, and the region that it opens.
     #[inline]
     pub(crate) fn next(&mut self, plan: &Plan, node: &ObjectRef) -> Result<Option<(Value, Option<Region>)>> {
         let lent = |value: &Any| {
-            // SAFETY: the frame that holds this loop keeps the container, or the copy of its elements; a child is used
-            // until the next one is asked for, and only the walk itself changes a container that nobody else knows.
+            // SAFETY: the frame that holds this iteration keeps the container, or the snapshot of its elements. A child
+            // is used until the next one is requested, and only the walk itself changes a container that is not shared.
             Some((unsafe { Value::lent(value) }, None))
         };
         Ok(match self {
@@ -134,7 +137,7 @@ impl Children {
                 let (next, last, at) = &mut **places;
                 *last = *next;
                 *at += 1;
-                // SAFETY: a Map, or a Dict that nobody else knows.
+                // SAFETY: a Map, or a Dict that is not shared.
                 unsafe { next_pair(node, next) }.and_then(|(_, value)| lent(value))
             }
             Children::Paired(paired) => {
@@ -146,12 +149,13 @@ impl Children {
                 let Shape::Fields(members) = &plan.shape else { return Ok(None) };
                 let Some(member) = members.get(*at as usize) else { return Ok(None) };
                 *at += 1;
-                // SAFETY: the plan is that of the object's very type, which the frame that holds this loop keeps; it lends only
-                // what does not change, and a walk that changes the object in place asks for the next child before.
+                // SAFETY: the plan is that of exactly the object's type, and the frame that holds this iteration keeps
+                // the object. Only values that do not change are borrowed, and a walk that changes the object in place
+                // requests the next child first.
                 if let Some(value) = unsafe { member.field.lend_unchecked(node) } {
                     return Ok(Some((Value::Lent(value), member.opens)));
                 }
-                // SAFETY: the plan is that of the object's very type.
+                // SAFETY: the plan is that of exactly the object's type.
                 let value = unsafe { member.field.get_unchecked(node) }?;
                 Some((Value::Owned(value), member.opens))
             }
@@ -159,7 +163,7 @@ impl Children {
         })
     }
 
-    /// The field that the last child is in.
+    /// Returns the field that contains the last child.
     pub(crate) fn field(&self, plan: &Plan) -> Option<Field> {
         match (self, &plan.shape) {
             (Children::Fields(_), Shape::Fields(members)) => {
@@ -169,7 +173,7 @@ impl Children {
         }
     }
 
-    /// Number of the last child.
+    /// Returns the number of the last child.
     pub(crate) fn position(&self) -> usize {
         let next = match self {
             Children::Elements(at) => *at,
@@ -182,10 +186,10 @@ impl Children {
         next.saturating_sub(1)
     }
 
-    /// Puts a value in the place of the last child, where the child still is; gives the old one.
+    /// Replaces the last child, if it is still in place, and returns the old one.
     ///
     /// # Safety
-    /// Nobody else may know `node`, and the loop must be one for a value that is changed in place.
+    /// `node` must not be shared, and the iteration must be one for a value that is changed in place.
     pub(crate) unsafe fn replace(&self, node: &ObjectRef, value: Any) -> Option<Any> {
         match self {
             Children::Elements(at) => {
@@ -193,8 +197,8 @@ impl Children {
                 let cell = unsafe { &*cell_of(node) };
                 // SAFETY: the last child was within the elements, which have not changed since.
                 let slot = unsafe { cell.data.cast::<Any>().add(at - 1) };
-                // SAFETY: the last child was within the elements, which have not changed since; the slot holds an
-                // owned value, which moves out.
+                // SAFETY: the last child was within the elements, which have not changed since; the slot holds an owned
+                // value, which is moved out.
                 Some(unsafe { slot.replace(value) })
             }
             // SAFETY: as the caller guarantees.
@@ -203,7 +207,7 @@ impl Children {
         }
     }
 
-    /// The step from `node` to the last child.
+    /// Returns the step from `node` to the last child.
     pub(crate) fn access_step(&self, plan: &Plan, node: &ObjectRef) -> Step {
         match self {
             Children::Pairs(places) => {
@@ -223,7 +227,7 @@ impl Children {
         }
     }
 
-    /// The step from `node` to the last child, as an access path shows it.
+    /// Writes the step from `node` to the last child in the form of an access path.
     pub(crate) fn step(&self, plan: &Plan, node: &ObjectRef, out: &mut String) {
         match self {
             Children::Elements(_) | Children::Listed(_) => {
@@ -254,7 +258,7 @@ impl Children {
     }
 }
 
-/// A key of a Map as an access path shows it.
+/// Writes a key of a Map in the form of an access path.
 pub(crate) fn show_key(key: &Any, out: &mut String) {
     let _ = match key.get::<&str>() {
         Ok(text) => write!(out, "[{text:?}]"),
@@ -265,10 +269,10 @@ pub(crate) fn show_key(key: &Any, out: &mut String) {
     };
 }
 
-/// The elements of an Array, or of a List that does not change.
+/// Returns the elements of an Array, or of a List that does not change.
 #[inline]
 pub(crate) fn elements(node: &ObjectRef) -> &[Any] {
-    // SAFETY: called for Arrays and Lists, which have the cell right behind the header.
+    // SAFETY: called for Arrays and Lists, whose cell follows the header.
     let cell = unsafe { &*cell_of(node) };
     match usize::try_from(cell.size) {
         // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.

@@ -1,4 +1,4 @@
-//! Where an error happened: the context that a walk adds to it.
+//! Location of an error: the context that a walk adds to it.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,9 +19,9 @@ use super::walk::same;
 /// Content of a `ffi.VisitErrorContext`.
 #[repr(C)]
 struct Content {
-    /// The objects on the way to the error, the innermost first.
+    /// Objects on the way to the error, innermost first.
     reverse_visit_pattern: List<Any>,
-    /// What the error had as context before; here a Map that has the access path under `visited`.
+    /// The previous context of the error; here a Map that contains the access path under `visited`.
     prev_error_context: Option<ObjectRef>,
 }
 
@@ -30,10 +30,10 @@ const _: () = assert!(size_of::<Option<ObjectRef>>() == size_of::<usize>());
 
 static TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Index of the type, which is registered at the first use.
+/// Returns the index of the type, which is registered at its first use.
 ///
 /// # Panics
-/// If the key is another type's, as for types that are derived.
+/// Panics if the key belongs to another type, as for derived types.
 pub(crate) fn type_index() -> i32 {
     match TYPE.load(Ordering::Acquire) {
         -1 => register(),
@@ -57,11 +57,11 @@ fn register() -> i32 {
     }
 }
 
-/// Tells of the fields.
+/// Registers the fields.
 pub(crate) fn register_fields() -> Result<()> {
     let header = size_of::<TVMFFIObject>();
     let index = type_index();
-    // SAFETY: the getter is that of a place with such content.
+    // SAFETY: the getter fits the content at this offset.
     unsafe {
         add_field(
             index,
@@ -72,7 +72,7 @@ pub(crate) fn register_fields() -> Result<()> {
         )
     }?;
     let at = header + offset_of!(Content, prev_error_context);
-    // SAFETY: the getter is that of a place with such content.
+    // SAFETY: the getter fits the content at this offset.
     unsafe {
         add_field(index, ("prev_error_context", "Further detail of the error."), at, kTVMFFIAny, get_reference)
     }
@@ -80,10 +80,10 @@ pub(crate) fn register_fields() -> Result<()> {
 
 type Getter = unsafe extern "C" fn(*mut core::ffi::c_void, *mut TVMFFIAny) -> c_int;
 
-/// Tells of a read-only field of a type.
+/// Registers a read-only field of a type.
 ///
 /// # Safety
-/// The getter must fit the place in objects of the type.
+/// The getter must fit the content at this offset in objects of the type.
 pub(crate) unsafe fn add_field(
     type_index: i32,
     (name, doc): (&str, &str),
@@ -115,46 +115,46 @@ pub(crate) unsafe fn add_field(
 /// Reads a field that is a value.
 ///
 /// # Safety
-/// As the ABI says of getters.
+/// The requirements of the ABI for getters apply.
 pub(crate) unsafe extern "C" fn get_any(place: *mut core::ffi::c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the place of such a field in a live object.
+    // SAFETY: the address of such a field in a live object.
     let value = unsafe { &*place.cast::<Any>() };
-    // SAFETY: a writable result.
+    // SAFETY: the result is writable.
     unsafe { out.write(value.clone().into_raw()) };
     0
 }
 
 /// Reads a field that is a reference or NULL.
 unsafe extern "C" fn get_reference(place: *mut core::ffi::c_void, out: *mut TVMFFIAny) -> c_int {
-    // SAFETY: the place of such a field in a live object.
+    // SAFETY: the address of such a field in a live object.
     let object = unsafe { &*place.cast::<Option<ObjectRef>>() };
     let value = object.clone().map_or(Any::NONE, Any::from);
-    // SAFETY: a writable result.
+    // SAFETY: the result is writable.
     unsafe { out.write(value.into_raw()) };
     0
 }
 
-/// The error with the way to it: objects, the innermost first, and the path as text.
+/// Adds the way to an error to its context: the objects, innermost first, and the path as a string.
 #[cold]
 pub(crate) fn with_way(error: Error, objects: Vec<Any>, path: &str) -> Error {
     let before = error.context();
     if let Some(known) = before.as_ref().and_then(content_of) {
-        // The error has come through a walk already, which was a part of this one.
+        // The error has already passed through a walk that was part of this one.
         let _ = known.reverse_visit_pattern.extend(objects);
         return error;
     }
     let Ok(pattern) = List::from_vec(objects) else { return error };
     let content = Content { reverse_visit_pattern: pattern, prev_error_context: detail(before, path).ok() };
-    // SAFETY: this type's objects are made here alone, with this content.
+    // SAFETY: objects of this type are only created here, with this content.
     error.with_context(unsafe { anyfn::__private::new_object(type_index(), content) })
 }
 
-/// Key of the access path in the detail of an error.
+/// Key of the access path in the details of an error.
 const VISITED: &str = "visited";
-/// Key of a foreign exception there.
+/// Key of a foreign exception in the details of an error.
 const EXCEPTION: &str = "exception";
 
-/// The detail of an error with the path.
+/// Returns the details of an error with the path added.
 fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
     let mut detail = Map::<Any, Any>::new();
     match before.map(Map::<Any, Any>::try_from_object) {
@@ -162,7 +162,7 @@ fn detail(before: Option<ObjectRef>, path: &str) -> Result<ObjectRef> {
         Some(Err(object)) => detail.insert(Any::new(EXCEPTION)?, Any::from(object))?,
         None => {}
     }
-    // An error that has come up through a callback was met deeper down, if the way there begins like this one.
+    // An error that came up through a callback occurred deeper down if its path begins like this one.
     let deeper = detail.get_any(VISITED)?.and_then(|known| known.get::<String>().ok());
     if !deeper.is_some_and(|known| known.starts_with(path)) {
         detail.insert(Any::new(VISITED)?, Any::new(path)?)?;
@@ -175,16 +175,16 @@ fn content_of(context: &ObjectRef) -> Option<&Content> {
         return None;
     }
     let content = context.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
-    // SAFETY: objects of this type have the ABI's two fields there, and those made here the third.
+    // SAFETY: objects of this type have the two fields of the ABI there.
     Some(unsafe { &*content.cast::<Content>() })
 }
 
-/// The objects on the way to an error, the innermost first; `None` if this is no such context.
+/// Returns the objects on the way to an error, innermost first; `None` if this is not such a context.
 pub(crate) fn way_of(context: &ObjectRef) -> Option<Vec<Any>> {
     content_of(context).map(|content| content.reverse_visit_pattern.snapshot())
 }
 
-/// The access path in the context of an error.
+/// Returns the access path in the context of an error.
 pub(crate) fn path_of(error: &Error) -> Option<String> {
     let context = error.context()?;
     let before = content_of(&context)?.prev_error_context.clone()?;
@@ -192,7 +192,8 @@ pub(crate) fn path_of(error: &Error) -> Option<String> {
     detail.get_any(VISITED).ok()??.get::<String>().ok()
 }
 
-/// What tells an error apart when it comes back through a callback: a Python exception is made an error anew.
+/// Returns a number that identifies an error when it returns through a callback, where a Python exception is converted
+/// to a new error.
 pub(crate) fn identity(error: &Error) -> usize {
     let mut context = error.context();
     while let Some(known) = context.as_ref().and_then(content_of) {
@@ -204,14 +205,14 @@ pub(crate) fn identity(error: &Error) -> usize {
     match context {
         Some(object) if object.type_index() == kTVMFFIOpaquePyObject => {
             let cell = object.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
-            // SAFETY: such objects have the cell behind their header.
+            // SAFETY: the cell of such objects follows their header.
             unsafe { (*cell.cast::<TVMFFIOpaqueObjectCell>()).handle.addr() }
         }
         _ => error.as_object().as_handle().addr(),
     }
 }
 
-/// A walk has come to a value that it is inside of.
+/// Returns the error of a walk that has reached a value inside itself.
 #[cold]
 pub(crate) fn cycle(type_key: &str) -> Error {
     let text = alloc::format!(
@@ -221,10 +222,10 @@ pub(crate) fn cycle(type_key: &str) -> Error {
     Error::untraced("ValueError", &text)
 }
 
-/// The access path to `value` below the frames of a walk.
+/// Returns the access path to `value` below the frames of a walk.
 #[cold]
 pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Children)>, value: &Any) -> String {
-    /// Of long paths the steps at the beginning and at the end are shown: so many of each.
+    /// Number of steps shown at each end of a long path.
     const SHOWN: usize = 24;
     let way: Vec<_> = way.collect();
     let mut out = String::from("<root>");
@@ -246,7 +247,7 @@ pub(crate) fn path<'f>(way: impl Iterator<Item = (&'f Any, &'f Plan, &'f Childre
     out
 }
 
-/// The step to a child that a callback has chosen to visit.
+/// Writes the step to a child that a callback has chosen to visit.
 fn search(node: &ObjectRef, plan: &Plan, wanted: &Any, out: &mut String) {
     let plain = Plans::new(Purpose::Visit);
     let known = match &plan.shape {

@@ -1,4 +1,4 @@
-//! The registered functions, with the names, arguments and texts of the ABI.
+//! Registered functions, with the names, arguments and messages of the ABI.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIByteArray, TVMFFIObject, TVMFFITypeRegisterAttr, kTVMFFIAny, kTVMFFIArray,
@@ -13,10 +13,10 @@ use super::links::{Extra, Links};
 use super::tool::{self, Kind, Native, Tool};
 use super::{Order, Region, fail, map, unchanged, walk};
 
-// ---- What types tell of themselves
+// ---- Registration of types
 
-/// The first function of this file. Making it also registers types and what the built-in containers have for walks of
-/// other languages, which read it from the table of types.
+/// Registration of the first function of this file. It also registers types, and the hooks of built-in containers for
+/// walks of other languages, which read them from the type table.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
@@ -75,7 +75,7 @@ fn set_attribute(type_index: i32, name: &str, native: Native) -> Result<()> {
     }
 }
 
-/// Visits the children of a container by a visitor of anybody.
+/// Visits the children of a container with a visitor of any origin.
 unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid visitor.
@@ -85,7 +85,7 @@ unsafe extern "C" fn visit_children(visitor: *mut TVMFFIObject, value: TVMFFIAny
     })
 }
 
-/// Mutates the children of a container by a mutator of anybody.
+/// Mutates the children of a container with a mutator of any origin.
 unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
         // SAFETY: called with a valid mutator.
@@ -95,7 +95,7 @@ unsafe extern "C" fn mutate_children(mutator: *mut TVMFFIObject, value: TVMFFIAn
     })
 }
 
-/// Keeps a value as it is.
+/// Keeps a value unchanged.
 unsafe extern "C" fn keep(_mutator: *mut TVMFFIObject, _value: TVMFFIAny) -> TVMFFIAny {
     unchanged().into_raw()
 }
@@ -116,9 +116,9 @@ fn order_of(order: i32) -> Order {
     if order == 0 { Order::Pre } else { Order::Post }
 }
 
-/// Calls functions for the values of a graph: each entry is the index of a type and the function for its values, which
-/// returns nothing, 1 to pass over the children, or an interrupt to end the walk. `order` is 0 for before the children, 1
-/// for after. Gives the interrupt, if there was one.
+/// Calls functions for the values of a graph. Each entry consists of a type index and the function for values of the
+/// type, which returns nothing, 1 to skip the children, or an interrupt to end the walk. `order` is 0 for calls before
+/// the children, 1 for calls after them. Returns the interrupt, if any.
 #[register("ffi.StructuralWalk")]
 fn structural_walk(
     root: AnyView<'_>,
@@ -133,7 +133,8 @@ fn structural_walk(
     Ok(stop.unwrap_or_default())
 }
 
-/// Calls functions for the values of a graph, which get the value and a visitor and go on with its children themselves.
+/// Calls functions for the values of a graph, with the value and a visitor. The functions visit the children
+/// themselves.
 #[register("ffi.StructuralVisit")]
 fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
     let mut links = Links::default();
@@ -141,8 +142,8 @@ fn structural_visit(root: AnyView<'_>, callbacks: Pairs) -> Result<Any> {
     Ok(walk::Walk::new(links, Order::Own, false).run(&root)?.unwrap_or_default())
 }
 
-/// Puts what functions return in the place of the values of a graph. What does not change stays the same object; a root
-/// that is moved in and that nobody else knows is changed in place.
+/// Replaces the values of a graph by the results of functions. Unchanged values remain the same objects. A root that is
+/// moved in and to which no other reference exists is changed in place.
 #[register("ffi.StructuralMap")]
 fn structural_map(
     root: Any,
@@ -156,8 +157,9 @@ fn structural_map(
     map::Mapping::new(links, order_of(order), false).run(root)
 }
 
-/// As `ffi.StructuralMap` with functions that get the value and a mutator (and whether the value may be changed in place,
-/// if the third of an entry says so), and mutate the children themselves.
+/// Rewrites a graph as `ffi.StructuralMap` does, with functions that mutate the children themselves. A function
+/// receives the value and a mutator, and, if the third part of its entry is true, whether the value may be changed in
+/// place.
 #[register("ffi.StructuralMutate")]
 fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Result<Any> {
     let mut links = Links::default();
@@ -168,22 +170,22 @@ fn structural_mutate(root: Any, callbacks: Array<(i32, PackedFunc, bool)>) -> Re
     map::Mapping::new(links, Order::Own, false).run(root)
 }
 
-/// What of `anyfn.rewrite` is to be done.
+/// Operations of `anyfn.rewrite`.
 const WALK: i64 = 0;
 const VISIT: i64 = 1;
 const MAP: i64 = 2;
 const MUTATE: i64 = 3;
-/// Bits of the options: callbacks before the children, each object once (walk), each occurrence (map).
+/// Option bits: callbacks before the children, each object once (walk), each occurrence (map).
 const PRE: i64 = 1;
 const ONCE: i64 = 2;
 const EACH_TIME: i64 = 4;
 
-/// All four for frontends, without containers for the callbacks: root, what to do, options, then for each callback the
-/// index of a type, what the function gets besides the value (0 nothing, 1 the region, 2 the visitor or mutator, 3 that
-/// and the mode) and the function.
+/// All four operations for frontends, without containers for the callbacks: root, operation, options, then for each
+/// callback a type index, the kind of its additional argument (0 none, 1 the region, 2 the visitor or mutator, 3 the
+/// mutator and the mode) and the function.
 ///
-/// A root that is moved in, as an r-value reference, and that nobody else holds, is mapped and mutated in place. It is given back
-/// where it came from: the caller may still have what a callback has put something else in the place of.
+/// A root that is moved in, as an r-value reference, and to which no other reference exists, is mapped and mutated in
+/// place. At the end it is moved back to the reference, so that the caller still has it if a callback has replaced it.
 const _: () = {
     #[anyfn::__private::linkme::distributed_slice(anyfn::__private::REGISTRATIONS)]
     #[linkme(crate = anyfn::__private::linkme)]
@@ -239,19 +241,19 @@ fn rewrite(args: Args<'_>) -> Result<Any> {
 
 // ---- Visitors and mutators
 
-/// Visits a value: with callbacks.
+/// Visits a value, including callbacks for it.
 #[register("ffi.StructuralVisitorVisit")]
 fn visitor_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     walk::visit_by(&visitor, &value, false)
 }
 
-/// Visits the children of a value; callbacks for the value itself are passed over.
+/// Visits the children of a value, without callbacks for the value itself.
 #[register("ffi.StructuralVisitorDefaultVisit")]
 fn visitor_default_visit(visitor: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     walk::visit_by(&visitor, &value, true)
 }
 
-/// The kind of region that the visit is in.
+/// Returns the kind of the current region of the visit.
 #[register("ffi.StructuralVisitorDefRegionKind")]
 fn visitor_region(visitor: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&visitor, Kind::Visitor)?.region() as i32)
@@ -267,19 +269,19 @@ fn or_itself(result: Any, value: &AnyView<'_>) -> Any {
     if result.type_index() == kTVMFFIUnchanged { value.to_owned() } else { result }
 }
 
-/// Mutates a value: with callbacks.
+/// Mutates a value, including callbacks for it.
 #[register("ffi.StructuralMutatorMutate")]
 fn mutator_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     Ok(or_itself(map::mutate_by(&mutator, &value, false, false)?, &value))
 }
 
-/// Mutates the children of a value; callbacks for the value itself are passed over.
+/// Mutates the children of a value, without callbacks for the value itself.
 #[register("ffi.StructuralMutatorDefaultMutate")]
 fn mutator_default_mutate(mutator: ObjectRef, value: AnyView<'_>) -> Result<Any> {
     Ok(or_itself(map::mutate_by(&mutator, &value, true, false)?, &value))
 }
 
-/// The replacement that is recorded for a variable, or nothing.
+/// Returns the replacement that is recorded for a variable, or None.
 #[register("ffi.StructuralMutatorVarRemapGet")]
 fn mutator_remap_get(mutator: ObjectRef, var: AnyView<'_>) -> Result<Any> {
     let known = map::remap_get(&mutator, &var)?;
@@ -292,7 +294,7 @@ fn mutator_remap_set(mutator: ObjectRef, var: AnyView<'_>, mapped_value: AnyView
     map::remap_set(&mutator, &var, &mapped_value)
 }
 
-/// The kind of region that the mutation is in.
+/// Returns the kind of the current region of the mutation.
 #[register("ffi.StructuralMutatorDefRegionKind")]
 fn mutator_region(mutator: ObjectRef) -> Result<i32> {
     Ok(Tool::of(&mutator, Kind::Mutator)?.region() as i32)

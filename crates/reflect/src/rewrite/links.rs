@@ -12,7 +12,7 @@ use anyfn::{Any, AnyView, ObjectRef, PackedFunc, Result, bail};
 
 use super::Region;
 
-/// What a function gets besides the value.
+/// Additional argument of a callback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extra {
     Nothing,
@@ -37,11 +37,11 @@ struct Link<'a> {
     callee: Callee<'a>,
 }
 
-/// The callbacks of one walk, in order: the first that takes a type gets its values.
+/// Callbacks of one walk, in order. A value is passed to the first callback that accepts its type.
 #[derive(Default)]
 pub(crate) struct Links<'a>(Vec<Link<'a>>);
 
-/// Whether a callback for values of type `wanted` takes those of type `actual`.
+/// Returns true if a callback for values of type `wanted` accepts values of type `actual`.
 pub(crate) fn matches(actual: i32, wanted: i32) -> bool {
     match wanted {
         kTVMFFIAny => true,
@@ -61,19 +61,19 @@ impl<'a> Links<'a> {
         self.0.push(Link { type_index, callee: Callee::Native(RefCell::new(native)) });
     }
 
-    /// Callbacks that take all values and do nothing.
+    /// Returns a callback that accepts all values and does nothing.
     pub(crate) fn all() -> Links<'a> {
         let mut links = Links::default();
         links.add_native(kTVMFFIAny, Box::new(|_, _| Ok(Any::NONE)));
         links
     }
 
-    /// The callback for values of a type.
+    /// Returns the callback for values of a type.
     pub(crate) fn find(&self, type_index: i32) -> Option<u32> {
         self.0.iter().position(|link| matches(type_index, link.type_index)).map(|at| at as u32)
     }
 
-    /// Calls a callback. `tool` is the visitor or mutator, for those that get it.
+    /// Calls a callback. `tool` is the visitor or mutator, for callbacks that receive it.
     pub(crate) fn call(
         &self,
         link: u32,

@@ -1,7 +1,7 @@
-//! The map: rewrites a graph by callbacks. What does not change stays the same object.
+//! The map: rewrites a graph by callbacks. Unchanged values remain the same objects.
 //!
-//! An object or container is copied when a child of it changes, and not before. One that nobody else knows, on a way from
-//! a root that nobody else knows, is changed in place instead.
+//! An object or container is only copied when one of its children changes. If it is not shared, and is reached from a
+//! root that is not shared along objects that are not shared, it is changed in place instead.
 
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -23,7 +23,7 @@ use super::walk::same;
 use super::{Order, Region, fail, unchanged};
 use crate::guard::Nested;
 
-/// An object out of an r-value reference, to which it goes back at the end.
+/// An object that was moved out of an r-value reference, to which it is returned at the end.
 struct Moved<'a> {
     root: Any,
     place: &'a AtomicPtr<c_void>,
@@ -32,9 +32,9 @@ struct Moved<'a> {
 impl<'a> Moved<'a> {
     fn out_of(reference: &'a AnyView<'_>) -> Result<Moved<'a>> {
         let root = Any::from(reference.get::<ObjectRef>()?);
-        // SAFETY: an r-value reference has the address of a place for a handle in `v_ptr`.
+        // SAFETY: `v_ptr` of an r-value reference is the address of a handle.
         let place = unsafe { reference.as_raw().value.v_ptr }.cast();
-        // SAFETY: the caller keeps the place for the call; others may look at it meanwhile.
+        // SAFETY: the caller keeps the handle for the call; other code may read it meanwhile.
         let place = unsafe { AtomicPtr::from_ptr(place) };
         Ok(Moved { root, place })
     }
@@ -44,7 +44,7 @@ impl Drop for Moved<'_> {
     fn drop(&mut self) {
         if let Some(root) = core::mem::take(&mut self.root).into_object() {
             let other = self.place.swap(root.into_handle(), Ordering::AcqRel);
-            // SAFETY: what the place owned, or NULL.
+            // SAFETY: the previous owned content of the reference, or NULL.
             drop(unsafe { ObjectRef::from_owned_or_null(other) });
         }
     }
@@ -55,7 +55,7 @@ struct Frame {
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// Children that have changed, by number; those of a value that is changed in place are there already.
+    /// Changed children by number. A value that is changed in place already contains them.
     changes: Vec<(usize, Any)>,
     in_place: bool,
     inner: Region,
@@ -63,8 +63,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// Whether there is nothing left to do with a value whose children are mapped: it stays as it is, nobody is to be told, and
-    /// its end releases nothing.
+    /// Returns true if nothing is left to do with a value whose children are mapped: it stays unchanged, no callback
+    /// follows, and its end releases nothing.
     #[inline]
     fn is_done(&self) -> bool {
         self.changes.is_empty()
@@ -76,19 +76,19 @@ impl Frame {
     }
 }
 
-/// What is to be done with a value once its children are.
+/// Work that is left for a value after its children.
 struct Rest {
-    /// The region that the value is in.
+    /// Region of the value.
     region: Region,
-    /// Whether its callback comes then.
+    /// True if the callback for the value follows.
     call: bool,
-    /// Whether a callback has put it in the place of what the graph has.
+    /// True if a callback has replaced the value of the graph by this one.
     replaced: bool,
-    /// Whether it is noted that the map is inside of the value.
+    /// True if `seen` records that the map is inside the value.
     noted: bool,
-    /// What the result is kept for: the object that the graph has.
+    /// Object of the graph under which the result is kept.
     memo: Option<Any>,
-    /// Number of replacements that were recorded before.
+    /// Number of replacements that had been recorded before.
     generation: u64,
 }
 
@@ -96,22 +96,22 @@ struct Rest {
 pub(crate) struct Mapping<'a> {
     links: Links<'a>,
     order: Order,
-    /// Whether an object that is reached again gets the result that it got.
+    /// True if an object that is reached again gets the same result.
     share: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
     seen: RefCell<Seen>,
-    /// Results of objects that others know too, by object and region.
+    /// Results of objects that are shared, by object and region.
     results: RefCell<Memo>,
     /// Replacements of variables.
     remap: RefCell<Memo>,
-    /// Counts what is recorded there.
+    /// Number of replacements of variables that have been recorded in `remap`.
     generation: Cell<u64>,
     mutator: OnceCell<ObjectRef>,
     described: RefCell<Option<(Error, String)>>,
 }
 
-/// A new value, or `None` if the value stays as it is.
+/// A new value, or `None` if the value does not change.
 type Outcome = Option<Any>;
 
 enum Entered {
@@ -119,14 +119,14 @@ enum Entered {
     Done(Outcome),
 }
 
-/// A result that may be the value itself, as an outcome.
+/// Converts a result that may be the value itself to an outcome.
 #[inline]
 fn outcome_of(result: Any, of: &Any) -> Outcome {
     let index = result.type_index();
     if index == kTVMFFIUnchanged || same(&result, of) {
         return None;
     }
-    // Texts that went through another language are other objects, but nothing has changed.
+    // Strings that passed through another language are other objects, but are not changed.
     let is_text = matches!(index, kTVMFFIStr | kTVMFFIBytes | kTVMFFIBigInt);
     if is_text && index == of.type_index() && result == *of { None } else { Some(result) }
 }
@@ -148,30 +148,30 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// The callbacks, back.
+    /// Returns the callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
 
-    /// Maps a graph. If nobody else knows the root, it is changed in place.
+    /// Maps a graph. A root that is not shared is changed in place.
     pub(crate) fn run(&self, root: Any) -> Result<Any> {
         let in_place = root.as_object().is_some_and(ObjectRef::is_unique);
-        // SAFETY: `root` stays as it is until the end.
+        // SAFETY: `root` stays in place until the end.
         let value = unsafe { Value::lent(&root) };
         let outcome = self.part(value, Region::None, in_place, false)?;
         Ok(outcome.unwrap_or(root))
     }
 
-    /// As [`Mapping::run`] of a root that comes as an r-value reference, and that goes back to where it came from.
+    /// Maps a graph as [`Mapping::run`] does. The root is an r-value reference, to which it is returned at the end.
     pub(crate) fn run_moved(&self, reference: &AnyView<'_>) -> Result<Any> {
         let moved = Moved::out_of(reference)?;
         let in_place = moved.root.as_object().is_some_and(ObjectRef::is_unique);
-        // SAFETY: the root stays as it is until the end.
+        // SAFETY: the root stays in place until the end.
         let outcome = self.part(unsafe { Value::lent(&moved.root) }, Region::None, in_place, false)?;
         Ok(outcome.unwrap_or_else(|| moved.root.clone()))
     }
 
-    /// Maps a part of the graph; `bypass` passes over the callback for its root.
+    /// Maps a part of the graph; `bypass` skips the callback for its root.
     fn part(&self, root: Value, region: Region, in_place: bool, bypass: bool) -> Result<Outcome> {
         let base = self.frames.borrow().len();
         let result = match self.enter(root, region, in_place, bypass, base) {
@@ -209,7 +209,7 @@ impl<'a> Mapping<'a> {
                 Ok(Some((child, opens))) => {
                     let region = frame.inner.with(opens);
                     let (child, in_place) = if frame.in_place {
-                        // SAFETY: nobody else knows the node, and its child stays where it is until it is mapped.
+                        // SAFETY: the node is not shared, and its child stays in place until it is mapped.
                         unsafe { rebuild::only_here(child, frame.children.field(&frame.plan), node) }
                     } else {
                         (child, false)
@@ -221,7 +221,7 @@ impl<'a> Mapping<'a> {
                 }
                 Ok(None) => {
                     if frame.is_done() {
-                        // Dropped where it lies, since it releases nothing and so runs no code of others.
+                        // Dropped in place, since it releases nothing and so runs no foreign code.
                         let len = frames.len() - 1;
                         frames.truncate(len);
                         if len == base {
@@ -251,7 +251,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Gives the value whose children are being mapped a new child in the place of the last one.
+    /// Replaces the last child of the value whose children are being mapped.
     fn put(&self, new: Any, base: usize) -> Result<()> {
         let mut frames = self.frames.borrow_mut();
         let Some(frame) = frames.last_mut() else { return Ok(()) };
@@ -261,11 +261,11 @@ impl<'a> Mapping<'a> {
             return Ok(());
         }
         let Some(node) = frame.node.get().as_object() else { return Ok(()) };
-        // What goes is released when nothing is borrowed: it may run code of anybody.
+        // The old child is released when nothing is borrowed, because this may run arbitrary code.
         let old = match frame.children.field(&frame.plan) {
-            // SAFETY: nobody else knows the object, and the field is one of its type.
+            // SAFETY: the object is not shared, and the field belongs to its type.
             Some(field) => unsafe { rebuild::set_field(field, node, &new) }.map(|()| None),
-            // SAFETY: nobody else knows the container.
+            // SAFETY: the container is not shared.
             None => Ok(unsafe { frame.children.replace(node, new) }),
         };
         let failed = match old {
@@ -299,9 +299,10 @@ impl<'a> Mapping<'a> {
         self.settle(node, outcome, rest, base)
     }
 
-    /// Records what a variable or a node of a graph has become.
+    /// Records the result for a variable or a graph node.
     fn remember(&self, node: &Any, plan: &Plan, outcome: &Outcome, region: Region) {
-        // The uses of a variable that was defined once and did not change need no record: they find none.
+        // Uses of a variable that was defined once and did not change need no record, since its absence means no
+        // change.
         if plan.dag_node || region == Region::Pattern || outcome.is_some() {
             self.record(node, outcome.clone().unwrap_or_else(unchanged), plan.free_var);
         }
@@ -319,7 +320,7 @@ impl<'a> Mapping<'a> {
         self.remap.borrow().get(node, 0).map(|(_, value)| value)
     }
 
-    /// What comes after the children: the callback, and keeping the result.
+    /// Completes a value after its children: calls the callback and keeps the result.
     fn settle(&self, node: Value, outcome: Outcome, rest: Rest, base: usize) -> Result<Outcome> {
         let mut outcome = outcome;
         if rest.call {
@@ -416,7 +417,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Maps the children of a value, whatever its callback.
+    /// Maps the children of a value, without its callback.
     fn descend(
         &self,
         child: Value,
@@ -461,14 +462,14 @@ impl<'a> Mapping<'a> {
             Err(error) => return Err(self.failed(error, value, base)),
         };
         let inner = if plan.free_var && region == Region::Simple { Region::None } else { region };
-        // What is lent stays where it is until its result is put in its place: what holds it does not change, or nobody else
-        // knows it, or a copy of its elements holds it.
+        // A borrowed value stays in place until it is replaced by its result: its parent does not change, or is not
+        // shared, or a snapshot of the elements holds it.
         let mut frames = self.frames.borrow_mut();
         frames.push(Frame { node: child, plan, children, changes: Vec::new(), in_place, inner, rest });
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that owns the mutation of its value.
+    /// Calls a callback that performs the mutation of its value.
     #[cold]
     fn own(
         &self,
@@ -490,7 +491,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Lets a type mutate a value of its own.
+    /// Mutates a value by the hook of its type.
     #[cold]
     fn by_hook(
         &self,
@@ -511,7 +512,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Runs what may go on with the map from inside a value.
+    /// Runs code that may continue the map from inside a value.
     fn nested<R>(
         &self,
         value: &Any,
@@ -523,7 +524,7 @@ impl<'a> Mapping<'a> {
         let mutator = self.mutator.get_or_init(|| tool::make(Kind::Mutator, &TABLE));
         let rest = Rest { region, call: false, replaced: false, noted: false, memo: None, generation: 0 };
         let frame = Frame {
-            // SAFETY: the caller keeps the value as long as the callback runs, and the frame goes with it.
+            // SAFETY: the caller keeps the value as long as the callback runs, and the frame is removed afterwards.
             node: unsafe { Value::lent(value) },
             plan: Rc::clone(plan),
             children: Children::Chosen,
@@ -537,7 +538,7 @@ impl<'a> Mapping<'a> {
         let lent = Tool::of(mutator, Kind::Mutator)?;
         let walk = core::ptr::from_ref(self).cast();
         let result = lent.lend(&TABLE, walk, region, || body(mutator));
-        // Nobody mutates below this value any more. (An error is described after the frame has gone.)
+        // No mutation below this value follows. (An error is described after the frame has been removed.)
         self.frames.borrow_mut().truncate(depth - 1);
         result
     }
@@ -561,7 +562,7 @@ impl<'a> Mapping<'a> {
             }
         };
         let error = fail::with_way(error, objects, &path);
-        // The error is kept, so that no other one can be at the same place.
+        // The error is kept alive, so that no other error gets the same address.
         *described = Some((error.clone(), path));
         error
     }
@@ -569,7 +570,7 @@ impl<'a> Mapping<'a> {
 
 // ---- Mutators
 
-/// The functions of our mutators.
+/// Function table of the mutators of this crate.
 static TABLE: tool::Table = tool::Table {
     go: mutate,
     go_in_place: mutate_in_place,
@@ -578,17 +579,19 @@ static TABLE: tool::Table = tool::Table {
 };
 
 unsafe extern "C" fn mutate(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
-    // SAFETY: as the caller of this guarantees.
+    // SAFETY: as the caller of this function guarantees.
     tool::native(|| unsafe { mutate_raw(mutator, value, false) })
 }
 
 unsafe extern "C" fn mutate_in_place(mutator: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
-    // SAFETY: as the caller of this guarantees.
+    // SAFETY: as the caller of this function guarantees.
     tool::native(|| unsafe { mutate_raw(mutator, value, true) })
 }
 
+/// Mutates a value with a mutator of this crate.
+///
 /// # Safety
-/// Called with a mutator of ours and a valid view.
+/// `mutator` must be a valid mutator of this crate and `value` a valid view.
 unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: bool) -> Result<Any> {
     // SAFETY: as the caller guarantees.
     let mutator = unsafe { tool::borrowed(mutator) }?;
@@ -597,8 +600,8 @@ unsafe fn mutate_raw(mutator: *mut TVMFFIObject, value: TVMFFIAny, in_place: boo
     mutate_by(&mutator, &view, false, in_place)
 }
 
-/// Goes on with the map of a mutator: a new value, or the mark that nothing changes. `default` passes over callbacks for
-/// the value itself; `in_place` says that the caller, who holds the only reference, lets the value be changed.
+/// Continues the map of a mutator. Returns a new value, or the marker for an unchanged value. `default` skips callbacks
+/// for the value itself. With `in_place`, the caller holds the only reference and allows the value to be changed.
 pub(crate) fn mutate_by(
     mutator: &ObjectRef,
     value: &AnyView<'_>,
@@ -609,15 +612,16 @@ pub(crate) fn mutate_by(
     let Some(walk) = tool.walk(&TABLE)? else {
         return if default { default_mutate(tool, value, in_place) } else { tool.go(value, in_place) };
     };
-    // SAFETY: a map lends itself for the time of a callback, on this thread, and is only ever borrowed shared. Its
-    // callbacks outlive it, so their lifetime does not matter here.
+    // SAFETY: a map is available to its mutator during a callback only, on this thread, and is only ever borrowed
+    // shared. Its callbacks outlive it, so their lifetime does not matter here.
     let map = unsafe { &*walk.cast::<Mapping<'_>>() };
     let region = tool.region();
     let unique = in_place && value.as_object().is_some_and(ObjectRef::is_unique);
     let outcome = if unique {
-        // SAFETY: the caller holds the only reference for the time of the call, so the value is no borrowed text either.
+        // SAFETY: the caller holds the only reference for the time of the call, so the value is not a borrowed string
+        // either.
         let held = core::mem::ManuallyDrop::new(unsafe { Any::from_raw(*value.as_raw()) });
-        // SAFETY: the caller holds the only reference for the time of the call, so the value is no borrowed text
+        // SAFETY: the caller holds the only reference for the time of the call, so the value is not a borrowed string
         // either.
         map.part(unsafe { Value::lent(&held) }, region, true, default)
     } else {
@@ -626,7 +630,7 @@ pub(crate) fn mutate_by(
     outcome.map(|outcome| outcome.unwrap_or_else(unchanged))
 }
 
-/// Mutates the children of a value by a mutator of somebody else.
+/// Mutates the children of a value with a mutator of another origin.
 pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Mutate).get(value.type_index(), &Links::all())?;
@@ -668,7 +672,7 @@ pub(crate) fn default_mutate(tool: Tool<'_>, value: &AnyView<'_>, in_place: bool
 
 unsafe extern "C" fn remap_get_native(mutator: *mut TVMFFIObject, variable: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
-        // SAFETY: called with the mutator whose table it is of.
+        // SAFETY: called with the mutator to which this table belongs.
         let mutator = unsafe { tool::borrowed(mutator) }?;
         // SAFETY: a view that is valid for the call.
         remap_get(&mutator, &unsafe { AnyView::from_raw(variable) })
@@ -681,7 +685,7 @@ unsafe extern "C" fn remap_set_native(
     value: TVMFFIAny,
 ) -> TVMFFIAny {
     tool::native(|| {
-        // SAFETY: called with the mutator whose table it is of.
+        // SAFETY: called with the mutator to which this table belongs.
         let mutator = unsafe { tool::borrowed(mutator) }?;
         // SAFETY: a view that is valid for the call.
         let variable = unsafe { AnyView::from_raw(variable) };
@@ -698,7 +702,7 @@ fn checked_key(variable: &AnyView<'_>) -> Result<Any> {
     Ok(variable.to_owned())
 }
 
-/// The replacement that is recorded for a variable; `None` if there is none.
+/// Returns the replacement that is recorded for a variable; `None` if no replacement is recorded.
 pub(crate) fn remap_get(mutator: &ObjectRef, variable: &AnyView<'_>) -> Result<Any> {
     let tool = Tool::of(mutator, Kind::Mutator)?;
     let Some(walk) = tool.walk(&TABLE)? else { return tool.remap_get(variable) };

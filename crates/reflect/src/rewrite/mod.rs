@@ -1,6 +1,6 @@
 //! Walking and rewriting graphs of objects with callbacks.
 //!
-//! [`walk`] calls a function for each value of a graph, [`map`] puts what a function returns in the place of each value.
+//! [`walk`] calls a function for each value of a graph. [`map`] replaces each value by the result of a function.
 //! [`Walk`] and [`Rewrite`] take several callbacks, each for the objects of a type:
 //!
 //! ```
@@ -22,9 +22,10 @@
 //! # Ok::<(), anyfn::Error>(())
 //! ```
 //!
-//! - `links`: callbacks. `plan`: what is known of a type. `children`: the children of a value. - `walk`, `map`: the two
-//!   engines. `tool`: the visitor and mutator objects that callbacks get. `stack`: which stack they work on. - `rebuild`: copies. `fail`,
-//!   `paths`: where an error happened. `globals`: the registered functions.
+//! In reading order: `links` (callbacks), `plan` (information about a type), `children` (the children of a value),
+//! `walk` and `map` (the two engines), `tool` (the visitor and mutator objects that callbacks receive), `stack`
+//! (identification of the current stack), `rebuild` (copies), `fail` and `paths` (the location of an error), `globals`
+//! (the registered functions).
 
 mod children;
 mod fail;
@@ -46,26 +47,26 @@ use anyfn::{Any, AnyView, Error, Object, ObjectRef, Ref, Result};
 
 use links::Links;
 
-/// When callbacks come.
+/// Order of callbacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Before the children.
     Pre,
     /// After the children.
     Post,
-    /// In the place of the children, which a callback visits itself.
+    /// In place of the children, which the callback visits itself.
     Own,
 }
 
-/// Whether variables are being defined where a value is.
+/// Treatment of variables at some point of a graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Region {
-    /// They are used.
+    /// Variables are used.
     None = 0,
-    /// All variables in the value are defined, also those deep inside.
+    /// All variables in the value are defined, including nested ones.
     Pattern = 1,
-    /// The value itself is a variable that is defined; what it holds are uses.
+    /// The value itself is a variable that is defined; its parts use variables.
     Simple = 2,
 }
 
@@ -78,7 +79,7 @@ impl Region {
         }
     }
 
-    /// The region inside of this one that a field opens. A pattern goes all the way down.
+    /// Returns the region of a field that opens a region inside this one. A pattern extends to all nested values.
     #[inline]
     fn with(self, opens: Option<Region>) -> Region {
         match (self, opens) {
@@ -88,28 +89,28 @@ impl Region {
     }
 }
 
-/// A view of an owned value as that value.
+/// Converts a view of an owned value to a reference to the value.
 fn as_any<'a>(view: &'a AnyView<'_>) -> &'a Any {
-    // SAFETY: both are transparent over the same struct, and walks make views of owned values only.
+    // SAFETY: both are transparent over the same struct, and walks create views of owned values only.
     unsafe { &*core::ptr::from_ref(view).cast::<Any>() }
 }
 
-/// How a walk goes on.
+/// Continuation of a walk after a callback.
 pub enum Flow {
-    /// To the children of the value, then further.
+    /// Continue with the children of the value.
     Advance,
-    /// Past the children of the value.
+    /// Continue behind the value, without visiting its children.
     Skip,
-    /// No further: the walk ends with this value.
+    /// End the walk with this value.
     Stop(Any),
 }
 
-/// What a callback of a walk may return: nothing, a [`Flow`], or a `Result` of either.
+/// Result of a callback of a walk: nothing, a [`Flow`], or a `Result` of either.
 pub trait IntoFlow {
-    /// As the walk takes it.
+    /// Converts the result of a callback.
     ///
     /// # Errors
-    /// That of the callback.
+    /// Returns the error of the callback.
     fn into_flow(self) -> Result<Flow>;
 }
 
@@ -143,13 +144,13 @@ fn flow_value(flow: Flow) -> Any {
     }
 }
 
-/// A `ffi.VisitInterrupt` with a value.
+/// Creates a `ffi.VisitInterrupt` with a value.
 fn interrupt(value: Any) -> ObjectRef {
-    // SAFETY: an interrupt holds a value right behind its header.
+    // SAFETY: the content of an interrupt is a value.
     unsafe { anyfn::__private::new_object(kTVMFFIVisitInterrupt, value) }
 }
 
-/// The value of a `ffi.VisitInterrupt`.
+/// Returns the value of a `ffi.VisitInterrupt`.
 fn interrupt_value(interrupt: &Any) -> Any {
     match interrupt.as_object() {
         Some(object) if object.type_index() == kTVMFFIVisitInterrupt => {
@@ -166,31 +167,33 @@ fn unchanged() -> Any {
     unsafe { Any::from_raw(anyfn::abi::TVMFFIAny::from_bits(kTVMFFIUnchanged, 0)) }
 }
 
-/// Calls a function for each value of a graph, children first; gives the value that it has stopped with.
+/// Calls a function for each value of a graph, children first. Returns the value with which the function stopped the
+/// walk.
 ///
 /// # Errors
-/// That of the function, with the path to the value in its context; `ValueError` if an object contains itself.
+/// Returns the error of the function, with the path to the value in its context; `ValueError` if an object contains
+/// itself.
 pub fn walk<R: IntoFlow>(root: &Any, f: impl FnMut(&Any) -> R) -> Result<Option<Any>> {
     let mut walk = Walk::new();
     walk.on_any(f);
     walk.run(root)
 }
 
-/// Puts what a function returns in the place of each value of a graph, children first; `None` keeps the value.
+/// Replaces each value of a graph by the result of a function, children first; `None` keeps the value.
 ///
-/// What does not change stays the same object; if nobody else knows the graph it is changed in place. An object that is
-/// reached twice is mapped once.
+/// Unchanged values remain the same objects. If no other reference to the graph exists, it is changed in place. An
+/// object that is reached twice is mapped once.
 ///
 /// # Errors
-/// That of the function, with the path to the value in its context; `ValueError` if an object contains itself;
-/// `TypeError` if a field does not take a value, or an object cannot be copied.
+/// Returns the error of the function, with the path to the value in its context; `ValueError` if an object contains
+/// itself; `TypeError` if a field does not accept a value, or an object cannot be copied.
 pub fn map(root: Any, f: impl FnMut(&Any) -> Result<Option<Any>>) -> Result<Any> {
     let mut rewrite = Rewrite::new();
     rewrite.on_any(f);
     rewrite.run(root)
 }
 
-/// A walk with several callbacks: of those that take a value, the one that was added first gets it.
+/// A walk with several callbacks. A value is passed to the first added callback that accepts its type.
 #[derive(Default)]
 pub struct Walk<'a> {
     links: Links<'a>,
@@ -199,19 +202,19 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk without callbacks, which come after the children of a value.
+    /// Creates a walk without callbacks, which calls callbacks after the children of a value.
     #[must_use]
     pub fn new() -> Walk<'a> {
         Walk::default()
     }
 
-    /// Callbacks come before the children of their value, which they can pass over ([`Flow::Skip`]).
+    /// Calls callbacks before the children of their value, which they can skip ([`Flow::Skip`]).
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
     }
 
-    /// An object that is reached again is passed over.
+    /// Skips an object that is reached again.
     pub fn once(&mut self) -> &mut Self {
         self.once = true;
         self
@@ -221,12 +224,12 @@ impl<'a> Walk<'a> {
     pub fn on<T: Object, R: IntoFlow>(&mut self, mut f: impl FnMut(&Ref<T>) -> R + 'a) -> &mut Self {
         self.on_type(T::type_index(), move |value| match value.get::<Ref<T>>() {
             Ok(object) => f(&object).into_flow(),
-            // An object of a derived type, whose content is another one.
+            // An object of a derived type, which has other content.
             Err(_) => Ok(Flow::Advance),
         })
     }
 
-    /// Adds a callback for values of the type with this index and of those derived from it.
+    /// Adds a callback for values of the type with this index and of its derived types.
     pub fn on_type<R: IntoFlow>(&mut self, type_index: i32, mut f: impl FnMut(&Any) -> R + 'a) -> &mut Self {
         self.links.add_native(type_index, Box::new(move |value, _| f(value).into_flow().map(flow_value)));
         self
@@ -237,10 +240,10 @@ impl<'a> Walk<'a> {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Walks a graph; gives the value that a callback has stopped it with.
+    /// Walks a graph. Returns the value with which a callback stopped the walk.
     ///
     /// # Errors
-    /// As [`walk`].
+    /// Returns the errors of [`walk`].
     pub fn run(&mut self, root: &Any) -> Result<Option<Any>> {
         let order = if self.pre { Order::Pre } else { Order::Post };
         let walk = walk::Walk::new(core::mem::take(&mut self.links), order, self.once);
@@ -250,7 +253,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A map with several callbacks: of those that take a value, the one that was added first gets it.
+/// A map with several callbacks. A value is passed to the first added callback that accepts its type.
 #[derive(Default)]
 pub struct Rewrite<'a> {
     links: Links<'a>,
@@ -259,19 +262,19 @@ pub struct Rewrite<'a> {
 }
 
 impl<'a> Rewrite<'a> {
-    /// A map without callbacks, which come after the children of a value.
+    /// Creates a map without callbacks, which calls callbacks after the children of a value.
     #[must_use]
     pub fn new() -> Rewrite<'a> {
         Rewrite::default()
     }
 
-    /// Callbacks come before the children of their value; what they return is mapped on.
+    /// Calls callbacks before the children of their value. The children of their results are mapped.
     pub fn pre_order(&mut self) -> &mut Self {
         self.pre = true;
         self
     }
 
-    /// An object that is reached again is mapped again, as if the graph were a tree.
+    /// Maps an object again when it is reached again, as if the graph were a tree.
     pub fn each_time(&mut self) -> &mut Self {
         self.unshared = true;
         self
@@ -281,12 +284,12 @@ impl<'a> Rewrite<'a> {
     pub fn on<T: Object>(&mut self, mut f: impl FnMut(&Ref<T>) -> Result<Option<ObjectRef>> + 'a) -> &mut Self {
         self.on_type(T::type_index(), move |value| match value.get::<Ref<T>>() {
             Ok(object) => Ok(f(&object)?.map(Any::from)),
-            // An object of a derived type, whose content is another one.
+            // An object of a derived type, which has other content.
             Err(_) => Ok(None),
         })
     }
 
-    /// Adds a callback for values of the type with this index and of those derived from it; `None` keeps the value.
+    /// Adds a callback for values of the type with this index and of its derived types; `None` keeps the value.
     pub fn on_type(
         &mut self,
         type_index: i32,
@@ -301,10 +304,10 @@ impl<'a> Rewrite<'a> {
         self.on_type(kTVMFFIAny, f)
     }
 
-    /// Maps a graph; if nobody else knows it, in place.
+    /// Maps a graph, in place if no other reference to it exists.
     ///
     /// # Errors
-    /// As [`map`].
+    /// Returns the errors of [`map`].
     pub fn run(&mut self, root: Any) -> Result<Any> {
         let order = if self.pre { Order::Pre } else { Order::Post };
         let mapping = map::Mapping::new(core::mem::take(&mut self.links), order, !self.unshared);
@@ -314,7 +317,7 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-/// The access path to where an error happened in a walk or map, such as `<root>.body[2]`.
+/// Returns the access path to the location of an error in a walk or map, such as `<root>.body[2]`.
 #[must_use]
 pub fn error_path(error: &Error) -> Option<alloc::string::String> {
     fail::path_of(error)

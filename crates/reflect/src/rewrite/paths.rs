@@ -1,4 +1,4 @@
-//! The access paths to where an error happened, found again by the objects on the way to it.
+//! Search for the access paths to the location of an error, by the objects on the way to it.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -17,15 +17,16 @@ struct Frame {
     plan: Rc<Plan>,
     children: Children,
     path: Ref<Path>,
-    /// How many objects of the way were met before it, and with it.
+    /// Number of matched objects before this one, and including it.
     before: usize,
     matched: usize,
-    /// Number of paths found before it.
+    /// Number of paths found before this object was entered.
     found: usize,
 }
 
-/// Paths from `root` on which the objects that the context of an error tells of come one after the other, other objects
-/// between them. With `prefixes` also paths on which only the first of them come.
+/// Returns the paths from `root` that pass through the objects recorded in the context of an error, in order, with any
+/// objects between them. With `allow_prefix_match`, also returns paths that only pass through the first of these
+/// objects.
 #[anyfn::register("ffi.VisitErrorContext.FindAccessPaths")]
 fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bool) -> Result<Array> {
     let Some(objects) = fail::way_of(&context) else {
@@ -52,14 +53,14 @@ fn find_access_paths(root: ObjectRef, context: ObjectRef, allow_prefix_match: bo
 }
 
 struct Search {
-    /// The objects, the outermost first.
+    /// The recorded objects, outermost first.
     way: Vec<Any>,
     prefixes: bool,
     plans: Vec<Rc<Plan>>,
     frames: Vec<Frame>,
-    /// What the search is inside of.
+    /// Objects that contain the current one.
     inside: Seen,
-    /// Objects below which nothing is found after so many matches.
+    /// Objects below which nothing is found after a given number of matches.
     without: Memo,
     found: Vec<Ref<Path>>,
 }

@@ -1,4 +1,4 @@
-//! What a walk does with the values of each type that it meets, worked out once per type.
+//! Plans: how a walk processes the values of each type, determined once per type.
 
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -18,60 +18,60 @@ use anyfn::{Any, Error, OpaquePtr, PackedFunc, Result, bail};
 use super::Region;
 use super::links::Links;
 
-/// A function that a type has registered for being walked.
+/// A function that a type has registered for walks.
 pub(crate) enum Hook {
     Function(PackedFunc),
-    /// The address of a native one, which returns its result in registers.
+    /// Address of a native function, which returns its result in registers.
     Native(*mut c_void),
 }
 
-/// Where the children of a value are.
+/// Kind of the children of a value.
 pub(crate) enum Shape {
-    /// There are none.
+    /// The value has no children.
     Leaf,
     Array,
     List,
     Map,
     Dict,
     Fields(Vec<Member>),
-    /// The type does it itself.
+    /// A hook of the type processes the children.
     Hook(Hook),
 }
 
 /// A field that is walked.
 pub(crate) struct Member {
     pub(crate) field: Field,
-    /// What region the field opens.
+    /// Region that the field opens.
     pub(crate) opens: Option<Region>,
 }
 
-/// What is known of a type.
+/// Information about a type.
 pub(crate) struct Plan {
     pub(crate) type_index: i32,
-    /// The callback for its values.
+    /// Callback for values of the type.
     pub(crate) link: Option<u32>,
     pub(crate) shape: Shape,
-    /// The type's function for changing a value in place, for a mutation.
+    /// Hook for changing a value in place, for mutations.
     pub(crate) in_place: Option<Hook>,
-    /// Whether its values stand for variables.
+    /// True if the values of the type represent variables.
     pub(crate) free_var: bool,
-    /// Whether it matters which of equal values one is.
+    /// True if equal values of the type are distinguished by identity.
     pub(crate) dag_node: bool,
 }
 
-/// What the plans are for.
+/// Purpose of the plans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Visit,
     Mutate,
 }
 
-/// The types that a walk has met.
+/// Plans of the types that a walk has encountered.
 pub(crate) struct Plans {
     purpose: Purpose,
-    /// By the low bits of the type's index; a place that is taken by another type is looked up in the list.
+    /// Cache by the low bits of the type index. On a conflict the plan is looked up in the list.
     near: [Cell<u16>; NEAR],
-    /// By the low bits too: types whose values no callback takes and that have no children.
+    /// Cache by the low bits of types without children whose values no callback accepts.
     idle: [Cell<i32>; NEAR],
     list: RefCell<Vec<Rc<Plan>>>,
 }
@@ -88,16 +88,16 @@ impl Plans {
         }
     }
 
-    /// Whether it is known that there is nothing to do with values of a type.
+    /// Returns true if it is known that values of a type need no processing.
     #[inline]
     pub(crate) fn is_idle(&self, type_index: i32) -> bool {
         self.idle[type_index as usize % NEAR].get() == type_index
     }
 
-    /// The plan for values of a type.
+    /// Returns the plan for values of a type.
     ///
     /// # Errors
-    /// `TypeError` if the type has registered something else than a function for being walked.
+    /// Returns `TypeError` if the hook that the type has registered is not a function.
     #[inline]
     pub(crate) fn get(&self, type_index: i32, links: &Links<'_>) -> Result<Rc<Plan>> {
         let near = &self.near[type_index as usize % NEAR];
@@ -131,7 +131,7 @@ impl Plans {
         Ok(Rc::clone(&self.list.borrow()[at]))
     }
 
-    /// The plan for objects of a type by all of their fields, whatever it has registered.
+    /// Returns the plan for objects of a type by all of their fields, regardless of hooks.
     pub(crate) fn without_hook(&self, type_index: i32) -> Result<Plan> {
         let mut plan = self.make(type_index, &Links::default())?;
         if let (Shape::Hook(_) | Shape::Fields(_) | Shape::Leaf, Some(info)) =
@@ -175,7 +175,7 @@ impl Plans {
     }
 }
 
-/// What the type itself has registered; ancestors do not count, as they know nothing of the type's own fields.
+/// Returns the hook of the type itself. Ancestors do not count, because they do not know the type's own fields.
 fn hook(info: TypeInfo, name: &str) -> Result<Option<Hook>> {
     let Some(value) = info.attribute(name) else { return Ok(None) };
     if value.type_index() == kTVMFFIOpaquePtr {
@@ -201,7 +201,7 @@ fn wrong_hook(name: &str, value: &Any) -> Error {
     }
 }
 
-/// The fields of a type but those with one of these flags.
+/// Returns the fields of a type except those with one of these flags.
 fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     let mut members = Vec::new();
     for field in info.fields() {
@@ -220,7 +220,7 @@ fn fields(info: TypeInfo, links: &Links<'_>, without: i64) -> Shape {
     if members.is_empty() { Shape::Leaf } else { Shape::Fields(members) }
 }
 
-/// Whether a field holds nothing but values without children that no callback takes.
+/// Returns true if a field only holds values without children that no callback accepts.
 fn is_plain(field: Field, links: &Links<'_>) -> bool {
     let types: &[i32] = match field.static_type_index() {
         // Large numbers are objects.

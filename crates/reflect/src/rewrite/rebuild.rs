@@ -8,7 +8,7 @@ use anyfn::{Any, ArrayBuilder, Dict, List, Map, ObjectRef, PackedFunc, Result, b
 use super::children::{self, Children, Value};
 use super::plan::{Plan, Shape};
 
-/// A copy of `node` in which the children of these numbers, in order, are others.
+/// Copies `node`, replacing the children with the given numbers, which are in ascending order.
 #[cold]
 pub(crate) fn with_changes(
     node: &ObjectRef,
@@ -21,7 +21,7 @@ pub(crate) fn with_changes(
             let copy = shallow_copy(node)?;
             for (at, value) in changes {
                 let Some(member) = members.get(at) else { continue };
-                // SAFETY: the copy is of the same type, and nobody else knows it.
+                // SAFETY: the copy has the same type and is not shared.
                 unsafe { set_field(member.field, &copy, &value) }?;
             }
             Ok(Any::from(copy))
@@ -67,7 +67,7 @@ pub(crate) fn with_changes(
     }
 }
 
-/// A copy of an object that shares what the object holds.
+/// Returns a copy of an object that refers to the same values.
 fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
     let info = TypeInfo::of(node);
     if let Some(function) = info.attribute("__ffi_shallow_copy__") {
@@ -75,7 +75,7 @@ fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
             bail!("TypeError", "__ffi_shallow_copy__ must be an ffi.Function")
         };
         return match function.call((node,))?.into_object() {
-            // Its fields are set: nobody else may know it.
+            // Its fields are set afterwards, so no other reference may exist.
             Some(copy) if copy.type_index() == node.type_index() && copy.is_unique() => Ok(copy),
             _ => bail!(
                 "TypeError",
@@ -95,18 +95,18 @@ fn shallow_copy(node: &ObjectRef) -> Result<ObjectRef> {
         bail!("TypeError", "the creator of type `{}` makes a {}", info.key(), copy.type_key());
     }
     for field in info.fields() {
-        // SAFETY: a field of the object's type.
+        // SAFETY: the field belongs to the object's type.
         let value = unsafe { field.get_unchecked(node) }?;
-        // SAFETY: the copy is of the same type, and nobody else knows it.
+        // SAFETY: the copy has the same type and is not shared.
         unsafe { set_field(field, &copy, &value) }?;
     }
     Ok(copy)
 }
 
-/// Sets a field of an object that nobody else knows.
+/// Sets a field of an object that is not shared.
 ///
 /// # Safety
-/// As [`Field::set_unchecked`].
+/// The requirements of [`Field::set_unchecked`] apply.
 pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) -> Result<()> {
     if !field.is_settable() {
         bail!(
@@ -120,10 +120,11 @@ pub(crate) unsafe fn set_field(field: Field, object: &ObjectRef, value: &Any) ->
     unsafe { field.set_unchecked(object, &value.as_view()) }
 }
 
-/// A child of an object that nobody else knows, and whether nobody else knows the child: then it is only lent.
+/// Returns a child of an object that is not shared, and whether the child is not shared either. In this case the child
+/// is only borrowed.
 ///
 /// # Safety
-/// `node` must be known to the caller only, and the child must stay where it is as long as the result is used.
+/// `node` must not be shared, and the child must stay in place as long as the result is used.
 pub(crate) unsafe fn only_here(child: Value, field: Option<Field>, node: &ObjectRef) -> (Value, bool) {
     let Some(object) = child.get().as_object() else { return (child, false) };
     match (&child, field) {
@@ -133,7 +134,7 @@ pub(crate) unsafe fn only_here(child: Value, field: Option<Field>, node: &Object
         }
         // SAFETY: as the caller guarantees.
         (Value::Owned(value), Some(field)) if unsafe { field.holds(node, object) } => {
-            // SAFETY: the field keeps the child.
+            // SAFETY: the field keeps the child alive.
             let lent = unsafe { Value::lent(value) };
             drop(child);
             let unique = lent.get().as_object().is_some_and(ObjectRef::is_unique);

@@ -1,11 +1,11 @@
-//! A set of objects by identity.
+//! Sets and tables of objects by identity.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use anyfn::Any;
 
-/// Addresses in an open table; zero is a free place. Whoever uses it keeps the objects alive.
+/// Set of addresses in an open-addressing table, where zero is an empty slot. The user keeps the objects alive.
 #[derive(Default)]
 pub(crate) struct Seen {
     places: Vec<usize>,
@@ -22,7 +22,7 @@ impl Seen {
         value.as_object().map_or(0, |object| object.as_handle().addr())
     }
 
-    /// Adds an object; `false` if it is there already.
+    /// Adds an object; returns `false` if it is already present.
     pub(crate) fn insert(&mut self, value: &Any) -> bool {
         let address = Self::address(value);
         if address == 0 {
@@ -57,7 +57,7 @@ impl Seen {
         }
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, value: &Any) {
         let address = Self::address(value);
         if address == 0 || self.places.is_empty() {
@@ -72,7 +72,7 @@ impl Seen {
             at = (at + 1) & mask;
         }
         self.count -= 1;
-        // What follows moves back, so that no search ends at the hole.
+        // Following entries are moved back, so that no search ends at the hole.
         let mut hole = at;
         loop {
             at = (at + 1) & mask;
@@ -90,10 +90,10 @@ impl Seen {
     }
 }
 
-/// What was found out about objects, by identity and a small number; keeps the objects alive.
+/// Table of information about objects, by identity and a small number. It keeps the objects alive.
 #[derive(Default)]
 pub(crate) struct Memo {
-    /// Indices into the entries plus one; zero is a free place.
+    /// Indices of the entries plus one; zero is an empty slot.
     places: Vec<u32>,
     entries: Vec<(Any, usize, (u64, Any))>,
 }
@@ -125,7 +125,7 @@ impl Memo {
         Some(self.entries[at].2.clone())
     }
 
-    /// Notes a value; gives the one that was there.
+    /// Stores a value and returns the previous one.
     pub(crate) fn set(&mut self, object: Any, number: usize, value: (u64, Any)) -> Option<(u64, Any)> {
         if (self.entries.len() + 1) * 2 > self.places.len() {
             self.places = vec![0; (self.places.len() * 2).max(16)];

@@ -1,7 +1,7 @@
-//! The objects `ffi.StructuralVisitor` and `ffi.StructuralMutator`, which callbacks and types get to go on with a walk.
+//! The objects `ffi.StructuralVisitor` and `ffi.StructuralMutator`, with which callbacks and hooks continue a walk.
 //!
-//! Code of other languages reads their first two words: a table of functions and the kind of the region. What follows is
-//! ours: while a callback runs, the walk that it belongs to.
+//! Code of other languages reads their first two words: a table of functions and the kind of the region. The remaining
+//! content is private: while a callback runs, the walk to which the object belongs.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -14,43 +14,43 @@ use super::Region;
 use super::plan::Hook;
 use super::stack::Stack;
 
-/// A function of a visitor's or mutator's table, and of a type that does its part itself.
+/// A function in the table of a visitor or mutator, or a native hook of a type.
 pub(crate) type Native = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny) -> TVMFFIAny;
 type NativeSet = unsafe extern "C" fn(*mut TVMFFIObject, TVMFFIAny, TVMFFIAny) -> TVMFFIAny;
 
-/// The table of a visitor is the first of these, that of a mutator all four.
+/// Function table. The table of a visitor consists of the first function, that of a mutator of all four.
 #[repr(C)]
 pub(crate) struct Table {
     /// Visits or mutates a value.
     pub(crate) go: Native,
-    /// Mutates a value that nobody else knows.
+    /// Mutates a value that is not shared.
     pub(crate) go_in_place: Native,
     pub(crate) remap_get: Native,
     pub(crate) remap_set: NativeSet,
 }
 
-/// What such an object begins with.
+/// First part of the content of any visitor or mutator.
 #[repr(C)]
 struct Head {
     table: *const Table,
     region: AtomicI32,
 }
 
-/// What one of ours has.
+/// Content of a visitor or mutator of this crate.
 #[repr(C)]
 struct Content {
     head: Head,
-    /// The walk, while a callback or a type's own function runs; else NULL.
+    /// The walk, while a callback or a hook runs; otherwise NULL.
     walk: AtomicPtr<c_void>,
-    /// The stack that the walk lies on: its thread, and which of the thread's it is.
+    /// The stack of the walk: its thread, and the part within the thread.
     thread: AtomicUsize,
     part: AtomicPtr<c_void>,
 }
 
-// SAFETY: the table is a static; all else is atomic, and the walk is used on its own stack only.
+// SAFETY: the table is a static; all else is atomic, and the walk is only used on its own stack.
 unsafe impl Send for Content {}
 
-/// Which of the two.
+/// Visitor or mutator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Visitor,
@@ -60,10 +60,10 @@ pub(crate) enum Kind {
 static VISITOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 static MUTATOR_TYPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Index of the type, which is registered at the first use.
+/// Returns the index of the type, which is registered at its first use.
 ///
 /// # Panics
-/// If the key is another type's, as for types that are derived.
+/// Panics if the key belongs to another type, as for derived types.
 pub(crate) fn type_index(kind: Kind) -> i32 {
     let (place, key) = match kind {
         Kind::Visitor => (&VISITOR_TYPE, "ffi.StructuralVisitor"),
@@ -82,24 +82,24 @@ pub(crate) fn type_index(kind: Kind) -> i32 {
     }
 }
 
-/// Makes a visitor or mutator.
+/// Creates a visitor or mutator.
 pub(crate) fn make(kind: Kind, table: &'static Table) -> ObjectRef {
     let head = Head { table, region: AtomicI32::new(Region::None as i32) };
     let (walk, part) = (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut()));
     let content = Content { head, walk, thread: AtomicUsize::new(0), part };
-    // SAFETY: visitors and mutators begin with the address of a table of hooks, which is static, and the region.
+    // SAFETY: visitors and mutators begin with the address of a table of functions, which is static, and the region.
     unsafe { anyfn::__private::new_object(type_index(kind), content) }
 }
 
-/// A visitor or mutator of anybody.
+/// A visitor or mutator of any origin.
 #[derive(Clone, Copy)]
 pub(crate) struct Tool<'a>(&'a ObjectRef);
 
 impl<'a> Tool<'a> {
-    /// The object as a visitor or mutator.
+    /// Checks that an object is a visitor or mutator.
     ///
     /// # Errors
-    /// `TypeError` if it is none.
+    /// Returns `TypeError` if it is not.
     pub(crate) fn of(object: &'a ObjectRef, kind: Kind) -> Result<Tool<'a>> {
         let index = type_index(kind);
         if object.is_instance(index) {
@@ -110,11 +110,11 @@ impl<'a> Tool<'a> {
 
     fn head(self) -> &'a Head {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
-        // SAFETY: visitors and mutators of anybody begin like that.
+        // SAFETY: all visitors and mutators begin with this content.
         unsafe { &*content.cast::<Head>() }
     }
 
-    /// The kind of the region.
+    /// Returns the kind of the region.
     pub(crate) fn region(self) -> Region {
         Region::from_raw(self.head().region.load(Ordering::Relaxed))
     }
@@ -123,22 +123,22 @@ impl<'a> Tool<'a> {
         self.head().region.store(region as i32, Ordering::Relaxed);
     }
 
-    /// Our content, if the object was made here with this table.
+    /// Returns the private content, if the object was created here with this table.
     fn content(self, table: &'static Table) -> Option<&'a Content> {
         let content = self.0.as_handle().wrapping_byte_add(size_of::<TVMFFIObject>());
-        // SAFETY: only `make` uses our tables, and gives them this content.
+        // SAFETY: only `make` uses the tables of this crate, with this content.
         ptr::eq(self.head().table, table).then(|| unsafe { &*content.cast::<Content>() })
     }
 
-    /// The walk that a visitor or mutator of ours belongs to; `None` if it is somebody else's.
+    /// Returns the walk to which a visitor or mutator of this crate belongs; `None` for objects of another origin.
     ///
     /// # Errors
-    /// `RuntimeError` if no callback of the walk runs, or it runs on another stack.
+    /// Returns `RuntimeError` if no callback of the walk runs, or it runs on another stack.
     pub(crate) fn walk(self, table: &'static Table) -> Result<Option<*const c_void>> {
         let Some(content) = self.content(table) else { return Ok(None) };
         if !content.walk.load(Ordering::Acquire).is_null() {
             let here = Stack::current();
-            // Once the stack is the same, nothing else can end the loan meanwhile.
+            // Once the stack is known to be the same, no other code can end the loan meanwhile.
             if content.thread.load(Ordering::Relaxed) == here.thread
                 && content.part.load(Ordering::Relaxed) == here.part
             {
@@ -152,7 +152,7 @@ impl<'a> Tool<'a> {
         );
     }
 
-    /// Runs `body` while a visitor or mutator of ours stands for a walk.
+    /// Runs `body` while a visitor or mutator of this crate represents a walk.
     pub(crate) fn lend<R>(
         self,
         table: &'static Table,
@@ -161,12 +161,12 @@ impl<'a> Tool<'a> {
         body: impl FnOnce() -> R,
     ) -> R {
         let Some(content) = self.content(table) else { return body() };
-        /// Ends the loan, also when the body panics.
+        /// Guard that ends the loan, even if the body panics.
         struct Loan<'a> {
             content: &'a Content,
             walk: *mut c_void,
             region: i32,
-            /// Held, so that no other stack is taken for it.
+            /// Held, so that no other stack is mistaken for it.
             _stack: Stack,
         }
         impl Drop for Loan<'_> {
@@ -175,7 +175,7 @@ impl<'a> Tool<'a> {
                 self.content.head.region.store(self.region, Ordering::Relaxed);
             }
         }
-        // Loans of a visitor nest on one stack: that of its walk.
+        // Loans of a visitor are nested on one stack: that of its walk.
         let stack = Stack::current();
         content.thread.store(stack.thread, Ordering::Relaxed);
         content.part.store(stack.part, Ordering::Relaxed);
@@ -185,62 +185,65 @@ impl<'a> Tool<'a> {
         body()
     }
 
-    /// Visits or mutates a value by the table of functions.
+    /// Visits or mutates a value through the function table.
     pub(crate) fn go(self, value: &AnyView<'_>, in_place: bool) -> Result<Any> {
         let table = self.head().table;
         let go = if in_place {
-            // SAFETY: an object's table lives as long as it; only mutators are asked for this one, which have four.
+            // SAFETY: an object's table lives as long as the object; only mutators are asked for this function, and
+            // they have all four.
             unsafe { (*table).go_in_place }
         } else {
-            // SAFETY: an object's table lives as long as it.
+            // SAFETY: an object's table lives as long as the object.
             unsafe { (*table).go }
         };
-        // SAFETY: the object's own function.
+        // SAFETY: the function belongs to the object.
         unsafe { self.call(go, value) }
     }
 
-    /// Calls a function that a type has registered for itself.
+    /// Calls a hook of a type.
     pub(crate) fn call_hook(self, hook: &Hook, value: &AnyView<'_>) -> Result<Any> {
         match hook {
             Hook::Function(function) => expected(function.call_views(&[AnyView::from(self.0), *value])?),
             Hook::Native(address) => {
-                // SAFETY: the type says that it is a function of this kind.
+                // SAFETY: the type declares that it is a function of this kind.
                 let native = unsafe { core::mem::transmute::<*mut c_void, Native>(*address) };
-                // SAFETY: the type says that it is a function of this kind.
+                // SAFETY: the type declares that it is a function of this kind.
                 unsafe { self.call(native, value) }
             }
         }
     }
 
-    /// Looks a replacement up.
+    /// Looks up a replacement.
     pub(crate) fn remap_get(self, variable: &AnyView<'_>) -> Result<Any> {
-        // SAFETY: an object's table lives as long as it.
+        // SAFETY: an object's table lives as long as the object.
         let get = unsafe { (*self.head().table).remap_get };
-        // SAFETY: the object's own function.
+        // SAFETY: the function belongs to the object.
         unsafe { self.call(get, variable) }
     }
 
+    /// Calls a native function with this visitor or mutator.
+    ///
     /// # Safety
     /// The function must be one for this visitor or mutator.
     unsafe fn call(self, native: Native, value: &AnyView<'_>) -> Result<Any> {
         // SAFETY: the caller guarantees the function; the view is valid for the call.
         let raw = unsafe { native(self.0.as_handle().cast(), *value.as_raw()) };
-        // SAFETY: it gives an owned value.
+        // SAFETY: the function returns an owned value.
         expected(unsafe { Any::from_raw(raw) })
     }
 
     /// Records a replacement.
     pub(crate) fn remap_set(self, variable: &AnyView<'_>, value: &AnyView<'_>) -> Result<()> {
-        // SAFETY: an object's table lives as long as it.
+        // SAFETY: an object's table lives as long as the object.
         let set = unsafe { (*self.head().table).remap_set };
-        // SAFETY: the object's own function, called with it and views that are valid for the call.
+        // SAFETY: the function belongs to the object, and the views are valid for the call.
         let raw = unsafe { set(self.0.as_handle().cast(), *variable.as_raw(), *value.as_raw()) };
-        // SAFETY: it gives an owned value.
+        // SAFETY: the function returns an owned value.
         expected(unsafe { Any::from_raw(raw) }).map(drop)
     }
 }
 
-/// The result of a native function: an error object stands for failure.
+/// Converts the result of a native function, where an error object represents failure.
 pub(crate) fn expected(value: Any) -> Result<Any> {
     if value.type_index() != kTVMFFIError {
         return Ok(value);
@@ -251,7 +254,7 @@ pub(crate) fn expected(value: Any) -> Result<Any> {
     }
 }
 
-/// A result as native functions give it.
+/// Converts a result to the form that native functions return.
 pub(crate) fn to_native(result: Result<Any>) -> TVMFFIAny {
     match result {
         Ok(value) => value.into_raw(),
@@ -264,17 +267,17 @@ pub(crate) fn native(body: impl FnOnce() -> Result<Any>) -> TVMFFIAny {
     to_native(anyfn::__private::catch(body))
 }
 
-/// A handle that a native function got, as an object.
+/// Converts a handle that a native function received to an object.
 ///
 /// # Safety
-/// The handle must be one of an object that is valid for the call.
+/// The handle must belong to an object that is valid for the call.
 pub(crate) unsafe fn borrowed(handle: *mut TVMFFIObject) -> Result<ObjectRef> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees the handle.
     unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) }
         .ok_or_else(|| Error::new("TypeError", "expected a visitor or mutator but got NULL"))
 }
 
-/// Runs a function with the region of a visitor or mutator changed; inside a pattern it stays what it is.
+/// Runs a function with a different region of a visitor or mutator. Inside a pattern, the region does not change.
 pub(crate) fn with_region(tool: Tool<'_>, region: Region, body: &PackedFunc) -> Result<Any> {
     let before = tool.region();
     if before == Region::Pattern {

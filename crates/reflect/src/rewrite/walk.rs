@@ -1,7 +1,7 @@
-//! The walk: calls callbacks for the values of a graph, one after the other.
+//! The walk: calls callbacks for the values of a graph, one after another.
 //!
-//! The way from the root is a list of frames, so graphs of any depth are walked. Only callbacks that go on with the walk
-//! themselves nest, and functions that types have registered for it; both are bounded.
+//! The path from the root is a list of frames, so graphs of any depth can be walked. Only callbacks that continue the
+//! walk themselves, and hooks of types, recurse; the depth of both is limited.
 
 use alloc::rc::Rc;
 use alloc::string::String;
@@ -21,16 +21,17 @@ use crate::guard::Nested;
 
 /// A value whose children are being walked.
 struct Frame {
-    /// Lent where the frame below keeps it: what holds it does not change, or a copy of its elements does not.
+    /// Borrowed if the frame below keeps it alive: its parent does not change, or the frame holds a snapshot of the
+    /// elements.
     node: Value,
     plan: Rc<Plan>,
     children: Children,
-    /// The region that the value is in, and that its children are in.
+    /// Region of the value; `inner` is the region of its children.
     region: Region,
     inner: Region,
-    /// Whether the callback for the value comes when its children are done.
+    /// True if the callback for the value follows its children.
     call: bool,
-    /// Whether it is noted that the walk is inside of the value.
+    /// True if `seen` records that the walk is inside the value.
     noted: bool,
 }
 
@@ -38,25 +39,25 @@ struct Frame {
 pub(crate) struct Walk<'a> {
     links: Links<'a>,
     order: Order,
-    /// Whether an object that is reached again is passed over.
+    /// True if an object that is reached again is skipped.
     once: bool,
     plans: Plans,
     frames: RefCell<Vec<Frame>>,
-    /// Objects that the walk is inside of, or has seen.
+    /// Objects that contain the current value, or that have been visited.
     seen: RefCell<Seen>,
     visitor: OnceCell<ObjectRef>,
     /// The last error that was described, and its path.
     described: RefCell<Option<(Error, String)>>,
 }
 
-/// Why a walk ends early: the value of the interrupt.
+/// Early end of a walk: the interrupt.
 type Stop = Option<Any>;
 
-/// What follows after a value has been entered.
+/// Continuation after a value has been entered.
 enum Entered {
-    /// Its children.
+    /// Continue with the children of the value.
     Children,
-    /// The next one.
+    /// Continue with the next value.
     Done,
     Stop(Any),
 }
@@ -75,17 +76,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The callbacks, back.
+    /// Returns the callbacks.
     pub(crate) fn into_links(self) -> Links<'a> {
         self.links
     }
 
-    /// Walks a graph; gives the interrupt (an object) that a callback has stopped it with.
+    /// Walks a graph. Returns the interrupt (an object) with which a callback stopped the walk.
     pub(crate) fn run(&self, root: &AnyView<'_>) -> Result<Stop> {
         self.part(root.to_owned(), Region::None, false)
     }
 
-    /// Walks a part of the graph; `bypass` passes over the callback for its root.
+    /// Walks a part of the graph; `bypass` skips the callback for its root.
     fn part(&self, root: Any, region: Region, bypass: bool) -> Result<Stop> {
         let base = self.frames.borrow().len();
         let result =
@@ -100,7 +101,7 @@ impl<'a> Walk<'a> {
         result
     }
 
-    /// Takes back the frames that an error or interrupt has left.
+    /// Removes the frames that an error or interrupt has left.
     #[cold]
     fn unwind(&self, base: usize) {
         loop {
@@ -148,7 +149,7 @@ impl<'a> Walk<'a> {
                             return Ok(Some(interrupt));
                         }
                     } else if owns_nothing {
-                        // Dropped where it lies, since it releases nothing and so runs no code of others.
+                        // Dropped in place, since it releases nothing and so runs no foreign code.
                         let len = frames.len() - 1;
                         frames.truncate(len);
                     } else {
@@ -248,7 +249,7 @@ impl<'a> Walk<'a> {
         Ok(Entered::Children)
     }
 
-    /// Calls a callback that owns the descent into its value.
+    /// Calls a callback that performs the descent into its value.
     #[cold]
     fn own(&self, link: u32, child: Value, plan: Rc<Plan>, region: Region, base: usize) -> Result<Answer> {
         let value = child.into_owned();
@@ -259,7 +260,7 @@ impl<'a> Walk<'a> {
         called.map_err(|error| self.failed(error, &value, base))
     }
 
-    /// Lets a type visit the children of its values itself.
+    /// Visits the children of a value by the hook of its type.
     #[cold]
     fn by_hook(
         &self,
@@ -286,7 +287,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs what may go on with the walk from inside a value.
+    /// Runs code that may continue the walk from inside a value.
     fn nested<R>(
         &self,
         value: &Any,
@@ -313,7 +314,7 @@ impl<'a> Walk<'a> {
         answer_of(self.links.call(link, &value.as_view(), region, None)?)
     }
 
-    /// Adds to an error where it happened: at `value`, below the frames of this part of the walk.
+    /// Adds the location to an error: at `value`, below the frames of this part of the walk.
     #[cold]
     #[inline(never)]
     fn failed(&self, error: Error, value: &Any, base: usize) -> Error {
@@ -334,19 +335,19 @@ impl<'a> Walk<'a> {
             }
         };
         let error = fail::with_way(error, objects, &path);
-        // The error is kept, so that no other one can be at the same place.
+        // The error is kept alive, so that no other error gets the same address.
         *described = Some((error.clone(), path));
         error
     }
 }
 
-/// Whether two values are the very same.
+/// Returns true if two values are identical.
 pub(crate) fn same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.as_view(), b.as_view());
     a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
-/// What a callback says.
+/// Result of a callback.
 pub(crate) enum Answer {
     Advance,
     Skip,
@@ -382,13 +383,13 @@ fn interrupt_of(answer: Any) -> Result<Answer> {
 
 // ---- Visitors
 
-/// The functions of our visitors.
+/// Function table of the visitors of this crate.
 static TABLE: tool::Table =
     tool::Table { go: visit, go_in_place: visit, remap_get: no_remap, remap_set: no_remap_set };
 
 unsafe extern "C" fn visit(visitor: *mut TVMFFIObject, value: TVMFFIAny) -> TVMFFIAny {
     tool::native(|| {
-        // SAFETY: called with the visitor whose table it is of.
+        // SAFETY: called with the visitor to which this table belongs.
         let visitor = unsafe { tool::borrowed(visitor) }?;
         // SAFETY: a view that is valid for the call.
         visit_by(&visitor, &unsafe { AnyView::from_raw(value) }, false)
@@ -403,13 +404,13 @@ unsafe extern "C" fn no_remap_set(_: *mut TVMFFIObject, _: TVMFFIAny, _: TVMFFIA
     Any::NONE.into_raw()
 }
 
-/// Goes on with the walk of a visitor: `None`, or the interrupt. `default` passes over callbacks for the value itself.
+/// Continues the walk of a visitor. Returns `None`, or the interrupt. `default` skips callbacks for the value itself.
 pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) -> Result<Any> {
     let tool = Tool::of(visitor, Kind::Visitor)?;
     match tool.walk(&TABLE)? {
         Some(walk) => {
-            // SAFETY: a walk lends itself for the time of a callback, on this thread, and is only ever borrowed shared.
-            // Its callbacks outlive it, so their lifetime does not matter here.
+            // SAFETY: a walk is available to its visitor during a callback only, on this thread, and is only ever
+            // borrowed shared. Its callbacks outlive it, so their lifetime does not matter here.
             let walk = unsafe { &*walk.cast::<Walk<'_>>() };
             walk.part(value.to_owned(), tool.region(), default).map(Option::unwrap_or_default)
         }
@@ -418,7 +419,7 @@ pub(crate) fn visit_by(visitor: &ObjectRef, value: &AnyView<'_>, default: bool) 
     }
 }
 
-/// Visits the children of a value by a visitor of somebody else.
+/// Visits the children of a value with a visitor of another origin.
 pub(crate) fn default_visit(tool: Tool<'_>, value: &AnyView<'_>) -> Result<Any> {
     let _nested = Nested::enter()?;
     let plan = Plans::new(Purpose::Visit).get(value.type_index(), &Links::default())?;

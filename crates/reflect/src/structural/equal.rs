@@ -21,31 +21,31 @@ use crate::value::{self, Held, Mapping};
 
 static EQUAL: Column = Column::new("__s_equal__");
 
-/// Whether values at this depth are remembered though nobody else seems to hold them: now and then, beyond what is usual,
-/// so that a cycle ends whatever the counts say.
+/// Returns true if values at this depth are remembered even if no other reference to them seems to exist. Beyond the
+/// usual depths this applies at intervals, so that a cycle ends regardless of the reference counts.
 #[inline]
 pub(crate) fn is_watched(depth: usize) -> bool {
     depth >= 1024 && depth.is_multiple_of(256)
 }
 
-/// Whether two values have the same form.
+/// Returns true if two values are structurally equal.
 ///
-/// Values of different types are different, but short and long strings are one type. Containers are compared element by
-/// element, Maps and Dicts by key; tensors by shape, data type and content; objects as their type says. Cycles are equal
-/// if nothing on them differs.
+/// Values of different types are different, but short and long strings have the same type. Containers are compared by
+/// elements, Maps and Dicts by key; tensors by shape, data type and content; objects as their type specifies. Cycles
+/// are equal if nothing on them differs.
 ///
 /// # Errors
-/// `TypeError` for an object whose type does not say how it is compared; `InternalError` for the content of a tensor
-/// that is not contiguous in main memory; what a type's own `__s_equal__` gives.
+/// Returns `TypeError` for an object whose type does not specify how it is compared; `InternalError` for the content of
+/// a tensor that is not contiguous in main memory; the error of a hook `__s_equal__`.
 pub fn structural_equal(left: &Any, right: &Any, options: Options) -> Result<bool> {
     Equal::new(options, false).run(left.clone(), right.clone(), ROOT)
 }
 
-/// The paths to the first place where two values differ; `None` if they are equal. Both are objects of the type
-/// `ffi.reflection.AccessPath`.
+/// Returns the paths to the first difference between two values; `None` if they are equal. Both paths are objects of
+/// type `ffi.reflection.AccessPath`.
 ///
 /// # Errors
-/// As [`structural_equal`].
+/// Returns the errors of [`structural_equal`].
 pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Option<(ObjectRef, ObjectRef)>> {
     let mut equal = Equal::new(options, true);
     if equal.run(left.clone(), right.clone(), ROOT)? {
@@ -59,12 +59,13 @@ pub fn first_mismatch(left: &Any, right: &Any, options: Options) -> Result<Optio
     Ok(Some((paths.0.into_object(), paths.1.into_object())))
 }
 
-/// How many references to a value are the operation's own or that of who holds it, at the root.
+/// Number of references to a root value that belong to this operation or to its holder.
 const ROOT: usize = 2;
-/// .. of a value that was read out of a field or an Array; one more for that of the copy of a List.
+/// Number of such references to a value that was read from a field or an Array. A value from the snapshot of a List has
+/// one more.
 const READ: usize = 2;
 
-/// What is known of two values after a look.
+/// Result of examining two values.
 enum Look {
     Equal,
     Unequal,
@@ -80,7 +81,7 @@ enum Content {
     Objects { left: Held, right: Held, plan: u32 },
 }
 
-/// The pairs of one Map or Dict, and the other one.
+/// The pairs of the left Map or Dict, and the right one.
 struct Pairs {
     left: Vec<(Any, Any)>,
     right: Mapping,
@@ -92,28 +93,29 @@ struct Frame {
     content: Content,
     /// Number of the next element, pair or field.
     next: usize,
-    /// The region of the two values, and that of the values which hold them.
+    /// Region of the two values; `outer` is the region of the values that contain them.
     region: Region,
     outer: Region,
 }
 
-/// A comparison.
+/// State of a comparison.
 pub(super) struct Equal {
     stack: Vec<Frame>,
     region: Region,
     skip_tensor_content: bool,
     plans: Plans,
-    /// Pairs that have been met, and whether they still count: unless something is unequal they are equal.
+    /// Pairs that have been encountered, and whether they are still assumed to be equal. The assumption holds unless a
+    /// difference is found.
     met: Table<(usize, usize), bool>,
-    /// Those pairs in order, kept alive so that no address is used again.
+    /// The pairs in order, kept alive so that addresses are not reused.
     log: Vec<(ObjectRef, ObjectRef)>,
-    /// Which variable or shared node corresponds to which, by place in `bound`.
+    /// Corresponding variables and shared nodes, by index in `bound`.
     left_to_right: Table<usize, u32>,
     right_to_left: Table<usize, u32>,
     bound: Vec<(ObjectRef, ObjectRef)>,
-    /// Whether the path is wanted.
+    /// True if the path to the difference is requested.
     traced: bool,
-    /// The path to what differs, the last step first.
+    /// Path to the difference, last step first.
     reverse: Vec<(Step, Step)>,
 }
 
@@ -123,8 +125,8 @@ impl Default for Equal {
     }
 }
 
-// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
-// stores only.
+// SAFETY: besides values, which are `Send`, it holds references to types, which are never freed and are changed by
+// atomic stores only.
 unsafe impl Send for Equal {}
 
 impl Equal {
@@ -144,7 +146,7 @@ impl Equal {
         }
     }
 
-    /// Compares two values, whatever is being compared already.
+    /// Compares two values, independently of outer comparisons that are in progress.
     fn run(&mut self, left: Any, right: Any, own: usize) -> Result<bool> {
         let base = self.stack.len();
         let outer = self.region;
@@ -166,7 +168,7 @@ impl Equal {
         }
     }
 
-    /// Forgets what is being compared, and notes the way to it.
+    /// Discards the frames above `base`, and records the path to them.
     fn unwind(&mut self, base: usize) {
         while self.stack.len() > base {
             let Some(frame) = self.stack.pop() else { return };
@@ -177,7 +179,7 @@ impl Equal {
         }
     }
 
-    /// The step into what was compared last.
+    /// Returns the step into the parts that were compared last.
     fn step_of(&self, frame: &Frame) -> Option<(Step, Step)> {
         let at = frame.next.checked_sub(1)?;
         match &frame.content {
@@ -194,7 +196,7 @@ impl Equal {
         }
     }
 
-    /// As `open`, for values that have a reference of their own.
+    /// Opens values with owned references; see `open`.
     fn open_values(&mut self, left: Any, right: Any, own: usize, outer: Region) -> Result<Look> {
         let (Some(left), Some(right)) = (left.into_object(), right.into_object()) else {
             self.region = outer;
@@ -203,8 +205,8 @@ impl Equal {
         self.open(Held::owned(left), Held::owned(right), own, outer)
     }
 
-    /// Begins to compare the content of two objects of one type. `own` references to each are not those of others; the
-    /// region is `outer` afterwards.
+    /// Begins to compare the content of two objects of one type. `own` references to each object do not belong to other
+    /// code. Afterwards the region is `outer`.
     fn open(&mut self, left: Held, right: Held, own: usize, outer: Region) -> Result<Look> {
         match left.type_index() {
             kTVMFFIArray => {
@@ -228,7 +230,7 @@ impl Equal {
         self.stack.push(Frame { content, next: 0, region: self.region, outer });
     }
 
-    /// As `open`, for two Lists, or two Maps or Dicts.
+    /// Opens two Lists, or two Maps or Dicts; see `open`.
     #[inline(never)]
     fn open_containers(
         &mut self,
@@ -259,10 +261,10 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Notes that two objects are being compared; `true` if they have been met before.
+    /// Records that two objects are being compared. Returns `true` if they have been encountered before.
     #[inline]
     fn meet(&mut self, left: &ObjectRef, right: &ObjectRef, own: usize) -> bool {
-        // What nobody else holds is not met again.
+        // A value without other references is not encountered again.
         let shared = left.use_count() > own && right.use_count() > own;
         if !shared && !is_watched(self.stack.len()) {
             return false;
@@ -303,7 +305,7 @@ impl Equal {
         Ok(Look::Opened)
     }
 
-    /// Whether two variables or shared nodes correspond; `None` if nothing is known of either.
+    /// Returns true if two variables or shared nodes correspond; `None` if neither is known.
     fn is_bound(&self, left: &ObjectRef, right: &ObjectRef) -> Option<bool> {
         if let Some(at) = self.left_to_right.get(value::address_of(left)) {
             return Some(self.bound[at as usize].1.ptr_eq(right));
@@ -318,7 +320,7 @@ impl Equal {
         self.bound.push((left.clone(), right.clone()));
     }
 
-    /// What a key is called on the other side.
+    /// Returns the key that corresponds to a key of the other value.
     fn counterpart(
         &self,
         key: &Any,
@@ -331,7 +333,7 @@ impl Equal {
         }
     }
 
-    /// Goes on with the innermost two values.
+    /// Continues with the innermost two values.
     fn advance(&mut self) -> Result<Look> {
         loop {
             let Some(frame) = self.stack.last_mut() else { return Ok(Look::Equal) };
@@ -349,9 +351,9 @@ impl Equal {
                         Some(false) => return Ok(Look::Unequal),
                         None => {
                             let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
-                            // SAFETY: the frame holds the Array, and lies below that of its element.
+                            // SAFETY: the frame holds the Array, and is below the frame of its element.
                             let l = unsafe { Held::borrowed(l) };
-                            // SAFETY: the frame holds the Array, and lies below that of its element.
+                            // SAFETY: the frame holds the Array, and is below the frame of its element.
                             let r = unsafe { Held::borrowed(r) };
                             let own = l.own();
                             return self.open(l, r, own, self.region);
@@ -381,18 +383,18 @@ impl Equal {
                     let Some(field) = self.plans.field(*plan, at as u32) else {
                         return Ok(self.end_of_object());
                     };
-                    // SAFETY: the frame holds the object, and lies below that of the value.
+                    // SAFETY: the frame holds the object, and is below the frame of the value.
                     let lent = unsafe { plan::lend(field, left) };
-                    // SAFETY: the frame holds the object, and lies below that of the value.
+                    // SAFETY: the frame holds the object, and is below the frame of the value.
                     if let (Some(l), Some(r)) = (lent, unsafe { plan::lend(field, right) }) {
                         match leaf(self.skip_tensor_content, &l, &r)? {
                             Some(true) => continue,
                             Some(false) => return Ok(Look::Unequal),
                             None => {
                                 let (Some(l), Some(r)) = (l.as_object(), r.as_object()) else { continue };
-                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                // SAFETY: the frame holds the object, and is below the frame of the value.
                                 let l = unsafe { Held::borrowed(l) };
-                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                // SAFETY: the frame holds the object, and is below the frame of the value.
                                 let r = unsafe { Held::borrowed(r) };
                                 let (own, outer) = (l.own(), self.region);
                                 self.region = outer.of(field);
@@ -417,11 +419,11 @@ impl Equal {
         }
     }
 
-    /// Ends what is being compared, as equal.
+    /// Ends the innermost comparison as equal.
     #[inline]
     fn close(&mut self) {
-        // Looked at and dropped where it lies: it was written word by word, and reading it back in larger pieces would
-        // wait.
+        // Read and dropped in place. The frame was written word by word, and reading it back in larger pieces would
+        // stall.
         if let Some(frame) = self.stack.last() {
             self.region = frame.outer;
             self.stack.truncate(self.stack.len() - 1);
@@ -458,7 +460,7 @@ impl Equal {
         Look::Equal
     }
 
-    /// What follows when the fields of two objects are equal; `region` is that of the objects.
+    /// Handles two objects whose fields are equal; `region` is that of the objects.
     fn compared(&mut self, left: &ObjectRef, right: &ObjectRef, plan: u32, region: Region) -> Look {
         match self.plans.get(plan).kind {
             DAG => self.bind(left, right),
@@ -473,7 +475,7 @@ impl Equal {
         Look::Equal
     }
 
-    /// Compares the values of the pair number `at`; `None` if there is more to do with the container.
+    /// Compares the values of the pair number `at`; `None` if the container needs further comparison.
     fn pair(&mut self, at: usize) -> Result<Option<Look>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(Some(Look::Equal));
@@ -504,7 +506,7 @@ impl Equal {
         })
     }
 
-    /// The steps to a key that only the right side has.
+    /// Returns the steps to a key that only the right value has.
     fn missing_pair(&self) -> Result<Option<(Step, Step)>> {
         let Some(Frame { content: Content::Pairs(pairs), .. }) = self.stack.last() else {
             return Ok(None);
@@ -519,7 +521,7 @@ impl Equal {
         Ok(None)
     }
 
-    /// Lets the type's own function compare two objects.
+    /// Compares two objects by the hook of their type.
     #[cold]
     fn ask(&mut self, left: Held, right: Held, plan: u32, outer: Region) -> Result<Look> {
         let Some(hook) = EQUAL.get(left.type_index())? else { return Ok(Look::Unequal) };
@@ -536,7 +538,7 @@ impl Equal {
         Ok(self.compared(&left, &right, plan, region))
     }
 
-    /// What a type's own function calls: `(left, right, kind of region, name of the field) -> bool`.
+    /// Callback of the hook: `(left, right, kind of region, name of the field) -> bool`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (left, right) = (args.get::<Any>(0)?, args.get::<Any>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -545,7 +547,7 @@ impl Equal {
         let equal = self.run(left, right, ROOT)?;
         self.region = outer;
         if !equal {
-            // The function may go on: what was taken to be equal meanwhile is not known to be.
+            // The hook may continue, so assumptions of equality made meanwhile are withdrawn.
             for (left, right) in self.log.drain(met..) {
                 self.met.set((value::address_of(&left), value::address_of(&right)), false);
             }
@@ -558,7 +560,7 @@ impl Equal {
     }
 }
 
-/// Compares values that consist of nothing else; `None` for the others.
+/// Compares values without parts; `None` for other values.
 #[inline]
 fn leaf(skip_content: bool, left: &Any, right: &Any) -> Result<Option<bool>> {
     let index = left.type_index();
@@ -613,10 +615,10 @@ pub(crate) fn hook_equal(
     match hook {
         Hook::Function(function) => function.call((left, right, callback)),
         Hook::Native(code) => {
-            // SAFETY: an address in this column is such a function, by the column's definition.
+            // SAFETY: by the definition of the column, an address in it is such a function.
             let code = unsafe { core::mem::transmute::<*mut c_void, Native>(*code) };
             let callback = callback.as_object().as_handle();
-            // SAFETY: called with valid objects and the place of a handle.
+            // SAFETY: called with valid objects and the address of a handle.
             let raw = unsafe { code(left.as_handle(), right.as_handle(), &callback) };
             // SAFETY: a hook returns an owned value.
             unsafe { expected(raw) }

@@ -22,25 +22,25 @@ use crate::value::{self, Held, hash_bytes, hash_combine};
 
 static HASH: Column = Column::new("__s_hash__");
 
-/// Hash of the form of a value: equal for values that [`structural_equal`](super::structural_equal) says to be equal
-/// with the same options, in every process.
+/// Returns a hash that is the same, in every process, for values that are equal according to
+/// [`structural_equal`](super::structural_equal) with the same options.
 ///
-/// A variable that is defined outside of the value counts as itself, by its address.
+/// A free variable, which is defined outside of the value, is hashed by its address.
 ///
 /// # Errors
-/// `ValueError` for a value that contains itself: a cycle has no hash that all values equal to it would share. Else as
-/// `structural_equal`.
+/// Returns `ValueError` for a value that contains itself, because no hash of a cycle would be shared by all values that
+/// are equal to it. Otherwise returns the errors of `structural_equal`.
 pub fn structural_hash(value: &Any, options: Options) -> Result<u64> {
     let mut hash = Hash::new(options);
     hash.run(value.clone(), 2)
 }
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Known {
     #[default]
     Nothing,
-    /// It is being hashed.
+    /// The object is being hashed.
     Open,
     Hash(u64),
 }
@@ -49,11 +49,11 @@ enum Known {
 struct Frame {
     node: Content,
     next: usize,
-    /// The hash so far.
+    /// Hash of the parts so far.
     hash: u64,
-    /// The address under which the result is remembered, or 0.
+    /// Address under which the result is remembered, or 0.
     address: usize,
-    /// Keys that were skipped before, for a container.
+    /// Number of keys that had been skipped before, for a container.
     skipped: usize,
     region: Region,
     outer: Region,
@@ -61,14 +61,14 @@ struct Frame {
 
 enum Content {
     Array(Held),
-    /// The elements that a List had when it was met.
+    /// Snapshot of the elements of a List.
     List(Vec<Any>),
-    /// The values of a Map or Dict, with the hash of their keys, sorted by that.
+    /// Values of a Map or Dict with the hashes of their keys, sorted by these hashes.
     Sorted(Vec<(u64, Any)>),
     Object(Held, u32),
 }
 
-/// A value after a look.
+/// Result of examining a value.
 enum Look {
     Hash(u64),
     Opened,
@@ -80,13 +80,14 @@ struct Hash {
     skip_tensor_content: bool,
     plans: Plans,
     known: Table<usize, Known>,
-    /// The objects in `known`, kept alive so that no address is used again.
+    /// The objects in `known`, kept alive so that addresses are not reused.
     kept: Vec<ObjectRef>,
     variables: u32,
     nodes: u32,
-    /// How many keys had no hash when their Map was met. A container in which that happened may have another hash later.
+    /// Number of keys that had no hash when their Map was encountered. A container with such keys may have another hash
+    /// later.
     skipped: usize,
-    /// Where the hash of an Array begins; 0 until one is met.
+    /// Initial hash of an Array; 0 until one is encountered.
     array: u64,
 }
 
@@ -96,8 +97,8 @@ impl Default for Hash {
     }
 }
 
-// SAFETY: besides values, which are `Send`, it holds references to types, which live for ever and change by atomic
-// stores only.
+// SAFETY: besides values, which are `Send`, it holds references to types, which are never freed and are changed by
+// atomic stores only.
 unsafe impl Send for Hash {}
 
 impl Hash {
@@ -116,7 +117,7 @@ impl Hash {
         }
     }
 
-    /// Hashes a value, whatever is being hashed already.
+    /// Hashes a value, independently of outer values that are being hashed.
     fn run(&mut self, value: Any, own: usize) -> Result<u64> {
         let base = self.stack.len();
         let outer = self.region;
@@ -143,7 +144,7 @@ impl Hash {
         }
     }
 
-    /// As `open`, for a value that has a reference of its own.
+    /// Opens a value with an owned reference; see `open`.
     fn open_value(&mut self, value: Any, own: usize, outer: Region) -> Result<Look> {
         match value.into_object() {
             Some(object) => self.open(Held::owned(object), own, outer),
@@ -151,7 +152,7 @@ impl Hash {
         }
     }
 
-    /// Begins with the content of an object; the region is `outer` afterwards.
+    /// Begins with the content of an object. Afterwards the region is `outer`.
     fn open(&mut self, object: Held, own: usize, outer: Region) -> Result<Look> {
         let index = object.type_index();
         let is_container = matches!(index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict);
@@ -161,7 +162,7 @@ impl Hash {
             None => 0,
         };
         let mut address = 0;
-        // What nobody else holds is not met again.
+        // A value without other references is not encountered again.
         if object.use_count() > own || is_watched(self.stack.len()) {
             address = value::address_of(&object);
             match self.known.get(address).unwrap_or_default() {
@@ -200,7 +201,7 @@ impl Hash {
         Ok(Look::Opened)
     }
 
-    /// A content that is being hashed from now on, in the region of this moment.
+    /// Pushes a frame for content that is hashed in the current region.
     #[inline(always)]
     fn push(&mut self, node: Content, hash: u64, address: usize, outer: Region) {
         let (region, skipped) = (self.region, self.skipped);
@@ -241,7 +242,7 @@ impl Hash {
         Ok(())
     }
 
-    /// Hash of a key, which must not depend on the order of the keys: `None` if there is no such hash.
+    /// Returns the hash of a key, which must not depend on the order of the keys; `None` if there is no such hash.
     fn key(&self, key: &Any) -> Result<Option<u64>> {
         if !value::is_object(key.type_index()) {
             let short = key.type_index() == kTVMFFISmallStr;
@@ -257,7 +258,7 @@ impl Hash {
         }
     }
 
-    /// Goes on with the innermost value; gives the hash of what it consists of next, or opens that.
+    /// Continues with the innermost value: returns the hash of its next part, or opens that part.
     fn advance(&mut self) -> Result<Look> {
         let skip = self.skip_tensor_content;
         let Some(frame) = self.stack.last_mut() else { return Ok(Look::Hash(0)) };
@@ -276,7 +277,7 @@ impl Hash {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
                         None => {
                             let Some(object) = item.as_object() else { continue };
-                            // SAFETY: the frame holds the element, and lies below that of it.
+                            // SAFETY: the frame holds the element, and is below the frame of the element.
                             break (unsafe { Held::borrowed(object) }, own, self.region);
                         }
                     }
@@ -286,7 +287,7 @@ impl Hash {
                     frame.hash = hash_combine(frame.hash, *key);
                     let ties = pairs[at + 1..].iter().take_while(|(other, _)| other == key).count();
                     if ties > 0 {
-                        // Which value comes first would depend on the order.
+                        // The order of values with the same key hash is not determined.
                         frame.next += ties;
                         continue;
                     }
@@ -294,14 +295,14 @@ impl Hash {
                         Some(hash) => frame.hash = hash_combine(frame.hash, hash),
                         None => {
                             let Some(object) = item.as_object() else { continue };
-                            // SAFETY: the frame holds the value, and lies below that of it.
+                            // SAFETY: the frame holds the value, and is below the frame of the value.
                             break (unsafe { Held::borrowed(object) }, 2, self.region);
                         }
                     }
                 }
                 Content::Object(object, plan) => {
                     let Some(field) = self.plans.field(*plan, at as u32) else { return Ok(self.close()) };
-                    // SAFETY: the frame holds the object, and lies below that of the value.
+                    // SAFETY: the frame holds the object, and is below the frame of the value.
                     if let Some(item) = unsafe { plan::lend(field, object) } {
                         match leaf(skip, &item)? {
                             Some(hash) => {
@@ -310,7 +311,7 @@ impl Hash {
                             }
                             None => {
                                 let Some(object) = item.as_object() else { continue };
-                                // SAFETY: the frame holds the object, and lies below that of the value.
+                                // SAFETY: the frame holds the object, and is below the frame of the value.
                                 break (unsafe { Held::borrowed(object) }, 1, self.region.of(field));
                             }
                         }
@@ -334,7 +335,7 @@ impl Hash {
 
     /// Ends the innermost value.
     fn close(&mut self) -> Look {
-        // Looked at where it lies: it was written word by word, and reading it back in larger pieces would wait.
+        // Read in place. The frame was written word by word, and reading it back in larger pieces would stall.
         let Some(frame) = self.stack.last() else { return Look::Hash(0) };
         let (mut hash, address, region, skipped) = (frame.hash, frame.address, frame.region, frame.skipped);
         let object = match &frame.node {
@@ -362,7 +363,7 @@ impl Hash {
         Look::Hash(hash)
     }
 
-    /// The hash of the object at an address whose fields have this one; `region` is that of the object.
+    /// Returns the hash of the object at an address whose fields have the hash `hash`; `region` is that of the object.
     #[inline]
     fn result(&mut self, object: usize, plan: u32, hash: u64, region: Region) -> u64 {
         match self.plans.get(plan).kind {
@@ -379,7 +380,7 @@ impl Hash {
         }
     }
 
-    /// Lets the type's own function hash an object.
+    /// Hashes an object by the hook of its type.
     #[cold]
     fn ask(&mut self, object: Held, plan: u32, address: usize, outer: Region) -> Result<Look> {
         let Some(hook) = HASH.get(object.type_index())? else { return Ok(Look::Hash(0)) };
@@ -395,7 +396,7 @@ impl Hash {
         Ok(self.remember(address, hash))
     }
 
-    /// What a type's own function calls: `(value, hash so far, kind of region) -> hash`.
+    /// Callback of the hook: `(value, hash so far, kind of region) -> hash`.
     fn callback(&mut self, args: Args<'_>) -> Result<Any> {
         let (value, start) = (args.get::<Any>(0)?, args.get::<i64>(1)?);
         let kind = if args.len() > 2 { args.get::<i64>(2)? } else { 0 };
@@ -419,7 +420,7 @@ fn key_hash(object: &ObjectRef) -> u64 {
     TypeInfo::of(object).key_hash()
 }
 
-/// Hash of a value that consists of nothing else; `None` for the others.
+/// Returns the hash of a value without parts; `None` for other values.
 #[inline]
 fn leaf(skip_content: bool, value: &Any) -> Result<Option<u64>> {
     let index = value.type_index();
@@ -447,7 +448,7 @@ fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
         kTVMFFIBytes => {
             let bytes = value::bytes_of(value);
             if bytes.len() < 8 {
-                // As the same bytes in the value itself, to which they are equal.
+                // Equal to the hash of the same bytes stored in the value itself, which compare equal.
                 let mut word = [0; 8];
                 word[..bytes.len()].copy_from_slice(bytes);
                 return Ok(hash_combine(kTVMFFISmallBytes as u64, u64::from_ne_bytes(word)));
@@ -472,7 +473,7 @@ fn plain_object(skip_content: bool, value: &Any) -> Result<u64> {
     }
 }
 
-/// Hash of a shape, the same for structural and recursive hash.
+/// Returns the hash of a shape, which is the same for the structural and the recursive hash.
 pub(crate) fn shape(value: &Any) -> Result<u64> {
     let start = TypeInfo::from_index(kTVMFFIShape).map_or(0, TypeInfo::key_hash);
     let extents = value::extents(value)?;
@@ -485,10 +486,10 @@ fn call(hook: &Hook, object: &ObjectRef, start: i64, callback: &PackedFunc) -> R
     match hook {
         Hook::Function(function) => function.call((object, start, callback)),
         Hook::Native(code) => {
-            // SAFETY: an address in this column is such a function, by the column's definition.
+            // SAFETY: by the definition of the column, an address in it is such a function.
             let code = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Native>(*code) };
             let callback = callback.as_object().as_handle();
-            // SAFETY: called with a valid object and the place of a handle.
+            // SAFETY: called with a valid object and the address of a handle.
             let raw = unsafe { code(object.as_handle(), start, &callback) };
             // SAFETY: a hook returns an owned value.
             unsafe { expected(raw) }

@@ -1,4 +1,4 @@
-//! A value as a key that is found by its form: `ffi.StructuralKey`.
+//! Map keys that compare structurally: `ffi.StructuralKey`.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -10,7 +10,7 @@ use super::{Options, structural_equal, structural_hash};
 use crate::define::{self, Type};
 use crate::guard::Nested;
 
-/// A value with its hash.
+/// A value with its structural hash.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.StructuralKey", opaque)]
 #[repr(C)]
@@ -19,11 +19,11 @@ pub(crate) struct Key {
     hash: i64,
 }
 
-/// A key for Maps, Dicts and other tables that finds values by their form. An object of the type `ffi.StructuralKey`, with
-/// the fields `key` and `hash_i64`.
+/// Creates a key for Maps, Dicts and other tables that finds values by structural equality: an object of type
+/// `ffi.StructuralKey`, with the fields `key` and `hash_i64`.
 ///
 /// # Errors
-/// As [`structural_hash`].
+/// Returns the errors of [`structural_hash`].
 pub fn structural_key(value: Any) -> Result<ObjectRef> {
     make(value).map(Ref::into_object)
 }
@@ -43,19 +43,19 @@ fn is_equal(left: &Any, right: &Any) -> Result<bool> {
     Ok(left.hash == right.hash && structural_equal(&left.key, &right.key, Options::default())?)
 }
 
-/// Makes a key; see [`structural_key`].
+/// Creates a structural key for a value; see [`structural_key`].
 #[anyfn::register("ffi.StructuralKey")]
 fn make_global(key: Any) -> Result<Any> {
     structural_key(key).map(Any::from)
 }
 
-/// Whether two structural keys are the same.
+/// Returns true if two structural keys are equal.
 #[anyfn::register("ffi.StructuralKeyEqual")]
 fn equal_global(lhs: Any, rhs: Any) -> Result<bool> {
     is_equal(&lhs, &rhs)
 }
 
-/// Result of a native hook.
+/// Converts a result to the result of a native hook.
 fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
     result.unwrap_or_else(|error| {
         let object = error.into_object();
@@ -64,17 +64,21 @@ fn give(result: Result<TVMFFIAny>) -> TVMFFIAny {
     })
 }
 
+/// Returns an owned copy of a value.
+///
 /// # Safety
 /// `value` must point to a valid value.
 unsafe fn owned(value: *const TVMFFIAny) -> Any {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a valid value.
     let raw = unsafe { *value };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a valid value.
     unsafe { AnyView::from_raw(raw) }.to_owned()
 }
 
+/// Hash hook of structural keys.
+///
 /// # Safety
-/// Called with a valid value.
+/// `value` must point to a valid value.
 unsafe extern "C" fn any_hash(value: *const TVMFFIAny) -> TVMFFIAny {
     give(anyfn::__private::catch(|| {
         // SAFETY: the caller passes a valid value.
@@ -83,8 +87,10 @@ unsafe extern "C" fn any_hash(value: *const TVMFFIAny) -> TVMFFIAny {
     }))
 }
 
+/// Equality hook of structural keys.
+///
 /// # Safety
-/// Called with valid values.
+/// `left` and `right` must point to valid values.
 unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) -> TVMFFIAny {
     give(anyfn::__private::catch(|| {
         // SAFETY: the caller passes a valid value.
@@ -95,12 +101,12 @@ unsafe extern "C" fn any_equal(left: *const TVMFFIAny, right: *const TVMFFIAny) 
     }))
 }
 
-/// Tells the table of types of fields and functions.
+/// Registers the fields and hooks of keys in the type table.
 pub(super) fn define() -> Result<()> {
     let key = Type(Key::type_index());
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe { key.field(("key", "The value."), (offset_of!(Key, key), 16), define::VALUE, define::ANY) }?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         key.field(
             ("hash_i64", "Structural hash of the value."),
@@ -112,8 +118,8 @@ pub(super) fn define() -> Result<()> {
     let doc = "A value that is found by its form.";
     key.metadata(doc, size_of::<Key>(), kTVMFFISEqHashKindUnsupported)?;
     key.attribute("__ffi_init__", &TypedPackedFunc::from_fn(make_global as fn(Any) -> Result<Any>).into())?;
-    // SAFETY: a function of the type that the column has.
+    // SAFETY: a function with the signature that the column requires.
     unsafe { key.native("__any_hash__", any_hash as *mut c_void) }?;
-    // SAFETY: a function of the type that the column has.
+    // SAFETY: a function with the signature that the column requires.
     unsafe { key.native("__any_equal__", any_equal as *mut c_void) }
 }

@@ -1,7 +1,7 @@
-//! Structural equality, the path to the first difference, and the hash that goes with it.
+//! Structural equality, the path to the first difference, and the corresponding hash.
 //!
-//! Two values are structurally equal if they have the same form: variables that one defines correspond to variables
-//! that the other defines at the same place, whatever they are called.
+//! Two values are structurally equal if they have the same form: variables that one value defines correspond to
+//! variables that the other defines at the same position, whatever their names.
 
 mod equal;
 mod hash;
@@ -27,24 +27,24 @@ pub use key::structural_key;
 pub use path::{AccessKind, describe_path};
 pub(crate) use path::{Path, Step, extend, root as root_path};
 
-/// How values are compared and hashed.
+/// Options for comparing and hashing values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Variables that neither value defines may correspond to each other, too.
+    /// True if free variables, which neither value defines, may correspond to each other as well.
     pub map_free_vars: bool,
-    /// Tensors are equal if their shapes and data types are.
+    /// True if tensors with equal shapes and data types are equal, regardless of their content.
     pub skip_tensor_content: bool,
 }
 
-/// Whether variables that are met are defined there.
+/// Treatment of the variables at some point of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Region {
-    /// They are used.
+    /// Variables are used.
     #[default]
     Use,
-    /// They are defined, and so is what lies in their own fields.
+    /// Variables are defined, including those in the fields of a defined variable.
     Pattern,
-    /// They are defined; their own fields use others.
+    /// Variables are defined, but the fields of a defined variable use variables.
     Simple,
 }
 
@@ -53,7 +53,7 @@ impl Region {
         if options.map_free_vars { Region::Pattern } else { Region::Use }
     }
 
-    /// The region of a field, given that of its object.
+    /// Returns the region of a field, given that of its object.
     #[inline]
     fn of(self, field: Field) -> Region {
         if !field.has(DEF_PATTERN | DEF_SIMPLE) || self == Region::Pattern {
@@ -62,7 +62,7 @@ impl Region {
         if field.has(DEF_SIMPLE) { Region::Simple } else { Region::Pattern }
     }
 
-    /// The region that a type's own function asks for: 0 keeps the one there is.
+    /// Returns the region that a hook requests: 0 keeps the current one.
     fn asked(self, kind: i64) -> Region {
         match (self, kind) {
             (Region::Pattern, _) | (_, 1) => Region::Pattern,
@@ -71,16 +71,16 @@ impl Region {
         }
     }
 
-    /// The region of a variable's own fields.
+    /// Returns the region of a variable's own fields.
     fn within_variable(self) -> Region {
         if self == Region::Simple { Region::Use } else { self }
     }
 }
 
-/// The kind of a type that takes part.
+/// Returns the structural kind of a type.
 ///
 /// # Errors
-/// `TypeError` for a type that does not say how.
+/// Returns `TypeError` for a type that does not specify how it is compared.
 fn kind_of(plan: &Plan) -> Result<i64> {
     if plan.kind == anyfn::abi::kTVMFFISEqHashKindUnsupported { Err(unsupported(plan)) } else { Ok(plan.kind) }
 }
@@ -95,19 +95,19 @@ fn unsupported(plan: &Plan) -> Error {
     )
 }
 
-/// Compares values of the types below; see [`structural_equal`].
+/// Compares two values structurally; see [`structural_equal`].
 #[anyfn::register("ffi.StructuralEqual")]
 fn equal_global(lhs: Any, rhs: Any, map_free_vars: bool, skip_tensor_content: bool) -> Result<bool> {
     structural_equal(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
 }
 
-/// Hash of a value; see [`structural_hash`].
+/// Computes the structural hash of a value; see [`structural_hash`].
 #[anyfn::register("ffi.StructuralHash")]
 fn hash_global(value: Any, map_free_vars: bool, skip_tensor_content: bool) -> Result<i64> {
     structural_hash(&value, Options { map_free_vars, skip_tensor_content }).map(|hash| hash as i64)
 }
 
-/// Paths to the first difference, or None; see [`first_mismatch`].
+/// Returns the paths to the first difference, or None; see [`first_mismatch`].
 #[anyfn::register("ffi.GetFirstStructuralMismatch")]
 fn mismatch_global(
     lhs: Any,
@@ -118,13 +118,13 @@ fn mismatch_global(
     first_mismatch(&lhs, &rhs, Options { map_free_vars, skip_tensor_content })
 }
 
-/// A path as people write it, beginning with the name of the root.
+/// Formats a path as it is usually written, beginning with the name of the root.
 #[anyfn::register("anyfn.DescribePath")]
 fn describe_global(path: ObjectRef, root: &str) -> Result<alloc::string::String> {
     describe_path(&path, root)
 }
 
-/// Makes sure that the types of paths and keys are registered, which the registry does when it starts.
+/// Ensures that the types of paths and keys are registered, which happens when the registry starts.
 fn ensure_defined() {
     static DEFINED: AtomicBool = AtomicBool::new(false);
     if !DEFINED.load(Ordering::Acquire) {

@@ -1,6 +1,6 @@
-//! The way from a root to a value in it: `ffi.reflection.AccessPath`.
+//! The path from a root to a value in it: `ffi.reflection.AccessPath`.
 //!
-//! A path is a chain of steps, the last one first, so that paths with a common beginning share it.
+//! A path is a chain of steps, last step first, so that paths share a common beginning.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,25 +12,25 @@ use anyfn::{Any, Args, Array, Error, Object, ObjectRef, PackedFunc, Ref, Result,
 
 use crate::define::{self, Type};
 
-/// What one step goes through.
+/// Kind of a step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum AccessKind {
-    /// A field of an object.
+    /// Field of an object.
     Attr = 0,
-    /// An element.
+    /// Element of a sequence.
     ArrayItem = 1,
-    /// The value of a key.
+    /// Value of a key.
     MapItem = 2,
-    /// A field that is not there.
+    /// Field that does not exist.
     AttrMissing = 3,
-    /// An element that is not there.
+    /// Element that does not exist.
     ArrayItemMissing = 4,
-    /// A key that is not there.
+    /// Key that does not exist.
     MapItemMissing = 5,
 }
 
-/// One step.
+/// A step of a path.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessStep", opaque)]
 #[repr(C)]
@@ -39,7 +39,7 @@ pub(crate) struct Step {
     key: Any,
 }
 
-/// A path: the path to the holder and the step from there; the root has neither.
+/// A path: the path to the parent and the step from there. The root has neither.
 #[derive(anyfn::Object)]
 #[object(key = "ffi.reflection.AccessPath", opaque)]
 #[repr(C)]
@@ -74,7 +74,7 @@ impl Step {
         Step::new(AccessKind::MapItemMissing, key)
     }
 
-    /// The step as text; keys by `show`.
+    /// Formats the step; keys are formatted by `show`.
     fn show(&self, mut show: impl FnMut(&Any) -> Result<String>) -> Result<String> {
         Ok(match self.kind {
             0 => format!(".{}", self.key.get::<&str>()?),
@@ -95,13 +95,13 @@ fn int(value: i64) -> Any {
     Any::new(value).unwrap_or_default()
 }
 
-/// The path of no steps.
+/// Returns the path without steps.
 pub(crate) fn root() -> Ref<Path> {
     super::ensure_defined();
     Ref::new(Path { parent: None, step: None, depth: 0 })
 }
 
-/// A path with one step more.
+/// Returns a path with an additional step.
 pub(crate) fn extend(path: &Ref<Path>, step: Step) -> Ref<Path> {
     extend_by(path, Ref::new(step).into_object())
 }
@@ -121,7 +121,7 @@ impl Path {
     }
 }
 
-/// The steps of a path, the first one first.
+/// Returns the steps of a path, first step first.
 pub(crate) fn steps(path: &Ref<Path>) -> Vec<Ref<Step>> {
     let mut steps = Vec::new();
     let mut at = path.clone();
@@ -146,10 +146,10 @@ fn is_prefix(path: &Ref<Path>, of: &Ref<Path>) -> bool {
     path.len() <= of.len() && path.iter().zip(&of).all(|(left, right)| left.is_same(right))
 }
 
-/// A path as people write it: `root.body.args[1].name`.
+/// Formats a path as it is usually written: `root.body.args[1].name`.
 ///
 /// # Errors
-/// `TypeError` if it is none; what printing a key gives.
+/// Returns `TypeError` if `path` is not an access path; the error of printing a key.
 pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
     let path = Ref::<Path>::try_from_object(path.clone()).map_err(|other| {
         Error::new("TypeError", &format!("expected an AccessPath but got {}", other.type_key()))
@@ -161,13 +161,13 @@ pub fn describe_path(path: &ObjectRef, root: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The printer of a step: `(step, callback) -> text`.
+/// Printer of a step: `(step, callback) -> text`.
 fn print_step(args: Args<'_>) -> Result<Any> {
     let (step, callback) = (args.get::<Ref<Step>>(0)?, args.get::<PackedFunc>(1)?);
     Any::new(step.show(|key| callback.call((key,))?.get::<String>())?)
 }
 
-/// The printer of a path.
+/// Printer of a path.
 fn print_path(args: Args<'_>) -> Result<Any> {
     let (path, callback) = (args.get::<Ref<Path>>(0)?, args.get::<PackedFunc>(1)?);
     let mut text = String::from("<root>");
@@ -177,14 +177,14 @@ fn print_path(args: Args<'_>) -> Result<Any> {
     Any::new(text)
 }
 
-/// Tells the table of types of fields, methods and printers.
+/// Registers fields, methods and printers in the type table.
 pub(super) fn define() -> Result<()> {
     let step = Type(Step::type_index());
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         step.field(("kind", "What the step goes through: 0 a field, 1 an element, 2 the value of a key; 3 to 5 the same, which is not there."), (offset_of!(Step, kind), 4), define::I32, define::INT)
     }?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         step.field(
             ("key", "Name of the field, number of the element, or the key."),
@@ -197,7 +197,7 @@ pub(super) fn define() -> Result<()> {
     step.attribute("__ffi_repr__", &PackedFunc::new(print_step))?;
 
     let path = Type(Path::type_index());
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         path.field(
             ("parent", "The path to the holder; None for the root."),
@@ -206,7 +206,7 @@ pub(super) fn define() -> Result<()> {
             define::ANY,
         )
     }?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         path.field(
             ("step", "The step from the holder; None for the root."),
@@ -215,7 +215,7 @@ pub(super) fn define() -> Result<()> {
             define::ANY,
         )
     }?;
-    // SAFETY: the struct has the field there.
+    // SAFETY: the struct has the field at this offset.
     unsafe {
         path.field(("depth", "Number of steps."), (offset_of!(Path, depth), 4), define::I32, define::INT)
     }?;

@@ -1,6 +1,6 @@
-//! The few parts of the ELF format that bundles need: 64 bits, little endian, any machine.
+//! The parts of the ELF format that bundles need: 64 bits, little endian, any machine.
 
-/// What a file is for.
+/// Object file type of a relocatable file (`ET_REL`).
 pub(super) const RELOCATABLE: u16 = 1;
 pub(super) const SHARED: u16 = 3;
 
@@ -9,13 +9,13 @@ pub(super) const SEGMENT_SIZE: usize = 56;
 pub(super) const SECTION_SIZE: usize = 64;
 pub(super) const SYMBOL_SIZE: usize = 24;
 
-/// Name of the symbol that says where the modules of a library are.
+/// Name of the symbol for the modules of a library.
 pub(super) const SYMBOL: &str = "__tvm_ffi__library_bin";
 
 /// Type and binding of that symbol: data, global.
 pub(super) const GLOBAL_DATA: u8 = 0x11;
 
-/// The first bytes of a file: what kind of ELF file it is, and for which machine.
+/// Identification of an ELF file: its format and its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ident {
     ident: [u8; 16],
@@ -24,14 +24,14 @@ pub(super) struct Ident {
 }
 
 impl Ident {
-    /// Of this machine.
+    /// Identification of files for this machine.
     pub(super) const HOST: Ident = Ident {
         ident: [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         machine: if cfg!(target_arch = "aarch64") { 183 } else { 62 },
         flags: 0,
     };
 
-    /// Of a file with what it is for; `None` if it is no ELF file.
+    /// Reads the identification and the object file type of a file. `None` if it is not an ELF file.
     pub(super) fn of(file: &[u8]) -> Option<(Ident, u16)> {
         let head: &[u8; HEADER_SIZE] = file.first_chunk()?;
         let ident: [u8; 16] = *head.first_chunk()?;
@@ -42,7 +42,7 @@ impl Ident {
         Some((this, u16_at(file, 16)?))
     }
 
-    /// Whether it is one of those that are supported here.
+    /// Checks that files of this format are supported.
     pub(super) fn check(&self) -> Result<(), String> {
         match (self.ident[4], self.ident[5]) {
             (2, 1) => Ok(()),
@@ -61,25 +61,25 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
 }
 
-/// A number that is an offset, a size or an address.
+/// Reads a number that is an offset, a size or an address.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
     let number = bytes.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)?;
     usize::try_from(number).ok()
 }
 
-/// Writes bytes over those at a place; `false` if that is not all inside.
+/// Overwrites bytes at an offset. Returns `false`, without writing, if they do not all fit.
 #[must_use]
 pub(super) fn put(bytes: &mut [u8], at: usize, new: &[u8]) -> bool {
     let place = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end));
     place.map(|place| place.copy_from_slice(new)).is_some()
 }
 
-/// The next multiple of a power of two.
+/// Rounds up to a multiple of `align`, a power of two.
 pub(super) fn align_up(value: usize, align: usize) -> usize {
     (value + align - 1) & !(align - 1)
 }
 
-/// A header of a section.
+/// A section header.
 #[derive(Default)]
 pub(super) struct Section {
     pub(super) name: u32,
@@ -114,7 +114,7 @@ impl Section {
     }
 }
 
-/// A symbol: data, global.
+/// Encodes a symbol: data, global.
 pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [u8; SYMBOL_SIZE] {
     let mut bytes = [0; SYMBOL_SIZE];
     let parts: [&[u8]; 5] = [
@@ -128,7 +128,7 @@ pub(super) fn data_symbol(name: u32, section: u16, address: u64, size: u64) -> [
     bytes
 }
 
-/// An object file for a machine with nothing but `data` under the name [`SYMBOL`].
+/// Returns an object file for a machine that contains only `data` under the name [`SYMBOL`].
 pub(super) fn object_file(ident: &Ident, data: &[u8]) -> Vec<u8> {
     const NAMES: &[u8] = b"\0.rodata\0.symtab\0.strtab\0.shstrtab\0.note.GNU-stack\0";
     let name = |name: &str| {
@@ -187,7 +187,7 @@ pub(super) fn object_file(ident: &Ident, data: &[u8]) -> Vec<u8> {
             align: 1,
             ..Section::default()
         },
-        // Says that the stack need not be executable.
+        // Declares that the stack need not be executable.
         Section {
             name: name(".note.GNU-stack"),
             kind: 1,

@@ -1,8 +1,9 @@
-//! Puts the modules of a bundle into a library that is linked already, without a linker.
+//! Embeds the modules of a bundle in a library that is linked already, without a linker.
 //!
-//! What the library has stays where it is. Behind it comes one more segment with the modules and with those tables that
-//! get an entry more: the segments, the dynamic symbols, their names, their versions and their hash table. The hash table
-//! becomes one in the older format, in which symbols may have any order: their numbers are in the relocations.
+//! The content of the library keeps its location. A new segment is appended that contains the modules and those tables
+//! that gain an entry: the segments, the dynamic symbols, their names, their versions and their hash table. The hash
+//! table is written in the older format, which allows symbols in any order, because relocations refer to symbols by
+//! number.
 
 use super::elf::{
     HEADER_SIZE, Ident, SECTION_SIZE, SEGMENT_SIZE, SHARED, SYMBOL, SYMBOL_SIZE, Section, align_up,
@@ -20,24 +21,24 @@ const DT_GNU_HASH: usize = 0x6fff_fef5;
 const DT_VERSYM: usize = 0x6fff_fff0;
 const SHT_HASH: u32 = 5;
 const SHF_ALLOC: u64 = 2;
-/// Name of the section with the modules, for tools.
+/// Name of the section that contains the modules, for tools.
 const SECTION: &str = ".anyfn.bundle";
-/// Version of a symbol that everybody sees.
+/// Version index of a symbol that is globally visible.
 const VERSION_GLOBAL: u16 = 1;
 
-/// A table of the library in its file.
+/// Location of a table of the library: its address once loaded, and its offset in the file.
 #[derive(Clone, Copy)]
 struct Place {
     address: usize,
     offset: usize,
 }
 
-/// What of a library is read.
+/// The parsed parts of a library.
 struct Library<'a> {
     file: &'a [u8],
-    /// Bytes of the table of segments.
+    /// Bytes of the segment table.
     segments: &'a [u8],
-    /// Where the dynamic entries are in the file, and how many bytes.
+    /// Offset in the file and size in bytes of the dynamic entries.
     dynamic: (usize, usize),
     symbols: Place,
     symbol_count: usize,
@@ -117,7 +118,7 @@ impl<'a> Library<'a> {
         self.segments().filter(|segment| segment_kind(segment) == PT_LOAD)
     }
 
-    /// Where in the file an address is.
+    /// Returns the file offset of an address.
     fn offset_of(&self, address: usize) -> Option<usize> {
         self.loaded().find_map(|segment| {
             let (offset, begin, size) = (u64_at(segment, 8)?, u64_at(segment, 16)?, u64_at(segment, 32)?);
@@ -126,12 +127,12 @@ impl<'a> Library<'a> {
         })
     }
 
-    /// Offset and value of the first dynamic entry with a tag.
+    /// Returns offset and value of the first dynamic entry with a tag.
     fn dynamic_entry(&self, wanted: usize) -> Option<(usize, usize)> {
         self.dynamic_entries().find(|(_, tag, _)| *tag == wanted).map(|(at, _, value)| (at, value))
     }
 
-    /// Offset, tag and value of each dynamic entry.
+    /// Iterates over offset, tag and value of each dynamic entry.
     fn dynamic_entries(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<'a> {
         let (file, (begin, size)) = (self.file, self.dynamic);
         let entries = (begin..begin + size / 16 * 16).step_by(16);
@@ -158,7 +159,7 @@ fn segment_kind(segment: &[u8]) -> u32 {
     u32_at(segment, 0).unwrap_or(0)
 }
 
-/// The number of symbols, which the newer hash table tells only by its last entry.
+/// Returns the number of symbols, which the newer hash table implies only by its last entry.
 fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     let number = |index: usize| u32_at(file, at.checked_add(index.checked_mul(4)?)?).map(|n| n as usize);
     let (buckets, first, filter) = (number(0)?, number(1)?, number(2)?);
@@ -177,7 +178,7 @@ fn count_by_gnu_hash(file: &[u8], at: usize) -> Option<usize> {
     Some(last + 1)
 }
 
-/// The hash of the older format.
+/// Computes the symbol hash of the older format.
 fn hash(name: &[u8]) -> u32 {
     name.iter().fold(0u32, |hash, byte| {
         let hash = (hash << 4).wrapping_add((*byte).into());
@@ -191,12 +192,12 @@ fn name_at(strings: &[u8], at: usize) -> &[u8] {
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// A hash table over all symbols that are defined.
+/// Builds a hash table over all defined symbols.
 fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
     let count = symbols.len() / SYMBOL_SIZE;
     let bucket_count = (count / 2).max(1) | 1;
     let (mut buckets, mut chain) = (vec![0u32; bucket_count], vec![0u32; count]);
-    // From the last to the first, so that the first comes first in its chain.
+    // In reverse order, so that the first symbol comes first in its chain.
     for (at, symbol) in symbols.chunks_exact(SYMBOL_SIZE).enumerate().skip(1).rev() {
         if u16_at(symbol, 6).unwrap_or(0) != 0 {
             let name = name_at(strings, u32_at(symbol, 0).unwrap_or(0) as usize);
@@ -208,7 +209,7 @@ fn hash_table(symbols: &[u8], strings: &[u8]) -> Vec<u8> {
     all.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The number of the symbol of the modules that a library carries already.
+/// Returns the number of the symbol of the modules that a library already carries.
 fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     let strings = library.strings()?;
     let is_it = |symbol: &[u8]| {
@@ -218,12 +219,12 @@ fn carried(library: &Library<'_>) -> Fallible<Option<usize>> {
     Ok(library.symbols()?.chunks_exact(SYMBOL_SIZE).position(is_it))
 }
 
-/// Whether a library carries modules.
+/// Returns true if a library carries modules.
 pub(super) fn carries(file: &[u8]) -> Fallible<bool> {
     Ok(carried(&Library::parse(file)?)?.is_some())
 }
 
-/// The library with `data` under the name [`SYMBOL`], in place of what it had there.
+/// Returns the library with `data` under the name [`SYMBOL`], replacing data that it carried under that name.
 pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let library = Library::parse(file)?;
     let known = carried(&library)?;
@@ -242,7 +243,7 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     let begin = align_up(file.len(), 16);
     let address = align_up(end, align) + begin % align;
 
-    // The segment: what comes at which place in it.
+    // Content of the new segment.
     let mut content = Vec::new();
     let mut add = |bytes: &[u8], align: usize| {
         content.resize(align_up(content.len(), align), 0);
@@ -284,11 +285,13 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
 
     let mut out = file.to_vec();
     out.resize(begin, 0);
-    // Each table that has moved: where it was, where it is, its size, and its type if that is another one.
+    // Each table that has moved: its old address, its offset in the segment, its size, and its section type if that
+    // changes.
     let mut moved: Vec<(usize, usize, usize, Option<u32>)> = Vec::new();
     let mut fine = true;
     if let Some((symbols_at, (hash_at, hash_size), versions, strings_at)) = tables {
-        // There may be a hash table of each format: the one of both stands where the older one did.
+        // A library may have a hash table of each format. Then the new table takes the entry of the older one, and the
+        // other entry is dropped.
         let has_both = [DT_HASH, DT_GNU_HASH].iter().all(|tag| library.dynamic_entry(*tag).is_some());
         let mut entries: Vec<usize> = Vec::new();
         for (_, tag, value) in library.dynamic_entries() {
@@ -309,7 +312,7 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
                 _ => {}
             }
         }
-        // It never gets longer.
+        // The dynamic table never grows.
         entries.resize(library.dynamic.1 / 16 * 2, 0);
         let entries: Vec<u8> = entries.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
         fine &= put(&mut out, library.dynamic.0, &entries);
@@ -344,14 +347,14 @@ pub(super) fn embed(file: &[u8], data: &[u8]) -> Fallible<Vec<u8>> {
     if fine { Ok(out) } else { Err(damaged("a table")) }
 }
 
-/// A segment that is only read.
+/// Returns the header of a read-only segment.
 fn new_segment(offset: usize, address: usize, size: usize, align: usize) -> Vec<u8> {
     const READ: u32 = 4;
     let numbers = [offset, address, address, size, size, align].map(|number| (number as u64).to_le_bytes());
     [&PT_LOAD.to_le_bytes()[..], &READ.to_le_bytes(), &numbers.concat()].concat()
 }
 
-/// Writes the table of sections anew, for tools: with those that have moved, and with one for the modules.
+/// Rewrites the section table, which tools read, with the tables that have moved and a new section for the modules.
 fn add_section(
     out: &mut Vec<u8>,
     count: usize,
@@ -415,7 +418,7 @@ const _: () = assert!(HEADER_SIZE == 64);
 mod tests {
     use super::*;
 
-    /// Libraries of this machine, small ones.
+    /// Returns the contents of a few small libraries of this machine.
     fn samples() -> Vec<Vec<u8>> {
         let own = std::env::current_exe().unwrap();
         let beside = own.parent().unwrap().read_dir().unwrap().flatten().map(|entry| entry.path());
@@ -437,7 +440,7 @@ mod tests {
             let (address, size) = (u64_at(symbol, 8).unwrap(), u64_at(symbol, 16).unwrap());
             let at = library.offset_of(address).unwrap();
             assert_eq!(twice[at..at + size], [7; 100_000]);
-            // What the first one was is still all there, at its place.
+            // The original content is still there, at its original location.
             let before = Library::parse(&file).unwrap();
             for segment in before.loaded() {
                 let (at, size) = (u64_at(segment, 8).unwrap(), u64_at(segment, 32).unwrap());
@@ -455,7 +458,8 @@ mod tests {
         }
     }
 
-    /// Damaged files: an answer each time, without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` makes it longer.
+    /// Damaged files must be accepted or refused without a panic and in bounded memory. `ANYFN_FUZZ_SECONDS` extends
+    /// the test.
     #[test]
     fn takes_any_library_without_a_panic() {
         let seconds = std::env::var("ANYFN_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
@@ -501,6 +505,6 @@ mod tests {
         assert!(refused > 0);
     }
 
-    /// Places outside of the file stay as they are.
+    /// Ignores that a location is outside the file, which leaves the file unchanged.
     fn fine(_put: bool) {}
 }

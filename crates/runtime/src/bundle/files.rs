@@ -1,16 +1,16 @@
-//! Files that are being made: nothing of them is left if that fails.
+//! Files under construction, which are removed if an error occurs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number that no other file or folder of this process has.
+/// Returns a suffix that no other file or folder of this process has.
 fn unique() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A folder that only this user can enter, removed in the end.
+/// A folder that only this user can enter, removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -33,14 +33,14 @@ impl Drop for Folder {
     }
 }
 
-/// A file that is written under another name beside its place and takes its name when it is whole.
+/// A file that is written under a temporary name in its folder and renamed once it is complete.
 pub(super) struct Partial {
     path: PathBuf,
     place: PathBuf,
 }
 
 impl Partial {
-    /// For a file at `place`, which may be there already.
+    /// Prepares a file for `place`, which may exist already.
     pub(super) fn of(place: &Path) -> Result<Partial, String> {
         let Some(name) = place.file_name() else {
             return Err(format!("{} is no name of a file", place.display()));
@@ -67,7 +67,7 @@ impl Partial {
         fs::set_permissions(&self.path, permissions).map_err(fail)
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final name.
     pub(super) fn finish(self) -> Result<(), String> {
         let fail = |error: std::io::Error| format!("{}: {error}", self.place.display());
         fs::File::open(&self.path).and_then(|file| file.sync_all()).map_err(fail)?;
@@ -77,7 +77,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // After `finish` there is nothing by this name.
+        // After `finish`, no file of this name exists.
         drop(fs::remove_file(&self.path));
     }
 }

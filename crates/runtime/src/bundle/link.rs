@@ -1,24 +1,24 @@
-//! Runs the compiler and the linker.
+//! Invocation of the compiler and the linker.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 
-/// A command with its first arguments.
+/// A command with its leading arguments.
 pub(super) struct Tool {
     words: Vec<String>,
-    /// Whether it is the linker itself and not a compiler that calls it.
+    /// True if the command is the linker itself, not a compiler that calls it.
     pub(super) is_plain_linker: bool,
 }
 
-/// What finds a tool: a name that the caller gives, a variable of the environment, then known names.
+/// Sources from which a tool is chosen: a command given by the caller, then environment variables, then known names.
 pub(super) struct Choice<'a> {
     pub(super) given: Option<&'a str>,
     pub(super) variables: &'a [&'a str],
     pub(super) names: &'a [&'a str],
-    /// What it is, for messages.
+    /// Designation of the tool in messages.
     pub(super) what: &'a str,
-    /// How to go on without it.
+    /// Advice in case the tool is not found.
     pub(super) hint: &'a str,
 }
 
@@ -47,8 +47,10 @@ pub(super) const CPP_COMPILERS: Choice<'static> = Choice {
 };
 
 impl Tool {
+    /// Finds a tool.
+    ///
     /// # Errors
-    /// The reason, if there is none.
+    /// Returns the reason if no tool is found.
     pub(super) fn find(choice: &Choice<'_>) -> Result<Tool, String> {
         let given = choice.given.map(str::to_owned);
         let from_environment =
@@ -74,16 +76,16 @@ impl Tool {
         Ok(Tool { words, is_plain_linker })
     }
 
-    /// Runs it; gives what it has printed.
+    /// Runs the tool and returns its output.
     ///
     /// # Errors
-    /// The reason with what it has printed.
+    /// Returns the reason together with the output.
     pub(super) fn run(&self, args: &[OsString]) -> Result<String, String> {
         let name = &self.words[0];
         let done = Command::new(name)
             .args(&self.words[1..])
             .args(args)
-            // Messages in one language, and nothing that depends on the time.
+            // Messages in English, and no dependence on the current time.
             .env("LC_ALL", "C")
             .env("SOURCE_DATE_EPOCH", "0")
             .stdin(std::process::Stdio::null())
@@ -104,19 +106,19 @@ fn is_command(name: &str) -> bool {
     std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
 }
 
-/// What goes into a library.
+/// Inputs of a library.
 pub(super) struct Inputs<'a> {
     pub(super) objects: &'a [OsString],
     pub(super) archives: &'a [OsString],
     pub(super) options: &'a [String],
 }
 
-/// Links a library. What nobody defines is an error, but for what the runtime gives.
+/// Links a library. Undefined symbols are an error, except those that the runtime provides.
 ///
-/// A linker alone may not find the libraries of C, which are not needed to link with: then what nobody defines is left to
-/// whoever loads the library.
+/// A plain linker may not find the C libraries, which are not required for linking. In this case undefined symbols are
+/// left to the loader of the library.
 pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), String> {
-    // A compiler adds the library of C itself.
+    // A compiler adds the C library automatically.
     let libraries: &[&str] = if tool.is_plain_linker { &["-lm", "-lc"] } else { &["-lm"] };
     let (printed, has_libraries) = match link_with(tool, out, inputs, libraries) {
         Err(printed) if tool.is_plain_linker && libraries.iter().any(|name| lacks(&printed, name)) => {
@@ -130,7 +132,7 @@ pub(super) fn link(tool: &Tool, out: &Path, inputs: &Inputs<'_>) -> Result<(), S
     Ok(())
 }
 
-/// Whether a linker says that it does not find a library.
+/// Returns true if a linker reports that it does not find a library.
 fn lacks(printed: &str, library: &str) -> bool {
     let has_name = |line: &str| line.split(|c: char| c.is_whitespace() || c == ':').any(|word| word == library);
     printed.lines().any(|line| line.contains("find") && has_name(line))
@@ -147,18 +149,18 @@ fn link_with(tool: &Tool, out: &Path, inputs: &Inputs<'_>, libraries: &[&str]) -
         args.push(option("--no-whole-archive"));
     }
     args.extend(inputs.options.iter().map(OsString::from));
-    // What is missing is told as warnings, since some of it is expected.
+    // Undefined symbols are reported as warnings, because some of them are expected.
     args.extend(["--no-undefined", "--warn-unresolved-symbols", "--as-needed"].map(option));
     args.extend(libraries.iter().map(OsString::from));
     tool.run(&args)
 }
 
-/// Whether a symbol is one that the loader gives a library.
+/// Returns true if the loader provides the symbol to a library.
 fn is_of_runtime(name: &str) -> bool {
     ["TVMFFI", "TVMBackend", "anyfn_"].iter().any(|begin| name.starts_with(begin))
 }
 
-/// The symbols of which a linker says that they are undefined.
+/// Extracts the symbols that a linker reports as undefined.
 fn undefined(printed: &str) -> impl Iterator<Item = &str> {
     let name = |line| {
         let (_, rest): (&str, &str) = str::split_once(line, "undefined reference to ")

@@ -1,8 +1,9 @@
-//! Bundles: a library with all modules that it imports, of any kind, in one file.
+//! Bundles: a library and all modules that it imports, of any kind, in one file.
 //!
-//! The modules are a constant of the library, by the convention that loaders of the ABI know: which module imports which,
-//! and each one's kind and bytes, of which the loader of its kind makes it again. Object files are linked with one more
-//! object file that holds the constant; a library that is linked already gets it by `embed`, which needs no tool.
+//! The modules are stored as a constant of the library, by the convention that loaders of the ABI know: the import
+//! tree, and each module's kind and bytes, from which the loader of that kind recreates the module. Object files are
+//! linked with an additional object file that contains the constant. A library that is linked already receives the
+//! constant through `embed`, which needs no tool.
 //!
 //! In reading order: [`Bundle`], `tree`, `link`, `elf`, `embed`.
 
@@ -23,7 +24,7 @@ use files::{Folder, Partial};
 use link::{C_COMPILERS, CPP_COMPILERS, Choice, Inputs, LINKERS, Tool};
 use tree::Tree;
 
-/// What a bundle is made of; [`Bundle::write`] makes the file.
+/// Description of a bundle; [`Bundle::write`] creates the file.
 ///
 /// ```no_run
 /// # use anyfn::{Module, Result};
@@ -45,39 +46,39 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle of nothing yet.
+    /// Creates a description of an empty bundle.
     pub fn new() -> Bundle {
         Bundle::default()
     }
 
-    /// A bundle of a module with all that it imports. A library among them is the library of the bundle; otherwise the
-    /// files are, and import the module.
+    /// Creates a description of a bundle of a module and all that it imports. A library among these modules becomes the
+    /// library of the bundle. Otherwise the added files become the library, which imports `module`.
     pub fn of(module: &Module) -> Bundle {
         Bundle { root: Some(module.clone()), ..Bundle::default() }
     }
 
-    /// Adds code: an object file, a static archive, a C or C++ source, or one library that is linked already.
+    /// Adds code: an object file, a static archive, a C or C++ source, or a single library that is linked already.
     #[must_use]
     pub fn file(mut self, path: impl AsRef<Path>) -> Bundle {
         self.files.push(path.as_ref().to_path_buf());
         self
     }
 
-    /// Adds a module, with all that it imports, that the library imports.
+    /// Adds a module, with all that it imports, to the imports of the library.
     #[must_use]
     pub fn import(mut self, module: &Module) -> Bundle {
         self.imports.push(module.clone());
         self
     }
 
-    /// The command that links: a compiler or a linker, such as that of another machine, with its first arguments.
+    /// Sets the command that links: a compiler or linker, such as a cross compiler, optionally followed by arguments.
     #[must_use]
     pub fn linker(mut self, command: &str) -> Bundle {
         self.linker = Some(command.to_owned());
         self
     }
 
-    /// The command that compiles sources.
+    /// Sets the command that compiles sources.
     #[must_use]
     pub fn compiler(mut self, command: &str) -> Bundle {
         self.compiler = Some(command.to_owned());
@@ -98,12 +99,12 @@ impl Bundle {
         self
     }
 
-    /// Writes the file. A file that is there already is replaced when the new one is whole; the same parts give the same
+    /// Writes the file. An existing file is replaced once the new one is complete. The same inputs produce the same
     /// bytes.
     ///
     /// # Errors
-    /// `RuntimeError` that names the kind of a module that cannot be saved, or has what a compiler or linker prints;
-    /// `ValueError` for parts that do not fit together. Nothing is left of a file then.
+    /// Returns `RuntimeError` with the kind of a module that cannot be saved, or with the output of a compiler or
+    /// linker that failed; `ValueError` for parts that do not fit together. No partial file remains after an error.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut tree = Tree::of(self.root.as_ref(), &self.imports)?;
@@ -171,17 +172,17 @@ impl Bundle {
     }
 }
 
-/// Largest file that a bundle takes in.
+/// Maximum size in bytes of a file that a bundle includes.
 const FILE_MAX: u64 = 4 << 30;
 
-/// Reads a regular file of at most 4 GiB. Devices and pipes, which may have no end, are refused without being read.
+/// Reads a regular file of at most 4 GiB. Devices and pipes, which may never end, are refused without being read.
 ///
 /// # Errors
-/// The reason, without the path.
+/// Returns the reason, without the path.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let mut options = fs::File::options();
-    // Opening a pipe would wait for whoever writes it.
+    // Opening a pipe would block until a writer opens it.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true), libc::O_NONBLOCK);
     let file = options.read(true).open(path).map_err(text)?;
@@ -201,7 +202,7 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The library with the modules, as a file.
+/// Writes the library together with the modules to `out`.
 fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial) -> Result<(), String> {
     let fail = |reason: String| format!("{}: {reason}", library.display());
     let file = read_file(library).map_err(fail)?;
@@ -213,7 +214,7 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     }
     let new = match data {
         Some(data) => embed::embed(&file, data).map_err(fail)?,
-        // It had modules and has none any more.
+        // The library carried modules, and the new bundle has none.
         None if carries => {
             embed::embed(&file, &Tree::of(None, &[]).map_err(|e| fail(e.to_string()))?.to_bytes())
                 .map_err(fail)?
@@ -223,7 +224,8 @@ fn with_data(library: &Path, data: Option<&[u8]>, replaces: bool, out: &Partial)
     out.write(&new, library)
 }
 
-/// Writes modules that are code as files: a library has one, others are asked for an object file or a source.
+/// Returns the files of modules that are code. A library has a file already; other modules write an object file or a
+/// source.
 fn exported(code: &[Module], folder: &Path) -> Result<Vec<PathBuf>> {
     const FORMATS: [&str; 5] = ["o", "obj", "c", "cc", "cpp"];
     let mut files = Vec::new();
@@ -262,7 +264,7 @@ fn is_cpp(path: &Path) -> bool {
         .is_some_and(|text| matches!(text, "cc" | "cpp" | "cxx" | "C"))
 }
 
-/// Files of code by what they are.
+/// Files of code, sorted by type.
 #[derive(Default)]
 struct Parts {
     sources: Vec<PathBuf>,
@@ -287,7 +289,7 @@ impl Parts {
                     Some((_, elf::SHARED)) => parts.libraries.push(path.clone()),
                     Some((ident, elf::RELOCATABLE)) => parts.objects.push((path.clone(), Some(ident))),
                     Some(_) => return Err(fail("it is a program, not an object file or a library")),
-                    // Such as the intermediate code of a compiler, which a linker may know.
+                    // Such as the intermediate code of a compiler, which the linker may understand.
                     None if matches!(extension, "o" | "obj" | "bc") => parts.objects.push((path.clone(), None)),
                     None => {
                         return Err(fail(
@@ -305,7 +307,7 @@ impl Parts {
     }
 }
 
-/// The machine of the first object file in a static archive.
+/// Returns the machine of the first object file in a static archive.
 fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
     const HEAD: usize = 60;
     let mut at = 8;
@@ -316,12 +318,12 @@ fn ident_in_archive(archive: &[u8]) -> Option<Ident> {
         if let Some((ident, elf::RELOCATABLE)) = archive.get(at..).and_then(Ident::of) {
             return Some(ident);
         }
-        // Members begin at even places.
+        // Members begin at even offsets.
         at = at.checked_add(size)?.checked_add(size % 2)?;
     }
 }
 
-/// Reads the options that other languages give by name.
+/// Applies the options that other languages pass by name.
 fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result<Bundle> {
     for (name, value) in options.iter_any() {
         let name = name.get::<&str>()?;
@@ -342,7 +344,8 @@ fn with_options(mut bundle: Bundle, options: &Map<anyfn::String, Any>) -> Result
     Ok(bundle)
 }
 
-/// `anyfn.bundle`: writes a bundle of `files` that imports `modules`; of `root` with what it imports if that is given.
+/// Writes a bundle of `files` that imports `modules`. If `root` is given, the bundle contains it and all that it
+/// imports.
 #[register("anyfn.bundle", blocking)]
 fn bundle(
     path: &str,

@@ -1,32 +1,32 @@
-//! Which modules a bundle holds and how they import each other, and the bytes that say so.
+//! The import tree of a bundle, and its serialised form.
 
 use std::collections::HashMap;
 
 use anyfn::{Bytes, Module, Result};
 
-/// The place of the library itself in the bytes.
+/// Kind of the library itself in the serialised tree.
 const LIBRARY: &str = "_lib";
 
-/// A module of a bundle: the library itself, or another one as its kind and its bytes.
+/// A module of a bundle: the library itself, or another module as its kind and bytes.
 pub(super) struct Node {
-    /// `None` for the library.
+    /// Kind and bytes; `None` for the library.
     other: Option<(String, Bytes)>,
     imports: Vec<usize>,
 }
 
-/// The modules of a bundle; the first is what loading the file gives.
+/// The modules of a bundle. Loading the file returns the first one.
 #[derive(Default)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
-    /// The place of the library.
+    /// Index of the library.
     library: Option<usize>,
     /// Modules that become part of the library's code: the library itself, or modules that are exported as code.
     pub(super) code: Vec<Module>,
 }
 
 impl Tree {
-    /// The modules that `root` is and imports, directly or not; without a root only a library. The library imports
-    /// `imports`, too, and the root if that does not import the library.
+    /// Builds the tree of `root` and of all that it imports, directly or indirectly; without a root, of the library
+    /// only. The library also imports `imports`, and `root` if the library is not part of the root's own tree.
     pub(super) fn of(root: Option<&Module>, imports: &[Module]) -> Result<Tree> {
         let mut tree = Tree::default();
         let mut known = HashMap::new();
@@ -51,7 +51,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Puts a library in front that imports what was first before.
+    /// Inserts a library at index 0 that imports the previous first module.
     fn put_library_first(&mut self) {
         self.nodes.iter_mut().flat_map(|node| &mut node.imports).for_each(|at| *at += 1);
         let imports = if self.nodes.is_empty() { Vec::new() } else { vec![1] };
@@ -59,7 +59,7 @@ impl Tree {
         self.library = Some(0);
     }
 
-    /// Adds a module with all that it imports, each once; gives its place.
+    /// Adds a module with all that it imports, each once, and returns its index.
     fn add(&mut self, module: &Module, known: &mut HashMap<usize, usize>) -> Result<usize> {
         let address = |module: &Module| module.as_object().as_handle().addr();
         if let Some(at) = known.get(&address(module)) {
@@ -79,7 +79,7 @@ impl Tree {
                         to
                     }
                 };
-                // Modules that become one import no part of themselves.
+                // Several modules that are merged into the library do not import each other.
                 if to != at && !self.nodes[at].imports.contains(&to) {
                     self.nodes[at].imports.push(to);
                 }
@@ -88,7 +88,7 @@ impl Tree {
         Ok(first)
     }
 
-    /// The place of a module alone.
+    /// Adds a module without its imports, and returns its index.
     fn node_of(&mut self, module: &Module) -> Result<usize> {
         let kind = module.kind()?;
         let is_library = &*kind == "library" && module.file()?.is_some();
@@ -114,7 +114,7 @@ impl Tree {
         Ok(at)
     }
 
-    /// Modules that become one may import each other.
+    /// Checks that the imports have no cycle, which may arise because several modules are merged into the library.
     fn check_acyclic(&self) -> Result<()> {
         let mut importers = vec![0usize; self.nodes.len()];
         self.nodes.iter().flat_map(|node| &node.imports).for_each(|to| importers[*to] += 1);
@@ -139,12 +139,12 @@ impl Tree {
         )
     }
 
-    /// Whether there is only the library.
+    /// Returns true if the tree consists of the library only.
     pub(super) fn is_library_alone(&self) -> bool {
         self.nodes.len() == 1
     }
 
-    /// What stands in the file: the size, then which module imports which, then the modules.
+    /// Serialises the tree: the size, then the imports of each module, then the modules.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut ends = vec![0u64];
         let mut children: Vec<u64> = Vec::new();

@@ -1,6 +1,7 @@
 //! The driver of main memory and its processors.
 //!
-//! Work is done when the call returns, so all streams are always idle; an event holds the time of its recording.
+//! Work has finished when the call returns, so all streams are always idle. An event stores the time at which it was
+//! recorded.
 
 use core::alloc::Layout;
 use core::ffi::c_void;
@@ -15,11 +16,11 @@ use anyfn::{Error, Result};
 
 use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value};
 
-/// The driver of main memory and its processors.
+/// Driver of main memory and its processors.
 pub(super) struct Cpu;
 
-// SAFETY: memory is that of the allocator, which is aligned as asked, and zeroed where that is asked; copies are `memmove`s; a
-// stream has no state, an event is an atomic number.
+// SAFETY: memory comes from the allocator, aligned as requested, and zeroed where requested; copies are `memmove`s; a
+// stream has no state, and an event is an atomic number.
 unsafe impl Driver for Cpu {
     fn device_type(&self) -> i32 {
         kDLCPU
@@ -46,7 +47,7 @@ unsafe impl Driver for Cpu {
 
     fn allocate(&self, _index: i32, request: Request) -> Result<*mut c_void> {
         let (layout, gap) = block(request)?;
-        // SAFETY: the block has at least the byte that is asked for.
+        // SAFETY: the block has at least the one requested byte.
         let start = unsafe { alloc(layout) };
         // SAFETY: NULL, or a new block of this request.
         unsafe { aligned(start, gap, request) }
@@ -54,7 +55,7 @@ unsafe impl Driver for Cpu {
 
     fn allocate_zeroed(&self, _index: i32, request: Request) -> Result<Option<*mut c_void>> {
         let (layout, gap) = block(request)?;
-        // SAFETY: the block has at least the byte that is asked for.
+        // SAFETY: the block has at least the one requested byte.
         let start = unsafe { alloc_zeroed(layout) };
         // SAFETY: NULL, or a new block of this request.
         unsafe { aligned(start, gap, request) }.map(Some)
@@ -64,7 +65,8 @@ unsafe impl Driver for Cpu {
         let Ok((layout, gap)) = block(request) else { return };
         let mut start: *mut u8 = data.cast();
         if gap > 0 {
-            // SAFETY: the caller guarantees memory of `allocate` with this request, which wrote the start of the block there.
+            // SAFETY: the caller guarantees memory of `allocate` with this request, which wrote the start of the block
+            // there.
             start = unsafe { data.cast::<*mut u8>().wrapping_sub(1).read() };
         }
         // SAFETY: the start of the block, which was allocated with this layout.
@@ -95,7 +97,7 @@ unsafe impl Driver for Cpu {
     }
 
     unsafe fn destroy_event(&self, _index: i32, event: Handle) {
-        // SAFETY: the caller passes an event of `create_event`, which made it as such a box, for the last time.
+        // SAFETY: the caller passes an event of `create_event`, which created it as such a box, for the last time.
         drop(unsafe { Box::from_raw(event.cast::<AtomicU64>()) });
     }
 
@@ -129,21 +131,22 @@ unsafe impl Driver for Cpu {
     }
 }
 
-/// Alignment of every block that the allocator gives.
+/// Alignment in bytes of every block that the allocator returns.
 const BASE: usize = 16;
 
-/// The block that a request is cut out of, and how much of it the alignment may take.
+/// Returns the layout of the block that contains the memory of a request, and the number of bytes reserved for its
+/// alignment.
 ///
-/// Zeroed memory with a larger alignment than the allocator's own is written byte by byte, where otherwise large blocks come
-/// from the system as zero pages. So the block is one of the allocator's own alignment; in front of what the caller gets
-/// stands where it begins.
+/// If an alignment greater than the allocator's own were passed to the allocator, zeroed memory would be written byte
+/// by byte, whereas large blocks otherwise come from the system as zero pages. Therefore the block has the allocator's
+/// own alignment, and its start address is stored in front of the memory that the caller receives.
 fn block(request: Request) -> Result<(Layout, usize)> {
     let gap = if request.alignment > BASE { request.alignment } else { 0 };
     let layout = request.bytes.checked_add(gap).and_then(|size| Layout::from_size_align(size, BASE).ok());
     layout.map(|layout| (layout, gap)).ok_or_else(|| short(request))
 }
 
-/// The aligned part of a block.
+/// Returns the aligned part of a block.
 ///
 /// # Safety
 /// `start` must be NULL or a new block for the request.
@@ -154,10 +157,11 @@ unsafe fn aligned(start: *mut u8, gap: usize, request: Request) -> Result<*mut c
     if gap == 0 {
         return Ok(start.cast());
     }
-    // From `BASE` to `gap` bytes, as both are multiples of `BASE`: there is room for an address, and the rest is long enough.
+    // From `BASE` to `gap` bytes, as both are multiples of `BASE`: there is room for an address, and the rest is long
+    // enough.
     // SAFETY: within the block, which is `gap` bytes longer than the request.
     let data = unsafe { start.add(gap - start.addr() % gap) };
-    // SAFETY: `BASE` bytes or more of the block lie in front of `data`, which is aligned for an address.
+    // SAFETY: at least `BASE` bytes of the block precede `data`, which is aligned for an address.
     unsafe { data.cast::<*mut u8>().wrapping_sub(1).write(start) };
     Ok(data.cast())
 }
@@ -167,23 +171,25 @@ fn short(request: Request) -> Error {
     anyfn::error!("MemoryError", "{} bytes of main memory are not available", request.bytes)
 }
 
-/// The time of an event that has not been recorded.
+/// Time of an event that has not been recorded.
 const NEVER: u64 = u64::MAX;
 
+/// Returns the time of an event.
+///
 /// # Safety
-/// `event` comes from `create_event` and is alive for `'a`.
+/// `event` must come from `create_event` and be alive for `'a`.
 unsafe fn time_of<'a>(event: Handle) -> &'a AtomicU64 {
-    // SAFETY: `create_event` makes a box of such a number, which the caller says is alive.
+    // SAFETY: `create_event` allocates such a number, which the caller guarantees to be alive.
     unsafe { &*event.cast::<AtomicU64>() }
 }
 
-/// Nanoseconds since some moment, the same for the whole process.
+/// Returns the nanoseconds since a fixed time, which is the same for the whole process.
 fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// The processor as the system names it.
+/// Returns the processor name that the system reports.
 fn name() -> String {
     let found = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -192,7 +198,7 @@ fn name() -> String {
     found.unwrap_or_else(|| std::env::consts::ARCH.to_string())
 }
 
-/// A line of the system's account of its memory, in bytes.
+/// Reads a line of `/proc/meminfo`, in bytes.
 fn memory(line: &str) -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|text| text.strip_prefix(line))?;

@@ -1,62 +1,63 @@
-//! What a driver of one kind of devices provides.
+//! The interface of a driver for one kind of devices.
 
 use core::ffi::c_void;
 
 use anyfn::{Device, Result};
 
-/// Where and how the memory of a kind of devices can be reached.
+/// Reachability of the memory of a kind of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
     /// Main memory: `data` is an address that the processor can read and write.
     Host,
-    /// `data` is an address on the device; one may calculate with it but not follow it.
+    /// Device memory: `data` is an address on the device, which supports arithmetic but cannot be dereferenced by the
+    /// host.
     Address,
-    /// `data` is a handle; a place inside is told by an offset beside it.
+    /// Opaque memory: `data` is a handle, and a location within the memory needs a separate offset.
     Handle,
 }
 
-/// What one can ask of a device. The numbers are those of `runtime.GetDeviceAttr`.
+/// Attribute of a device. The numbers are those of `runtime.GetDeviceAttr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Attribute {
-    /// Whether it is there: 0 or 1.
+    /// Availability of the device: 0 or 1.
     Exists = 0,
-    /// Most threads of a block (of a work group).
+    /// Maximum number of threads of a block (work group).
     MaxThreadsPerBlock = 1,
-    /// Threads that run in step.
+    /// Number of threads that execute in lockstep.
     WarpSize = 2,
     /// Bytes of memory that the threads of a block share.
     MaxSharedMemoryPerBlock = 3,
-    /// Version of the instruction set, as text.
+    /// Version of the instruction set, as a string.
     ComputeVersion = 4,
-    /// Name of the product, as text.
+    /// Product name, as a string.
     Name = 5,
-    /// Highest clock rate, in kHz.
+    /// Maximum clock rate in kHz.
     MaxClockRate = 6,
-    /// Processors (multiprocessors, compute units) that it has.
+    /// Number of processors (multiprocessors, compute units).
     ComputeUnits = 7,
-    /// Most threads of a block in each dimension, as text.
+    /// Maximum number of threads of a block in each dimension, as a string.
     MaxThreadDimensions = 8,
-    /// Registers of a block.
+    /// Number of registers of a block.
     MaxRegistersPerBlock = 9,
-    /// Architecture of a ROCm GPU, as text.
+    /// Architecture of a ROCm GPU, as a string.
     GcnArchitecture = 10,
     /// Version of the interface to the driver.
     ApiVersion = 11,
-    /// Version of the driver, as text.
+    /// Version of the driver, as a string.
     DriverVersion = 12,
     /// Bytes of the second-level cache.
     L2CacheSize = 13,
     /// Bytes of memory.
     TotalMemory = 14,
-    /// Bytes of memory that are free at this moment.
+    /// Bytes of memory that are currently free.
     FreeMemory = 15,
-    /// Alignment of the rows of images, in elements.
+    /// Alignment of image rows, in elements.
     ImagePitchAlignment = 16,
 }
 
 impl Attribute {
-    /// All of them.
+    /// All attributes, in the order of their numbers.
     pub const ALL: [Attribute; 17] = [
         Attribute::Exists,
         Attribute::MaxThreadsPerBlock,
@@ -78,113 +79,116 @@ impl Attribute {
     ];
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number.
+    /// An integer value.
     Int(i64),
-    /// A text.
+    /// A string value.
     Text(String),
 }
 
-/// What an allocation is made and freed with.
+/// Size and alignment of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// At least 1.
+    /// Number of bytes, at least 1.
     pub bytes: usize,
-    /// A power of two.
+    /// Alignment in bytes, a power of two.
     pub alignment: usize,
 }
 
-/// A place in the memory of a device.
+/// A location in the memory of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The device.
+    /// Device of the memory.
     pub device: Device,
-    /// Address or handle, by the driver's [`MemoryKind`].
+    /// Address or handle, according to the driver's [`MemoryKind`].
     pub data: *mut c_void,
-    /// Bytes from there on.
+    /// Offset in bytes from `data`.
     pub offset: usize,
 }
 
-/// One copy of bytes.
+/// A copy of bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
-    /// Where they are.
+    /// Source of the copy.
     pub from: Place,
-    /// Where they go.
+    /// Target of the copy.
     pub to: Place,
-    /// How many; at least 1.
+    /// Number of bytes, at least 1.
     pub bytes: usize,
-    /// The stream that the copy waits in; [`DEFAULT_STREAM`] is one of them.
+    /// Stream in which the copy is queued, which may be [`DEFAULT_STREAM`].
     pub stream: Handle,
 }
 
-/// What a driver tells its streams and events apart by; NULL is the default stream.
+/// Identifier that a driver assigns to a stream or event; NULL is the default stream.
 pub type Handle = *mut c_void;
 
-/// The stream that work goes to when none is named.
+/// Stream for work without an explicit stream.
 pub const DEFAULT_STREAM: Handle = core::ptr::null_mut();
 
 /// A driver of one kind of devices.
 ///
-/// It trusts its caller: the layer above (this module) has checked that the device exists, that sizes and ranges are right,
-/// that streams and events are the driver's own and alive. A driver reports only what that layer cannot foresee. What it
-/// cannot do at all is a `NotImplementedError`, made by [`unsupported`].
+/// A driver trusts its caller: the layer above (this module) has checked that the device is available, that sizes and
+/// ranges are valid, and that streams and events are alive and belong to the driver. A driver reports only errors that
+/// this layer cannot foresee. For an operation that it does not support it returns `NotImplementedError`, created by
+/// [`unsupported`].
 ///
-/// [`super::null`] is the shortest driver there is, and a template for others.
+/// [`super::null`] is the shortest driver, and a template for new ones.
 ///
 /// # Safety
-/// Safe code reads and writes what a driver hands out, so an implementation promises:
-/// - `device_type` and `memory_kind` always give the same answer.
-/// - `allocate`, `allocate_zeroed` and `allocate_scope` give memory of at least `request.bytes` bytes that begins at a multiple
-///   of `request.alignment`, belongs to the caller alone until `free`, and overlaps nothing else. Of [`MemoryKind::Host`] the
-///   address can be read and written by any thread, and `allocate_zeroed` has set every byte to 0. Of the other kinds the
-///   content may be anything, but copying it to main memory yields initialised bytes.
-/// - `copy` writes exactly `bytes` bytes at `to` and nothing else; a copy to main memory is done once the stream has been
-///   synchronized.
-/// - Streams and events may be used and destroyed on any thread, several at a time.
+/// Safe code reads and writes the memory that a driver allocates, so an implementation must guarantee:
+/// - `device_type` and `memory_kind` always return the same value.
+/// - `allocate`, `allocate_zeroed` and `allocate_scope` return memory of at least `request.bytes` bytes that begins at
+///   a multiple of `request.alignment`, belongs to the caller alone until `free`, and overlaps nothing else. For
+///   [`MemoryKind::Host`], any thread can read and write the address, and `allocate_zeroed` has set every byte to 0.
+///   For the other kinds the content is unspecified, but copying it to main memory yields initialised bytes.
+/// - `copy` writes exactly `bytes` bytes at `to` and nothing else. A copy to main memory has finished once the stream
+///   has been synchronized.
+/// - Streams and events may be used and destroyed on any thread, by several threads at a time.
 ///
-/// NULL, an address of another alignment and a range that wraps around are refused above the drivers; the rest cannot be checked.
+/// The layer above refuses NULL, addresses with a wrong alignment, and ranges that wrap around. The other requirements
+/// cannot be checked.
 ///
 /// ```compile_fail,E0200
 /// struct Mine;
 /// impl anyfn_runtime::device::Driver for Mine {}
 /// ```
 pub unsafe trait Driver: Send + Sync {
-    /// The kind of devices: one of the `kDL*` constants.
+    /// Returns the kind of the devices: one of the `kDL*` constants.
     fn device_type(&self) -> i32;
 
-    /// How its memory can be reached.
+    /// Returns how the memory of the devices can be reached.
     fn memory_kind(&self) -> MemoryKind;
 
-    /// Finds out whether a device is there. Called often, so the answer should be at hand.
+    /// Checks whether a device is available. This is called often, so the answer should be cached.
     ///
     /// # Errors
-    /// Why it is not, as the second half of a sentence: "there are only 2".
+    /// Returns the reason why it is not available, as the second half of a sentence: "there are only 2".
     fn probe(&self, index: i32) -> Result<(), String>;
 
-    /// An attribute of a device that is there; `None` if the driver does not know it.
+    /// Returns an attribute of an available device; `None` if the driver does not know it.
     fn attribute(&self, index: i32, attribute: Attribute) -> Option<Value>;
 
-    /// Allocates memory.
+    /// Allocates memory with unspecified content.
     ///
     /// # Errors
-    /// `MemoryError` when it is short.
+    /// Returns `MemoryError` if the memory is not available.
     fn allocate(&self, index: i32, request: Request) -> Result<*mut c_void>;
 
-    /// Allocates memory of zeros, if that is possible in one go; `None` if not.
+    /// Allocates zeroed memory if the driver can do so in one operation; otherwise returns `None`.
     ///
     /// # Errors
-    /// `MemoryError` when it is short.
+    /// Returns `MemoryError` if the memory is not available.
     fn allocate_zeroed(&self, _index: i32, _request: Request) -> Result<Option<*mut c_void>> {
         Ok(None)
     }
 
-    /// Allocates memory of a scope, such as `global.texture`; the others are freed alike.
+    /// Allocates memory of a scope, such as `global.texture`. It is freed like other memory.
     ///
     /// # Errors
-    /// `NotImplementedError` for a scope that the device has not, `MemoryError` when memory is short.
+    /// Returns `NotImplementedError` for a scope that the device does not have, `MemoryError` if the memory is not
+    /// available.
     fn allocate_scope(&self, _index: i32, _request: Request, scope: &str) -> Result<*mut c_void> {
         unsupported(&format!("memory of scope {scope}"))
     }
@@ -192,104 +196,104 @@ pub unsafe trait Driver: Send + Sync {
     /// Frees memory.
     ///
     /// # Safety
-    /// `data` comes from an allocation with this request and is not used any more.
+    /// `data` must come from an allocation with this request and must not be used any more.
     unsafe fn free(&self, index: i32, data: *mut c_void, request: Request);
 
-    /// Copies bytes. One of the places at least is on the driver's devices; the other one too, or in main memory. Places
-    /// may overlap.
+    /// Copies bytes. At least one of the locations is on a device of this driver; the other one is too, or is in main
+    /// memory. The ranges may overlap.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Returns an error if the device fails.
     ///
     /// # Safety
-    /// Both places are valid for as many bytes until the stream has passed the copy.
+    /// Both locations must be valid for `bytes` bytes until the stream has passed the copy.
     unsafe fn copy(&self, transfer: &Transfer) -> Result<()>;
 
-    /// Makes a stream: work in it runs in order, and independent of that in others.
+    /// Creates a stream. Work in a stream is executed in order, and independently of the work in other streams.
     ///
     /// # Errors
-    /// If the device has no (more) streams.
+    /// Returns an error if the device has no (more) streams.
     fn create_stream(&self, index: i32) -> Result<Handle>;
 
-    /// Gives a stream back, after its work.
+    /// Destroys a stream after its work has finished.
     ///
     /// # Safety
-    /// `stream` comes from `create_stream` of this device and is not used any more.
+    /// `stream` must come from `create_stream` of this device and must not be used any more.
     unsafe fn destroy_stream(&self, index: i32, stream: Handle);
 
-    /// Waits until the work of a stream is done.
+    /// Waits until the work of a stream has finished.
     ///
     /// # Errors
-    /// If the work has failed.
+    /// Returns an error if the work has failed.
     ///
     /// # Safety
-    /// `stream` is a live stream of this device, or the default one.
+    /// `stream` must be a live stream of this device, or the default one.
     unsafe fn synchronize_stream(&self, index: i32, stream: Handle) -> Result<()>;
 
-    /// Whether a stream that nobody has made here may be one of another library on the same device.
+    /// Returns true if an unknown stream may belong to another library on the same device.
     fn takes_foreign_streams(&self) -> bool {
         false
     }
 
-    /// Makes an event: a mark in a stream.
+    /// Creates an event: a marker in a stream.
     ///
     /// # Errors
-    /// If the device has no (more) events.
+    /// Returns an error if the device has no (more) events.
     fn create_event(&self, index: i32) -> Result<Handle>;
 
-    /// Gives an event back.
+    /// Destroys an event.
     ///
     /// # Safety
-    /// `event` comes from `create_event` of this device and is not used any more.
+    /// `event` must come from `create_event` of this device and must not be used any more.
     unsafe fn destroy_event(&self, index: i32, event: Handle);
 
-    /// Puts the mark behind the work that is in the stream now.
+    /// Records an event behind the current work of a stream.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Returns an error if the device fails.
     ///
     /// # Safety
-    /// `event` is a live event and `stream` a live stream of this device, or the default one.
+    /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn record_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Lets later work of a stream wait until the mark has been passed.
+    /// Makes later work of a stream wait until an event has been passed.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Returns an error if the device fails.
     ///
     /// # Safety
-    /// `event` is a live event and `stream` a live stream of this device, or the default one.
+    /// `event` must be a live event and `stream` a live stream of this device, or the default one.
     unsafe fn wait_event(&self, index: i32, event: Handle, stream: Handle) -> Result<()>;
 
-    /// Waits here until the mark has been passed.
+    /// Blocks until an event has been passed.
     ///
     /// # Errors
-    /// If the work has failed.
+    /// Returns an error if the work has failed.
     ///
     /// # Safety
-    /// `event` is a live event of this device.
+    /// `event` must be a live event of this device.
     unsafe fn synchronize_event(&self, index: i32, event: Handle) -> Result<()>;
 
-    /// Nanoseconds between the passing of two marks, which both are passed.
+    /// Returns the nanoseconds between two events, both of which have been passed.
     ///
     /// # Errors
-    /// If an event has not been recorded, or the device has no clock.
+    /// Returns an error if an event has not been recorded, or the device has no clock.
     ///
     /// # Safety
-    /// `start` and `end` are live events of this device.
+    /// `start` and `end` must be live events of this device.
     unsafe fn elapsed_ns(&self, index: i32, start: Handle, end: Handle) -> Result<u64>;
 
-    /// Waits until all work of the device is done.
+    /// Waits until all work of the device has finished.
     ///
     /// # Errors
-    /// If the work has failed.
+    /// Returns an error if the work has failed.
     fn synchronize(&self, index: i32) -> Result<()>;
 }
 
-/// What a driver answers to what it cannot do.
+/// Returns the error of a driver for an operation that it does not support.
 ///
 /// # Errors
-/// Always: `NotImplementedError`.
+/// Always returns `NotImplementedError`.
 pub fn unsupported<T>(what: &str) -> Result<T> {
     Err(anyfn::Error::new("NotImplementedError", what))
 }

@@ -1,6 +1,6 @@
-//! The functions by which other languages reach devices.
+//! Registered functions for devices, used by other languages.
 //!
-//! Those named `runtime.*` are known to clients of other runtimes; streams and events are numbers there.
+//! Clients of other runtimes know those named `runtime.*`. Streams and events are numbers there.
 
 use anyfn::abi::TVMFFIEnvGetStream;
 use anyfn::{Any, Device, IntoAny, Object, Ref, Result, bail, register};
@@ -8,11 +8,11 @@ use anyfn::{Any, Device, IntoAny, Object, Ref, Result, bail, register};
 use super::stream::{self, Known, event_number, event_of, stream_number, stream_of, take_event, take_stream};
 use super::{Attribute, Event, Stream, Value, driver_of};
 
-/// An attribute of a device, by the number of its kind and the number of the attribute: 0 whether it exists, 1 threads of
-/// a block, 2 warp size, 3 shared memory of a block, 4 compute version, 5 name, 6 clock rate in kHz, 7 compute units,
-/// 8 thread dimensions, 9 registers of a block, 10 GCN architecture, 11 version of the interface, 12 of the driver,
-/// 13 bytes of the second-level cache, 14 of memory, 15 of free memory, 16 pitch alignment. None if the driver does not
-/// know it.
+/// Returns an attribute of a device, given the numbers of its kind and of the attribute: 0 availability, 1 threads of a
+/// block, 2 warp size, 3 shared memory of a block, 4 compute version, 5 name, 6 clock rate in kHz, 7 compute units, 8
+/// thread dimensions, 9 registers of a block, 10 GCN architecture, 11 version of the interface, 12 of the driver, 13
+/// bytes of the second-level cache, 14 of memory, 15 of free memory, 16 pitch alignment. Returns None if the driver
+/// does not know it.
 #[register("runtime.GetDeviceAttr")]
 fn get_device_attr(device_type: i32, device_id: i32, kind: i32) -> Result<Any> {
     let device = Device::new(device_type, device_id);
@@ -30,50 +30,50 @@ fn get_device_attr(device_type: i32, device_id: i32, kind: i32) -> Result<Any> {
     }
 }
 
-/// Why a device is not there; None if it is.
+/// Returns the reason why a device is not available; None if it is.
 #[register("anyfn.device_why_missing")]
 fn device_why_missing(device: Device) -> Option<String> {
     super::why_missing(device)
 }
 
-/// The devices that are there.
+/// Returns the available devices.
 #[register("anyfn.devices")]
 fn devices() -> Vec<Device> {
     super::devices()
 }
 
-/// Makes the null devices available, on which memory cannot be reached from the host, for tests. Returns the first.
+/// Makes the null devices available for tests. Their memory cannot be reached from the host. Returns the first one.
 #[register("anyfn.device_enable_null")]
 fn device_enable_null() -> Result<Device> {
     super::enable_null()
 }
 
-/// Makes a stream; its number.
+/// Creates a stream and returns its number.
 #[register("runtime.Device_StreamCreate")]
 fn stream_create(device: Device) -> Result<i64> {
     Ok(stream_number(Stream::create(device)?))
 }
 
-/// Ends a stream, once no thread has it as its current one.
+/// Destroys a stream as soon as no thread has it as its current stream.
 #[register("runtime.Device_StreamFree")]
 fn stream_free(device: Device, stream: i64) -> Result<()> {
     take_stream(device, stream).map(drop)
 }
 
-/// Makes a stream the current one of its device, on this thread; 0 is the default one.
+/// Makes a stream the current stream of its device on this thread; 0 is the default stream.
 #[register("runtime.Device_SetStream")]
 fn set_stream(device: Device, stream: i64) -> Result<()> {
     stream_of(driver_of(device)?, device, stream)?.make_current(device)
 }
 
-/// Number of the current stream of a device, on this thread.
+/// Returns the number of the current stream of a device on this thread.
 #[register("anyfn.device_current_stream")]
 fn current_stream(device: Device) -> i64 {
-    // SAFETY: may be called at any time.
+    // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
     unsafe { TVMFFIEnvGetStream(device.0.device_type, device.0.device_id) }.addr() as i64
 }
 
-/// The stream that was the current one of a device on a thread, whoever has made it; it lives as long as this, if it was made here.
+/// The previous current stream of a device on a thread. It is kept alive if it was created by this runtime.
 #[derive(Object)]
 #[object(key = "anyfn.PreviousStream", init = false, final)]
 struct PreviousStream {
@@ -83,23 +83,24 @@ struct PreviousStream {
     stream: Known,
 }
 
-/// Makes a stream the current one of its device, on this thread, and gives the one that was, for `anyfn.device_leave_stream`.
+/// Makes a stream the current stream of its device on this thread. Returns the previous one, for
+/// `anyfn.device_leave_stream`.
 #[register("anyfn.device_enter_stream")]
 fn enter_stream(device: Device, stream: i64) -> Result<Ref<PreviousStream>> {
     let stream = stream_of(driver_of(device)?, device, stream)?.replace_current(device)?;
     Ok(Ref::new(PreviousStream { device, stream }))
 }
 
-/// Makes the stream the current one again that was before `anyfn.device_enter_stream`.
+/// Restores the stream that was current before `anyfn.device_enter_stream`.
 ///
 /// # Safety
-/// If the stream was not made by `runtime.Device_StreamCreate`, it must live as long as it is the current one.
+/// If the stream was not created by `runtime.Device_StreamCreate`, it must live as long as it is the current stream.
 #[register("anyfn.device_leave_stream", unsafe)]
 unsafe fn leave_stream(before: Ref<PreviousStream>) -> Result<()> {
     before.stream.clone().make_current(before.device)
 }
 
-/// Waits until the work of a stream is done.
+/// Waits until the work of a stream has finished.
 #[register("runtime.Device_StreamSync", blocking)]
 fn stream_sync(device: Device, stream: i64) -> Result<()> {
     let driver = driver_of(device)?;
@@ -108,7 +109,7 @@ fn stream_sync(device: Device, stream: i64) -> Result<()> {
     unsafe { driver.synchronize_stream(device.0.device_id, stream.handle()) }
 }
 
-/// Lets later work of the stream `to` wait for what is in the stream `from` now.
+/// Makes later work of the stream `to` wait for the current work of the stream `from`.
 #[register("runtime.Device_StreamSyncFromTo")]
 fn stream_sync_from_to(device: Device, from: i64, to: i64) -> Result<()> {
     let driver = driver_of(device)?;
@@ -120,25 +121,25 @@ fn stream_sync_from_to(device: Device, from: i64, to: i64) -> Result<()> {
     unsafe { event.wait_in(to.handle()) }
 }
 
-/// Waits until all work of a device is done.
+/// Waits until all work of a device has finished.
 #[register("anyfn.device_synchronize", blocking)]
 fn device_synchronize(device: Device) -> Result<()> {
     stream::synchronize(device)
 }
 
-/// Makes an event; its number.
+/// Creates an event and returns its number.
 #[register("anyfn.device_event_create")]
 fn event_create(device: Device) -> Result<i64> {
     Ok(event_number(Event::create(device)?))
 }
 
-/// Ends an event.
+/// Destroys an event.
 #[register("anyfn.device_event_free")]
 fn event_free(device: Device, event: i64) -> Result<()> {
     take_event(device, event).map(drop)
 }
 
-/// Marks the end of what is in a stream now.
+/// Records an event behind the current work of a stream.
 #[register("anyfn.device_event_record")]
 fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
@@ -146,7 +147,7 @@ fn event_record(device: Device, event: i64, #[default(0)] stream: i64) -> Result
     unsafe { event_of(device, event)?.record_raw(stream.handle()) }
 }
 
-/// Lets later work of a stream wait until an event has been passed.
+/// Makes later work of a stream wait until an event has been passed.
 #[register("anyfn.device_event_wait")]
 fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<()> {
     let stream = stream_of(driver_of(device)?, device, stream)?;
@@ -154,7 +155,7 @@ fn event_wait(device: Device, event: i64, #[default(0)] stream: i64) -> Result<(
     unsafe { event_of(device, event)?.wait_in(stream.handle()) }
 }
 
-/// Nanoseconds between two events, after waiting for both.
+/// Waits for both events and returns the nanoseconds between them.
 #[register("anyfn.device_event_elapsed_ns", blocking)]
 fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     if start == end {
@@ -164,15 +165,16 @@ fn event_elapsed_ns(device: Device, start: i64, end: i64) -> Result<i64> {
     Ok(end.elapsed_ns(&start)? as i64)
 }
 
-/// Makes a device the current one of this thread, for compiled code. Devices are named in every call, so this only checks
-/// that the device is there.
+/// Makes a device the current one of this thread, for compiled code. Every call names its device, so this function only
+/// checks that the device is available.
 #[register("__tvm_set_device")]
 fn set_device(device_type: i32, device_id: i32) -> Result<()> {
     driver_of(Device::new(device_type, device_id)).map(drop)
 }
 
-/// Runs the tests of drivers on a device: the names of the tests that passed or failed as expected. `unsupported` and
-/// `expected_failures` map names of tests to reasons.
+/// Runs the tests of drivers on a device and returns the names of the tests that passed. `unsupported` and
+/// `expected_failures` map names of tests to reasons. Raises `AssertionError` if any other test fails, or if a listed
+/// test passes.
 #[register("anyfn.device_suite", blocking)]
 fn device_suite(
     device: Device,

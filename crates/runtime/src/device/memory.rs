@@ -1,4 +1,4 @@
-//! Memory of devices, and copies between all of them.
+//! Memory of devices, and copies between devices.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -7,12 +7,12 @@ use anyfn::{Device, Result, bail};
 
 use super::{DEFAULT_STREAM, Driver, Handle, MemoryKind, Place, Request, Transfer, driver_of, memory_kind};
 
-/// Alignment of tensors and workspaces, in bytes.
+/// Alignment of tensors and workspaces in bytes.
 pub const ALIGNMENT: usize = 64;
-/// The largest alignment that can be asked for.
+/// Maximum alignment of an allocation in bytes.
 const ALIGNMENT_MAX: usize = 1 << 20;
 
-/// Memory on a device, freed when it is dropped.
+/// Memory on a device, freed on drop.
 pub struct Memory {
     driver: &'static dyn Driver,
     device: Device,
@@ -26,34 +26,34 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Allocates memory. Main memory is zeroed; on other devices the content is not specified. Zero bytes are rounded up to
-    /// one, so that the address is always valid.
+    /// Allocates memory. Main memory is zeroed; on other devices the content is unspecified. A size of zero is rounded
+    /// up to one byte, so that the address is always valid.
     ///
     /// # Errors
-    /// `RuntimeError` if the device is not there, `ValueError` for an alignment that is no power of two up to 2^20,
-    /// `MemoryError` when memory is short.
+    /// Returns `RuntimeError` if the device is not available, `ValueError` for an alignment that is not a power of two
+    /// up to 2^20, `MemoryError` if the memory is not available.
     #[inline]
     pub fn allocate(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
         Memory::allocate_scope(device, bytes, alignment, None)
     }
 
-    /// Allocates memory without setting main memory to zero first.
+    /// Allocates memory without zeroing main memory.
     ///
     /// # Errors
-    /// As [`Memory::allocate`].
+    /// Returns the errors of [`Memory::allocate`].
     ///
     /// # Safety
-    /// Of main memory, each byte must be written before it is read.
+    /// In main memory, each byte must be written before it is read.
     pub(crate) unsafe fn allocate_uninit(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
         let (driver, request) = (driver_of(device)?, checked(bytes, alignment, device)?);
         let data = driver.allocate(device.0.device_id, request)?;
         Memory::accept(driver, device, data, request)
     }
 
-    /// Allocates memory and sets it to zero.
+    /// Allocates zeroed memory.
     ///
     /// # Errors
-    /// As [`Memory::allocate`].
+    /// Returns the errors of [`Memory::allocate`].
     pub fn zeroed(device: Device, bytes: usize, alignment: usize) -> Result<Memory> {
         let (driver, request) = (driver_of(device)?, checked(bytes, alignment, device)?);
         if let Some(data) = driver.allocate_zeroed(device.0.device_id, request)? {
@@ -65,10 +65,10 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Allocates memory of a scope such as `global.texture`; `None`, `""` and `"global"` are the common one.
+    /// Allocates memory of a scope such as `global.texture`; `None`, `""` and `"global"` select ordinary memory.
     ///
     /// # Errors
-    /// As [`Memory::allocate`], and `NotImplementedError` for a scope that the device has not.
+    /// Returns the errors of [`Memory::allocate`], and `NotImplementedError` for a scope that the device does not have.
     pub fn allocate_scope(
         device: Device,
         bytes: usize,
@@ -94,7 +94,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Takes over what a driver has allocated, after checking what can be checked of it.
+    /// Takes ownership of memory that a driver has allocated, after checking its address as far as possible.
     #[inline]
     fn accept(
         driver: &'static dyn Driver,
@@ -108,13 +108,13 @@ impl Memory {
                 && (!data.addr().is_multiple_of(request.alignment)
                     || data.addr().checked_add(request.bytes).is_none());
         if is_wrong {
-            // It is not freed: nothing is known of it.
+            // The memory is not freed, because nothing is known about it.
             return Err(wrong(device, data, request));
         }
         Ok(Memory { driver, device, data, request })
     }
 
-    /// Writes zeros everywhere.
+    /// Sets all bytes to zero.
     fn clear(&mut self) -> Result<()> {
         const AT_ONCE: usize = 1 << 20;
         let zeros = buffer(self.len().min(AT_ONCE))?;
@@ -124,31 +124,31 @@ impl Memory {
         Ok(())
     }
 
-    /// Address or handle of the memory.
+    /// Returns the address or handle of the memory.
     #[inline]
     pub fn data(&self) -> *mut c_void {
         self.data
     }
 
-    /// The device that it is on.
+    /// Returns the device of the memory.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Bytes that it has.
+    /// Returns the size in bytes.
     pub fn len(&self) -> usize {
         self.request.bytes
     }
 
-    /// Never: at least one byte is allocated.
+    /// Returns false, as at least one byte is allocated.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// A place inside, for so many bytes.
+    /// Returns the location at `offset`, which is valid for `bytes` bytes.
     ///
     /// # Errors
-    /// `ValueError` if they are not all inside.
+    /// Returns `ValueError` if the range is not within the memory.
     pub fn place(&self, offset: usize, bytes: usize) -> Result<Place> {
         if offset.checked_add(bytes).is_none_or(|end| end > self.len()) {
             bail!(
@@ -161,34 +161,37 @@ impl Memory {
         Ok(Place { device: self.device, data: self.data, offset })
     }
 
-    /// Copies bytes of the host into the memory.
+    /// Copies bytes from the host into the memory.
     ///
     /// # Errors
-    /// `ValueError` if they do not fit in, else what the device says.
+    /// Returns `ValueError` if the range is not within the memory, or the error of the device.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<()> {
         let to = self.place(offset, bytes.len())?;
-        // SAFETY: the slice is main memory, the place was checked, and both are ours during the call.
+        // SAFETY: the slice is main memory, borrowed for the call; the location was checked, and its memory is borrowed
+        // exclusively.
         unsafe { copy_bytes(host(bytes.as_ptr()), to, bytes.len(), DEFAULT_STREAM) }
     }
 
     /// Copies bytes of the memory to the host.
     ///
     /// # Errors
-    /// `ValueError` if there are not so many, else what the device says.
+    /// Returns `ValueError` if the range is not within the memory, or the error of the device.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let from = self.place(offset, bytes.len())?;
-        // SAFETY: the place was checked and its bytes are initialised: main memory was zeroed or written by whoever allocated it
-        // otherwise, and a driver of other memory copies initialised bytes. The slice is main memory, ours during the call.
+        // SAFETY: the location was checked and its bytes are initialised: main memory was zeroed, or written by the
+        // code that allocated it otherwise, and a driver of other memory copies initialised bytes. The slice is main
+        // memory, borrowed exclusively for the call.
         unsafe { copy_bytes(from, host(bytes.as_mut_ptr()), bytes.len(), DEFAULT_STREAM) }
     }
 
-    /// Copies bytes to other memory, on whichever device.
+    /// Copies bytes to other memory, on any device.
     ///
     /// # Errors
-    /// `ValueError` if the ranges are not inside, else what the devices say.
+    /// Returns `ValueError` if a range is not within its memory, or the error of a device.
     pub fn copy_to(&self, offset: usize, to: &mut Memory, to_offset: usize, bytes: usize) -> Result<()> {
         let (from, to) = (self.place(offset, bytes)?, to.place(to_offset, bytes)?);
-        // SAFETY: both places were checked, and both memories are borrowed during the call, which waits for the copy.
+        // SAFETY: both locations were checked, and both memories are borrowed during the call, which waits for the
+        // copy.
         unsafe { copy_bytes(from, to, bytes, DEFAULT_STREAM) }?;
         super::stream::synchronize(if memory_kind(from.device) == MemoryKind::Host {
             to.device
@@ -220,7 +223,7 @@ fn wrong(device: Device, data: *mut c_void, request: Request) -> anyfn::Error {
     )
 }
 
-/// What a driver is asked for.
+/// Checks size and alignment, and returns the request for a driver.
 fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     if !alignment.is_power_of_two() || alignment > ALIGNMENT_MAX {
         bail!(
@@ -234,20 +237,21 @@ fn checked(bytes: usize, alignment: usize, device: Device) -> Result<Request> {
     Ok(Request { bytes: bytes.max(1), alignment })
 }
 
-/// A place in main memory.
+/// Returns a location in main memory.
 pub fn host(data: *const u8) -> Place {
     Place { device: Device::CPU, data: data.cast_mut().cast(), offset: 0 }
 }
 
-/// Copies bytes between any two devices. If main memory is one of the places, the copy is done when the call returns;
-/// otherwise it is in the stream, which belongs to the device that is read, else to the one that is written.
+/// Copies bytes between any two devices. If either location is in main memory, the copy has finished when the call
+/// returns. Otherwise it is queued in `stream`, which belongs to the device that is read, or else to the one that is
+/// written.
 ///
 /// # Errors
-/// `RuntimeError` if a device is not there, `ValueError` for places that cannot be, else what the devices say.
+/// Returns `RuntimeError` if a device is not available, `ValueError` for invalid locations, or the error of a device.
 ///
 /// # Safety
-/// Both places must be valid for as many bytes until the copy is done, and those of `from` initialised. `stream` must be a live
-/// stream of the device that it belongs to, or the default one.
+/// Both locations must be valid for `bytes` bytes until the copy has finished, and those of `from` initialised.
+/// `stream` must be a live stream of the device that it belongs to, or the default one.
 pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -> Result<()> {
     if bytes == 0 {
         return Ok(());
@@ -267,12 +271,12 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
     let transfer = Transfer { from, to, bytes, stream };
     let kinds = (memory_kind(from.device), memory_kind(to.device));
     match kinds {
-        // SAFETY: the caller guarantees both places.
+        // SAFETY: the caller guarantees both locations.
         (MemoryKind::Host, MemoryKind::Host) => unsafe { super::cpu::Cpu.copy(&transfer) },
         (MemoryKind::Host, _) | (_, MemoryKind::Host) => {
             let device = if kinds.0 == MemoryKind::Host { to.device } else { from.device };
             let driver = driver_of(device)?;
-            // SAFETY: the caller guarantees both places; one is of the driver's device, which is there.
+            // SAFETY: the caller guarantees both locations; one is on the driver's device, which is available.
             unsafe { driver.copy(&transfer) }?;
             // SAFETY: the caller passes a stream of that device.
             unsafe { driver.synchronize_stream(device.0.device_id, stream) }
@@ -280,28 +284,29 @@ pub unsafe fn copy_bytes(from: Place, to: Place, bytes: usize, stream: Handle) -
         _ => {
             let (reader, writer) = (driver_of(from.device)?, driver_of(to.device)?);
             if from.device.0.device_type == to.device.0.device_type {
-                // SAFETY: the caller guarantees both places, which are of the driver's devices.
+                // SAFETY: the caller guarantees both locations, which are on the driver's devices.
                 return unsafe { reader.copy(&transfer) };
             }
             let mut between = buffer(bytes)?;
             let between = host(between.as_mut_ptr());
-            // SAFETY: the caller guarantees the place; the buffer is as long.
+            // SAFETY: the caller guarantees the location; the buffer has the same length.
             unsafe { reader.copy(&Transfer { to: between, ..transfer }) }?;
             // SAFETY: the caller passes a stream of the device that is read.
             unsafe { reader.synchronize_stream(from.device.0.device_id, stream) }?;
             let onward = Transfer { from: between, stream: DEFAULT_STREAM, ..transfer };
-            // SAFETY: the caller guarantees the place; the buffer is as long, and the first copy has filled it.
+            // SAFETY: the caller guarantees the location; the buffer has the same length, and the first copy has filled
+            // it.
             unsafe { writer.copy(&onward) }?;
-            // SAFETY: the default stream always lives.
+            // SAFETY: the default stream is always alive.
             unsafe { writer.synchronize_stream(to.device.0.device_id, DEFAULT_STREAM) }
         }
     }
 }
 
-/// Zeroed bytes of main memory.
+/// Allocates zeroed bytes of main memory.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if the memory is not available.
 pub(crate) fn buffer(bytes: usize) -> Result<Vec<u8>> {
     let mut buffer = Vec::new();
     if buffer.try_reserve_exact(bytes).is_err() {

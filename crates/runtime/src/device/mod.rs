@@ -1,8 +1,9 @@
 //! Devices: their memory, streams and events, behind one interface.
 //!
-//! Reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the drivers
-//! of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (everything is checked here, once for all drivers),
-//! [`suite`] (the tests that every driver passes). Other languages reach them as registered functions (`globals`).
+//! In reading order: [`Driver`] (what a driver provides, and what it may rely on), [`register`] and [`driver_of`] (the
+//! drivers of the process), [`Memory`], [`copy_bytes`], [`Stream`], [`Event`] (which check all arguments once for all
+//! drivers), [`suite`] (the tests that every driver passes). Other languages reach them as registered functions
+//! (`globals`).
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -40,10 +41,11 @@ pub use registry::{
 };
 pub use stream::{Event, Stream, synchronize};
 
-/// Makes the null devices `ext_dev:0` and `ext_dev:1` available, for tests; again does nothing.
+/// Makes the null devices `ext_dev:0` and `ext_dev:1` available for tests, and returns the first. Further calls have no
+/// effect.
 ///
 /// # Errors
-/// `RuntimeError` if `ext_dev` has another driver.
+/// Returns `RuntimeError` if `ext_dev` has another driver.
 pub fn enable_null() -> anyfn::Result<anyfn::Device> {
     static NULL: null::Null = null::Null::new(anyfn::abi::kDLExtDev);
     static ENABLED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);

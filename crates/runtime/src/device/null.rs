@@ -1,7 +1,7 @@
-//! A device that only remembers bytes: a template for drivers, and a stand-in for a GPU in tests.
+//! A device that only stores bytes: a template for drivers, and a substitute for a GPU in tests.
 //!
-//! Its memory has handles instead of addresses, which no processor can follow, so whoever reads a tensor of it as if it
-//! were main memory is found out at once. Copies take place in the call; there is no clock.
+//! Its memory has handles instead of addresses, which no processor can dereference. Code that reads one of its tensors
+//! as if it were main memory is thus detected immediately. Copies take place within the call; the device has no clock.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -12,12 +12,12 @@ use anyfn::Result;
 
 use super::{Attribute, Driver, Handle, MemoryKind, Request, Transfer, Value, unsupported};
 
-/// Devices of this kind.
+/// Number of null devices of one driver.
 pub(super) const DEVICES: i32 = 2;
-/// Bytes of memory that each has.
+/// Bytes of memory of each device.
 const MEMORY: usize = 1 << 30;
 
-/// The driver; [`super::enable_null`] registers one.
+/// Driver of the null devices; [`super::enable_null`] registers one.
 pub struct Null {
     device_type: i32,
     state: Mutex<State>,
@@ -30,7 +30,7 @@ struct State {
 }
 
 impl Null {
-    /// A driver for a kind of devices.
+    /// Creates a driver for a kind of devices.
     pub const fn new(device_type: i32) -> Null {
         let state = State { memory: BTreeMap::new(), used: [0; DEVICES as usize], next: 1 };
         Null { device_type, state: Mutex::new(state) }
@@ -44,7 +44,7 @@ impl Null {
         place.device.0.device_type == self.device_type
     }
 
-    /// A new handle: in the part of the address space that is never mapped.
+    /// Returns a new handle, in a part of the address space that is never mapped.
     fn handle(&self) -> usize {
         let mut state = self.state();
         state.next += 1;
@@ -52,8 +52,8 @@ impl Null {
     }
 }
 
-// SAFETY: memory is behind handles that no processor can follow, never given out twice, and reached through this driver's table
-// alone, which checks each range; it is initialised when it is made.
+// SAFETY: memory is identified by handles that no processor can dereference, never handed out twice, and only reached
+// through this driver's table, which checks each range. It is initialised when it is allocated.
 unsafe impl Driver for Null {
     fn device_type(&self) -> i32 {
         self.device_type
@@ -90,7 +90,7 @@ unsafe impl Driver for Null {
             anyfn::bail!("MemoryError", "{} bytes are not available: {free} are free", request.bytes);
         }
         *used += request.bytes;
-        // New memory holds anything; something that is not zero shows who relies on it.
+        // New memory has unspecified content. A value other than zero reveals code that relies on zeros.
         memory.resize(request.bytes, 0xA5);
         state.memory.insert(handle, memory.into());
         Ok(ptr::without_provenance_mut(handle))
@@ -113,12 +113,12 @@ unsafe impl Driver for Null {
             let memory = state.memory.get_mut(&place.data.addr());
             match memory.and_then(|memory| memory.get_mut(place.offset..place.offset.checked_add(*bytes)?)) {
                 Some(range) => Ok(range.as_mut_ptr()),
-                // Only for tensors that others have described: ours are checked above.
+                // Only possible for tensors that were described by other code. Memory of this crate is checked above.
                 None => anyfn::bail!("ValueError", "{bytes} bytes at {place:?} are not memory of this device"),
             }
         };
         let (from, to) = (outside(from)?, outside(to)?);
-        // SAFETY: ranges of this device were checked, those of the host are the caller's; the lock is held.
+        // SAFETY: ranges of this device were checked, those of the host are guaranteed by the caller; the lock is held.
         unsafe { ptr::copy(from, to, *bytes) };
         Ok(())
     }

@@ -10,12 +10,12 @@ use anyfn::{Device, Error, Result};
 use super::cpu::Cpu;
 use super::{Driver, MemoryKind};
 
-/// Kinds of devices that there can be; DLPack counts to 18.
+/// Upper bound of the kinds of devices. DLPack uses numbers up to 18.
 const KINDS: usize = 64;
 
 static DRIVERS: [AtomicPtr<&'static dyn Driver>; KINDS] = [const { AtomicPtr::new(ptr::null_mut()) }; KINDS];
 
-/// Drivers of crates that are linked with this one: each crate puts its own here.
+/// Drivers of crates that are linked with this one. Each crate adds its own driver.
 ///
 /// ```
 /// use anyfn_runtime::device::{Driver, LINKED_DRIVERS, null::Null};
@@ -33,10 +33,10 @@ pub static LINKED_DRIVERS: [&'static dyn Driver];
 
 static CPU: Cpu = Cpu;
 
-/// Makes a driver known for its kind of devices.
+/// Registers a driver for its kind of devices.
 ///
 /// # Errors
-/// `ValueError` for a kind beyond those that DLPack can grow to, `RuntimeError` if the kind has a driver.
+/// Returns `ValueError` for a kind outside 1 to 63, `RuntimeError` if the kind already has a driver.
 pub fn register(driver: &'static dyn Driver) -> Result<()> {
     register_linked();
     insert(driver)
@@ -48,14 +48,14 @@ fn insert(driver: &'static dyn Driver) -> Result<()> {
     let Some(slot) = slot.filter(|_| kind > 0) else {
         anyfn::bail!("ValueError", "a device type is a number from 1 to {} but got {kind}", KINDS - 1);
     };
-    // Kept for ever, like the driver.
+    // Never freed, like the driver.
     let entry = Box::into_raw(Box::new(driver));
     let free = kind != kDLCPU
         && slot.compare_exchange(ptr::null_mut(), entry, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if free {
         return Ok(());
     }
-    // SAFETY: made just now and not stored.
+    // SAFETY: allocated above and not stored.
     drop(unsafe { Box::from_raw(entry) });
     anyfn::bail!("RuntimeError", "there is a driver for {} already", type_name(kind))
 }
@@ -64,20 +64,20 @@ fn register_linked() {
     static LINKED: Once = Once::new();
     LINKED.call_once(|| {
         for driver in LINKED_DRIVERS {
-            // The first of several stays.
+            // If several drivers serve one kind, the first one is kept.
             drop(insert(*driver));
         }
     });
 }
 
-/// The driver of a kind of devices, if there is one.
+/// Returns the driver of a kind of devices, if any.
 #[inline]
 pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
     if device_type == kDLCPU {
         return Some(&CPU);
     }
     let slot = DRIVERS.get(usize::try_from(device_type).ok()?)?;
-    // SAFETY: NULL, or a driver that is kept for ever.
+    // SAFETY: NULL, or a driver that is never freed.
     match unsafe { slot.load(Ordering::Acquire).as_ref() } {
         Some(driver) => Some(*driver),
         None => find_linked(slot),
@@ -87,14 +87,14 @@ pub fn find(device_type: i32) -> Option<&'static dyn Driver> {
 #[cold]
 fn find_linked(slot: &AtomicPtr<&'static dyn Driver>) -> Option<&'static dyn Driver> {
     register_linked();
-    // SAFETY: NULL, or a driver that is kept for ever.
+    // SAFETY: NULL, or a driver that is never freed.
     unsafe { slot.load(Ordering::Acquire).as_ref() }.copied()
 }
 
-/// The driver of a device that is there.
+/// Returns the driver of an available device.
 ///
 /// # Errors
-/// `RuntimeError` with the reason why it is not.
+/// Returns `RuntimeError` with the reason if the device is not available.
 #[inline]
 pub fn driver_of(device: Device) -> Result<&'static dyn Driver> {
     if device == Device::CPU {
@@ -111,7 +111,7 @@ fn missing(device: Device, reason: &str) -> Error {
     Error::new("RuntimeError", &format!("device {device} is not available: {reason}"))
 }
 
-/// Why a device is not there; `None` if it is.
+/// Returns the reason why a device is not available; `None` if it is.
 pub fn why_missing(device: Device) -> Option<String> {
     let (kind, index) = (device.0.device_type, device.0.device_id);
     let Some(driver) = find(kind) else { return Some(no_driver(kind)) };
@@ -129,14 +129,14 @@ fn no_driver(kind: i32) -> String {
     format!("no driver for {} is loaded in this build, only for {}", type_name(kind), loaded.join(", "))
 }
 
-/// Whether a device is there.
+/// Returns true if a device is available.
 pub fn exists(device: Device) -> bool {
     why_missing(device).is_none()
 }
 
-/// All devices that are there.
+/// Returns all available devices.
 pub fn devices() -> Vec<Device> {
-    /// More of one kind are not listed.
+    /// Maximum number of listed devices of one kind.
     const MOST: i32 = 256;
     let kinds = (1..KINDS as i32).filter_map(find);
     let of = |driver: &'static dyn Driver| {
@@ -146,12 +146,12 @@ pub fn devices() -> Vec<Device> {
     kinds.flat_map(of).collect()
 }
 
-/// How the memory of a device can be reached, whether it has a driver or not.
+/// Returns how the memory of a device can be reached, even if the device has no driver.
 #[inline]
 pub fn memory_kind(device: Device) -> MemoryKind {
     use anyfn::abi::{kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost};
     match device.0.device_type {
-        // Pinned memory is memory of the host.
+        // Pinned memory is host memory.
         kDLCPU | kDLCUDAHost | kDLROCMHost => MemoryKind::Host,
         kind => match find(kind) {
             Some(driver) => driver.memory_kind(),
@@ -161,7 +161,7 @@ pub fn memory_kind(device: Device) -> MemoryKind {
     }
 }
 
-/// Name of a kind of devices, as in `cuda:1`.
+/// Returns the name of a kind of devices, as in `cuda:1`.
 pub fn type_name(kind: i32) -> String {
     let text = Device::new(kind, 0).to_string();
     text.split(':').next().unwrap_or_default().to_string()

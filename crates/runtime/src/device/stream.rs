@@ -1,7 +1,7 @@
-//! Streams and events: order and time of work on a device.
+//! Streams and events: order and timing of work on a device.
 //!
-//! Rust owns them by [`Stream`] and [`Event`]. Other languages hold numbers, so the ones that are alive are kept in a table:
-//! a number that is none of them is an error, not a crash in a driver.
+//! Rust owns them as [`Stream`] and [`Event`]. Other languages hold numbers. A table contains the live streams and
+//! events, so that an invalid number is an error instead of a crash in a driver.
 
 use core::cell::RefCell;
 use core::ptr;
@@ -13,7 +13,7 @@ use anyfn::{Device, Error, Result, bail};
 
 use super::{DEFAULT_STREAM, Driver, Handle, driver_of};
 
-/// A stream of a device, destroyed when it is dropped.
+/// A stream of a device, destroyed on drop.
 #[derive(Debug)]
 pub struct Stream {
     device: Device,
@@ -26,39 +26,39 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Makes a stream.
+    /// Creates a stream.
     ///
     /// # Errors
-    /// `RuntimeError` if the device is not there, else what its driver says.
+    /// Returns `RuntimeError` if the device is not available, or the error of its driver.
     pub fn create(device: Device) -> Result<Stream> {
         let handle = driver_of(device)?.create_stream(device.0.device_id)?;
         Ok(Stream { device, handle })
     }
 
-    /// What the driver, and C functions that work in the stream, know it by.
+    /// Returns the handle by which the driver, and C functions that work in the stream, identify it.
     pub fn as_raw(&self) -> Handle {
         self.handle
     }
 
-    /// The device that it belongs to.
+    /// Returns the device of the stream.
     pub fn device(&self) -> Device {
         self.device
     }
 
-    /// Waits until its work is done.
+    /// Waits until the work of the stream has finished.
     ///
     /// # Errors
-    /// If the work has failed.
+    /// Returns an error if the work has failed.
     pub fn synchronize(&self) -> Result<()> {
         let driver = driver_of(self.device)?;
-        // SAFETY: the handle is the device's own stream, which lives as long as `self`.
+        // SAFETY: the handle is a stream of the device, which lives as long as `self`.
         unsafe { driver.synchronize_stream(self.device.0.device_id, self.handle) }
     }
 
-    /// Lets later work wait until the event has been passed.
+    /// Makes later work of the stream wait until the event has been passed.
     ///
     /// # Errors
-    /// `ValueError` for an event of another device.
+    /// Returns `ValueError` for an event of another device.
     pub fn wait(&self, event: &Event) -> Result<()> {
         same(self.device, event.device)?;
         // SAFETY: a stream of the event's device, which lives as long as `self`.
@@ -69,13 +69,13 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Ok(driver) = driver_of(self.device) {
-            // SAFETY: `create` got the handle from this device, and only here it is given back.
+            // SAFETY: `create` got the handle from this device, and it is only returned here.
             unsafe { driver.destroy_stream(self.device.0.device_id, self.handle) };
         }
     }
 }
 
-/// A mark in a stream, with the time at which it was passed.
+/// A marker in a stream, with the time at which it was passed.
 #[derive(Debug)]
 pub struct Event {
     device: Device,
@@ -88,63 +88,65 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Makes an event.
+    /// Creates an event.
     ///
     /// # Errors
-    /// `RuntimeError` if the device is not there, else what its driver says.
+    /// Returns `RuntimeError` if the device is not available, or the error of its driver.
     pub fn create(device: Device) -> Result<Event> {
         let handle = driver_of(device)?.create_event(device.0.device_id)?;
         Ok(Event { device, handle })
     }
 
-    /// Marks the end of what is in a stream now; `None` is the default stream.
+    /// Records the event behind the current work of a stream; `None` is the default stream.
     ///
     /// # Errors
-    /// `ValueError` for a stream of another device.
+    /// Returns `ValueError` for a stream of another device.
     pub fn record(&self, stream: Option<&Stream>) -> Result<()> {
         stream.map_or(Ok(()), |stream| same(self.device, stream.device))?;
         // SAFETY: a stream of this device, borrowed for the call, or the default one.
         unsafe { self.record_raw(stream.map_or(DEFAULT_STREAM, Stream::as_raw)) }
     }
 
-    /// As [`Event::record`], in a stream of whoever.
+    /// Records the event as [`Event::record`] does, in a stream of any origin.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Returns the error of the driver.
     ///
     /// # Safety
-    /// The stream is a live one of the event's device.
+    /// `stream` must be a live stream of the event's device.
     pub unsafe fn record_raw(&self, stream: Handle) -> Result<()> {
         let driver = driver_of(self.device)?;
-        // SAFETY: the handle is the device's own event, which lives as long as `self`; the caller guarantees the stream.
+        // SAFETY: the handle is an event of the device, which lives as long as `self`; the caller guarantees the
+        // stream.
         unsafe { driver.record_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Lets later work of a stream wait.
+    /// Makes later work of a stream wait until the event has been passed.
     ///
     /// # Safety
-    /// The stream is a live one of the event's device.
+    /// `stream` must be a live stream of the event's device.
     pub(super) unsafe fn wait_in(&self, stream: Handle) -> Result<()> {
         let driver = driver_of(self.device)?;
-        // SAFETY: the handle is the device's own event, which lives as long as `self`; the caller guarantees the stream.
+        // SAFETY: the handle is an event of the device, which lives as long as `self`; the caller guarantees the
+        // stream.
         unsafe { driver.wait_event(self.device.0.device_id, self.handle, stream) }
     }
 
-    /// Waits until the mark has been passed.
+    /// Blocks until the event has been passed.
     ///
     /// # Errors
-    /// If the work has failed.
+    /// Returns an error if the work has failed.
     pub fn synchronize(&self) -> Result<()> {
         let driver = driver_of(self.device)?;
-        // SAFETY: the handle is the device's own event, which lives as long as `self`.
+        // SAFETY: the handle is an event of the device, which lives as long as `self`.
         unsafe { driver.synchronize_event(self.device.0.device_id, self.handle) }
     }
 
-    /// Nanoseconds from the passing of an earlier event to that of this one, after waiting for both.
+    /// Waits for both events and returns the nanoseconds from the passing of `start` to the passing of this one.
     ///
     /// # Errors
-    /// `ValueError` if one has not been recorded or they are of two devices, `NotImplementedError` if the device has no
-    /// clock.
+    /// Returns `ValueError` if either event has not been recorded or they belong to two devices, `NotImplementedError`
+    /// if the device has no clock.
     pub fn elapsed_ns(&self, start: &Event) -> Result<u64> {
         same(self.device, start.device)?;
         start.synchronize()?;
@@ -158,7 +160,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if let Ok(driver) = driver_of(self.device) {
-            // SAFETY: `create` got the handle from this device, and only here it is given back.
+            // SAFETY: `create` got the handle from this device, and it is only returned here.
             unsafe { driver.destroy_event(self.device.0.device_id, self.handle) };
         }
     }
@@ -171,18 +173,18 @@ fn same(device: Device, other: Device) -> Result<()> {
     bail!("ValueError", "expected a stream and events of one device but got {device} and {other}")
 }
 
-/// Waits until all work of a device is done.
+/// Waits until all work of a device has finished.
 ///
 /// # Errors
-/// `RuntimeError` if the device is not there; else if the work has failed.
+/// Returns `RuntimeError` if the device is not available, or an error if the work has failed.
 pub fn synchronize(device: Device) -> Result<()> {
     driver_of(device)?.synchronize(device.0.device_id)
 }
 
 // ---- Numbers for other languages ----------------------------------------------------------------------------------
 
-/// What is alive of one kind, by device and number. Who uses a stream or event has a reference, so another thread that frees
-/// the number does not destroy it meanwhile.
+/// Live streams or events, by device and number. A user of a stream or event holds a reference, so another thread that
+/// frees the number does not destroy it meanwhile.
 struct Alive<T>(Mutex<BTreeMap<(i32, i32, usize), Arc<T>>>);
 
 static STREAMS: Alive<Stream> = Alive(Mutex::new(BTreeMap::new()));
@@ -212,17 +214,17 @@ fn key(device: Device, number: i64) -> (i32, i32, usize) {
     (device.0.device_type, device.0.device_id, number as usize)
 }
 
-/// Hands a stream over to whoever keeps its number.
+/// Adds a stream to the table and returns its number.
 pub(super) fn stream_number(stream: Stream) -> i64 {
     STREAMS.insert(stream.device, stream.handle, stream)
 }
 
-/// Hands an event over to whoever keeps its number.
+/// Adds an event to the table and returns its number.
 pub(super) fn event_number(event: Event) -> i64 {
     EVENTS.insert(event.device, event.handle, event)
 }
 
-/// Takes a number back; dropping the result ends what it stands for.
+/// Removes a stream from the table. Dropping the result destroys the stream, unless it is in use.
 pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     match STREAMS.take(device, number) {
         Some(stream) => Ok(stream),
@@ -230,7 +232,7 @@ pub(super) fn take_stream(device: Device, number: i64) -> Result<Arc<Stream>> {
     }
 }
 
-/// As [`take_stream`].
+/// Removes an event from the table. Dropping the result destroys the event, unless it is in use.
 pub(super) fn take_event(device: Device, number: i64) -> Result<Arc<Event>> {
     match EVENTS.take(device, number) {
         Some(event) => Ok(event),
@@ -242,7 +244,7 @@ fn no_event(device: Device, number: i64) -> Error {
     anyfn::error!("ValueError", "{number} is no event of {device} that is alive")
 }
 
-/// What a number stands for.
+/// Returns the handle that corresponds to a number.
 fn handle(number: i64) -> Handle {
     ptr::with_exposed_provenance_mut(number as usize)
 }
@@ -251,7 +253,7 @@ fn handle(number: i64) -> Handle {
 #[derive(Clone)]
 pub(super) struct Known {
     handle: Handle,
-    /// Keeps the stream; `None` for the default one, and for those of other libraries.
+    /// Keeps the stream alive; `None` for the default stream and those of other libraries.
     stream: Option<Arc<Stream>>,
 }
 
@@ -261,17 +263,18 @@ unsafe impl Send for Known {}
 unsafe impl Sync for Known {}
 
 impl Known {
-    /// The stream of a number, whoever has made it.
+    /// Returns the stream with a number, whichever library created it.
     pub(super) fn of_number(device: Device, number: i64) -> Known {
         Known { handle: handle(number), stream: STREAMS.get(device, number) }
     }
 
-    /// What the driver knows the stream by, as long as `self` lives.
+    /// Returns the handle of the stream, which is valid as long as `self` lives.
     pub(super) fn handle(&self) -> Handle {
         self.handle
     }
 
-    /// Makes the stream the current one of its device, on this thread, which keeps it until another one is.
+    /// Makes the stream the current stream of its device on this thread. The thread keeps it alive until another one
+    /// becomes current.
     pub(super) fn make_current(self, device: Device) -> Result<()> {
         let before = self.replace_current(device)?;
         if let Some(stream) = before.stream
@@ -282,7 +285,8 @@ impl Known {
         Ok(())
     }
 
-    /// As [`Known::make_current`]; gives the stream that was the current one, with what the thread has kept.
+    /// Makes the stream current as [`Known::make_current`] does. Returns the previous current stream, together with the
+    /// stream that the thread kept alive.
     pub(super) fn replace_current(self, device: Device) -> Result<Known> {
         let stream = keep_current(device, self.stream)?;
         match set_current(device, self.handle) {
@@ -295,21 +299,22 @@ impl Known {
     }
 }
 
-/// Makes a stream the current one of a device on this thread; the one that was.
+/// Makes a stream the current stream of a device on this thread. Returns the previous one.
 fn set_current(device: Device, stream: Handle) -> Result<Handle> {
     let mut before = ptr::null_mut();
-    // SAFETY: the place for the old stream is writable.
+    // SAFETY: the location for the old stream is writable.
     match unsafe { TVMFFIEnvSetStream(device.0.device_type, device.0.device_id, stream, &raw mut before) } {
         0 => Ok(before),
         _ => Err(Error::take_raised()),
     }
 }
 
-/// The streams that a thread keeps.
+/// Streams that a thread keeps alive.
 struct Current {
-    /// Those that it has made current by their numbers, at most one of each device.
+    /// Streams that the thread made current by their numbers, at most one for each device.
     now: RefCell<Vec<Arc<Stream>>>,
-    /// Those that were current when a library made another one current by the C API, which may put them back.
+    /// Streams that were current when a library made another one current through the C API. The library may restore
+    /// them.
     covered: RefCell<Vec<Arc<Stream>>>,
 }
 
@@ -319,11 +324,11 @@ std::thread_local! {
 }
 
 impl Drop for Current {
-    /// The thread ends: what others do on it from here on, they do in the default streams.
+    /// Resets the current streams to the default ones, for code that still runs on the ending thread.
     fn drop(&mut self) {
         for stream in self.now.take().into_iter().chain(self.covered.take()) {
             let device = stream.device.0;
-            // SAFETY: may be called at any time.
+            // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
             let current = unsafe { TVMFFIEnvGetStream(device.device_type, device.device_id) };
             if current == stream.handle && set_current(stream.device, DEFAULT_STREAM).is_err() {
                 // Never destroyed, since it is still in use.
@@ -333,10 +338,10 @@ impl Drop for Current {
     }
 }
 
-/// Lets this thread keep a stream of a device, or none; what it kept before.
+/// Sets or clears the stream of a device that this thread keeps alive. Returns the previous one.
 fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Arc<Stream>>> {
     let is_some = stream.is_some();
-    // Nothing is dropped while the list is borrowed: a driver may call back.
+    // Nothing is dropped while the list is borrowed, because a driver may call back.
     let kept = CURRENT.try_with(|current| {
         let mut list = current.now.borrow_mut();
         let before = list.iter().position(|kept| kept.device == device).map(|at| list.swap_remove(at));
@@ -352,9 +357,9 @@ fn keep_current(device: Device, stream: Option<Arc<Stream>>) -> Result<Option<Ar
     }
 }
 
-/// Keeps a stream until the thread ends.
+/// Keeps a stream alive until the thread ends.
 fn keep_covered(stream: Arc<Stream>) {
-    // A thread that ends keeps none any more, and `keep_current` has given none then.
+    // A thread that is ending keeps no streams any more, and `keep_current` has returned none in that case.
     let _ = CURRENT.try_with(|current| {
         let mut covered = current.covered.borrow_mut();
         if !covered.iter().any(|other| Arc::ptr_eq(other, &stream)) {
@@ -363,7 +368,7 @@ fn keep_covered(stream: Arc<Stream>) {
     });
 }
 
-/// The stream of a number: 0 is the default one.
+/// Returns the stream with a number: 0 is the default stream.
 pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Result<Known> {
     let known = Known::of_number(device, number);
     if number != 0 && known.stream.is_none() && !driver.takes_foreign_streams() {
@@ -372,7 +377,7 @@ pub(super) fn stream_of(driver: &dyn Driver, device: Device, number: i64) -> Res
     Ok(known)
 }
 
-/// The event of a number.
+/// Returns the event with a number.
 pub(super) fn event_of(device: Device, number: i64) -> Result<Arc<Event>> {
     EVENTS.get(device, number).ok_or_else(|| no_event(device, number))
 }

@@ -1,8 +1,8 @@
-//! The tests that every driver passes.
+//! Tests that every driver passes.
 //!
-//! A driver's crate calls [`run`] on its devices with two lists of names and reasons: what the device cannot do for good
-//! (it must say `NotImplementedError`), and what fails though it should not. A test that passes in spite of its place in a
-//! list is a problem, so lists do not grow old.
+//! A driver's crate calls [`run`] on its devices with two lists of names and reasons: what the device cannot do at all
+//! (which must raise `NotImplementedError`), and what fails although it should not. A listed test that passes is a
+//! problem, so the lists cannot become outdated.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -16,23 +16,23 @@ use anyfn::{Device, Error, Result, bail};
 
 use super::{Attribute, Event, Memory, MemoryKind, Stream, Value, driver_of, exists, memory_kind};
 
-/// What a driver does not pass, and why.
+/// Tests that a driver does not pass, with reasons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lists<'a> {
-    /// What the devices cannot do: name of the test, reason.
+    /// Tests of features that the devices do not have: name of the test, reason.
     pub unsupported: &'a [(&'a str, &'a str)],
-    /// What does not work yet: name of the test, reason.
+    /// Tests of features that do not work yet: name of the test, reason.
     pub expected_failures: &'a [(&'a str, &'a str)],
 }
 
-/// What has come out.
+/// Results of all tests.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Tests that passed.
+    /// Names of the tests that passed.
     pub passed: Vec<&'static str>,
-    /// Tests that did not, as a list said, with its reason.
+    /// Tests that failed as listed, with the reason from the list.
     pub excused: Vec<(&'static str, String)>,
-    /// Everything else: the driver does not pass.
+    /// All other outcomes, which mean that the driver does not pass.
     pub problems: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ pub fn run(device: Device, lists: &Lists<'_>) -> Report {
     report
 }
 
-/// Fails with what did not hold.
+/// Returns an `AssertionError` with the given message if a condition does not hold.
 macro_rules! ensure {
     ($condition:expr, $($format:tt)+) => {
         if !$condition {
@@ -96,7 +96,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// The error of something that must fail, with its kind.
+/// Returns the error of an operation that must fail with an error of this kind.
 pub(crate) fn refused<T>(result: Result<T>, kind: &str) -> Result<Error> {
     match result {
         Ok(_) => bail!("AssertionError", "expected {kind}, but it was accepted"),
@@ -140,7 +140,7 @@ fn attributes(device: Device) -> Result<()> {
     };
     ensure!(0 < free && free <= total, "{free} bytes of {total} are free");
     ensure!(matches!(of(Attribute::ComputeUnits), Some(Value::Int(1..))), "it has no compute units");
-    // None of them may fail.
+    // No attribute may cause a failure.
     Attribute::ALL.into_iter().for_each(|attribute| drop(of(attribute)));
     Ok(())
 }
@@ -162,7 +162,7 @@ fn sizes(device: Device) -> Result<()> {
     for bytes in [usize::MAX, isize::MAX as usize, 1 << 55, 1 << 48] {
         refused(Memory::allocate(device, bytes, 64), "MemoryError")?;
     }
-    // And it works afterwards.
+    // Allocation still works afterwards.
     Memory::allocate(device, 1 << 20, 64).map(drop)
 }
 
@@ -243,7 +243,7 @@ fn scopes(device: Device) -> Result<()> {
     for scope in ["", "global"] {
         Memory::allocate_scope(device, 8, 64, Some(scope))?;
     }
-    // A device with scopes of its own names them in a test of its driver; all others say that they have none.
+    // A device that has other scopes names them in a test of its driver; all other devices report that they have none.
     Memory::allocate_scope(device, 8, 64, Some("global.texture")).map(drop)
 }
 
@@ -378,7 +378,7 @@ mod tests {
     fn the_null_device_gives_its_memory_back() {
         let device = super::super::enable_null().unwrap();
         let free = || driver_of(device).unwrap().attribute(1, Attribute::FreeMemory);
-        // The other tests use this device, too: what matters is that a free follows.
+        // The other tests use this device too, so only the presence of free memory is checked.
         drop(Memory::allocate(Device::new(device.0.device_type, 1), 1 << 20, 64).unwrap());
         assert!(matches!(free(), Some(Value::Int(bytes)) if bytes > 0));
     }

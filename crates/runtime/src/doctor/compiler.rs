@@ -1,4 +1,4 @@
-//! A C compiler and a linker: whether they make a kernel that loads and runs.
+//! Checks that a C compiler and a linker produce a kernel that loads and runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use anyfn::{Module, Result, register};
 
 use super::{Check, Status};
 
-/// A kernel that adds one, and one that needs a function of the runtime to raise an error. Without our headers, which need
-/// not be installed.
+/// Source with a function that adds one, and one that calls the runtime to raise an error. It does without anyfn's
+/// headers, which may not be installed.
 const SOURCE: &str = r#"
 #include <stdint.h>
 typedef struct { int32_t type_index; uint32_t zero; int64_t value; } any_t;
@@ -29,10 +29,10 @@ int __tvm_ffi_fail(void *self, const any_t *args, int32_t count, any_t *result) 
 }
 "#;
 
-/// Longest time of a program.
+/// Maximum run time of a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The C compiler, the linker, and loading what they make.
+/// Checks the C compiler, the linker, and loading the library that they produce.
 #[register("anyfn.doctor.compiler", blocking)]
 fn compiler() -> Vec<Check> {
     const IDS: [&str; 3] = ["compiler", "linker", "loader.kernel"];
@@ -121,7 +121,7 @@ fn find_compiler() -> Option<PathBuf> {
     };
     names.into_iter().find_map(|name| {
         let name = PathBuf::from(name);
-        // What has a slash is a path already; joining keeps an absolute one.
+        // A name with a slash is a path already. `join` keeps an absolute path.
         if name.components().count() > 1 {
             return Some(name).filter(is_program);
         }
@@ -129,7 +129,7 @@ fn find_compiler() -> Option<PathBuf> {
     })
 }
 
-/// The first line that the compiler says of itself.
+/// Returns the first line that the compiler prints about its version.
 fn version(compiler: &Path) -> String {
     let told = Command::new(compiler).arg("--version").stdin(Stdio::null()).output();
     let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -137,10 +137,10 @@ fn version(compiler: &Path) -> String {
     format!("{} ({first})", compiler.display())
 }
 
-/// Runs a program to its end, within bounds.
+/// Runs a program to completion, with limits on its time and output.
 ///
 /// # Errors
-/// Why it did not end well, with the first lines that it has written.
+/// Returns the reason why the program failed, with the first lines of its error output.
 fn run(command: &mut Command) -> Result<(), String> {
     let said = |text: &[u8]| String::from_utf8_lossy(text).lines().take(3).collect::<Vec<_>>().join("; ");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -162,7 +162,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{}: {}", output.status, said(&output.stderr))) }
 }
 
-/// A folder of our own, removed in the end.
+/// A private temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -173,7 +173,7 @@ impl Folder {
         let nanos = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().subsec_nanos();
         let name = format!("anyfn-doctor-{}-{number}-{nanos}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Fails if somebody else has made it, and nobody else may write there.
+        // Fails if the folder exists already. Only this user may write to it.
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Folder(path))
     }
@@ -181,7 +181,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left is temporary.
+        // Files that remain are temporary.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

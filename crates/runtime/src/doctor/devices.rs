@@ -1,4 +1,5 @@
-//! Devices: those that drivers of this process serve, tried, and of each known kind why there is none.
+//! Checks of devices: each device that a driver of this process serves is tried; each known kind without a device is
+//! explained.
 
 use std::ffi::CString;
 
@@ -8,7 +9,8 @@ use anyfn::{Device, Result, bail, register};
 use super::{Check, Status, bytes};
 use crate::device::{self, ALIGNMENT, Attribute, Memory, Value};
 
-/// A kind of devices that others know: its name, its number, the libraries of its maker, and where the system shows it.
+/// A known kind of device: its name and number, the vendor's libraries, and the device files that the system provides
+/// for it.
 struct Kind {
     name: &'static str,
     number: i32,
@@ -56,7 +58,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// All devices.
+/// Checks all devices.
 #[register("anyfn.doctor.devices", blocking)]
 fn devices() -> Vec<Check> {
     let mut checks: Vec<Check> = device::devices().into_iter().map(tried).collect();
@@ -68,7 +70,7 @@ fn devices() -> Vec<Check> {
     checks
 }
 
-/// Uses a device that a driver serves.
+/// Checks a device that a driver serves by using it.
 fn tried(device: Device) -> Check {
     let id = format!("device.{device}");
     let done = "allocated memory, wrote to it, copied it, read it back, and waited for the device";
@@ -113,7 +115,7 @@ fn try_memory(device: Device) -> Result<()> {
     Ok(())
 }
 
-/// Why there is no device of a kind.
+/// Reports why no device of a kind is available.
 fn missing(kind: &Kind) -> Check {
     let id = format!("device.{}", kind.name);
     let done =
@@ -141,21 +143,21 @@ fn missing(kind: &Kind) -> Check {
 /// Opens a library and closes it again.
 ///
 /// # Errors
-/// Why it cannot be opened.
+/// Returns the reason why the library cannot be opened.
 fn open(library: &str) -> Result<(), String> {
     let name = CString::new(library).map_err(|error| error.to_string())?;
-    // SAFETY: a C string. The library is one of the system, which runs its constructors.
+    // SAFETY: `name` is a C string. The library belongs to the system, and its constructors may run.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
     if !handle.is_null() {
-        // SAFETY: opened just now.
+        // SAFETY: `handle` was opened just now.
         unsafe { libc::dlclose(handle) };
         return Ok(());
     }
-    // SAFETY: may be called at any time.
+    // SAFETY: `dlerror` may be called at any time.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
         return Err(format!("{library} cannot be opened"));
     }
-    // SAFETY: the text is valid until the next call on this thread; it is copied at once.
+    // SAFETY: the string is valid until the next call on this thread, and it is copied immediately.
     Err(unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }

@@ -1,4 +1,4 @@
-//! Processors, memory and storage.
+//! Checks of processors, memory and storage.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use anyfn::register;
 use super::{Check, Status, bytes};
 use crate::threads::{self, cgroup};
 
-/// Worker threads, and how many processors there are for them.
+/// Checks the worker threads, and reports how many processors they may use.
 #[register("anyfn.doctor.threads", blocking)]
 fn worker_threads() -> Vec<Check> {
     let count = threads::num_threads();
@@ -50,7 +50,7 @@ fn worker_threads() -> Vec<Check> {
     vec![first, Check::new("threads.processors", Status::Ok, done, why)]
 }
 
-/// Memory, and what limits it.
+/// Checks memory, and reports what limits it.
 #[register("anyfn.doctor.memory")]
 fn memory() -> Check {
     const TRIED: usize = 64 << 20;
@@ -73,7 +73,7 @@ fn memory() -> Check {
         (libc::RLIMIT_STACK, "stack"),
     ] {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: the result is writable.
+        // SAFETY: `limit` is writable.
         if unsafe { libc::getrlimit(name, &mut limit) } == 0 && limit.rlim_cur != libc::RLIM_INFINITY {
             why.push(format!("{what} is limited to {}", bytes(limit.rlim_cur)));
         }
@@ -92,7 +92,7 @@ fn memory() -> Check {
     Check::new("memory", Status::Ok, done, why.join("; "))
 }
 
-/// The least limit of memory of the control groups of this process, version 2 or 1.
+/// Returns the smallest memory limit of the control groups (version 1 or 2) of this process.
 fn control_group_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let root = Path::new("/sys/fs/cgroup");
@@ -108,11 +108,11 @@ fn control_group_limit() -> Option<u64> {
             _ => continue,
         };
         let folder = root.join(group.trim_start_matches('/'));
-        // In a container the files of the group itself may be those of the root.
+        // In a container, the files of the group itself may be found at the root.
         for folder in folder.ancestors().take_while(|folder| folder.starts_with(&root)) {
             let limit =
                 fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
-            // Version 1 writes a huge number for none.
+            // Version 1 represents the absence of a limit by a huge number.
             if let Some(limit) = limit.filter(|limit| *limit < 1 << 60) {
                 least = Some(least.map_or(limit, |known: u64| known.min(limit)));
             }
@@ -121,13 +121,13 @@ fn control_group_limit() -> Option<u64> {
     least
 }
 
-/// The folders that are written.
+/// Checks the folders that anyfn writes to.
 #[register("anyfn.doctor.storage", blocking)]
 fn storage() -> Vec<Check> {
     vec![cache(), space("storage.temporary", &std::env::temp_dir(), "TMPDIR")]
 }
 
-/// The folder of what is kept between runs, such as compiled kernels.
+/// Returns the folder for data that is kept between runs, such as compiled kernels.
 fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     named("ANYFN_CACHE_DIR")
@@ -154,7 +154,7 @@ fn cache() -> Check {
         Ok((read == b"anyfn", fs::metadata(&folder)?))
     });
     if !was_there {
-        // Only if it is empty; what lies above it may have been made, too, and stays.
+        // Removes the folder only if it is empty. Parent folders that were created as well remain.
         let _ = fs::remove_dir(&folder);
     }
     match tried {
@@ -166,7 +166,7 @@ fn cache() -> Check {
             Check::new(ID, Status::Problem, done, format!("{shown} does not give back what is written"))
                 .hint(TO_DO)
         }
-        // SAFETY: only asks for a number.
+        // SAFETY: `geteuid` only returns a number.
         Ok((true, found)) if found.mode() & 0o022 != 0 || found.uid() != unsafe { libc::geteuid() } => {
             let why =
                 format!("others can write to {shown} (mode {:o}, owner {})", found.mode() & 0o777, found.uid());
@@ -179,10 +179,10 @@ fn cache() -> Check {
     }
 }
 
-/// Whether a folder can be written, and has room.
+/// Checks that a folder is writable and has free space.
 fn space(id: &str, folder: &Path, variable: &str) -> Check {
     use std::os::unix::ffi::OsStrExt;
-    /// Less is not enough to compile something.
+    /// Minimum free space in bytes. Less is not enough to compile anything.
     const LEAST: u64 = 64 << 20;
     let done = "wrote a file and asked the file system how much is free";
     let shown = folder.display();
@@ -197,12 +197,12 @@ fn space(id: &str, folder: &Path, variable: &str) -> Check {
         return Check::new(id, Status::Problem, done, format!("{shown} is no path")).hint(to_do);
     };
     let mut found = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: a C string, and the result is writable.
+    // SAFETY: `path` is a C string, and `found` is writable.
     if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
         let why = format!("{shown} can be written; how much is free is not known");
         return Check::new(id, Status::Ok, done, why);
     }
-    // SAFETY: zeroed, and filled on success.
+    // SAFETY: `found` was zeroed, and `statvfs` filled it on success.
     let found = unsafe { found.assume_init() };
     let free = found.f_bavail.saturating_mul(found.f_frsize);
     let why = format!("{shown} has {} free", bytes(free));

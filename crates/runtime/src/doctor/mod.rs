@@ -1,9 +1,10 @@
-//! What works on this machine, tried, and why the rest does not: `anyfn doctor`.
+//! Diagnosis of the installation by trying each part: `anyfn doctor`.
 //!
-//! A check is a registered function `anyfn.doctor.<name>` without arguments that gives a map, or a list of maps: `id`, `status`
-//! (`ok`, `off`: not there and nothing is wrong with that, `problem`: it should work), `done` (what was tried), `why` (what
-//! was found) and `to_do` (what to do about it). So drivers and other languages add theirs. Those of this crate: `process`
-//! (the runtime itself, the loader), `compiler`, `machine` (threads, memory, disk) and `devices`.
+//! A check is a registered function `anyfn.doctor.<name>` without arguments that returns a map or a list of maps with
+//! the keys `id`, `status` (`ok`; `off`: absent, which is not a defect; `problem`: should work but does not), `done`
+//! (what was tried), `why` (what was found) and `to_do` (what to do about it). Drivers and other languages add checks
+//! in the same way. The checks of this crate are in `process` (the runtime itself, the loader), `compiler`, `machine`
+//! (threads, memory, disk) and `devices`.
 
 mod compiler;
 mod devices;
@@ -15,14 +16,14 @@ use std::fmt::Write;
 
 use anyfn::{Any, Array, IntoAny, Map, Result, Schema, String as Text, register, registry};
 
-/// How a check went.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It works.
+    /// The part works.
     Ok,
-    /// It is not there, and nothing is wrong with that.
+    /// The part is absent, which is not a defect.
     Off,
-    /// It should work and does not.
+    /// The part should work but does not.
     Problem,
 }
 
@@ -36,18 +37,18 @@ impl Status {
     }
 }
 
-/// What one check has found.
+/// Result of one check.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What was checked, in parts with dots: `device.cuda`.
+    /// Name of the checked part, with components separated by dots: `device.cuda`.
     pub id: String,
-    /// How it went.
+    /// Outcome of the check.
     pub status: Status,
-    /// What was done to find out.
+    /// Description of what was tried.
     pub done: String,
-    /// What was found.
+    /// Description of what was found.
     pub why: String,
-    /// What to do about it; empty if nothing.
+    /// Suggested action, or empty if there is nothing to do.
     pub to_do: String,
 }
 
@@ -81,13 +82,13 @@ impl IntoAny for Check {
 
 const PREFIX: &str = "anyfn.doctor.";
 
-/// Names of the checks of this crate, in the order in which they are shown. Others follow by name.
+/// Names of the checks of this crate, in the order in which they are shown. All other checks follow, sorted by name.
 const OWN: [&str; 7] = ["runtime", "loader", "compiler", "threads", "memory", "storage", "devices"];
 
-/// Runs all checks that are registered. An error of one is a problem.
+/// Runs all registered checks. A check that raises an error is reported as a problem.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory is exhausted.
 #[register("anyfn.doctor", blocking)]
 pub fn doctor() -> Result<Array<Any>> {
     let mut names: Vec<String> = registry::list()?;
@@ -107,14 +108,14 @@ pub fn doctor() -> Result<Array<Any>> {
         };
         checks.extend(found.into_iter().map(|check| (is_own, check)));
     }
-    // A driver knows better than this crate.
+    // The check of a driver takes precedence over the check of this crate with the same id.
     let others: BTreeSet<String> =
         checks.iter().filter(|(own, _)| !own).filter_map(|(_, check)| id(check)).collect();
     checks.retain(|(is_own, check)| !is_own || id(check).is_none_or(|id| !others.contains(&id)));
     Array::try_from_iter(checks.into_iter().map(|(_, check)| check))
 }
 
-/// The checks that a function gives: a map, or a list of maps, each with all that a check has.
+/// Returns the results of a check function: a map, or a list of maps, each with all keys of a check.
 fn listed(found: Any) -> Result<Vec<Any>> {
     let list = match found.get::<Array<Any>>() {
         Ok(list) => list.iter().collect(),
@@ -149,10 +150,10 @@ fn id(check: &Any) -> Option<String> {
     field(check, "id")
 }
 
-/// Checks as text: a few lines for each, and how many there are of each status.
+/// Formats checks as text: a few lines for each check, and the number of checks of each status.
 ///
 /// # Errors
-/// `TypeError` if there is something else among them.
+/// Returns no error: an element that is not a check is shown with empty fields.
 #[register("anyfn.doctor_text")]
 pub fn doctor_text(checks: Array<Any>) -> Result<String> {
     let mut text = String::new();
@@ -176,7 +177,7 @@ pub fn doctor_text(checks: Array<Any>) -> Result<String> {
     Ok(text)
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes with a fitting unit.
 fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number as f64;

@@ -1,4 +1,4 @@
-//! The runtime in this process, and what loading libraries needs of the system.
+//! Checks of the runtime in this process, and of the system facilities that loading libraries depends on.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -7,34 +7,34 @@ use anyfn::{Error, Result, TypedPackedFunc, register, registry};
 
 use super::{Check, Status};
 
-/// The file that holds an address.
+/// Returns the path of the file that contains an address.
 fn file_of(address: *const c_void) -> Option<String> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: any address may be asked for; `info` is writable.
+    // SAFETY: `dladdr` accepts any address; `info` is writable.
     if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: `dladdr` has filled it, as it says by its result.
+    // SAFETY: a non-zero result means that `dladdr` filled `info`.
     let name = unsafe { info.assume_init() }.dli_fname;
     // SAFETY: NULL, or a C string that lives as long as the file is loaded.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())?;
     Some(std::fs::canonicalize(&name).map_or(name, |path| path.to_string_lossy().into_owned()))
 }
 
-/// What the process as a whole has under a name.
+/// Returns the address of a symbol in the global scope of the process.
 fn global_symbol(name: &CStr) -> Option<*const c_void> {
-    // SAFETY: a C string; only looks the name up.
+    // SAFETY: `name` is a C string, and `dlsym` only looks it up.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!address.is_null()).then_some(address.cast_const())
 }
 
-/// A text of the runtime's table, which may be NULL.
+/// Converts a string of the runtime's table, which may be NULL.
 fn text(text: *const c_char) -> Option<String> {
     // SAFETY: NULL, or a C string that lives as long as the process.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// Calls a function that is registered and removed again, and lets one fail.
+/// Registers, calls and removes a function, then calls one that raises an error.
 fn round_trip() -> Result<()> {
     const NAME: &str = "anyfn.doctor_round_trip";
     registry::register(NAME).overriding().set_body_typed(|a: i64, b: i64| a + b)?;
@@ -50,13 +50,13 @@ fn round_trip() -> Result<()> {
     }
 }
 
-/// The version of the ABI that the runtime implements.
+/// Returns the version of the ABI that the runtime implements.
 #[register("anyfn.abi_version")]
 fn abi_version() -> String {
     format!("{}.{}.{}", ABI_VERSION.major, ABI_VERSION.minor, ABI_VERSION.patch)
 }
 
-/// The runtime: that it works, which one it is, and whether another one is in the way.
+/// Checks that the runtime works, and reports its version and file, and conflicts with another runtime in the process.
 #[register("anyfn.doctor.runtime")]
 fn runtime() -> Vec<Check> {
     let done = "registered, called and removed a function, and raised an error through another one";
@@ -84,7 +84,7 @@ fn runtime() -> Vec<Check> {
 
 fn second_runtime() -> Check {
     let done = "looked through the files of the process for other copies of this runtime, and for libtvm_ffi";
-    // SAFETY: may be called at any time.
+    // SAFETY: `anyfn_api` may be called at any time.
     let table = unsafe { anyfn_api() };
     // SAFETY: NULL, or a table that lives as long as the process.
     let table = unsafe { table.as_ref() };
@@ -108,7 +108,7 @@ fn second_runtime() -> Check {
     }
 }
 
-/// Whether libraries find the runtime's functions by name.
+/// Checks that libraries find the runtime's functions by name.
 fn symbols(own: Option<&str>) -> Check {
     let done = "looked TVMFFIFunctionCall up among the global symbols of the process";
     match global_symbol(c"TVMFFIFunctionCall") {
@@ -132,12 +132,12 @@ fn symbols(own: Option<&str>) -> Check {
     }
 }
 
-/// What of the dynamic loader there is.
+/// Checks the C library and the dynamic loader.
 #[register("anyfn.doctor.loader")]
 fn loader() -> Vec<Check> {
     let version = global_symbol(c"gnu_get_libc_version").and_then(|address| {
         type Version = extern "C" fn() -> *const c_char;
-        // SAFETY: the symbol of this name is this function.
+        // SAFETY: the symbol of this name is a function with this signature.
         text(unsafe { std::mem::transmute::<*const c_void, Version>(address) }())
     });
     let done = "asked the C library for its version";
@@ -162,9 +162,9 @@ fn loader() -> Vec<Check> {
     checks
 }
 
-/// Whether `_dl_find_object` finds the file that this code is in.
+/// Returns true if `_dl_find_object` finds the file that contains this code.
 fn finds_own_file(find: *const c_void) -> bool {
-    /// `struct dl_find_object`: flags, first and last address, the link map, and more.
+    /// Layout of `struct dl_find_object`: flags, first and last address, the link map, and further fields.
     #[repr(C)]
     struct Found {
         flags: u64,
@@ -173,11 +173,11 @@ fn finds_own_file(find: *const c_void) -> bool {
         rest: [u64; 12],
     }
     type Find = unsafe extern "C" fn(address: *const c_void, found: *mut Found) -> i32;
-    // SAFETY: the symbol of this name is this function.
+    // SAFETY: the symbol of this name is a function with this signature.
     let find = unsafe { std::mem::transmute::<*const c_void, Find>(find) };
     let own = finds_own_file as *const c_void;
     let mut found = Found { flags: 0, start: std::ptr::null(), end: std::ptr::null(), rest: [0; 12] };
-    // SAFETY: any address may be asked for; the result is writable and large enough.
+    // SAFETY: `_dl_find_object` accepts any address; the result is writable and large enough.
     let code = unsafe { find(own, &mut found) };
     code == 0 && found.start <= own && own < found.end
 }

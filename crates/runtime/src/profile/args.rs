@@ -1,17 +1,17 @@
-//! Types and shapes of arguments, as text.
+//! Descriptions of the types and shapes of arguments.
 
 use std::fmt::Write;
 
 use anyfn::abi::{TVMFFIAny, kDLCPU};
 use anyfn::{AnyView, TensorView};
 
-/// Most arguments that are told.
+/// Maximum number of arguments that are described.
 const SHOWN: usize = 16;
 
-/// The arguments of a call: `int, float32[3, 4], float32[8]@cuda:0`.
+/// Describes the arguments of a call: `int, float32[3, 4], float32[8]@cuda:0`.
 ///
 /// # Safety
-/// `args` must be `count` valid views.
+/// `args` must point to `count` valid views.
 pub(super) unsafe fn describe(args: *const TVMFFIAny, count: i32) -> String {
     // SAFETY: the caller guarantees the views.
     let views = unsafe { AnyView::slice_from_raw(args, count) };
@@ -33,6 +33,6 @@ pub(super) unsafe fn describe(args: *const TVMFFIAny, count: i32) -> String {
     if views.len() > SHOWN {
         let _ = write!(text, ", and {} more", views.len() - SHOWN);
     }
-    // None at all is told, too: empty is what was not looked at.
+    // A call without arguments is described too, because an empty string means that arguments were not recorded.
     if text.is_empty() { "none".to_owned() } else { text }
 }

@@ -1,4 +1,4 @@
-//! What other languages call.
+//! Registered functions of the profiler for other languages.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,32 +7,32 @@ use anyfn::{Any, Array, Map, Ref, Result, String as Text, bail, register};
 
 use super::{Options, Order, Profile};
 
-/// Begins to record calls of all languages and threads. Of at most `limit` calls the times are kept one by one; with
-/// `shapes` also the types and shapes of arguments.
+/// Starts to record the calls of all languages and threads. The times of at most `limit` calls are kept individually.
+/// With `shapes`, the types and shapes of arguments are kept as well.
 #[register("anyfn.profile.start")]
 fn start(#[default(1000000)] limit: usize, #[default(false)] shapes: bool) -> Result<()> {
     super::start(Options { limit, shapes })
 }
 
-/// Ends the recording and gives it.
+/// Ends the recording and returns the profile.
 #[register("anyfn.profile.stop")]
 fn stop() -> Result<Ref<Profile>> {
     super::stop().map(Ref::new)
 }
 
-/// Whether calls are recorded.
+/// Returns true while calls are recorded.
 #[register("anyfn.profile.is_on")]
 fn is_on() -> bool {
     super::is_on()
 }
 
-/// The functions that were called as a table, sorted by "self", "total", "mean", "max", "calls" or "name".
+/// Formats the functions that were called as a table, sorted by "self", "total", "mean", "max", "calls" or "name".
 #[register("anyfn.profile.table")]
 fn table(profile: Ref<Profile>, #[default(50)] limit: usize, #[default("self")] sort: &str) -> Result<String> {
     Ok(profile.table(limit, order(sort)?))
 }
 
-/// The functions that were called, sorted: a list of maps, times in seconds.
+/// Returns the functions that were called, sorted, as a list of maps. Times are in seconds.
 #[register("anyfn.profile.functions")]
 fn functions(profile: Ref<Profile>, #[default("self")] sort: &str) -> Result<Array<Any>> {
     let mut list = Array::<Any>::new();
@@ -54,7 +54,7 @@ fn functions(profile: Ref<Profile>, #[default("self")] sort: &str) -> Result<Arr
     Ok(list)
 }
 
-/// The timeline as JSON text, for viewers of trace events.
+/// Returns the timeline as JSON for trace event viewers.
 #[register("anyfn.profile.trace")]
 fn trace(profile: Ref<Profile>) -> Result<String> {
     let mut text = Vec::new();
@@ -67,7 +67,7 @@ fn trace(profile: Ref<Profile>) -> Result<String> {
     }
 }
 
-/// Writes the timeline into a file, for viewers of trace events.
+/// Writes the timeline to a file for trace event viewers.
 #[register("anyfn.profile.save", blocking)]
 fn save(profile: Ref<Profile>, path: &str) -> Result<()> {
     let write = || {

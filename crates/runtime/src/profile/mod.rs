@@ -1,10 +1,11 @@
-//! What is called, by whom and for how long: calls across languages, recorded from `start` to `stop`.
+//! Profiler: records calls across languages, their callers and their times, from `start` to `stop`.
 //!
-//! Calls are told by those who make them (`anyfn::observe`): Python, Rust code through the crate `anyfn`, C and compiled
-//! code through `TVMFFIFunctionCall`; and by Python functions, whoever calls them. Not seen are calls that C++ headers of
-//! another maker make of functions that are not Python's, and what happens inside of a function.
+//! Calls are reported by the caller (`anyfn::observe`): Python, Rust code through the crate `anyfn`, C and compiled
+//! code through `TVMFFIFunctionCall`. Python functions also report calls themselves, whoever the caller is. Calls that
+//! the C++ headers of another vendor make of functions that are not Python functions are not recorded, nor is anything
+//! inside a function.
 //!
-//! In reading order: `recorder` is told of calls, `names` finds what functions are called, `report` is what is left,
+//! In reading order: `recorder` receives the calls, `names` finds the names of functions, `report` holds the result,
 //! `trace` writes it for viewers.
 
 mod args;

@@ -1,4 +1,4 @@
-//! What functions and threads are called.
+//! Names of functions and threads.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -8,15 +8,15 @@ use anyfn::abi::TVMFFIAny;
 use anyfn::observe::Call;
 use anyfn::{Any, ObjectRef, PackedFunc, String as Text, WeakRef, registry};
 
-/// Texts by number, each once. 0 is the empty one.
+/// Interned strings. Number 0 is the empty string.
 pub(super) struct Texts {
     texts: Vec<Box<str>>,
     numbers: BTreeMap<Box<str>, u32>,
 }
 
-/// Most different texts; what is beyond is called by the last one.
+/// Maximum number of distinct strings. Any further string is replaced by [`OTHERS`].
 const TEXTS_MAX: usize = 1 << 16;
-/// Stands for all names that are too many.
+/// Name that represents all names beyond the maximum.
 const OTHERS: &str = "<others>";
 
 impl Default for Texts {
@@ -29,7 +29,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// The number of a text, which is kept.
+    /// Returns the number of a string, which is stored if it is new.
     pub(super) fn number(&mut self, text: &str) -> u32 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
@@ -48,12 +48,12 @@ impl Texts {
     }
 }
 
-/// Names of functions that one thread has called. They are held weakly: that keeps an address from being used again by
-/// another function, and nothing alive.
+/// Names of the functions that one thread has called. The functions are held weakly. This keeps an address from being
+/// reused by another function, but keeps no function alive.
 #[derive(Default)]
 pub(super) struct KnownNames(BTreeMap<usize, (u32, Option<WeakRef>)>);
 
-/// Most functions whose names a thread knows at a time: a program may make ever new ones.
+/// Maximum number of functions whose names a thread keeps, since a program may create an unlimited number of functions.
 const KNOWN_MAX: usize = 4096;
 
 impl KnownNames {
@@ -61,19 +61,19 @@ impl KnownNames {
         self.0.get(&function.addr()).map(|(name, _)| *name)
     }
 
-    /// Adds a function, which is alive. What is given back is dropped where no lock is held.
+    /// Adds a live function. The caller must drop the returned names without holding a lock.
     pub(super) fn insert(&mut self, function: *mut c_void, name: u32) -> KnownNames {
         let old = if self.0.len() >= KNOWN_MAX { mem::take(self) } else { KnownNames::default() };
-        // SAFETY: the function is about to be called.
+        // SAFETY: the function is live, because it is about to be called.
         let object = unsafe { ObjectRef::from_borrowed_or_null(function) };
         self.0.insert(function.addr(), (name, object.map(|object| object.downgrade())));
         old
     }
 }
 
-/// The name of the function that is called: what the runtime knows, else what its caller calls it.
+/// Returns the name of the called function: the name known to the runtime, or else the name that the caller reports.
 pub(super) fn find(call: &Call) -> String {
-    // SAFETY: the function is about to be called.
+    // SAFETY: the function is live, because it is about to be called.
     let object = unsafe { ObjectRef::from_borrowed_or_null(call.function) };
     let function = object.and_then(|object| PackedFunc::try_from_object(object).ok());
     let known = function.and_then(|function| {
@@ -82,16 +82,16 @@ pub(super) fn find(call: &Call) -> String {
     });
     let named = known.or_else(|| {
         let mut out = TVMFFIAny::NONE;
-        // SAFETY: whoever tells of the call gives the function together with what it gets, and `out` is a writable None.
+        // SAFETY: `call.name` is passed together with `call.data`, its argument, and `out` is a writable None.
         unsafe { call.name?(call.data, &mut out) };
-        // SAFETY: what it has written is an owned value.
+        // SAFETY: `call.name` wrote an owned value.
         let name = unsafe { Any::from_raw(out) };
         name.get::<Text>().ok().map(|name| name.to_string()).filter(|name| !name.is_empty())
     });
     named.map_or_else(|| "<unnamed>".to_owned(), |name| anyfn::__private::shorten(&name).into_owned())
 }
 
-/// The number and the name that the system has for this thread.
+/// Returns the number and name of this thread in the operating system.
 pub(super) fn this_thread() -> (u64, String) {
     let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
     let number = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());

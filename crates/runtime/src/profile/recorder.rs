@@ -1,8 +1,8 @@
-//! Being told of calls.
+//! Recording of calls.
 //!
-//! Each thread has a log. Logs lie in shards by the number of their thread, each with a lock, which is hardly ever taken by
-//! two threads at once; so no log belongs to a thread, and none is lost when its thread ends. A process that is forked off
-//! begins with none, whatever the locks of its parent were doing.
+//! Each thread has a log. Logs are stored in shards by thread number. Each shard has a lock, which two threads rarely
+//! contend for. No log is owned by its thread, so none is lost when its thread ends. A forked process begins without
+//! logs, whatever state the locks of its parent were in.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,52 +19,53 @@ use anyfn::{OpaquePtr, Result, bail, registry};
 use super::names::{self, KnownNames, Texts};
 use super::report::Profile;
 
-/// What is recorded.
+/// Options of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Most calls that are kept one by one, for the timeline: 40 bytes each. Those beyond are only in the table.
+    /// Maximum number of calls that are kept individually for the timeline, at 40 bytes each. Further calls are only in
+    /// the table.
     pub limit: usize,
-    /// Whether the types and shapes of arguments are kept, too.
+    /// True if the types and shapes of arguments are kept as well.
     pub shapes: bool,
 }
 
 impl Default for Options {
-    /// A million calls, without their arguments.
+    /// Keeps a million calls, without their arguments.
     fn default() -> Options {
         Options { limit: 1_000_000, shapes: false }
     }
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
-    /// Nanoseconds since the clock began.
+    /// Nanoseconds since the epoch of [`now`].
     pub(super) start: u64,
     pub(super) nanos: u64,
-    /// Which text is the name.
+    /// String number of the name.
     pub(super) name: u32,
-    /// Which text describes the arguments; 0 for none.
+    /// String number of the description of the arguments; 0 if they were not recorded.
     pub(super) args: u32,
     /// One of the constants of `anyfn::observe::door`.
     pub(super) door: u32,
     pub(super) failed: bool,
-    /// Whether it was still running at the end.
+    /// True if the call was still running when the recording ended.
     pub(super) open: bool,
 }
 
-/// All calls of a function on one thread.
+/// Totals over all calls of a function on one thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     pub(super) name: u32,
     pub(super) calls: u64,
     pub(super) errors: u64,
-    /// Nanoseconds, where a call within a call of the same function does not count again.
+    /// Nanoseconds. A call within a call of the same function does not count again.
     pub(super) total: u64,
-    /// The same less the calls that it makes.
+    /// Nanoseconds without the calls that the function makes.
     pub(super) own: u64,
     pub(super) min: u64,
     pub(super) max: u64,
-    /// Calls in progress.
+    /// Number of calls in progress.
     open: u32,
 }
 
@@ -73,21 +74,21 @@ struct Frame {
     function: *mut c_void,
     args: *const TVMFFIAny,
     start: u64,
-    /// Nanoseconds of the calls within it.
+    /// Nanoseconds spent in the calls that it makes.
     inner: u64,
-    /// Which sum is that of its function.
+    /// Index of the totals of its function.
     sum: usize,
     described: u32,
     door: u32,
-    /// Whether the function itself has told of the call, too.
+    /// True if the callee has reported the call as well.
     claimed: bool,
-    /// Whether it is within a call of the same function.
+    /// True if the call is within a call of the same function.
     nested: bool,
 }
 
-/// What one thread has called.
+/// Calls of one thread.
 pub(super) struct Log {
-    /// As the system numbers threads.
+    /// Number of the thread in the operating system.
     pub(super) thread: u64,
     pub(super) thread_name: String,
     pub(super) events: Vec<Event>,
@@ -97,11 +98,11 @@ pub(super) struct Log {
     frames: Vec<Frame>,
 }
 
-// SAFETY: addresses of functions and arguments are compared and never used.
+// SAFETY: addresses of functions and arguments are only compared, never dereferenced.
 unsafe impl Send for Log {}
 
 const SHARDS: usize = 32;
-/// Most threads that are recorded, in all shards.
+/// Maximum number of recorded threads, over all shards.
 const THREADS_MAX: usize = 4096;
 
 #[derive(Default)]
@@ -109,11 +110,11 @@ struct Shard {
     logs: BTreeMap<u32, Log>,
 }
 
-/// All that locks guard.
+/// All state that is guarded by locks.
 struct State {
     shards: [Mutex<Shard>; SHARDS],
     texts: Mutex<Texts>,
-    /// What is running, and since when.
+    /// The current recording.
     running: Mutex<Option<Running>>,
 }
 
@@ -122,29 +123,29 @@ struct Running {
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
-/// Whether calls are recorded. Apart from the observer, which a process that is forked off inherits.
+/// True while calls are recorded. This is separate from the observer, which a forked process inherits.
 static ON: AtomicBool = AtomicBool::new(false);
-/// Grows with each recording, so that the end of a call from an earlier one is known.
+/// Number of the recording, by which the end of a call from an earlier recording is recognised.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-/// Calls that can still be kept one by one.
+/// Number of calls that can still be kept individually.
 static LEFT: AtomicI64 = AtomicI64::new(0);
-/// Calls that were not.
+/// Number of calls that were not kept individually.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static SHAPES: AtomicBool = AtomicBool::new(false);
 static THREADS: AtomicU32 = AtomicU32::new(0);
 
-// SAFETY: `enter` takes a valid call and `leave` what `enter` gave, on any thread; neither unwinds.
+// SAFETY: `enter` takes a valid call and `leave` the result of `enter`, on any thread; neither unwinds.
 static OBSERVER: Observer = unsafe { Observer::new(enter, leave) };
 
 thread_local! {
-    /// The number of this thread; 0 before its first call. Without a destructor, so that a thread ends as without it.
+    /// Number of this thread; 0 before its first call. It has no destructor, so the end of a thread is not affected.
     static THREAD: Cell<u32> = const { Cell::new(0) };
-    /// Whether this thread finds out a name, which may call functions.
+    /// True while this thread looks up a name, which may call functions.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is changed in single steps.
+    // Guarded data is changed in single steps, so it is consistent after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -159,40 +160,41 @@ fn state() -> &'static State {
         match STATE.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => current = new,
             Err(first) => {
-                // SAFETY: made above and seen by nobody.
+                // SAFETY: allocated above and not shared.
                 drop(unsafe { Box::from_raw(new) });
                 current = first;
             }
         }
     }
-    // SAFETY: never freed.
+    // SAFETY: the state is never freed.
     unsafe { &*current }
 }
 
-/// Nanoseconds since the first recording of the process.
+/// Returns the nanoseconds since the first recording of the process.
 fn now() -> u64 {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
     BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// In a process that was forked off: nothing runs, and no lock is held.
+/// Resets the state in a forked process, where no recording runs and no lock is held.
 unsafe extern "C" fn forget() {
     ON.store(false, Ordering::Relaxed);
     STATE.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Whether calls are recorded.
+/// Returns true while calls are recorded.
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Begins to record calls, of all threads.
+/// Starts to record the calls of all threads.
 ///
 /// # Errors
-/// `RuntimeError` if calls are recorded already.
+/// Returns `RuntimeError` if a recording is already running.
 pub fn start(options: Options) -> Result<()> {
     static FORKS: OnceLock<c_int> = OnceLock::new();
-    // SAFETY: the function stays: this crate is in the program, or in the library of the runtime, which is not unloaded.
+    // SAFETY: the function is never unloaded: this crate is part of the program, or of the runtime's library, which is
+    // not unloaded.
     FORKS.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forget)) });
     let state = state();
     let mut running = lock(&state.running);
@@ -200,7 +202,7 @@ pub fn start(options: Options) -> Result<()> {
         bail!("RuntimeError", "a profile is running already; stop it before another one begins");
     }
     for shard in &state.shards {
-        // Left by calls that began when the last recording ended. Dropped without the lock.
+        // Logs of calls that began while the last recording was ending. They are dropped without the lock.
         let left = std::mem::take(&mut lock(shard).logs);
         drop(left);
     }
@@ -209,17 +211,17 @@ pub fn start(options: Options) -> Result<()> {
     LEFT.store(i64::try_from(options.limit).unwrap_or(i64::MAX), Ordering::Relaxed);
     DROPPED.store(0, Ordering::Relaxed);
     SHAPES.store(options.shapes, Ordering::Relaxed);
-    // The call that this takes is not recorded yet.
+    // The call that this makes is not recorded, because recording is not enabled yet.
     observe(&raw const OBSERVER)?;
     *running = Some(Running { began: now() });
     ON.store(true, Ordering::Release);
     Ok(())
 }
 
-/// Ends the recording: what was called since [`start`].
+/// Ends the recording and returns the calls since [`start`].
 ///
 /// # Errors
-/// `RuntimeError` if no calls are recorded, as in a process that was forked off meanwhile.
+/// Returns `RuntimeError` if no recording is running, as in a process that was forked from a profiled one.
 pub fn stop() -> Result<Profile> {
     let state = state();
     let mut running = lock(&state.running);
@@ -246,9 +248,9 @@ pub fn stop() -> Result<Profile> {
 }
 
 fn observe(observer: *const Observer) -> Result<()> {
-    // SAFETY: the function gets NULL or an observer that lives as long as the process, as it asks for.
+    // SAFETY: the function receives NULL or an observer that lives as long as the process, as it requires.
     let observe = unsafe { registry::get_unsafe("ffi.ObserveCalls") }?;
-    // SAFETY: only this function gets the address.
+    // SAFETY: only this function receives the address.
     let observer = unsafe { OpaquePtr::from_ptr(observer.cast_mut().cast::<c_void>()) };
     observe.call((observer,)).map(drop)
 }
@@ -264,12 +266,12 @@ fn thread() -> u32 {
     }
 }
 
-/// Tells of a call that begins; the result tells of its end.
+/// Records the beginning of a call. Returns the token for [`leave`].
 unsafe extern "C" fn enter(call: *const Call) -> u64 {
     if !ON.load(Ordering::Acquire) || BUSY.get() {
         return 0;
     }
-    // SAFETY: whoever tells passes a call.
+    // SAFETY: the caller of an observer passes a valid call.
     let call = unsafe { &*call };
     anyfn::__private::catch(|| Ok(begin(call))).unwrap_or(0)
 }
@@ -280,7 +282,7 @@ fn begin(call: &Call) -> u64 {
     let shard = &state.shards[thread as usize % SHARDS];
     let mut described = 0;
     if SHAPES.load(Ordering::Relaxed) {
-        // SAFETY: the call passes so many valid views.
+        // SAFETY: the call contains `num_args` valid views.
         let text = unsafe { super::args::describe(call.args, call.num_args) };
         described = lock(&state.texts).number(&text);
     }
@@ -307,7 +309,7 @@ fn begin(call: &Call) -> u64 {
             return log.enter(call, name, described);
         }
     }
-    // Not under a lock: finding a name may run any code.
+    // Not under a lock, because finding a name may run arbitrary code.
     BUSY.set(true);
     let name = anyfn::__private::catch(|| Ok(names::find(call))).unwrap_or_default();
     BUSY.set(false);
@@ -321,7 +323,7 @@ fn begin(call: &Call) -> u64 {
     token
 }
 
-/// Tells of the end of a call.
+/// Records the end of a call.
 unsafe extern "C" fn leave(token: u64, code: c_int) {
     let end = now();
     if !ON.load(Ordering::Acquire) {
@@ -337,12 +339,12 @@ unsafe extern "C" fn leave(token: u64, code: c_int) {
         }
         Ok(())
     });
-    // There is nobody to tell of an error.
+    // An error cannot be reported to any caller.
     drop(over);
 }
 
 impl Log {
-    /// That of this thread.
+    /// Creates the log of this thread.
     fn new() -> Log {
         let (thread, thread_name) = names::this_thread();
         Log {
@@ -368,12 +370,12 @@ impl Log {
         let frame = Frame { function, args, start: 0, inner: 0, sum, described, door, claimed: false, nested };
         self.frames.push(frame);
         let depth = self.frames.len();
-        // As late as possible.
+        // The clock is read as late as possible.
         self.frames[depth - 1].start = now();
         (u64::from(GENERATION.load(Ordering::Relaxed)) << 32) | depth as u64
     }
 
-    /// The call that was begun as the one of this depth is over; those within it whose end nobody told of, too.
+    /// Ends the call at a depth, and discards the calls within it whose end was not reported.
     fn leave(&mut self, depth: usize, end: u64, failed: bool) {
         while self.frames.len() > depth {
             if let Some(lost) = self.frames.pop() {
@@ -412,7 +414,7 @@ impl Log {
         self.events.push(Event { start, nanos, name, args, door, failed, open });
     }
 
-    /// The recording is over: calls in progress go into the timeline, but for the one that ends it.
+    /// Ends the recording. Calls in progress are added to the timeline, except the call that ends the recording.
     fn end(&mut self, end: u64, texts: &Texts) {
         for frame in std::mem::take(&mut self.frames) {
             if !texts.get(self.sums[frame.sum].name).starts_with("anyfn.profile.") {

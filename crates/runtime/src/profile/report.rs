@@ -1,4 +1,4 @@
-//! What a recording has given.
+//! Results of a recording.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -10,62 +10,63 @@ use super::names::Texts;
 use super::recorder::{Event, Log};
 use crate::units::Seconds;
 
-/// All calls of functions of one name; times in seconds.
+/// Statistics of the calls of all functions with one name. Times are in seconds.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Function {
-    /// The name.
+    /// Name of the function.
     pub name: String,
-    /// Calls that are over.
+    /// Number of finished calls.
     pub calls: u64,
-    /// Those of them that raised an error.
+    /// Number of finished calls that raised an error.
     pub errors: u64,
-    /// All of them together. A call within a call of the same function does not count again.
+    /// Total time of all calls. A call within a call of the same function does not count again.
     pub total: f64,
-    /// The shortest one.
+    /// Time of the shortest call.
     pub min: f64,
-    /// The longest one.
+    /// Time of the longest call.
     pub max: f64,
-    /// All of them together, less the calls that they made themselves.
+    /// Total time of all calls without the calls that they made.
     pub self_time: f64,
-    /// The part of all calls' own time that is this function's, from 0 to 1.
+    /// Self time as a fraction of the self time of all functions, from 0 to 1.
     pub share: f64,
 }
 
 impl Function {
-    /// Mean time of a call.
+    /// Returns the mean time of a call in seconds.
     pub fn mean(&self) -> f64 {
         self.total / self.calls.max(1) as f64
     }
 }
 
-/// What a table is sorted by; the greatest comes first.
+/// Sort key of a table. Numbers are sorted in descending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Time without the calls that a function makes.
     #[default]
     SelfTime,
-    /// Time with them.
+    /// Time including the calls that a function makes.
     Total,
-    /// Mean time.
+    /// Mean time of a call.
     Mean,
-    /// The longest call.
+    /// Time of the longest call.
     Max,
     /// Number of calls.
     Calls,
-    /// Names, from a to z.
+    /// Name, in ascending order.
     Name,
 }
 
-/// What was called between [`start`](super::start) and [`stop`](super::stop).
+/// Calls between [`start`](super::start) and [`stop`](super::stop).
 #[derive(Object)]
 #[object(key = "anyfn.Profile", init = false)]
 pub struct Profile {
     /// Seconds from start to stop.
     pub duration: f64,
-    /// Calls that are over.
+    /// Number of finished calls.
     pub calls: i64,
-    /// Calls of those that are in the table and not in the timeline, since there were more than the limit.
+    /// Number of calls that are missing from the timeline: finished calls beyond the limit, which are still in the
+    /// table, and calls on threads beyond the maximum of recorded threads, which are not.
     pub dropped: i64,
     #[field(skip)]
     functions: Vec<Function>,
@@ -73,16 +74,16 @@ pub struct Profile {
     pub(super) threads: Vec<Thread>,
     #[field(skip)]
     pub(super) texts: Texts,
-    /// When it began, on the clock of the events.
+    /// Start time, on the clock of the events.
     #[field(skip)]
     pub(super) began: u64,
 }
 
-/// The calls of one thread.
+/// Calls of one thread.
 pub(super) struct Thread {
     pub(super) number: u64,
     pub(super) name: String,
-    /// In the order in which they began.
+    /// Calls in the order in which they began.
     pub(super) events: Vec<Event>,
 }
 
@@ -112,7 +113,7 @@ impl Profile {
         }
         let threads = logs.into_iter().map(|log| {
             let mut events = log.events;
-            // Of two that begin at once the longer one is around the other.
+            // Of two calls that begin at the same time, the longer one contains the other.
             events.sort_by_key(|event| (event.start, std::cmp::Reverse(event.nanos)));
             Thread { number: log.thread, name: log.thread_name, events }
         });
@@ -128,7 +129,7 @@ impl Profile {
         }
     }
 
-    /// The functions that were called, sorted.
+    /// Returns the functions that were called, sorted.
     pub fn functions(&self, order: Order) -> Vec<&Function> {
         let mut functions: Vec<&Function> = self.functions.iter().collect();
         let by = |key: fn(&Function) -> f64| move |a: &&Function, b: &&Function| key(b).total_cmp(&key(a));
@@ -144,7 +145,7 @@ impl Profile {
         functions
     }
 
-    /// The functions as a table, the first `limit` of them.
+    /// Formats the first `limit` functions as a table.
     pub fn table(&self, limit: usize, order: Order) -> String {
         let functions = self.functions(order);
         let shown = &functions[..limit.min(functions.len())];
@@ -197,7 +198,7 @@ impl Profile {
     }
 }
 
-/// The table of the 50 functions that take the most time themselves.
+/// Writes the table of the 50 functions with the greatest self time.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.table(50, Order::default()))

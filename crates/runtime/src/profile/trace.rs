@@ -1,7 +1,7 @@
-//! The timeline as a file of trace events, which `chrome://tracing` and Perfetto's viewer show.
+//! Export of the timeline as trace events, which `chrome://tracing` and Perfetto's viewer show.
 //!
-//! One complete event (`"ph": "X"`) for each call, with times in microseconds from the start; metadata name the process and
-//! its threads. What a call within another one is follows from the times, as viewers have it.
+//! Each call is one complete event (`"ph": "X"`) with times in microseconds from the start. Metadata events name the
+//! process and its threads. Viewers infer from the times which calls are nested.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ impl Profile {
     /// Writes the timeline as JSON.
     ///
     /// # Errors
-    /// What `out` gives.
+    /// Returns the error of `out`.
     pub fn write_trace(&self, out: &mut dyn Write) -> io::Result<()> {
         let process = std::process::id();
         let program = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
@@ -76,7 +76,7 @@ impl Profile {
     }
 }
 
-/// A text as JSON has it.
+/// Writes a string as JSON.
 fn write_text(out: &mut dyn Write, text: &str) -> io::Result<()> {
     out.write_all(b"\"")?;
     for c in text.chars() {

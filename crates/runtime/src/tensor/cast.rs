@@ -1,4 +1,4 @@
-//! Elements as numbers: filling, changing their type, decoding types that languages have not.
+//! Elements as numbers: filling, type conversion, and decoding of types that languages do not have.
 
 use anyfn::{AnyView, DType, Device, Result, Tensor, TensorView, bail};
 
@@ -8,7 +8,7 @@ use super::layout::{byte_count, element_bits, element_count, show};
 use super::make;
 use crate::device::{DEFAULT_STREAM, buffer};
 
-/// The scalars of compact elements: each of so many bits, one behind the other, the lowest bits first.
+/// The scalars of compact elements: consecutive codes of equal width, lowest bits first.
 pub(super) struct Codes<'a> {
     bytes: &'a [u8],
     bits: usize,
@@ -36,7 +36,7 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// Puts a scalar where [`Codes::get`] finds it; the bits there are zero before.
+/// Writes a scalar at the position from which [`Codes::get`] reads it. Its bits must be zero before.
 #[inline]
 fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     if bits.is_multiple_of(8) {
@@ -50,10 +50,10 @@ fn put(bytes: &mut [u8], bits: usize, index: usize, code: u64) {
     }
 }
 
-/// How elements of a type are read.
+/// Returns the encoding of elements of a type.
 ///
 /// # Errors
-/// `TypeError` if nobody knows how.
+/// Returns `TypeError` if the encoding of the type is not known.
 pub(super) fn known(dtype: DType) -> Result<Element> {
     element_bits(dtype)?;
     match Element::of(dtype) {
@@ -62,10 +62,11 @@ pub(super) fn known(dtype: DType) -> Result<Element> {
     }
 }
 
-/// The bytes of one element with a value; all of its lanes have the same.
+/// Encodes a value as the bytes of one element. All of its lanes get the same value.
 ///
 /// # Errors
-/// `TypeError` if the value is no number or elements of the type are not known, `ValueError` if the type has no such value.
+/// Returns `TypeError` if the value is not a number or the encoding of the type is not known, `ValueError` if the type
+/// does not have the value.
 pub(super) fn element(dtype: DType, value: &AnyView<'_>) -> Result<Vec<u8>> {
     let known = known(dtype)?;
     let number = number(value)?;
@@ -75,7 +76,7 @@ pub(super) fn element(dtype: DType, value: &AnyView<'_>) -> Result<Vec<u8>> {
     let bits = known.scalar.bits() as usize;
     let mut bytes = buffer((bits * known.scalars).div_ceil(8))?;
     for index in 0..known.scalars {
-        // The second part of a complex number is zero.
+        // The imaginary part of a complex number is zero.
         let part = if known.complex && index % 2 == 1 { 0 } else { code };
         put(&mut bytes, bits, index, part);
     }
@@ -105,13 +106,13 @@ fn shown(number: Number) -> String {
     }
 }
 
-/// Sets all elements of a tensor to one, of these bytes.
+/// Sets all elements of a tensor to the element with the given bytes.
 ///
 /// # Errors
-/// As [`copy`].
+/// Returns the errors of [`copy`].
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`] apply.
 pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
     let mut bytes = element.to_vec();
     let mut one = Compact::new(to.dtype(), to.shape(), bytes.as_mut_ptr())?;
@@ -120,18 +121,19 @@ pub(super) unsafe fn fill(to: &TensorView<'_>, element: &[u8]) -> Result<()> {
     unsafe { copy(&one.view(), to, DEFAULT_STREAM) }
 }
 
-/// A copy with elements of another type.
+/// Copies a tensor, converting its elements to another type.
 ///
 /// # Errors
-/// `ValueError` with the first value that the type has not, `TypeError` if elements of a type are not known, else as [`copy`].
+/// Returns `ValueError` with the first value that the type does not have, `TypeError` if the encoding of a type is not
+/// known, or the errors of [`copy`].
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`] apply.
 pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -> Result<Tensor> {
-    // SAFETY: either copy below writes all elements, before anybody else gets the tensor.
+    // SAFETY: either copy below writes all elements before the tensor is shared.
     let made = unsafe { make::to_be_written(from.shape(), dtype, device) }?;
     if from.dtype() == dtype {
-        // SAFETY: the caller guarantees one, the other one was made just now.
+        // SAFETY: the caller guarantees `from`, and `made` was created just now.
         unsafe { copy(from, &made.view(), DEFAULT_STREAM) }?;
         return Ok(made);
     }
@@ -144,7 +146,7 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
     let codes = Codes::new(&bytes, &read.scalar);
     let mut out = buffer(byte_count(dtype, from.shape())?)?;
     let bits = written.scalar.bits() as usize;
-    // A real number is the first part of a complex one.
+    // A real number becomes the real part of a complex one.
     let step = if written.complex && !read.complex { 2 } else { 1 };
     for index in 0..element_count(from.shape())? * read.scalars {
         let number = read.scalar.decode(codes.get(index));
@@ -154,12 +156,12 @@ pub(super) unsafe fn cast(from: &TensorView<'_>, dtype: DType, device: Device) -
         };
         put(&mut out, bits, index * step, code);
     }
-    // SAFETY: the tensor was made just now.
+    // SAFETY: the tensor was created just now.
     unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     Ok(made)
 }
 
-/// The indices of an element.
+/// Formats the indices of an element.
 fn place(mut index: usize, shape: &[i64]) -> String {
     let mut indices: Vec<i64> = shape
         .iter()
@@ -175,13 +177,13 @@ fn place(mut index: usize, shape: &[i64]) -> String {
     show(&indices)
 }
 
-/// A copy in main memory with elements of type bool, int64, uint64 or float64.
+/// Copies a tensor to main memory with elements of type bool, int64, uint64 or float64.
 ///
 /// # Errors
-/// As [`cast`].
+/// Returns the errors of [`cast`].
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`] apply.
 pub(super) unsafe fn decode(from: &TensorView<'_>) -> Result<Tensor> {
     let read = known(from.dtype())?;
     let dtype = match read.scalar {
@@ -211,9 +213,9 @@ pub(super) unsafe fn decode(from: &TensorView<'_>) -> Result<Tensor> {
         };
         put(&mut out, size * 8, index, code);
     }
-    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    // SAFETY: the copy writes all elements before the tensor is shared.
     let made = unsafe { make::to_be_written(&shape, dtype, Device::CPU) }?;
-    // SAFETY: the tensor was made just now.
+    // SAFETY: the tensor was created just now.
     unsafe { super::copy::copy_from_bytes(out.as_ptr(), out.len(), &made.view()) }?;
     Ok(made)
 }

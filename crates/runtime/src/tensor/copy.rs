@@ -1,4 +1,4 @@
-//! Copies between tensors, however they lie in memory and wherever that is.
+//! Copies between tensors of any layout on any devices.
 
 use anyfn::abi::DLTensor;
 use anyfn::access::{Access, Mode};
@@ -7,16 +7,17 @@ use anyfn::{DType, Device, Result, TensorView, bail};
 use super::layout::{Layout, byte_count, numbers, push_compact, show};
 use crate::device::{DEFAULT_STREAM, Handle, MemoryKind, buffer, copy_bytes, driver_of, host};
 
-/// Copies the elements of one tensor to those of another one of the same shape and type. If main memory is one side, or a
-/// tensor is not compact, the copy is done when the call returns.
+/// Copies the elements of one tensor to another one of the same shape and type. If one of them is in main memory, or is
+/// not compact, the copy has finished when the call returns.
 ///
 /// # Errors
-/// `RuntimeError` if this thread has a conflicting access to the elements; `ValueError` if the shapes differ or a tensor has no memory, `TypeError` if the types do, `RuntimeError` if a device is not
-/// there, `MemoryError` when memory is short.
+/// Returns `RuntimeError` if this thread has a conflicting access to the elements or a device is not available,
+/// `ValueError` if the shapes differ or a tensor has no memory, `TypeError` if the types differ, `MemoryError` if the
+/// memory is not available.
 ///
 /// # Safety
-/// The memory of both tensors must be valid and initialised, and that of `to` writable. Functions of the runtime and guards of
-/// safe code wait for each other (see [`anyfn::access`]); other code must not use the memory during the copy.
+/// The memory of both tensors must be valid and initialised, and that of `to` writable. Functions of the runtime and
+/// guards of safe code wait for each other (see [`anyfn::access`]); other code must not use the memory during the copy.
 pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -> Result<()> {
     let (from, to) = (Layout::of(from)?, Layout::of(to)?);
     if from.shape != to.shape {
@@ -28,7 +29,7 @@ pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -
     if from.count == 0 {
         return Ok(());
     }
-    // Both at once; where the tensors overlap each other, the elements go through a copy.
+    // Both at once. If the tensors overlap, the elements are copied through a buffer.
     let _accesses = Access::begin([(from.region(), Mode::Read), (to.region(), Mode::Write)])?;
     for side in [&from, &to] {
         if side.kind != MemoryKind::Host {
@@ -41,27 +42,27 @@ pub unsafe fn copy(from: &TensorView<'_>, to: &TensorView<'_>, stream: Handle) -
         // SAFETY: the caller guarantees the memory.
         return unsafe { copy_bytes(from.at(0)?, to.at(0)?, bytes, stream) };
     }
-    // Elements are moved one by one in main memory, through copies of it where a tensor is elsewhere.
+    // Elements are moved individually in main memory, through a copy of a tensor that is elsewhere.
     let source = match from.kind {
         MemoryKind::Host if !meet(&from, &to) => Side::in_place(&from),
         // SAFETY: the caller guarantees the memory.
         _ => unsafe { Side::fetched(&from, stream) }?,
     };
     if to.kind == MemoryKind::Host {
-        // SAFETY: the caller guarantees the memory of `to`; that of the source is held by `source`.
+        // SAFETY: the caller guarantees the memory of `to`; `source` holds its own memory.
         unsafe { move_elements(&source, &Side::in_place(&to)) };
         return Ok(());
     }
-    // What lies between the elements is written back as it was.
+    // The bytes between the elements are written back unchanged.
     // SAFETY: the caller guarantees the memory.
     let target = unsafe { Side::fetched(&to, stream) }?;
-    // SAFETY: both are held.
+    // SAFETY: `source` and `target` hold their memory.
     unsafe { move_elements(&source, &target) };
     // SAFETY: the caller guarantees the memory.
     unsafe { target.send_back(&to, stream) }
 }
 
-/// Whether the ranges of main memory that two tensors span meet.
+/// Returns true if the ranges of main memory that two tensors span overlap.
 fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
     let range = |side: &Layout<'_>| {
         let start = side.start().addr() as i128;
@@ -77,10 +78,10 @@ fn meet(from: &Layout<'_>, to: &Layout<'_>) -> bool {
 /// Copies bytes to the elements of a tensor, in row-major order.
 ///
 /// # Errors
-/// `ValueError` if there are not exactly as many bytes, else as [`copy`].
+/// Returns `ValueError` if the number of bytes differs from that of the tensor, or the errors of [`copy`].
 ///
 /// # Safety
-/// As [`copy`]; `bytes` must be readable.
+/// The requirements of [`copy`] apply; `bytes` must be readable.
 pub unsafe fn copy_from_bytes(bytes: *const u8, length: usize, to: &TensorView<'_>) -> Result<()> {
     let compact = Compact::of(to, bytes.cast_mut(), length)?;
     // SAFETY: the caller guarantees both memories.
@@ -90,28 +91,28 @@ pub unsafe fn copy_from_bytes(bytes: *const u8, length: usize, to: &TensorView<'
 /// Copies the elements of a tensor to bytes, in row-major order.
 ///
 /// # Errors
-/// As [`copy_from_bytes`].
+/// Returns the errors of [`copy_from_bytes`].
 ///
 /// # Safety
-/// As [`copy`]; `bytes` must be writable.
+/// The requirements of [`copy`] apply; `bytes` must be writable.
 pub unsafe fn copy_to_bytes(from: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<()> {
     let compact = Compact::of(from, bytes, length)?;
     if from.num_elements() != Some(0) && !compact.whole {
-        // The bits behind the last element are nobody's: zero.
-        // SAFETY: the length was checked, and is not 0 as there are elements.
+        // The bits behind the last element are set to zero, as no element covers them.
+        // SAFETY: the length was checked, and is not 0 because there are elements.
         unsafe { bytes.wrapping_add(length - 1).write(0) };
     }
     // SAFETY: the caller guarantees both memories.
     unsafe { copy(from, &compact.view(), DEFAULT_STREAM) }
 }
 
-/// The elements of a tensor as bytes, in row-major order.
+/// Returns the elements of a tensor as bytes, in row-major order.
 ///
 /// # Errors
-/// As [`copy`].
+/// Returns the errors of [`copy`].
 ///
 /// # Safety
-/// As [`copy`].
+/// The requirements of [`copy`] apply.
 pub unsafe fn to_bytes(from: &TensorView<'_>) -> Result<Vec<u8>> {
     let mut bytes = buffer(byte_count(from.dtype(), from.shape())?)?;
     // SAFETY: the buffer is writable; the caller guarantees the tensor.
@@ -127,7 +128,7 @@ pub(crate) struct Compact {
 }
 
 impl Compact {
-    /// Like another tensor, of these bytes.
+    /// Describes bytes as a tensor of the same shape and type as another tensor.
     fn of(like: &TensorView<'_>, bytes: *mut u8, length: usize) -> Result<Compact> {
         let needed = byte_count(like.dtype(), like.shape())?;
         if needed != length {
@@ -136,7 +137,7 @@ impl Compact {
         Compact::new(like.dtype(), like.shape(), bytes)
     }
 
-    /// Of bytes that are enough.
+    /// Describes bytes, which must be large enough, as a tensor.
     pub(crate) fn new(dtype: DType, shape: &[i64], bytes: *mut u8) -> Result<Compact> {
         let mut extents = numbers(2 * shape.len())?;
         extents.extend_from_slice(shape);
@@ -156,21 +157,21 @@ impl Compact {
         Ok(Compact { tensor, whole, _shape: extents })
     }
 
-    /// Every stride is 0: one element in all places.
+    /// Sets all strides to 0, so that one element is repeated at all indices.
     pub(crate) fn repeat(&mut self) {
         self._shape[self.tensor.ndim as usize..].fill(0);
     }
 
     pub(crate) fn view(&self) -> TensorView<'_> {
-        // SAFETY: shape and strides are held by `self`.
+        // SAFETY: `self` holds shape and strides.
         unsafe { TensorView::from_dl(&self.tensor) }
     }
 }
 
-/// One side of a copy in main memory.
+/// The source or target of a copy in main memory.
 struct Side<'a> {
     layout: &'a Layout<'a>,
-    /// The first element, not the first byte that the elements span.
+    /// Address of the first element, which may differ from the first byte that the elements span.
     start: *mut u8,
     /// Copy of all bytes that the elements span.
     held: Vec<u8>,
@@ -181,17 +182,21 @@ impl<'a> Side<'a> {
         Side { layout, start: layout.start(), held: Vec::new() }
     }
 
+    /// Fetches a copy of a tensor's memory.
+    ///
     /// # Safety
     /// The tensor's memory must be valid.
     unsafe fn fetched(layout: &'a Layout<'a>, stream: Handle) -> Result<Side<'a>> {
         let (low, high) = (layout.low.div_euclid(8), (layout.high + 7).div_euclid(8));
         let mut held = buffer((high - low) as usize)?;
-        // SAFETY: the tensor spans these bytes, the buffer is as long.
+        // SAFETY: the tensor spans these bytes, and the buffer has the same length.
         unsafe { copy_bytes(layout.at(low)?, host(held.as_mut_ptr()), held.len(), stream) }?;
         let start = held.as_mut_ptr().wrapping_offset(-low as isize);
         Ok(Side { layout, start, held })
     }
 
+    /// Writes the copy back to the tensor's memory.
+    ///
     /// # Safety
     /// The tensor's memory must be valid and writable.
     unsafe fn send_back(&self, layout: &Layout<'_>, stream: Handle) -> Result<()> {
@@ -201,7 +206,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// One dimension of a copy: extent, step of the source and of the target.
+/// One dimension of a copy: its extent, and the strides of source and target.
 #[derive(Clone, Copy, Debug)]
 struct Dim {
     extent: i64,
@@ -209,10 +214,10 @@ struct Dim {
     to: i64,
 }
 
-/// Copies element by element between two places in main memory that do not meet.
+/// Copies elements individually between two ranges of main memory that do not overlap.
 ///
 /// # Safety
-/// Both sides must be valid, of one shape and element type.
+/// Both sides must be valid, and have the same shape and element type.
 unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
     let bits = from.layout.bits;
     let strides = from.layout.strides.iter().zip(&to.layout.strides);
@@ -220,16 +225,16 @@ unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
     let mut dims: Vec<Dim> =
         from.layout.shape.iter().zip(strides).map(dim).filter(|dim| dim.extent != 1).collect();
     dims.retain(|dim| {
-        // All elements of the dimension go to one place, where the last one stays.
+        // All elements along the dimension have the same target, which keeps the last one.
         if dim.to == 0 {
             at_from += (dim.extent - 1) * dim.from;
         }
         dim.to != 0
     });
-    // The widest steps of the target outside, so that it is written in order.
+    // The largest strides of the target come first (outermost), so that it is written in order.
     dims.sort_by_key(|dim| core::cmp::Reverse((dim.to.unsigned_abs(), dim.from.unsigned_abs())));
     dims.dedup_by(|inner, outer| {
-        // Two dimensions that both sides pass like one.
+        // Merges two dimensions that are one dimension for both source and target.
         let one = inner.from.checked_mul(inner.extent) == Some(outer.from)
             && inner.to.checked_mul(inner.extent) == Some(outer.to);
         if one {
@@ -253,7 +258,7 @@ unsafe fn move_elements(from: &Side<'_>, to: &Side<'_>) {
                 unsafe { move_bits(from.start, source as i128, to.start, target as i128, bits) };
             }
         }
-        // The next row: like counting, the last dimension fastest.
+        // Advances to the next row, with the last dimension varying fastest.
         let mut at = dims.len();
         loop {
             let Some(next) = at.checked_sub(1) else { return };
@@ -274,8 +279,10 @@ fn dim((extent, (from, to)): (&i64, (&i64, &i64))) -> Dim {
     Dim { extent: *extent, from: *from, to: *to }
 }
 
+/// Copies one row of elements.
+///
 /// # Safety
-/// The elements of the row must be valid in both places.
+/// The elements of the row must be valid in source and target.
 unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
     let Dim { extent, from, to } = row;
     if from == 1 && to == 1 {
@@ -293,7 +300,7 @@ unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
                         // SAFETY: the caller guarantees the row.
                         let value = unsafe { source.read_unaligned() };
                         let target = target.wrapping_offset(i * to as isize);
-                        // SAFETY: the caller guarantees the row, which has this element of the target, too.
+                        // SAFETY: the caller guarantees the row, which includes this element of the target.
                         unsafe { target.write_unaligned(value) };
                     }
                 })*
@@ -309,10 +316,10 @@ unsafe fn move_row(source: *const u8, target: *mut u8, row: Dim, item: usize) {
     typed!(1 => u8, 2 => u16, 4 => u32, 8 => u64, 16 => u128);
 }
 
-/// Moves one element of any number of bits.
+/// Copies one element of any number of bits.
 ///
 /// # Safety
-/// Both elements must be valid; they are the ones at these indices, counted from the first elements.
+/// `from` and `to` must be offsets of valid elements, counted in elements from `source` and `target`.
 unsafe fn move_bits(source: *const u8, from: i128, target: *mut u8, to: i128, bits: u64) {
     let (from, to) = (from * i128::from(bits), to * i128::from(bits));
     for bit in 0..i128::from(bits) {
@@ -322,10 +329,10 @@ unsafe fn move_bits(source: *const u8, from: i128, target: *mut u8, to: i128, bi
         let set = byte >> from.rem_euclid(8) & 1;
         let place = target.wrapping_offset(to.div_euclid(8) as isize);
         let mask = 1u8 << to.rem_euclid(8);
-        // SAFETY: the caller guarantees the element of the target, of which this byte has a bit.
+        // SAFETY: the caller guarantees the element of the target, part of which is in this byte.
         let old = unsafe { place.read() };
         let new = if set == 1 { old | mask } else { old & !mask };
-        // SAFETY: the byte that was read; the caller guarantees that it may be written.
+        // SAFETY: the byte was read above, and the caller guarantees that it may be written.
         unsafe { place.write(new) };
     }
 }

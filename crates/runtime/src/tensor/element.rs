@@ -1,8 +1,8 @@
-//! What the bits of an element mean, for all types that DLPack has.
+//! Encodings of elements, for all types of DLPack.
 //!
-//! Floats of every width are described by a [`Float`]: exponent, mantissa, bias and what is special. Numbers are rounded to
-//! the nearest one, ties to the even one; what is beyond the largest becomes infinity, else NaN, else the largest, by what
-//! the type has.
+//! A floating-point format of any width is described by a [`Float`]: exponent, mantissa, bias and special values.
+//! Numbers are rounded to nearest, ties to even. A number beyond the largest becomes infinity, or NaN in a format
+//! without infinity, or the largest number in a format without either.
 
 use anyfn::DType;
 use anyfn::abi::{
@@ -11,7 +11,7 @@ use anyfn::abi::{
     kDLFloat8_e5m2, kDLFloat8_e5m2fnuz, kDLFloat8_e8m0fnu, kDLInt, kDLOpaqueHandle, kDLUInt,
 };
 
-/// The value of one lane; complex numbers are two.
+/// The value of a scalar. A complex number consists of two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Number {
     Bool(bool),
@@ -19,7 +19,7 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// What one lane is.
+/// Encoding of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Bool { bits: u32 },
@@ -28,11 +28,11 @@ pub(crate) enum Scalar {
     Float(Float),
 }
 
-/// A type of an element: lanes, and whether each is a pair of scalars.
+/// Encoding of an element: its lanes, each of which is a scalar, or two scalars if complex.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Element {
     pub(crate) scalar: Scalar,
-    /// Scalars of an element.
+    /// Number of scalars of an element.
     pub(crate) scalars: usize,
     pub(crate) complex: bool,
     pub(crate) lanes: usize,
@@ -47,18 +47,18 @@ pub(crate) struct Float {
     special: Special,
 }
 
-/// Which codes are no finite numbers.
+/// Codes that do not represent finite numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Special {
-    /// As IEEE 754: the highest exponent is infinity and NaN.
+    /// Infinity and NaN have the highest exponent, as in IEEE 754.
     Ieee,
-    /// NaN is all ones; no infinity.
+    /// NaN is all ones; there is no infinity.
     AllOnes,
-    /// NaN is the code of minus zero; no infinity.
+    /// NaN is the code of negative zero; there is no infinity.
     MinusZero,
-    /// Every code is a number.
+    /// Every code represents a finite number.
     None,
-    /// No sign and no mantissa; all ones is NaN, there is no zero.
+    /// No sign and no mantissa. NaN is all ones; there is no zero.
     ExponentOnly,
 }
 
@@ -103,7 +103,7 @@ impl Float {
         if negative { -value } else { value }
     }
 
-    /// The code of the nearest number.
+    /// Returns the code of the nearest number.
     fn encode(&self, value: f64) -> u64 {
         let Float { exponent, mantissa, bias, special } = *self;
         if exponent == 11 && mantissa == 52 {
@@ -121,7 +121,7 @@ impl Float {
                 (ones | sign, ones | sign)
             }
             Special::MinusZero => (1 << (exponent + mantissa), 1 << (exponent + mantissa)),
-            // There is none: zero says least.
+            // The format has no NaN. Zero is the least misleading substitute.
             Special::None => (0, sign | ((1 << (exponent + mantissa)) - 1)),
             Special::ExponentOnly => (highest, highest),
         };
@@ -135,7 +135,7 @@ impl Float {
         if magnitude == f64::INFINITY {
             return beyond;
         }
-        // The unit of the last place: that of the number itself, or of the smallest ones.
+        // The unit in the last place: that of the number itself, or of subnormal numbers.
         let power = exponent_of(magnitude).max(1 - bias);
         let units = magnitude / power_of_two(power - mantissa as i32);
         let mut units = round_even(units) as u64;
@@ -160,7 +160,7 @@ impl Float {
         if special == Special::MinusZero && code == 0 { 0 } else { code | sign }
     }
 
-    /// For types that hold nothing but powers of two.
+    /// Encodes a number in a format that only has powers of two.
     fn encode_power(&self, value: f64, nan: u64) -> u64 {
         if value < 0.0 || value == f64::INFINITY {
             return nan;
@@ -172,7 +172,7 @@ impl Float {
     }
 }
 
-/// Two to the power of `n`, which `f64` has.
+/// Returns two to the power of `n`, which must be representable as `f64`.
 fn power_of_two(n: i32) -> f64 {
     if n >= -1022 {
         f64::from_bits(((n.min(1023) + 1023) as u64) << 52)
@@ -181,7 +181,7 @@ fn power_of_two(n: i32) -> f64 {
     }
 }
 
-/// The power of two that is not larger; that of 0 is the smallest one.
+/// Returns the exponent of the greatest power of two that does not exceed `value`; for 0, the smallest exponent.
 fn exponent_of(value: f64) -> i32 {
     let bits = value.to_bits() >> 52 & 0x7FF;
     if bits == 0 { -1074 + (63 - (value.to_bits() | 1).leading_zeros() as i32) } else { bits as i32 - 1023 }
@@ -192,7 +192,7 @@ fn round_even(value: f64) -> f64 {
 }
 
 impl Element {
-    /// What a type is; `None` if nobody can read its elements.
+    /// Returns the encoding of a type; `None` if it is not known.
     pub(crate) fn of(dtype: DType) -> Option<Element> {
         let (code, bits) = (dtype.0.code, u32::from(dtype.0.bits));
         let lanes = usize::from(dtype.0.lanes);
@@ -228,13 +228,13 @@ impl Scalar {
         }
     }
 
-    /// The code of a number; `None` if it is none of the type: out of range, or not whole.
+    /// Encodes a number. `None` if the type does not have it: it is out of range, or not an integer.
     #[inline]
     pub(crate) fn encode(&self, number: Number) -> Option<u64> {
         let whole = || match number {
             Number::Bool(value) => Some(i128::from(value)),
             Number::Int(value) => Some(value),
-            // Beyond this nothing fits, and the conversion is exact.
+            // No type has larger numbers, and the conversion of smaller ones is exact.
             Number::Float(value) if value.trunc() == value && value.abs() < 1e30 => Some(value as i128),
             Number::Float(_) => None,
         };
@@ -260,10 +260,11 @@ impl Scalar {
         }
     }
 
-    /// A number as text: floats as short as they come back to the same code. Those with hardly any digits are exact.
+    /// Writes a number as text. Floats have the fewest digits that are decoded to the same code. Formats with few
+    /// mantissa bits are written exactly.
     pub(crate) fn text(&self, code: u64, out: &mut String) {
         use core::fmt::Write;
-        // Writing to a text never fails.
+        // Writing to a string cannot fail.
         let _ = match (self.decode(code), self) {
             (Number::Bool(value), _) => write!(out, "{}", if value { "True" } else { "False" }),
             (Number::Int(value), _) => write!(out, "{value}"),

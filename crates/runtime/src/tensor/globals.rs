@@ -1,6 +1,6 @@
-//! The functions by which all languages work with tensors.
+//! Registered functions for tensors, used by all languages.
 //!
-//! Those named `runtime.*` are known to clients of other runtimes.
+//! Clients of other runtimes know those named `runtime.*`.
 
 use core::ffi::c_void;
 
@@ -14,7 +14,8 @@ use super::view::Window;
 use super::{cast, copy, make, text, view};
 use crate::device::{self, DEFAULT_STREAM, MemoryKind};
 
-/// A tensor that is kept: an array that the caller only lends becomes a tensor object that keeps it.
+/// A tensor argument that is kept: an array that the caller passes by reference is wrapped in a tensor object that
+/// keeps it alive.
 struct Kept(Tensor);
 
 impl FromArg for Kept {
@@ -28,7 +29,7 @@ impl FromArg for Kept {
     }
 }
 
-/// A tensor that is written: one that must not be written is refused.
+/// A tensor argument that is written: a read-only tensor is refused.
 struct Target<'a>(TensorView<'a>);
 
 impl FromArg for Target<'_> {
@@ -46,10 +47,10 @@ impl FromArg for Target<'_> {
     }
 }
 
-// ---- Making -------------------------------------------------------------------------------------------------------
+// ---- Creation -----------------------------------------------------------------------------------------------------
 
-/// A tensor whose elements are anything, aligned to 64 bytes. `scope` is a kind of memory of the device, such as
-/// "global.texture".
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. `scope` is a kind of memory of the device, such
+/// as "global.texture".
 #[register("runtime.TVMTensorAllocWithScope")]
 fn alloc_with_scope(
     shape: Shape,
@@ -60,58 +61,60 @@ fn alloc_with_scope(
     make::empty(&shape, dtype, device, scope)
 }
 
-/// A tensor whose elements are anything, aligned to 64 bytes. On a device that has no driver here, the framework of the
-/// caller's arrays allocates it if it offers an allocator.
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. On a device without a driver in this process, the
+/// framework of the caller's arrays allocates it, if it offers an allocator.
 #[register("anyfn.tensor_empty")]
 fn tensor_empty(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_anywhere(&shape, dtype, device)
 }
 
-/// A tensor whose elements are anything, allocated by the framework of the caller's arrays if it offers an allocator.
+/// Allocates a tensor with unspecified elements, with the allocator of the framework of the caller's arrays if it
+/// offers one.
 #[register("anyfn.tensor_empty_for_caller")]
 fn tensor_empty_for_caller(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::empty_for_caller(&shape, dtype, device)
 }
 
-/// A tensor of zeros.
+/// Allocates a tensor of zeros.
 #[register("anyfn.tensor_zeros")]
 fn tensor_zeros(shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
     make::zeros(&shape, dtype, device)
 }
 
-/// A tensor of one value: a bool, an int or a float that is one of the type.
+/// Creates a tensor filled with one value: a bool, an int or a float that the type can represent.
 #[register("anyfn.tensor_full", blocking)]
 fn tensor_full(shape: Shape, dtype: DType, device: Device, value: AnyView<'_>) -> Result<Tensor> {
     let element = cast::element(dtype, &value)?;
-    // SAFETY: all elements are written by the fill, before anybody else gets the tensor.
+    // SAFETY: the fill writes all elements before the tensor is shared.
     let tensor = unsafe { make::to_be_written(&shape, dtype, device) }?;
-    // SAFETY: made just now, nobody else knows it.
+    // SAFETY: the tensor was created just now and is not shared.
     unsafe { cast::fill(&tensor.view(), &element) }?;
     Ok(tensor)
 }
 
-/// Sets all elements to one value.
+/// Sets all elements of a tensor to one value.
 #[register("anyfn.tensor_fill", blocking)]
 fn tensor_fill(tensor: Target<'_>, value: AnyView<'_>) -> Result<()> {
     let element = cast::element(tensor.0.dtype(), &value)?;
-    // SAFETY: `Target` is borrowed for the call and may be written; the copy enters its memory in the table of accesses.
+    // SAFETY: `Target` is borrowed for the call and may be written; the copy enters its memory in the table of
+    // accesses.
     unsafe { cast::fill(&tensor.0, &element) }
 }
 
-/// A tensor with a copy of bytes as its elements, in row-major order.
+/// Creates a tensor whose elements are copied from bytes, in row-major order.
 #[register("anyfn.tensor_from_bytes", blocking)]
 fn tensor_from_bytes(bytes: &[u8], shape: Shape, dtype: DType, device: Device) -> Result<Tensor> {
-    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    // SAFETY: the copy writes all elements before the tensor is shared.
     let tensor = unsafe { make::to_be_written(&shape, dtype, device) }?;
-    // SAFETY: made just now, nobody else knows it.
+    // SAFETY: the tensor was created just now and is not shared.
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &tensor.view()) }?;
     Ok(tensor)
 }
 
-// ---- Showing ------------------------------------------------------------------------------------------------------
+// ---- Views --------------------------------------------------------------------------------------------------------
 
-/// A tensor of the same memory with another shape, which may be smaller, and type, from a number of bytes on. The elements
-/// of `tensor` must lie without gaps.
+/// Returns a tensor over the same memory with another type and another shape, which may be smaller, starting
+/// `relative_byte_offset` bytes after the first element. `tensor` must be contiguous.
 #[register("runtime.TVMTensorCreateView")]
 fn create_view(
     tensor: Kept,
@@ -130,8 +133,9 @@ fn create_view(
     view::view(&tensor.0, &Window { shape: &shape, strides: None, dtype, bit_offset })
 }
 
-/// A tensor of the same memory with these extents and strides (in elements; None: compact), from an element on, counted from
-/// the first one. All elements must lie in the memory that those of `tensor` span.
+/// Returns a tensor over the same memory with the given extents and strides (in elements; None: compact), starting
+/// `offset` elements after the first element. All elements must be within the memory that the elements of `tensor`
+/// span.
 #[register("anyfn.tensor_as_strided")]
 fn as_strided(
     tensor: Kept,
@@ -146,13 +150,14 @@ fn as_strided(
     view::view(&tensor.0, &Window { shape: &shape, strides, dtype, bit_offset })
 }
 
-/// A tensor of the same memory and elements in another shape; one extent may be -1. An error if that takes a copy.
+/// Returns a tensor over the same memory and elements in another shape; one extent may be -1. Raises an error if a copy
+/// would be necessary.
 #[register("anyfn.tensor_reshape")]
 fn tensor_reshape(tensor: Kept, shape: Shape) -> Result<Tensor> {
     view::reshape(&tensor.0, &shape)
 }
 
-/// Part of a tensor along a dimension, as Python slices.
+/// Returns part of a tensor along a dimension, as Python slices do.
 #[register("anyfn.tensor_slice")]
 fn tensor_slice(
     tensor: Kept,
@@ -164,7 +169,7 @@ fn tensor_slice(
     view::slice(&tensor.0, dim, start, stop, step)
 }
 
-/// The same memory with its dimensions in another order.
+/// Returns a tensor over the same memory with its dimensions in another order.
 #[register("anyfn.tensor_permute")]
 fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
     view::permute(&tensor.0, &axes)
@@ -172,34 +177,37 @@ fn tensor_permute(tensor: Kept, axes: Shape) -> Result<Tensor> {
 
 // ---- Copying ------------------------------------------------------------------------------------------------------
 
-/// Copies the elements of a tensor to those of another one of the same shape and type, on whichever devices.
+/// Copies the elements of a tensor to another tensor of the same shape and type, on any devices.
 #[register("runtime.TVMTensorCopyFromTo", blocking)]
 fn copy_from_to(#[read_only] from: TensorView<'_>, to: Target<'_>) -> Result<()> {
-    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters both in the table of accesses.
+    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters both in the table of
+    // accesses.
     unsafe { copy::copy(&from, &to.0, DEFAULT_STREAM) }
 }
 
-/// Copies so many bytes from an address in main memory to the elements of a tensor, in row-major order.
+/// Copies `nbytes` bytes from an address in main memory to the elements of a tensor, in row-major order.
 ///
 /// # Safety
-/// So many bytes must be readable at the address.
+/// `nbytes` bytes must be readable at `data`.
 #[register("runtime.TVMTensorCopyFromBytes", blocking, unsafe)]
 unsafe fn copy_from_address(to: Target<'_>, data: OpaquePtr, nbytes: usize) -> Result<()> {
     let data = data.as_ptr();
     check_address(data, nbytes)?;
-    // SAFETY: the caller says that so many bytes are there, and lends the tensor.
+    // SAFETY: the caller guarantees that `nbytes` bytes are readable, and passes the tensor for the duration of the
+    // call.
     unsafe { copy::copy_from_bytes(data.cast_const().cast(), nbytes, &to.0) }
 }
 
-/// Copies the elements of a tensor to so many bytes at an address in main memory, in row-major order.
+/// Copies the elements of a tensor to `nbytes` bytes at an address in main memory, in row-major order.
 ///
 /// # Safety
-/// So many bytes must be writable at the address, and nobody else uses them meanwhile.
+/// `nbytes` bytes must be writable at `data`, and no other code may use them meanwhile.
 #[register("runtime.TVMTensorCopyToBytes", blocking, unsafe)]
 unsafe fn copy_to_address(#[read_only] from: TensorView<'_>, data: OpaquePtr, nbytes: usize) -> Result<()> {
     let data = data.as_ptr();
     check_address(data, nbytes)?;
-    // SAFETY: the caller says that so many bytes are there, and lends the tensor.
+    // SAFETY: the caller guarantees that `nbytes` bytes are writable, and passes the tensor for the duration of the
+    // call.
     unsafe { copy::copy_to_bytes(&from, data.cast(), nbytes) }
 }
 
@@ -213,11 +221,12 @@ fn check_address(data: *mut c_void, nbytes: usize) -> Result<()> {
 /// Copies bytes to the elements of a tensor, in row-major order.
 #[register("anyfn.tensor_set_bytes", blocking)]
 fn set_bytes(to: Target<'_>, bytes: &[u8]) -> Result<()> {
-    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters its memory in the table of accesses.
+    // SAFETY: both are borrowed for the call, `Target` may be written, and the copy enters its memory in the table of
+    // accesses.
     unsafe { copy::copy_from_bytes(bytes.as_ptr(), bytes.len(), &to.0) }
 }
 
-/// The elements of a tensor as bytes, in row-major order; elements of less than a byte are packed.
+/// Returns the elements of a tensor as bytes, in row-major order. Elements of less than a byte are packed.
 #[register("anyfn.tensor_to_bytes", blocking)]
 fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
@@ -228,7 +237,7 @@ fn tensor_to_bytes(#[read_only] tensor: TensorView<'_>) -> Result<Any> {
     }
 }
 
-/// A tensor of the same elements on a device: the tensor itself if it is there.
+/// Returns a tensor with the same elements on a device: the tensor itself if it is already there.
 #[register("anyfn.tensor_to_device", blocking)]
 fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
     if tensor.0.view().device() == device {
@@ -237,13 +246,13 @@ fn tensor_to_device(tensor: Kept, device: Device) -> Result<Tensor> {
     copied(&tensor.0.view(), device)
 }
 
-/// A compact copy of a tensor, on the same device or another one.
+/// Returns a compact copy of a tensor, on the same device or another one.
 #[register("anyfn.tensor_copy", blocking)]
 fn tensor_copy(#[read_only] tensor: TensorView<'_>, #[default(None)] device: Option<Device>) -> Result<Tensor> {
     copied(&tensor, device.unwrap_or_else(|| home(tensor.device())))
 }
 
-/// A tensor of the same elements without gaps, in row-major order: the tensor itself if it is so.
+/// Returns a tensor with the same elements in row-major order without gaps: the tensor itself if it is already compact.
 #[register("anyfn.tensor_contiguous", blocking)]
 fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
     let layout = tensor.0.view();
@@ -253,8 +262,8 @@ fn tensor_contiguous(tensor: Kept) -> Result<Tensor> {
     copied(&layout, home(layout.device()))
 }
 
-/// Where a copy goes that is to be where the tensor is: memory that is pinned for a device without a driver here is main
-/// memory.
+/// Returns the device of a copy that remains on a tensor's device. Pinned memory of a device without a driver in this
+/// process is copied to main memory.
 fn home(device: Device) -> Device {
     if device::memory_kind(device) == MemoryKind::Host && !device::exists(device) {
         Device::CPU
@@ -264,9 +273,10 @@ fn home(device: Device) -> Device {
 }
 
 fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
-    // SAFETY: the copy writes all elements, before anybody else gets the tensor.
+    // SAFETY: the copy writes all elements before the tensor is shared.
     let tensor = unsafe { make::to_be_written(from.shape(), from.dtype(), device) }?;
-    // SAFETY: `from` is borrowed for the call and entered in the table of accesses; the other one was made just now.
+    // SAFETY: `from` is borrowed for the call and entered in the table of accesses; the new tensor was created just
+    // now.
     unsafe { copy::copy(from, &tensor.view(), DEFAULT_STREAM) }?;
     if device::memory_kind(from.device()) != MemoryKind::Host && device::memory_kind(device) != MemoryKind::Host
     {
@@ -277,8 +287,8 @@ fn copied(from: &TensorView<'_>, device: Device) -> Result<Tensor> {
 
 // ---- Elements -----------------------------------------------------------------------------------------------------
 
-/// A copy whose elements are of another type: the nearest value. `ValueError` for a value that the type has not, such as 300
-/// for int8, or 1.5 for an integer.
+/// Returns a copy whose elements are converted to the nearest value of another type. Raises `ValueError` for a value
+/// that the type cannot represent, such as 300 for int8, or 1.5 for an integer.
 #[register("anyfn.tensor_cast", blocking)]
 fn tensor_cast(
     #[read_only] tensor: TensorView<'_>,
@@ -289,15 +299,16 @@ fn tensor_cast(
     unsafe { cast::cast(&tensor, dtype, device.unwrap_or_else(|| home(tensor.device()))) }
 }
 
-/// A copy in main memory with elements that every language has: bool, int64, uint64 or float64. Lanes, and the two parts of a
-/// complex number, become one more dimension.
+/// Returns a copy in main memory with elements of a type that every language has: bool, int64, uint64 or float64. Lanes
+/// and the two parts of a complex number each become an additional dimension.
 #[register("anyfn.tensor_decode", blocking)]
 fn tensor_decode(#[read_only] tensor: TensorView<'_>) -> Result<Tensor> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.
     unsafe { cast::decode(&tensor) }
 }
 
-/// What a tensor is, and its elements, as text; of more than `limit` elements only those at the edges.
+/// Describes a tensor and its elements as text. If there are more than `limit` elements, only those at the edges are
+/// shown.
 #[register("anyfn.tensor_text", blocking)]
 fn tensor_text(#[read_only] tensor: TensorView<'_>, #[default(1000)] limit: i64) -> Result<String> {
     // SAFETY: the tensor is borrowed for the call, and reading it enters its memory in the table of accesses.

@@ -6,10 +6,10 @@ use anyfn::{DType, NDIM_MAX, Result, TensorView, bail};
 
 use crate::device::{MemoryKind, Place, memory_kind};
 
-/// Bits of an element, all lanes together.
+/// Returns the number of bits of an element, including all lanes.
 ///
 /// # Errors
-/// `TypeError` for types of which there are no elements, such as `void` or vectors of a length that is not known.
+/// Returns `TypeError` for types without elements of a known size, such as `void` or scalable vectors.
 pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
     if dtype.0.bits == 0 || dtype.0.lanes == 0 || dtype.0.lanes as i16 <= 0 {
         let anyfn::abi::DLDataType { code, bits, lanes } = dtype.0;
@@ -21,10 +21,11 @@ pub(crate) fn element_bits(dtype: DType) -> Result<u64> {
     Ok(dtype.bits())
 }
 
-/// Number of elements of a shape.
+/// Returns the number of elements of a shape.
 ///
 /// # Errors
-/// `ValueError` for a negative extent or too many dimensions, `MemoryError` if no machine has so many elements.
+/// Returns `ValueError` for a negative extent or too many dimensions, `MemoryError` if the number exceeds any address
+/// space.
 pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
     if shape.len() > NDIM_MAX as usize {
         bail!("ValueError", "a tensor has up to {NDIM_MAX} dimensions but got {}", shape.len());
@@ -42,10 +43,10 @@ pub(crate) fn element_count(shape: &[i64]) -> Result<usize> {
     }
 }
 
-/// Bytes of a compact tensor; elements of less than a byte are packed.
+/// Returns the number of bytes of a compact tensor. Elements of less than a byte are packed.
 ///
 /// # Errors
-/// As [`element_bits`] and [`element_count`].
+/// Returns the errors of [`element_bits`] and [`element_count`].
 pub(crate) fn byte_count(dtype: DType, shape: &[i64]) -> Result<usize> {
     let bits = u128::from(element_bits(dtype)?) * element_count(shape)? as u128;
     match usize::try_from(bits.div_ceil(8)) {
@@ -54,7 +55,7 @@ pub(crate) fn byte_count(dtype: DType, shape: &[i64]) -> Result<usize> {
     }
 }
 
-/// A shape as messages show it.
+/// Formats a shape for messages.
 pub(crate) fn show(shape: &[i64]) -> String {
     const SHOWN: usize = 16;
     if shape.len() <= SHOWN {
@@ -63,10 +64,10 @@ pub(crate) fn show(shape: &[i64]) -> String {
     format!("{:?} and {} more", &shape[..SHOWN], shape.len() - SHOWN)
 }
 
-/// Room for so many numbers.
+/// Allocates an empty list with the given capacity.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if the memory is not available.
 pub(crate) fn numbers(capacity: usize) -> Result<Vec<i64>> {
     let mut numbers = Vec::new();
     if numbers.try_reserve_exact(capacity).is_err() {
@@ -75,7 +76,7 @@ pub(crate) fn numbers(capacity: usize) -> Result<Vec<i64>> {
     Ok(numbers)
 }
 
-/// Strides of a compact tensor, row major, put behind what is in `out`.
+/// Appends the strides of a compact row-major tensor to `out`.
 pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
     let start = out.len();
     out.resize(start + shape.len(), 1);
@@ -86,17 +87,17 @@ pub(crate) fn push_compact(shape: &[i64], out: &mut Vec<i64>) {
     }
 }
 
-/// A tensor as it is read or written: checked, with strides.
+/// A tensor prepared for reading or writing: checked, with explicit strides.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) dtype: DType,
     pub(crate) shape: &'a [i64],
     pub(crate) strides: Vec<i64>,
-    /// Bits of an element.
+    /// Number of bits of an element.
     pub(crate) bits: u64,
     /// Number of elements.
     pub(crate) count: usize,
-    /// Bits before and behind the first element that the elements span.
+    /// Start of the bits that the elements span, relative to the first element; `high` is the end.
     pub(crate) low: i128,
     pub(crate) high: i128,
     pub(crate) place: Place,
@@ -104,10 +105,11 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Looks at a tensor of whomever.
+    /// Checks a tensor of any origin and describes it.
     ///
     /// # Errors
-    /// As [`byte_count`], and `ValueError` if there are elements without memory or beyond any memory.
+    /// Returns the errors of [`byte_count`], and `ValueError` if there are elements without memory or beyond the
+    /// address space.
     pub(crate) fn of(tensor: &TensorView<'a>) -> Result<Layout<'a>> {
         let dl: &DLTensor = tensor.as_dl();
         if dl.ndim < 0 || dl.ndim > 0 && dl.shape.is_null() {
@@ -134,14 +136,14 @@ impl<'a> Layout<'a> {
         Ok(layout)
     }
 
-    /// The place so many bytes from the first element.
+    /// Returns the location at a distance of `bytes` from the first element.
     ///
     /// # Errors
-    /// `ValueError` if there is none.
+    /// Returns `ValueError` if the location is before the memory.
     pub(crate) fn at(&self, bytes: i128) -> Result<Place> {
         let offset = self.place.offset as i128 + bytes;
         if self.kind != MemoryKind::Handle {
-            // An address, which may be followed in both directions.
+            // An address, which supports offsets in both directions.
             return Ok(Place {
                 data: self.place.data.wrapping_byte_offset(offset as isize),
                 offset: 0,
@@ -154,11 +156,11 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The memory that the elements span, for the table of accesses.
+    /// Returns the memory region that the elements span, for the table of accesses.
     pub(crate) fn region(&self) -> Region {
         let (low, high) = (self.low.div_euclid(8), (self.high + 7).div_euclid(8));
         let (data, offset) = (self.place.data.addr() as u64, self.place.offset as u64);
-        // Both ends were checked to be less than all memory apart.
+        // `of` checked that both ends are less than the address space apart.
         let (low, bytes) = (low as i64, (high - low) as u64);
         match self.kind {
             MemoryKind::Host => Region::host(self.start().wrapping_offset(low as isize), bytes as usize),
@@ -172,12 +174,12 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Address of the first element; only of main memory.
+    /// Returns the address of the first element. Only for main memory.
     pub(crate) fn start(&self) -> *mut u8 {
         self.place.data.wrapping_byte_add(self.place.offset).cast()
     }
 
-    /// Whether the elements lie in row-major order without gaps.
+    /// Returns true if the elements are stored in row-major order without gaps.
     pub(crate) fn is_compact(&self) -> bool {
         if self.count == 0 {
             return true;
@@ -190,19 +192,20 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Bits of all elements.
+    /// Returns the number of bits of all elements.
     pub(crate) fn total_bits(&self) -> u128 {
         self.count as u128 * u128::from(self.bits)
     }
 
-    /// What the tensor is, for messages.
+    /// Describes the tensor for messages.
     pub(crate) fn describe(&self) -> String {
         let Layout { dtype, shape, place, .. } = self;
         format!("{dtype}{}@{}", show(shape), place.device)
     }
 }
 
-/// Bits that elements span, relative to the first one: from, to. Nothing without elements.
+/// Returns the start and end of the bits that elements span, relative to the first one. The range is empty without
+/// elements.
 pub(crate) fn span(shape: &[i64], strides: &[i64], bits: u64) -> (i128, i128) {
     if shape.contains(&0) {
         return (0, 0);

@@ -1,4 +1,4 @@
-//! Making tensors.
+//! Creation of tensors.
 
 use anyfn::abi::{DLTensor, TVMFFIEnvTensorAlloc, TVMFFIObjectHandle, kTVMFFITensor};
 use anyfn::{DType, Device, Error, ObjectRef, Result, Tensor, bail};
@@ -6,38 +6,39 @@ use anyfn::{DType, Device, Error, ObjectRef, Result, Tensor, bail};
 use super::layout::{byte_count, element_count, numbers, push_compact};
 use crate::device::{ALIGNMENT, Memory, exists};
 
-/// What a tensor of ours holds; everybody knows the first field.
+/// Content of a tensor of this runtime. Other implementations know the first field.
 #[repr(C)]
 struct Content {
     tensor: DLTensor,
     _memory: Memory,
-    /// Extents, then strides.
+    /// Extents, followed by strides.
     _extents: Box<[i64]>,
 }
 
-// SAFETY: the pointers are to what the content owns; any thread may read, write and release a tensor.
+// SAFETY: the pointers refer to memory that the content owns; any thread may read, write and release a tensor.
 unsafe impl Send for Content {}
 
-/// A tensor whose elements are not specified, aligned to 64 bytes; in main memory they are initialised.
+/// Allocates a tensor with unspecified elements, aligned to 64 bytes. In main memory the elements are initialised.
 ///
 /// # Errors
-/// `ValueError` for a shape that is none, `TypeError` for elements without a size, `RuntimeError` if the device is not there,
-/// `NotImplementedError` for a scope that it has not, `MemoryError` when memory is short.
+/// Returns `ValueError` for an invalid shape, `TypeError` for elements without a size, `RuntimeError` if the device is
+/// not available, `NotImplementedError` for a scope that the device does not have, `MemoryError` if the memory is not
+/// available.
 pub fn empty(shape: &[i64], dtype: DType, device: Device, scope: Option<&str>) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
     own(shape, dtype, Memory::allocate_scope(device, bytes, ALIGNMENT, scope)?)
 }
 
-/// A tensor whose elements the caller writes.
+/// Allocates a tensor whose elements the caller writes.
 ///
 /// # Errors
-/// As [`empty`].
+/// Returns the errors of [`empty`].
 ///
 /// # Safety
-/// In main memory all elements must be written before anybody reads one; on an error the tensor must be dropped.
+/// In main memory all elements must be written before any is read. After an error the tensor must be dropped.
 pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     let bytes = byte_count(dtype, shape)?;
-    // Of a last byte that the elements fill in part, the rest is read when they are written.
+    // If the elements fill the last byte only in part, its other bits are read when the elements are written.
     let is_whole = (element_count(shape)? as u128 * u128::from(dtype.bits())).is_multiple_of(8);
     if is_whole && bytes > 0 {
         // SAFETY: the elements fill all bytes, and the caller writes all of them first.
@@ -47,14 +48,15 @@ pub(super) unsafe fn to_be_written(shape: &[i64], dtype: DType, device: Device) 
     }
 }
 
-/// As [`empty`]; on a device without a driver here the allocator of the caller's framework is asked, if there is one.
+/// Allocates a tensor as [`empty`] does. For a device without a driver in this process, the allocator of the caller's
+/// framework is used, if it has one.
 ///
 /// # Errors
-/// As [`empty`].
+/// Returns the errors of [`empty`].
 pub fn empty_anywhere(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     if device != Device::CPU && !exists(device) {
         byte_count(dtype, shape)?;
-        // The framework's own error may be that it has no such device either: ours says more.
+        // The framework may fail because it does not have the device either. The error of `empty` is more specific.
         if let Ok(tensor) = framework(shape, dtype, device) {
             return Ok(tensor);
         }
@@ -62,19 +64,19 @@ pub fn empty_anywhere(shape: &[i64], dtype: DType, device: Device) -> Result<Ten
     empty(shape, dtype, device, None)
 }
 
-/// As [`empty`], of zeros.
+/// Allocates a tensor of zeros.
 ///
 /// # Errors
-/// As [`empty`].
+/// Returns the errors of [`empty`].
 pub fn zeros(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     own(shape, dtype, Memory::zeroed(device, byte_count(dtype, shape)?, ALIGNMENT)?)
 }
 
-/// A tensor by the allocator of the caller's framework, where this thread has one: what native code returns is then a tensor
-/// of that framework. Else as [`empty`].
+/// Allocates a tensor with the allocator of the caller's framework, if this thread has one, so that native code returns
+/// a tensor of that framework. Otherwise allocates as [`empty`] does.
 ///
 /// # Errors
-/// What the allocator says, or as [`empty`].
+/// Returns the error of the allocator, or the errors of [`empty`].
 pub fn empty_for_caller(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     byte_count(dtype, shape)?;
     match framework(shape, dtype, device) {
@@ -84,7 +86,7 @@ pub fn empty_for_caller(shape: &[i64], dtype: DType, device: Device) -> Result<T
     }
 }
 
-/// How the error of `TVMFFIEnvTensorAlloc` begins if there is no allocator.
+/// Beginning of the message of `TVMFFIEnvTensorAlloc` if there is no allocator.
 const NO_ALLOCATOR: &str = "TVMFFIEnvTensorAlloc: allocator is nullptr";
 
 fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
@@ -102,7 +104,7 @@ fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
         byte_offset: 0,
     };
     let mut out: TVMFFIObjectHandle = core::ptr::null_mut();
-    // SAFETY: the prototype is complete but for its data, `out` is writable.
+    // SAFETY: the prototype is complete except for its data; `out` is writable.
     if unsafe { TVMFFIEnvTensorAlloc(&mut prototype, &mut out) } != 0 {
         return Err(Error::take_raised());
     }
@@ -114,7 +116,7 @@ fn framework(shape: &[i64], dtype: DType, device: Device) -> Result<Tensor> {
     }
 }
 
-/// A tensor of memory, which holds at least its elements.
+/// Creates a tensor that owns `memory`, which is large enough for its elements.
 fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
     let mut extents = numbers(2 * shape.len())?;
     extents.extend_from_slice(shape);
@@ -131,7 +133,7 @@ fn own(shape: &[i64], dtype: DType, memory: Memory) -> Result<Tensor> {
         byte_offset: 0,
     };
     let content = Content { tensor, _memory: memory, _extents: extents };
-    // SAFETY: the content begins with the description of a tensor, whose memory and extents it keeps.
+    // SAFETY: the content begins with the description of a tensor, and owns its memory and extents.
     let object = unsafe { anyfn::__private::new_object(kTVMFFITensor, content) };
     Tensor::try_from_object(object).map_err(|_| anyfn::error!("RuntimeError", "a new tensor is none"))
 }

@@ -1,8 +1,8 @@
-//! Tensors: allocated by the drivers of devices, shown in other shapes, copied, and read element by element.
+//! Tensors: allocated by device drivers, viewed in other shapes, copied, and read element by element.
 //!
-//! Reading order: [`empty`] and its like (`make`), [`view`], [`copy`], then `element` (what the bits of all element types
-//! mean), `cast` and `text`. Other languages reach them as registered functions (`globals`), and so do the methods of
-//! `anyfn::Tensor`.
+//! In reading order: [`empty`] and similar functions (`make`), [`view`], [`copy`], then `element` (the encodings of all
+//! element types), `cast` and `text`. Other languages reach them as registered functions (`globals`), and so do the
+//! methods of `anyfn::Tensor`.
 
 mod cast;
 mod copy;

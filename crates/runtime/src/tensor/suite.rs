@@ -1,4 +1,4 @@
-//! What tensors must do on every device, as one of its tests.
+//! Tests that tensors must pass on every device; the device suite runs them as one test.
 
 use anyfn::{DType, Device, Result, Tensor};
 
@@ -31,7 +31,7 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
     between(&copied, &column)?;
     ensure!(get(&tensor)? == numbers, "a copy into a view has gone elsewhere");
 
-    // A view of a view; what does not fit is refused.
+    // A view of a view. Views outside the memory are refused.
     let middle = view(&tensor, &Window { shape: &[3], strides: Some(&[6]), dtype: int32, bit_offset: 8 * 32 })?;
     ensure!(get(&middle)? == bytes(&[8, 14, 20]), "a view with an offset shows other elements");
     let last = view(&middle, &Window { shape: &[1], strides: None, dtype: int32, bit_offset: 12 * 32 })?;
@@ -51,7 +51,7 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
     set(&odd, &[0xFE, 0x0D])?;
     ensure!(get(&packed)? == [0x2E, 0x4F, 0x0D], "packed elements beside were changed: {:x?}", get(&packed)?);
 
-    // Zeros, nothing, and no dimensions.
+    // Zeros, an empty tensor, and a tensor without dimensions.
     ensure!(get(&zeros(&[1000], DType::FLOAT64, device)?)? == [0; 8000], "zeros are none");
     let none = empty(&[3, 0, 2], int32, device, None)?;
     between(&none, &empty(&[3, 0, 2], int32, device, None)?)?;
@@ -73,17 +73,17 @@ pub(crate) fn on_device(device: Device) -> Result<()> {
 }
 
 fn set(tensor: &Tensor, bytes: &[u8]) -> Result<()> {
-    // SAFETY: a tensor of this test, used by this thread alone.
+    // SAFETY: the tensor belongs to this test, and only this thread uses it.
     unsafe { copy_from_bytes(bytes.as_ptr(), bytes.len(), &tensor.view()) }
 }
 
 fn get(tensor: &Tensor) -> Result<Vec<u8>> {
-    // SAFETY: a tensor of this test, used by this thread alone.
+    // SAFETY: the tensor belongs to this test, and only this thread uses it.
     unsafe { to_bytes(&tensor.view()) }
 }
 
 fn between(from: &Tensor, to: &Tensor) -> Result<()> {
-    // SAFETY: tensors of this test, used by this thread alone.
+    // SAFETY: the tensors belong to this test, and only this thread uses them.
     unsafe { copy(&from.view(), &to.view(), DEFAULT_STREAM) }
 }
 
@@ -91,7 +91,7 @@ fn bytes(numbers: &[i32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Bytes of the numbers up to 24 that fulfil a condition.
+/// Returns the bytes of the numbers below 24 that fulfil a condition.
 fn picked(condition: impl Fn(i32) -> bool) -> Vec<u8> {
     bytes(&(0..24).filter(|i| condition(*i)).collect::<Vec<_>>())
 }

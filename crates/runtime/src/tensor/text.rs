@@ -1,4 +1,4 @@
-//! Tensors as text.
+//! Formatting of tensors as text.
 
 use anyfn::access::{Access, Mode};
 use anyfn::{Device, Result, TensorView};
@@ -8,22 +8,23 @@ use super::copy::to_bytes;
 use super::element::Element;
 use super::layout::{Layout, byte_count};
 
-/// Elements shown at each edge of a dimension that is cut.
+/// Number of elements shown at each edge of a truncated dimension.
 const EDGE: usize = 3;
-/// Width of a line.
+/// Maximum width of a line in characters.
 const WIDTH: usize = 100;
-/// Most bytes that are fetched from a device for showing them.
+/// Maximum number of bytes of a tensor that is shown completely.
 const FETCHED_MAX: usize = 1 << 24;
-/// Most elements that are shown of a tensor of which only the edges are: many dimensions have many edges.
+/// Maximum number of elements shown of a truncated tensor, because many dimensions have many edges.
 const EDGES_MAX: usize = 1 << 16;
 
-/// What a tensor is, and its elements: all, or those at the edges if there are more than `limit`.
+/// Describes a tensor and its elements: all of them, or those at the edges if there are more than `limit`.
 ///
 /// # Errors
-/// As [`to_bytes`].
+/// Returns the errors of [`to_bytes`].
 ///
 /// # Safety
-/// The tensor's memory must be valid and initialised, and not be written meanwhile by code that asks nobody.
+/// The tensor's memory must be valid and initialised. Code that bypasses the table of accesses must not write it
+/// meanwhile.
 pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<String> {
     let layout = Layout::of(tensor)?;
     let summary = layout.count > limit;
@@ -41,7 +42,7 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     else {
         return Ok(format!("<anyfn.Tensor {}>", layout.describe()));
     };
-    // Without elements there is a pair of brackets for each index of the dimensions before the empty one.
+    // Without elements, a pair of brackets is written for each index of the dimensions before the empty one.
     let filled = layout.shape.iter().take_while(|extent| **extent != 0);
     let brackets = filled.fold(1usize, |brackets, extent| brackets.saturating_mul(*extent as usize));
     if layout.count == 0 && brackets > limit.min(EDGES_MAX) {
@@ -56,7 +57,7 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     if summary && kept.iter().fold(1usize, |count, extent| count.saturating_mul(*extent)) > EDGES_MAX {
         return Ok(format!("<anyfn.Tensor {}>", layout.describe()));
     }
-    // Piece by piece: nobody writes in between.
+    // The elements are read in pieces, and must not be written in between.
     let access = if layout.count > 0 { Some(Access::begin([(layout.region(), Mode::Read)])?) } else { None };
     // SAFETY: the caller guarantees the tensor.
     let bytes = unsafe { edges(tensor, &layout, &shown) }?;
@@ -78,17 +79,17 @@ pub(super) unsafe fn text(tensor: &TensorView<'_>, limit: usize) -> Result<Strin
     Ok(out)
 }
 
-/// The bytes of the elements that are shown, compact.
+/// Returns the bytes of the elements that are shown, compact.
 ///
 /// # Safety
-/// As [`text`].
+/// The requirements of [`text`] apply.
 unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> Result<Vec<u8>> {
     if shown == layout.shape {
         // SAFETY: the caller guarantees the tensor.
         return unsafe { to_bytes(tensor) };
     }
-    // Of each dimension that is cut: the first elements, one that stands for all others, the last ones. Row by row, so that
-    // only what is shown is fetched.
+    // Of each truncated dimension: the first elements, one that represents all omitted ones, and the last elements.
+    // They are fetched row by row, so that nothing else is fetched.
     let dl = tensor.as_dl();
     let mut out = Vec::new();
     let rows = shown.iter().take(shown.len() - 1).product::<i64>();
@@ -102,7 +103,7 @@ unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> 
     } else {
         vec![(0, edge + 1), (layout.shape[last] - edge, edge)]
     };
-    // Elements of less than a byte are taken one by one.
+    // Elements of less than a byte are fetched individually.
     let single = !layout.bits.is_multiple_of(8);
     let mut packed = Packed { out: &mut out, bits: 0 };
     for row in 0..rows {
@@ -115,7 +116,7 @@ unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> 
             let step = if single { 1 } else { *length };
             for first in (*start..start + length).step_by(step as usize) {
                 let at = offset + i128::from(first) * i128::from(layout.strides[last]);
-                // SAFETY: an element of the tensor, and as many as there are.
+                // SAFETY: these elements belong to the tensor.
                 unsafe { packed.fetch(dl, layout, at, step) }?;
             }
         }
@@ -123,17 +124,17 @@ unsafe fn edges(tensor: &TensorView<'_>, layout: &Layout<'_>, shown: &[i64]) -> 
     Ok(out)
 }
 
-/// Elements, one behind the other.
+/// Consecutive elements without gaps.
 struct Packed<'a> {
     out: &'a mut Vec<u8>,
     bits: usize,
 }
 
 impl Packed<'_> {
-    /// Adds elements along the last dimension.
+    /// Appends elements along the last dimension.
     ///
     /// # Safety
-    /// The elements must be some of the tensor, whose memory is valid.
+    /// The elements must belong to the tensor, whose memory must be valid.
     unsafe fn fetch(
         &mut self,
         dl: &anyfn::abi::DLTensor,
@@ -146,7 +147,7 @@ impl Packed<'_> {
         let shift = bit.rem_euclid(8) as i64;
         let stride = layout.strides.last().copied().unwrap_or(1);
         let whole = layout.bits.is_multiple_of(8);
-        // Of an element that is less, the bytes in which it lies.
+        // For an element that is not a whole number of bytes, the bytes that contain it.
         let (mut extent, mut stride) =
             if whole { (count, stride) } else { ((shift + layout.bits as i64 + 7) / 8, 1) };
         let mut piece = *dl;
@@ -178,7 +179,7 @@ impl Packed<'_> {
     }
 }
 
-/// One element: a number, a complex one, or a list of lanes.
+/// Formats one element: a number, a complex number, or a list of lanes.
 fn word(element: &Element, codes: &Codes<'_>, index: usize) -> String {
     let mut out = String::new();
     let first = index * element.scalars;
@@ -220,7 +221,7 @@ impl Writer<'_> {
             out.push_str(self.words.first().map_or("", |_| &self.words[first]));
             return;
         };
-        /// Deeper tensors are flat, so that the depth of the stack has a limit.
+        /// Maximum depth of brackets, which limits the recursion.
         const DEEPEST: usize = 64;
         if dim == DEEPEST {
             out.push_str("...");

@@ -1,4 +1,4 @@
-//! Tensors that show memory of other tensors.
+//! Views: tensors that share the memory of other tensors.
 
 use core::ptr;
 
@@ -7,23 +7,25 @@ use anyfn::{DType, Error, ObjectRef, Result, Tensor, bail};
 
 use super::layout::{Layout, element_bits, element_count, numbers, push_compact, show, span};
 
-/// What a view looks like. Strides are in elements; `None` means compact.
+/// Description of a view. Strides are in elements; `None` means compact.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// The extents.
+    /// Extents of the dimensions.
     pub shape: &'a [i64],
-    /// Strides, as many.
+    /// Strides of the dimensions.
     pub strides: Option<&'a [i64]>,
     /// Type of the elements.
     pub dtype: DType,
-    /// Bits from the first element of the source to the first one of the view.
+    /// Distance in bits from the first element of the source to the first element of the view.
     pub bit_offset: i128,
 }
 
-/// A tensor that shows memory which the elements of `source` span, and keeps `source`. What is read-only stays so.
+/// Returns a tensor that shares the memory spanned by the elements of `source`, and keeps `source` alive. A view of a
+/// read-only tensor is read-only.
 ///
 /// # Errors
-/// `ValueError` if the shape is none, or if an element would lie outside or not begin at a byte.
+/// Returns `ValueError` if the shape is invalid, if the number of strides differs, or if an element would be outside
+/// the memory or not begin at a byte.
 pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
@@ -45,7 +47,7 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
     }
     let (shape_at, strides_at) = extents.split_at_mut(shape.len());
     let (low, high) = span(shape_at, strides_at, bits);
-    // Whole bytes are there, even if the last element ends within one.
+    // The memory consists of whole bytes, even if the last element ends within one.
     let (first, end) = (layout.low.div_euclid(8) * 8, (layout.high + 7).div_euclid(8) * 8);
     let inside = low.saturating_add(bit_offset) >= first && high.saturating_add(bit_offset) <= end;
     if !inside {
@@ -79,7 +81,7 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
         byte_offset: place.offset as u64,
     };
     let mut out: TVMFFIObjectHandle = ptr::null_mut();
-    // SAFETY: the prototype shows memory of the source, which is a tensor; `out` is writable.
+    // SAFETY: the prototype describes memory of the source, which is a tensor; `out` is writable.
     if unsafe { TVMFFITensorCreateUnsafeView(source.as_object().as_handle(), &prototype, &mut out) } != 0 {
         return Err(Error::take_raised());
     }
@@ -89,10 +91,10 @@ pub fn view(source: &Tensor, window: &Window<'_>) -> Result<Tensor> {
         .ok_or_else(|| anyfn::error!("RuntimeError", "the runtime gave no tensor"))
 }
 
-/// A tensor of the same elements in another shape; one extent may be -1, for what is left.
+/// Returns a tensor over the same elements in another shape. One extent may be -1, and is then inferred.
 ///
 /// # Errors
-/// `ValueError` if the shape has another number of elements, or if they do not lie so that strides could describe it.
+/// Returns `ValueError` if the shape has another number of elements, or if no strides describe it without a copy.
 pub fn reshape(source: &Tensor, shape: &[i64]) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
@@ -102,7 +104,7 @@ pub fn reshape(source: &Tensor, shape: &[i64]) -> Result<Tensor> {
     view(source, &window)
 }
 
-/// The shape, with what -1 stands for.
+/// Returns the shape with -1 replaced by the inferred extent.
 fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     let mut complete = numbers(shape.len())?;
     complete.extend_from_slice(shape);
@@ -126,11 +128,11 @@ fn complete(shape: &[i64], layout: &Layout<'_>) -> Result<Vec<i64>> {
     Ok(complete)
 }
 
-/// Strides by which a tensor that is not compact has another shape.
+/// Returns the strides that give another shape to a tensor that is not compact.
 fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     let mut strides = numbers(shape.len())?;
     strides.resize(shape.len(), 1);
-    // Runs of old dimensions that lie like one, innermost first, are cut into new dimensions.
+    // Starting with the innermost, runs of old dimensions that can be merged into one are split into new dimensions.
     let mut old = layout.shape.iter().zip(&layout.strides).rev().filter(|(extent, _)| **extent != 1).peekable();
     let (mut left, mut stride) = (1i64, 1i64);
     for (at, extent) in shape.iter().enumerate().rev() {
@@ -166,11 +168,12 @@ fn kept_strides(layout: &Layout<'_>, shape: &[i64]) -> Result<Vec<i64>> {
     Ok(strides)
 }
 
-/// Part of a tensor along one dimension, as Python slices: indices count from the end if they are negative, are cut to what
-/// is there, and `None` stands for the end in question.
+/// Returns part of a tensor along one dimension, as Python slices do. Negative indices count from the end, indices are
+/// clamped to the dimension, and `None` means the respective end.
 ///
 /// # Errors
-/// `ValueError` for a dimension that there is not, a step of 0, or a first element that does not begin at a byte.
+/// Returns `ValueError` for a dimension that does not exist, a step of 0, or a first element that does not begin at a
+/// byte.
 pub fn slice(source: &Tensor, dim: i64, start: Option<i64>, stop: Option<i64>, step: i64) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;
@@ -192,10 +195,10 @@ pub fn slice(source: &Tensor, dim: i64, start: Option<i64>, stop: Option<i64>, s
     view(source, &Window { shape: &shape, strides: Some(&strides), dtype: from.dtype(), bit_offset })
 }
 
-/// The dimensions in another order.
+/// Returns a view with the dimensions in another order.
 ///
 /// # Errors
-/// `ValueError` if `axes` does not name each dimension once.
+/// Returns `ValueError` if `axes` does not name each dimension once.
 pub fn permute(source: &Tensor, axes: &[i64]) -> Result<Tensor> {
     let from = source.view();
     let layout = Layout::of(&from)?;

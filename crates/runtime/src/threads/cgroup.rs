@@ -1,11 +1,12 @@
-//! The share of processor time that the process's control groups leave it, version 1 and 2.
+//! The share of processor time that control groups (version 1 and 2) leave to the process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How many processors' worth of time the process has, the least of all groups above it; `None` if nothing limits it.
+/// Returns the processor time available to the process as a number of processors: the minimum over its groups and their
+/// ancestors. `None` if nothing limits it.
 ///
-/// `root` is where the file systems are found, `/` but for tests.
+/// `root` is the root of the file systems: `/` except in tests.
 pub(crate) fn quota(root: &Path) -> Option<f64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
@@ -20,7 +21,7 @@ pub(crate) fn quota(root: &Path) -> Option<f64> {
     limits.min_by(f64::total_cmp)
 }
 
-/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`; version 2 has no controllers.
+/// A line of `/proc/self/cgroup`: `4:cpu,cpuacct:/a/b`. Version 2 has no controllers.
 struct Group<'a> {
     controllers: &'a str,
     path: &'a str,
@@ -33,7 +34,7 @@ impl Group<'_> {
         Some(Group { controllers, path })
     }
 
-    /// Whether its files are found below a mount.
+    /// Returns true if the files of the group are below a mount.
     fn is_on(&self, mount: &Mount<'_>) -> bool {
         let has_cpu = |list: &str| list.split(',').any(|name| name == "cpu");
         match self.controllers {
@@ -43,7 +44,8 @@ impl Group<'_> {
     }
 }
 
-/// A line of `/proc/self/mountinfo`: number, parent, device, root, place, options, any tags, `-`, kind, source, options.
+/// A line of `/proc/self/mountinfo`: number, parent, device, root, mount point, options, any tags, `-`, kind, source,
+/// options.
 struct Mount<'a> {
     root: &'a str,
     place: &'a str,
@@ -62,7 +64,7 @@ impl Mount<'_> {
     }
 }
 
-/// The folder of a group and those above it, up to the mount.
+/// Returns the folder of a group and its ancestors, up to the mount.
 fn folders(root: &Path, mount: &Mount<'_>, group: &str) -> Vec<PathBuf> {
     // A container may see its own group as the root of the mount.
     let below = match Path::new(group).strip_prefix(mount.root) {
@@ -77,14 +79,14 @@ fn least(folders: &[PathBuf], limit: impl Fn(&Path) -> Option<f64>) -> Option<f6
     folders.iter().filter_map(|folder| limit(folder)).min_by(f64::total_cmp)
 }
 
-/// `cpu.max`: `max 100000` or `150000 100000`.
+/// Reads the limit in `cpu.max`: `max 100000` or `150000 100000`.
 fn limit_v2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     ratio(quota, period)
 }
 
-/// `cpu.cfs_quota_us`, -1 for no limit, and `cpu.cfs_period_us`.
+/// Reads the limit in `cpu.cfs_quota_us`, where -1 means no limit, and `cpu.cfs_period_us`.
 fn limit_v1(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     ratio(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
@@ -99,7 +101,7 @@ fn ratio(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// A root folder with some files; removed at the end.
+    /// A root folder with some files, removed on drop.
     struct Root(PathBuf);
 
     impl Root {
@@ -132,7 +134,7 @@ mod tests {
                 ("sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n"),
                 ("sys/fs/cgroup/a/b/cpu.max", "150000 100000\n"),
                 ("sys/fs/cgroup/a/cpu.max", "400000 100000\n"),
-                // Not above it.
+                // Not an ancestor.
                 ("sys/fs/cgroup/a/other/cpu.max", "1000 100000\n"),
             ],
         );
@@ -149,7 +151,7 @@ mod tests {
             ("sys/fs/cgroup/y/cpu.max", "50000 100000\n"),
         ];
         assert_eq!(quota(&Root::new("docker", &files).0), Some(0.5));
-        // Its path is not below what is mounted, as after entering the container from outside.
+        // The path of the group is not below the mount, as after entering the container from outside.
         let mut outside = files;
         outside[0].1 = "0::/../elsewhere\n";
         assert_eq!(quota(&Root::new("outside", &outside).0), Some(3.0));

@@ -1,17 +1,19 @@
-//! Forks: the child of a fork has only the thread that forked, and what other threads had locked stays locked in it.
+//! Detection of forks. The child of a fork has only the forking thread, and locks that other threads held remain locked
+//! in it.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How often this process is the child of a fork since the first launch.
+/// Number of forks between the process of the first launch and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A number that differs between a process and the children that it forks.
+/// Returns a number that differs between a process and the children that it forks.
 pub(super) fn process() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// From now on [`process`] tells, and the child of a fork makes worker threads of its own.
+/// Installs the fork handler, from which on [`process`] is reliable and the child of a fork creates its own worker
+/// threads.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -10,17 +10,17 @@ use super::sync::{Condvar, Mutex, Ordering, lock};
 use super::waiting::waiting;
 
 static LAUNCHER: RwLock<Option<PackedFunc>> = RwLock::new(None);
-/// Whether there is one; looked at before the lock is taken.
+/// True if a launcher is set. Read before the lock is taken.
 static IS_SET: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that launches tasks, or takes it away; gives the old one.
+/// Sets or removes the function that launches tasks. Returns the previous one.
 pub(super) fn set(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     let mut place = LAUNCHER.write().unwrap_or_else(PoisonError::into_inner);
     IS_SET.store(launcher.is_some(), Ordering::Release);
     core::mem::replace(&mut *place, launcher)
 }
 
-/// The function that launches tasks, if the host has set one.
+/// Returns the function that launches tasks, if the host has set one.
 pub(super) fn get() -> Option<PackedFunc> {
     if !IS_SET.load(Ordering::Acquire) {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn get() -> Option<PackedFunc> {
     LAUNCHER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What the host's function may use of a launch; it may keep it for longer.
+/// The part of a launch that the host's function may use. The host may keep it for longer than the launch.
 struct Ticket {
     job: Shared,
     state: Mutex<State>,
@@ -40,7 +40,7 @@ struct State {
     running: usize,
 }
 
-// SAFETY: the job is only touched while the ticket is open, and it outlives that.
+// SAFETY: the job is only touched while the ticket is open, and it outlives that time.
 unsafe impl Sync for Ticket {}
 
 impl Ticket {
@@ -52,7 +52,7 @@ impl Ticket {
         }
         state.running += 1;
         drop(state);
-        // SAFETY: the launch waits for those that are running.
+        // SAFETY: the launch waits for the running tasks.
         unsafe { &*self.job.0 }.run_next();
         let mut state = lock(&self.state);
         state.running -= 1;
@@ -60,7 +60,7 @@ impl Ticket {
         Ok(())
     }
 
-    /// Waits for those that are running; nobody comes afterwards.
+    /// Waits for the running tasks, and refuses further ones.
     fn close(&self) {
         let mut state = lock(&self.state);
         state.is_open = false;
@@ -70,12 +70,12 @@ impl Ticket {
     }
 }
 
-/// Runs a job by `launcher(run, n)`, which calls `run(i)` for each i below n, on any threads, and waits for them.
+/// Runs a job by `launcher(run, n)`, which calls `run(i)` for each i below n on any threads, and waits for the tasks.
 pub(super) fn run(launcher: &PackedFunc, job: &Job) -> Result<()> {
     let state = Mutex::new(State { is_open: true, running: 0 });
     let ticket = Arc::new(Ticket { job: Shared(job), state, left: Condvar::new() });
     let shared = ticket.clone();
-    // Each call runs one task, and which one is of no importance: so none can run twice.
+    // Each call runs one task regardless of the index, so no task can run twice.
     let run = TypedPackedFunc::from_fn(Blocking(move |_index: i64| shared.run()));
     let launched = launcher.call((PackedFunc::from(run), job.count() as i64));
     waiting(|| ticket.close());

@@ -1,8 +1,8 @@
 //! One parallel launch: tasks that any thread may begin, and the wait for their end.
 //!
-//! A job lies on the stack of the thread that launches it. Other threads reach it as *helpers*: a helper is counted
-//! before it touches the job and is gone when it has given its count back, and the launch ends when no helper is left.
-//! Which thread runs which task is decided task by task, so a thread that comes late or never costs nothing.
+//! A job is stored on the stack of the launching thread. Other threads reach it as *helpers*. A helper is counted
+//! before it touches the job, and must not touch it after it returns its count. The launch ends when no helper is left.
+//! Threads claim one task at a time, so a thread that arrives late, or never, causes no delay.
 
 use core::ffi::{c_int, c_void};
 use std::sync::PoisonError;
@@ -16,46 +16,49 @@ use super::sync::{
 use super::waiting::waiting;
 use super::{fork, worker};
 
-/// The code of a task.
+/// The function of a task.
 pub(crate) type Task = unsafe extern "C" fn(c_int, *mut TVMParallelGroupEnv, *mut c_void) -> c_int;
 
-/// A launch.
+/// A parallel launch.
 pub(super) struct Job {
     task: Task,
     data: *mut c_void,
     count: usize,
-    /// The task that is begun next; may run beyond the last.
+    /// Index of the next task to begin. It may exceed the number of tasks.
     next: AtomicUsize,
-    /// Threads other than the launching one that may touch the job.
+    /// Number of threads, other than the launching one, that may touch the job.
     helpers: AtomicUsize,
     launcher: Thread,
-    /// In which process it was launched.
+    /// Number of the process that launched it.
     process: u32,
     /// The first error of a task.
     failure: Mutex<Option<Error>>,
-    /// Tasks that have ended.
+    /// Number of tasks that have ended.
     ended: AtomicUsize,
-    /// Whether a task has waited for the others.
+    /// True if a task has waited at a barrier.
     has_met: AtomicBool,
     meeting: Mutex<Meeting>,
     met: Condvar,
 }
 
-/// Tasks that wait for each other.
+/// Tasks that wait for each other at a barrier.
 #[derive(Default)]
 struct Meeting {
     arrived: usize,
     round: u32,
-    /// Why they can never meet.
+    /// Reason why the barrier can never be passed.
     broken: Option<&'static str>,
 }
 
-// SAFETY: what tasks do with `data` is up to the compiled code, which asks for threads; the rest is atomic or locked.
+// SAFETY: how tasks use `data` is the responsibility of the compiled code, which requested threads; the rest is atomic
+// or locked.
 unsafe impl Sync for Job {}
 
 impl Job {
+    /// Creates a launch of `count` tasks.
+    ///
     /// # Safety
-    /// `task` must be fit to be called with `data` from any thread until the job has finished.
+    /// `task` must be safe to call with `data` from any thread until the job has finished.
     pub(super) unsafe fn new(task: Task, data: *mut c_void, count: usize) -> Job {
         Job {
             task,
@@ -73,19 +76,19 @@ impl Job {
         }
     }
 
-    /// Number of tasks.
+    /// Returns the number of tasks.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Number of tasks that have begun.
+    /// Returns the number of tasks that have begun.
     pub(super) fn begun(&self) -> usize {
         self.next.load(Ordering::Relaxed).min(self.count)
     }
 
-    /// A task that nobody else runs.
+    /// Claims a task that no other thread runs.
     fn claim(&self) -> Option<usize> {
-        // Looked at first, so that threads which ask again and again do not make it overflow.
+        // Read first, so that threads that call repeatedly do not make the counter overflow.
         if self.next.load(Ordering::Relaxed) >= self.count {
             return None;
         }
@@ -98,7 +101,7 @@ impl Job {
         while self.run_next() {}
     }
 
-    /// Runs one task, if one has not begun.
+    /// Runs one task that has not begun. Returns false if all tasks have begun.
     pub(super) fn run_next(&self) -> bool {
         let Some(index) = self.claim() else { return false };
         self.run(index);
@@ -110,7 +113,7 @@ impl Job {
             sync_handle: core::ptr::from_ref(self).cast_mut().cast(),
             num_task: self.count as i32,
         };
-        // SAFETY: whoever made the job guarantees the task; the group lives for the call.
+        // SAFETY: the creator of the job guarantees the task; the group lives for the call.
         let code = unsafe { (self.task)(index as c_int, &raw mut group, self.data) };
         if code != 0 {
             self.fail(Error::take_raised());
@@ -127,36 +130,36 @@ impl Job {
 
     fn end_task(&self) {
         self.ended.fetch_add(1, Ordering::SeqCst);
-        // Who waits has set this before it looked how many have ended.
+        // A waiting task sets `has_met` before it reads the number of ended tasks.
         if self.has_met.load(Ordering::SeqCst) {
             let _meeting = lock(&self.meeting);
             self.met.notify_all();
         }
     }
 
-    /// Counts a helper. The job must still be known to live.
+    /// Counts a helper. The caller must know that the job is still alive.
     pub(super) fn enter(&self) {
         self.helpers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the count of a helper back.
+    /// Returns the count of a helper.
     ///
     /// # Safety
     /// The helper must have been counted, and must not touch the job afterwards.
     pub(super) unsafe fn leave(this: *const Job) {
         // SAFETY: the job lives as long as the helper is counted.
         let launcher = unsafe { (*this).launcher.clone() };
-        // SAFETY: the launcher frees the job only after this count has gone; it is not touched afterwards.
+        // SAFETY: the launcher frees the job only after this count was returned; it is not touched afterwards.
         let before = unsafe { (*this).helpers.fetch_sub(1, Ordering::Release) };
         if before == 1 {
             launcher.unpark();
         }
     }
 
-    /// Waits until no helper is left and gives the outcome. Nobody must be able to become a helper any more.
+    /// Waits until no helper is left and returns the outcome. No thread may become a helper any more.
     pub(super) fn finish(&self) -> Result<()> {
         if self.process != fork::process() && self.helpers.load(Ordering::Acquire) > 0 {
-            // Their locks may be held for ever, too.
+            // The locks of lost threads may never be released either.
             bail!(
                 "RuntimeError",
                 "the process was forked during a parallel launch: the tasks that other threads ran are lost in the child"
@@ -178,7 +181,7 @@ impl Job {
         }
     }
 
-    /// Waits in a task until all tasks are there.
+    /// Waits in a task until all tasks have arrived.
     pub(super) fn barrier(&self) -> Result<()> {
         if self.count == 1 {
             return Ok(());
@@ -211,7 +214,7 @@ impl Job {
         Ok(())
     }
 
-    /// Sees to it that all tasks have begun: those that wait for each other must each have a thread.
+    /// Ensures that all tasks have begun, because tasks that wait for each other need a thread each.
     fn begin_all(&self) {
         be_patient(|| self.begun() >= self.count);
         while let Some(index) = self.claim() {
@@ -219,9 +222,9 @@ impl Job {
             let job = Shared(self);
             let begun = worker::spawn("anyfn-task", move || {
                 let Shared(job) = { job };
-                // SAFETY: a counted helper, as of before the thread was made.
+                // SAFETY: counted as a helper since before the thread was created.
                 unsafe { &*job }.run(index);
-                // SAFETY: counted by `enter` before the thread was made; it does not touch the job afterwards.
+                // SAFETY: counted by `enter` before the thread was created; it does not touch the job afterwards.
                 unsafe { Job::leave(job) };
             });
             if let Err(reason) = begun {
@@ -238,7 +241,7 @@ impl Job {
     }
 }
 
-/// A job that another thread may touch.
+/// Pointer to a job that another thread may touch.
 #[derive(Clone, Copy)]
 pub(super) struct Shared(pub(super) *const Job);
 

@@ -1,12 +1,13 @@
 //! Worker threads for the parallel loops of compiled code.
 //!
-//! [`parallel`] runs tasks on the calling thread and on the workers of the process. Nothing is started before the first
-//! launch, no thread is bound to a processor while it runs tasks, and workers sleep when there is nothing to do. There are as
-//! many threads as `ANYFN_NUM_THREADS` or [`set_num_threads`] say, else as the process may use: its affinity mask and the
-//! share of processor time of its control group. A host with threads of its own takes over by [`set_launcher`].
+//! [`parallel`] runs tasks on the calling thread and on the worker threads of the process. No thread is started before
+//! the first launch, no thread is bound to a processor while it runs tasks, and idle workers sleep. The number of
+//! threads is set by `ANYFN_NUM_THREADS` or [`set_num_threads`]. By default it is the number of processors that the
+//! process may use: its affinity mask, limited by the share of processor time of its control group. A host program with
+//! its own threads runs the tasks itself after [`set_launcher`].
 //!
-//! In reading order: `job` (one launch), `pool` (the workers), `place` (where they wake), `host` (the threads of the host),
-//! `size`, `cgroup`, `fork`, `worker`, `waiting`, `sync`.
+//! In reading order: `job` (one launch), `pool` (the workers), `place` (where they wake), `host` (the threads of the
+//! host), `size`, `cgroup`, `fork`, `worker`, `waiting`, `sync`.
 
 pub(crate) mod cgroup;
 mod fork;
@@ -27,23 +28,23 @@ use anyfn::{PackedFunc, Result, bail, register};
 use job::Job;
 pub(crate) use job::Task;
 
-/// How many threads a launch has, this one included.
+/// Returns the number of threads of a launch, including the calling thread.
 pub fn num_threads() -> usize {
     size::get()
 }
 
-/// Sets how many threads a launch has, this one included; 0 finds the number by itself again.
+/// Sets the number of threads of a launch, including the calling thread; 0 restores the automatic number.
 ///
-/// Launches that run keep theirs.
+/// Running launches keep their threads.
 pub fn set_num_threads(threads: usize) {
     size::set(threads);
     pool::resized();
 }
 
-/// Has tasks run by `launcher(run, n)` instead of the pool; `None` brings the pool back. Gives the old launcher.
+/// Has tasks run by `launcher(run, n)` instead of the pool; `None` restores the pool. Returns the previous launcher.
 ///
-/// It must call `run(i)` once for each `i` below `n`, from whichever threads, and return when all these calls have
-/// returned. An error of a task is not that of `run`: the launch gives it when the launcher has returned.
+/// The launcher must call `run(i)` once for each `i` below `n`, from any threads, and return after all these calls have
+/// returned. `run` does not return the error of a task: the launch returns it after the launcher has returned.
 pub fn set_launcher(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
     host::set(launcher)
 }
@@ -51,17 +52,18 @@ pub fn set_launcher(launcher: Option<PackedFunc>) -> Option<PackedFunc> {
 /// Runs tasks and waits for them; 0 tasks means as many as there are threads.
 ///
 /// # Errors
-/// `ValueError` for a negative number; otherwise the first error of a task, after all have ended.
+/// Returns `ValueError` for a negative number, the error of the host's launcher, or the first error of a task after all
+/// tasks have ended.
 ///
 /// # Safety
-/// `task` must be fit to be called with `data` from any thread meanwhile.
+/// `task` must be safe to call with `data` from any thread until this function returns.
 pub(crate) unsafe fn launch(task: Task, data: *mut c_void, tasks: i32) -> Result<()> {
     let count = match usize::try_from(tasks) {
         Ok(0) => num_threads(),
         Ok(count) => count,
         Err(_) => bail!("ValueError", "TVMBackendParallelLaunch: expected a number of tasks, got {tasks}"),
     };
-    // SAFETY: the caller guarantees the task; the job has finished when it is dropped.
+    // SAFETY: the caller guarantees the task, and the job has finished when it is dropped.
     let job = unsafe { Job::new(task, data, count) };
     match host::get() {
         Some(launcher) if count > 1 => host::run(&launcher, &job),
@@ -69,11 +71,12 @@ pub(crate) unsafe fn launch(task: Task, data: *mut c_void, tasks: i32) -> Result
     }
 }
 
-/// Runs `body(i, n)` for each `i` below the number of tasks, on this thread and the workers, and waits for all; 0 tasks means
-/// as many as there are threads.
+/// Runs `body(i, n)` for each `i` below the number of tasks, on this thread and the workers, and waits for all; 0 tasks
+/// means as many as there are threads.
 ///
 /// # Errors
-/// The first error of a task, or its panic as one, after all have ended.
+/// Returns the first error of a task after all tasks have ended; a panic counts as an error. Returns `ValueError` for
+/// more than `i32::MAX` tasks.
 pub fn parallel<F: Fn(usize, usize) -> Result<()> + Sync>(tasks: usize, body: F) -> Result<()> {
     unsafe extern "C" fn run<F: Fn(usize, usize) -> Result<()> + Sync>(
         index: c_int,
@@ -81,30 +84,31 @@ pub fn parallel<F: Fn(usize, usize) -> Result<()> + Sync>(tasks: usize, body: F)
         body: *mut c_void,
     ) -> c_int {
         anyfn::__private::trampoline(|| {
-            // SAFETY: a launch passes a group.
+            // SAFETY: a launch passes a valid group.
             let count = unsafe { (*group).num_task };
-            // SAFETY: the body of the call below, which waits for this task.
+            // SAFETY: `body` is that of the call below, which waits for this task.
             let body = unsafe { &*body.cast_const().cast::<F>() };
             body(index as usize, count as usize)
         })
     }
     let Ok(tasks) = i32::try_from(tasks) else { bail!("ValueError", "expected at most {} tasks", i32::MAX) };
-    // SAFETY: the task is for this body, which may be called from any thread and outlives the launch.
+    // SAFETY: the task expects this `body`, which may be called from any thread and outlives the launch.
     unsafe { launch(run::<F>, (&raw const body).cast_mut().cast(), tasks) }
 }
 
-/// Waits in a task for the others of its launch.
+/// Waits in a task for the other tasks of its launch.
 ///
 /// # Errors
-/// `RuntimeError` if one of them has ended without coming here.
+/// Returns `RuntimeError` if one of them has ended without reaching the barrier, `ValueError` if the group belongs to
+/// no launch.
 ///
 /// # Safety
-/// `group` must be what the task was given.
+/// `group` must be the group that the task received.
 pub(crate) unsafe fn barrier(group: &TVMParallelGroupEnv) -> Result<()> {
     if group.num_task == 1 {
         return Ok(());
     }
-    // SAFETY: a launch puts its job there, which lives as long as its tasks run.
+    // SAFETY: a launch stores its job there, which lives as long as its tasks run.
     let job = unsafe { group.sync_handle.cast::<Job>().as_ref() };
     match job {
         Some(job) => job.barrier(),

@@ -1,9 +1,10 @@
-//! Where a worker wakes.
+//! Choice of the processor on which a worker wakes.
 //!
-//! The system may put a thread that is woken behind the one that wakes it, on the same processor, since the others are idle
-//! with a delay or only spin; and it may leave it there for longer than a job takes, which then takes the time of one thread.
-//! So a launch keeps the workers that it wakes off its own processor. A worker that has come may run anywhere again: what its
-//! tasks start inherits nothing.
+//! The system may queue a woken thread behind the thread that wakes it, on the same processor, because the other
+//! processors are idle with a wake-up delay, or only spin. It may leave the thread there for longer than a job takes,
+//! so that the job takes as long as with one thread. Therefore a launch keeps the workers that it wakes off its own
+//! processor. Once a worker is awake, it may run anywhere again, so threads that its tasks start inherit no
+//! restriction.
 
 use core::ffi::c_int;
 
@@ -12,7 +13,7 @@ pub(super) use imp::{Mask, Thread, here, this_thread};
 /// A worker that waits to be woken.
 pub(super) struct Sleeper {
     thread: Thread,
-    /// The processor that it is kept off, and where it may run otherwise.
+    /// The processor that the worker is kept off, and its original mask.
     kept: Option<(c_int, Mask)>,
 }
 
@@ -25,7 +26,7 @@ impl Sleeper {
         self.thread == thread
     }
 
-    /// Has it wake on another processor, if it may.
+    /// Makes the worker wake on another processor, if it may.
     pub(super) fn keep_off(&mut self, processor: c_int) {
         if self.kept.as_ref().is_some_and(|(kept, _)| *kept == processor) {
             return;
@@ -38,12 +39,12 @@ impl Sleeper {
         {
             self.kept = Some((processor, mask));
         } else {
-            // It may have been kept off another one.
+            // It may have been kept off another processor before.
             imp::set(self.thread, &mask);
         }
     }
 
-    /// The worker has come; called by itself.
+    /// Restores the original mask. Called by the worker once it is awake.
     pub(super) fn run_anywhere(self) {
         if let Some((_, mask)) = self.kept {
             imp::set(self.thread, &mask);
@@ -59,48 +60,49 @@ mod imp {
     pub(in crate::threads) type Mask = libc::cpu_set_t;
     pub(in crate::threads) type Thread = libc::pid_t;
 
-    /// The number of this thread.
+    /// Returns the number of this thread.
     pub(in crate::threads) fn this_thread() -> Thread {
-        // SAFETY: asks only.
+        // SAFETY: `gettid` only returns a number.
         unsafe { libc::gettid() }
     }
 
-    /// The processor of this thread; negative if it is not known.
+    /// Returns the processor of this thread; negative if it is not known.
     pub(in crate::threads) fn here() -> c_int {
-        // SAFETY: asks only.
+        // SAFETY: `sched_getcpu` only returns a number.
         unsafe { libc::sched_getcpu() }
     }
 
-    /// Where a thread may run. None on machines with more processors than a mask has room for, too.
+    /// Returns the processors on which a thread may run. `None` also on machines with more processors than fit into a
+    /// mask.
     pub(super) fn get(thread: Thread) -> Option<Mask> {
         let mut mask = MaybeUninit::<Mask>::zeroed();
-        // SAFETY: the mask is writable and as large as is said.
+        // SAFETY: the mask is writable and has the given size.
         let code = unsafe { libc::sched_getaffinity(thread, size_of::<Mask>(), mask.as_mut_ptr()) };
-        // SAFETY: zeroed, and any bits are a mask.
+        // SAFETY: the mask was zeroed, and any bits are a valid mask.
         (code == 0).then(|| unsafe { mask.assume_init() })
     }
 
     pub(super) fn set(thread: Thread, mask: &Mask) -> bool {
-        // SAFETY: the mask is as large as is said.
+        // SAFETY: the mask has the given size.
         unsafe { libc::sched_setaffinity(thread, size_of::<Mask>(), mask) == 0 }
     }
 
-    /// The mask without a processor that is in it, if others are.
+    /// Returns the mask without a processor that is in it, if any other remains.
     pub(super) fn without(mask: &Mask, processor: c_int) -> Option<Mask> {
         let number = usize::try_from(processor).ok().filter(|number| *number < 8 * size_of::<Mask>())?;
         let mut others = *mask;
-        // SAFETY: the number is one that a mask has room for.
+        // SAFETY: the number is in the range of a mask.
         if !unsafe { libc::CPU_ISSET(number, mask) } {
             return None;
         }
-        // SAFETY: the number is one that a mask has room for, and `others` is a mask of our own.
+        // SAFETY: the number is in the range of a mask, and `others` is a local mask.
         unsafe { libc::CPU_CLR(number, &mut others) };
-        // SAFETY: only counts the bits.
+        // SAFETY: `CPU_COUNT` only counts the bits.
         (unsafe { libc::CPU_COUNT(&others) } > 0).then_some(others)
     }
 }
 
-/// Nothing is known of places.
+/// Stub for systems without control over the placement of threads.
 #[cfg(not(all(target_os = "linux", not(loom))))]
 mod imp {
     use core::ffi::c_int;
@@ -127,7 +129,7 @@ mod imp {
     }
 }
 
-/// Where this thread may run.
+/// Returns the processors on which this thread may run.
 #[cfg(all(test, target_os = "linux", not(loom)))]
 pub(super) fn mask() -> Option<Mask> {
     imp::get(0)
@@ -155,7 +157,7 @@ mod tests {
                 sleeper.keep_off(processor);
             }
             sleeper.run_anywhere();
-            // SAFETY: compares bits.
+            // SAFETY: `CPU_EQUAL` only compares the bits.
             assert!(unsafe { libc::CPU_EQUAL(&before, &mask().unwrap()) });
         })
         .join()

@@ -1,8 +1,8 @@
 //! The worker threads of the process.
 //!
-//! They are made at the first launch that can use them, are named `anyfn-worker`, and sleep while there is nothing to do:
-//! after a job a worker looks for the next one for a few microseconds and then waits. All launches share them; a launch
-//! never waits for a worker, since the launching thread runs what nobody else has begun.
+//! Workers are created at the first launch that can use them and are named `anyfn-worker`. After a job, a worker looks
+//! for the next one for a few microseconds and then sleeps. All launches share the workers. A launch never waits for a
+//! worker to begin a task, because the launching thread runs all tasks that no other thread has begun.
 
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicPtr;
@@ -14,29 +14,29 @@ use super::place::{self, Sleeper};
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering, lock, spin_until};
 use super::{fork, size, worker};
 
-/// The pool of this process, made at the first launch. It lives for ever: threads wait in it.
+/// The pool of this process, created at the first launch. It is never freed, because threads wait in it.
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(core::ptr::null_mut());
 
 struct Pool {
     process: u32,
     state: Mutex<State>,
     work: Condvar,
-    /// Number of jobs that have been launched and not ended; looked at without the lock.
+    /// Number of jobs that have been launched and not ended. It may be read without the lock.
     open: AtomicUsize,
 }
 
 #[derive(Default)]
 struct State {
-    /// Launches that have not ended, the oldest first.
+    /// Launches that have not ended, oldest first.
     jobs: Vec<Shared>,
     workers: usize,
-    /// Workers that wait to be woken, who has waited longest first.
+    /// Workers that wait to be woken, longest waiting first.
     asleep: Vec<Sleeper>,
-    /// Workers that look for a job without sleeping.
+    /// Number of workers that look for a job without sleeping.
     looking: usize,
 }
 
-/// Forgets the pool of another process, in the child of a fork.
+/// Discards the pool of the parent process in the child of a fork.
 pub(super) fn forget() {
     POOL.store(core::ptr::null_mut(), Ordering::Relaxed);
 }
@@ -49,7 +49,7 @@ fn pool() -> &'static Pool {
         match POOL.compare_exchange(pool, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => pool = new,
             Err(first) => {
-                // SAFETY: made above and seen by nobody.
+                // SAFETY: allocated above and not shared.
                 drop(unsafe { Box::from_raw(new) });
                 pool = first;
             }
@@ -59,14 +59,14 @@ fn pool() -> &'static Pool {
     unsafe { &*pool }
 }
 
-/// Number of worker threads that there are.
+/// Returns the number of worker threads.
 pub(super) fn workers() -> usize {
     let pool = POOL.load(Ordering::Acquire);
     // SAFETY: NULL or a pool, which is never freed.
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).workers)
 }
 
-/// Number of worker threads that wait to be woken.
+/// Returns the number of worker threads that wait to be woken.
 #[cfg(test)]
 pub(super) fn asleep() -> usize {
     let pool = POOL.load(Ordering::Acquire);
@@ -74,7 +74,7 @@ pub(super) fn asleep() -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| lock(&pool.state).asleep.len())
 }
 
-/// Lets workers that are too many end.
+/// Lets surplus workers end.
 pub(super) fn resized() {
     let pool = POOL.load(Ordering::Acquire);
     // SAFETY: NULL or a pool, which is never freed.
@@ -83,7 +83,7 @@ pub(super) fn resized() {
     }
 }
 
-/// Runs a job on this thread and the workers; gives its outcome.
+/// Runs a job on this thread and the workers, and returns its outcome.
 pub(super) fn run(job: &Job) -> Result<()> {
     let wanted = size::get().min(job.count()) - 1;
     if wanted == 0 {
@@ -103,13 +103,13 @@ impl Pool {
         }
     }
 
-    /// Lets workers that are too many end.
+    /// Lets surplus workers end.
     fn resized(&self) {
         let _state = lock(&self.state);
         self.work.notify_all();
     }
 
-    /// Runs a job on this thread and as many workers as wanted.
+    /// Runs a job on this thread and up to `wanted` workers.
     fn run(&'static self, job: &Job, wanted: usize) -> Result<()> {
         self.open(job, wanted);
         job.run_tasks();
@@ -119,16 +119,16 @@ impl Pool {
         job.finish()
     }
 
-    /// Shows the job to the workers.
+    /// Publishes the job to the workers.
     fn open(&'static self, job: &Job, wanted: usize) {
         let mut state = lock(&self.state);
         while state.workers < wanted {
-            // The tasks run without it.
+            // The tasks run without this worker.
             if worker::spawn("anyfn-worker", || self.work()).is_err() {
                 break;
             }
             state.workers += 1;
-            // It comes by itself.
+            // The new worker looks for the job without being woken.
             state.looking += 1;
         }
         state.jobs.push(Shared(job));
@@ -136,7 +136,7 @@ impl Pool {
         let wake = wanted.saturating_sub(state.looking).min(state.asleep.len());
         if wake > 0 {
             let here = place::here();
-            // These are woken, as a rule.
+            // As a rule these are the ones that are woken.
             state.asleep[..wake].iter_mut().for_each(|sleeper| sleeper.keep_off(here));
         }
         drop(state);
@@ -145,17 +145,17 @@ impl Pool {
         }
     }
 
-    /// No worker comes to the job any more.
+    /// Withdraws the job, so that no further worker begins to help.
     fn close(&self, job: &Job) {
         let mut state = lock(&self.state);
         state.jobs.retain(|Shared(known)| !core::ptr::eq(*known, job));
         self.open.store(state.jobs.len(), Ordering::Relaxed);
     }
 
-    /// What a worker does.
+    /// Main loop of a worker.
     fn work(&'static self) {
         let me = place::this_thread();
-        // Counted as looking by who made it.
+        // The creating thread has counted this worker as looking.
         let mut state = lock(&self.state);
         state.looking -= 1;
         let mut has_looked = true;
@@ -164,10 +164,11 @@ impl Pool {
                 drop(state);
                 // SAFETY: counted as a helper under the lock, while the job was open.
                 unsafe { &*job }.run_tasks();
-                // SAFETY: counted as a helper in `State::job`; this gives that count back, and the job is not touched afterwards.
+                // SAFETY: counted as a helper in `State::job`; this returns that count, and the job is not touched
+                // afterwards.
                 unsafe { Job::leave(job) };
                 if self.process != fork::process() {
-                    // A task has forked on this thread: the child's pool is another one.
+                    // A task has forked on this thread, and the child has another pool.
                     return;
                 }
                 has_looked = false;
@@ -194,7 +195,7 @@ impl Pool {
 }
 
 impl State {
-    /// A job with tasks that have not begun, entered as a helper.
+    /// Returns a job with tasks that have not begun, and enters it as a helper.
     fn job(&self) -> Option<Shared> {
         // SAFETY: jobs live as long as they are listed, and the caller holds the lock of the list.
         let job = |Shared(job): &Shared| unsafe { &**job };
@@ -204,7 +205,7 @@ impl State {
     }
 }
 
-/// All orders of what threads do; `./x test` runs these with `--cfg loom`.
+/// Tests that explore all interleavings of threads; `./x test` runs them with `--cfg loom`.
 #[cfg(all(test, loom))]
 mod tests {
     use core::ffi::{c_int, c_void};
@@ -221,9 +222,9 @@ mod tests {
     }
 
     unsafe extern "C" fn meet(index: c_int, group: *mut TVMParallelGroupEnv, runs: *mut c_void) -> c_int {
-        // SAFETY: passes on what this task was given.
+        // SAFETY: the arguments are those that this task received.
         unsafe { count(index, group, runs) };
-        // SAFETY: what the task was given.
+        // SAFETY: the group is the one that the task received.
         let met = unsafe { super::super::barrier(&*group) };
         // SAFETY: the counters of the launch below, which outlive its tasks.
         let runs = unsafe { &*runs.cast::<[AtomicUsize; 2]>() };
@@ -233,24 +234,25 @@ mod tests {
 
     fn launch(pool: &'static Pool, task: super::super::Task) {
         let runs = [AtomicUsize::new(0), AtomicUsize::new(0)];
-        // SAFETY: the task is for these counters, which outlive the job.
+        // SAFETY: the task expects these counters, which outlive the job.
         let job = unsafe { Job::new(task, (&raw const runs).cast_mut().cast(), 2) };
         pool.run(&job, 1).unwrap();
         assert!(runs.iter().all(|runs| runs.load(Ordering::Relaxed) == 1));
     }
 
     fn check(body: impl Fn(&'static Pool) + Sync + Send + 'static) {
-        // The number of threads is one for the process, which would be different from one try to the next.
+        // The number of threads is shared by the process, so concurrent tests would change it between iterations of a
+        // model.
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut model = loom::model::Builder::new();
-        // More switches than that take hours and find nothing that fewer do not.
+        // More preemptions take hours and find nothing that fewer do not find.
         model.preemption_bound = Some(2);
         model.check(move || {
             size::set(2);
             let pool: &'static Pool = Box::leak(Box::new(Pool::new()));
             body(pool);
-            // All workers must end, or loom says that they wait for ever.
+            // All workers must end, or loom reports a deadlock.
             size::set(1);
             pool.resized();
         });

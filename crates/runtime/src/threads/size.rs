@@ -1,4 +1,4 @@
-//! How many threads a parallel launch has.
+//! The number of threads of a parallel launch.
 
 use std::path::Path;
 use std::sync::Once;
@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::cgroup;
 
-/// No machine has more; larger numbers are mistakes.
+/// Maximum number of threads. No machine has more processors, so larger numbers are mistakes.
 pub(super) const THREADS_MAX: usize = 1 << 12;
 
-/// What [`super::set_num_threads`] says; 0 for automatic.
+/// Number set by [`super::set_num_threads`]; 0 for automatic.
 static SET: AtomicUsize = AtomicUsize::new(0);
-/// What was found by itself; 0 before that.
+/// Number determined automatically; 0 until then.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets the number, or has it found again with 0.
+/// Sets the number, or has it determined again if `threads` is 0.
 pub(super) fn set(threads: usize) {
     SET.store(threads.min(THREADS_MAX), Ordering::Relaxed);
     FOUND.store(0, Ordering::Relaxed);
 }
 
-/// The number, at least 1.
+/// Returns the number of threads, at least 1.
 pub(super) fn get() -> usize {
     let set = SET.load(Ordering::Relaxed);
     if set > 0 {
@@ -42,12 +42,12 @@ pub(super) fn get() -> usize {
     }
 }
 
-/// The number of threads that the environment asks for; `None` for a text that is no number from 1 to [`THREADS_MAX`].
+/// Parses the number of threads in the environment; `None` unless it is a number from 1 to [`THREADS_MAX`].
 fn number(asked: &str) -> Option<usize> {
     asked.trim().parse().ok().filter(|number| (1..=THREADS_MAX).contains(number))
 }
 
-/// Says once that `ANYFN_NUM_THREADS` is ignored.
+/// Warns once that `ANYFN_NUM_THREADS` is ignored.
 fn warn(asked: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
@@ -58,31 +58,31 @@ fn warn(asked: &str) {
     });
 }
 
-/// The number of threads that this process may use: the processors of its affinity mask, and no more than its share of
-/// processor time, rounded up.
+/// Returns the number of threads that this process may use: the processors of its affinity mask, but at most its share
+/// of processor time, rounded up.
 fn choose(processors: usize, quota: Option<f64>) -> usize {
     let share = quota.map_or(usize::MAX, |quota| quota.ceil() as usize);
     processors.min(share).clamp(1, THREADS_MAX)
 }
 
-/// How many processors this process may run on.
+/// Returns the number of processors on which this process may run.
 fn affinity() -> usize {
     #[cfg(target_os = "linux")]
     {
         let mut set = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
-        // SAFETY: the set is writable and as large as is said.
+        // SAFETY: the set is writable and has the given size.
         let code = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), set.as_mut_ptr()) };
         if code == 0 {
-            // SAFETY: zeroed, and filled on success; any bits are a set.
+            // SAFETY: zeroed, and filled on success; any bits are a valid set.
             let set = unsafe { set.assume_init() };
-            // SAFETY: only counts the bits.
+            // SAFETY: `CPU_COUNT` only counts the bits.
             let count = unsafe { libc::CPU_COUNT(&set) };
             if count > 0 {
                 return count as usize;
             }
         }
     }
-    // Also for machines with more processors than the set has room for.
+    // Also reached on machines with more processors than fit into the set.
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -107,26 +107,26 @@ mod tests {
         }
     }
 
-    /// A thread of its own, since its mask is changed.
+    /// Runs in a new thread, because it changes the thread's mask.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_affinity_mask_is_counted() {
         let counted = std::thread::spawn(|| {
             let mut all = std::mem::MaybeUninit::<libc::cpu_set_t>::zeroed();
             let size = size_of::<libc::cpu_set_t>();
-            // SAFETY: the set is writable and as large as is said.
+            // SAFETY: the set is writable and has the given size.
             assert_eq!(unsafe { libc::sched_getaffinity(0, size, all.as_mut_ptr()) }, 0);
             // SAFETY: zeroed, and filled on success.
             let all = unsafe { all.assume_init() };
-            // SAFETY: the numbers are those that the set has room for.
+            // SAFETY: the numbers are in the range of the set.
             let is_set = |processor: usize| unsafe { libc::CPU_ISSET(processor, &all) };
             let processors: Vec<usize> = (0..8 * size).filter(|processor| is_set(*processor)).collect();
             let mut some = all;
             let mut counted = vec![(affinity(), processors.len())];
             for (taken, processor) in processors.iter().enumerate().skip(1) {
-                // SAFETY: the number is one that the set has room for.
+                // SAFETY: the number is in the range of the set.
                 unsafe { libc::CPU_CLR(*processor, &mut some) };
-                // SAFETY: the set is as large as is said, and has one processor at least.
+                // SAFETY: the set has the given size, and contains at least one processor.
                 assert_eq!(unsafe { libc::sched_setaffinity(0, size, &some) }, 0);
                 counted.push((affinity(), processors.len() - taken));
             }

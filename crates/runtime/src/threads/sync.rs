@@ -1,4 +1,5 @@
-//! Locks and threads: those of the standard library, or with `--cfg loom` those of loom, which tries all their orders.
+//! Locks and threads: those of the standard library, or with `--cfg loom` those of loom, which explores all
+//! interleavings.
 
 #[cfg(not(loom))]
 mod imp {
@@ -8,10 +9,10 @@ mod imp {
     pub(in crate::threads) use std::thread::{Thread, current, park};
     use std::time::{Duration, Instant};
 
-    /// How long a thread looks for what it waits for before it sleeps.
+    /// Maximum time for which a thread spins before it sleeps.
     const SPIN: Duration = Duration::from_micros(20);
 
-    /// Looks for a short time whether something has come true; whether it has.
+    /// Spins for a short time until a condition is true, and returns true if it is.
     pub(in crate::threads) fn spin_until(done: impl Fn() -> bool) -> bool {
         let begin = Instant::now();
         loop {
@@ -27,7 +28,7 @@ mod imp {
         }
     }
 
-    /// Gives threads that have been woken the time in which they come, unless the machine is busy.
+    /// Waits briefly for woken threads to arrive, unless the machine is busy.
     pub(in crate::threads) fn be_patient(done: impl Fn() -> bool) {
         const PATIENCE: Duration = Duration::from_micros(200);
         let begin = Instant::now();
@@ -52,7 +53,7 @@ mod imp {
 
 pub(super) use imp::*;
 
-/// What a lock guards; a panic does not poison it.
+/// Locks a mutex, ignoring poisoning by a panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

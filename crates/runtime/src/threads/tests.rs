@@ -9,7 +9,7 @@ use anyfn::{Any, Args, Error, PackedFunc, TypedPackedFunc, bail};
 
 use super::*;
 
-/// The number of threads and the launcher are of the process, so the tests take turns.
+/// Serialises the tests, because the number of threads and the launcher are shared by the process.
 fn turn(threads: usize) -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -17,7 +17,7 @@ fn turn(threads: usize) -> MutexGuard<'static, ()> {
     turn
 }
 
-/// Waits for something that happens soon, however busy the machine is.
+/// Waits for a condition that soon becomes true, however busy the machine is.
 fn wait_until(is_so: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
@@ -50,10 +50,10 @@ fn tasks_may_run_on_all_processors() {
     let _turn = turn(3);
     let here = place::mask().unwrap();
     for _ in 0..50 {
-        // How they wake is what decides.
+        // The test depends on how the workers wake, so all must sleep first.
         wait_until(|| pool::asleep() == pool::workers());
         parallel(3, |_, _| {
-            // SAFETY: compares bits.
+            // SAFETY: `CPU_EQUAL` only compares the bits.
             assert!(unsafe { libc::CPU_EQUAL(&place::mask().unwrap(), &here) });
             thread::sleep(std::time::Duration::from_micros(100));
             Ok(())
@@ -147,7 +147,7 @@ fn eight_threads_launch_at_once() {
 fn workers_leave_when_there_are_too_many() {
     let _turn = turn(6);
     let all = AtomicUsize::new(0);
-    // Nobody leaves before all are there.
+    // No task leaves the barrier before all have arrived.
     launch_c(6, &mut |group, index| {
         all.fetch_add(1, Ordering::Relaxed);
         barrier_of(index, group)
@@ -159,19 +159,19 @@ fn workers_leave_when_there_are_too_many() {
     parallel(2, |_, _| Ok(())).unwrap();
 }
 
-/// A launch through the C functions of a body that gets the group, too.
+/// Launches, through the C functions, a body that receives the group too.
 fn launch_c(
     tasks: c_int,
     body: &mut (dyn Fn(*mut TVMParallelGroupEnv, c_int) -> c_int + Sync),
 ) -> Result<(), Error> {
     type Body<'a> = &'a (dyn Fn(*mut TVMParallelGroupEnv, c_int) -> c_int + Sync);
     unsafe extern "C" fn run(index: c_int, group: *mut TVMParallelGroupEnv, data: *mut c_void) -> c_int {
-        // SAFETY: the body of the launch, which waits for this task.
+        // SAFETY: `data` points to the body of the launch, which waits for this task.
         let body = unsafe { *data.cast::<Body<'_>>() };
         body(group, index)
     }
     let mut shared: Body<'_> = body;
-    // SAFETY: the task is for this body, which may be called from any thread.
+    // SAFETY: the task expects this body, which may be called from any thread.
     match unsafe { TVMBackendParallelLaunch(Some(run), (&raw mut shared).cast(), tasks) } {
         0 => Ok(()),
         _ => Err(Error::take_raised()),
@@ -179,7 +179,7 @@ fn launch_c(
 }
 
 fn barrier_of(index: c_int, group: *mut TVMParallelGroupEnv) -> c_int {
-    // SAFETY: a group that a task was given.
+    // SAFETY: the group is one that a task received.
     unsafe { TVMBackendParallelBarrier(index, group) }
 }
 
@@ -231,7 +231,7 @@ fn the_child_of_a_fork_inside_a_launch_is_told() {
             wait(&|| child.load(Ordering::SeqCst) != -1);
         } else if child.load(Ordering::SeqCst) == -1 {
             wait(&|| others.load(Ordering::SeqCst) > 0);
-            // SAFETY: the child goes on with what is safe after a fork, and ends by `_exit`.
+            // SAFETY: the child only does what is safe after a fork, and ends by `_exit`.
             child.store(unsafe { libc::fork() }, Ordering::SeqCst);
         }
         0
@@ -244,7 +244,7 @@ fn the_child_of_a_fork_inside_a_launch_is_told() {
     }
     outcome.unwrap();
     let mut status = 0;
-    // SAFETY: the child of above; `status` is writable.
+    // SAFETY: the child created above; `status` is writable.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(libc::WEXITSTATUS(status), 7);
 }
@@ -263,7 +263,7 @@ fn wrong_launches_are_refused() {
     assert!(Error::take_raised().message().contains("no launch"));
 }
 
-/// Puts the pool back.
+/// Restores the pool on drop.
 struct Restore;
 
 impl Drop for Restore {
@@ -302,7 +302,7 @@ fn the_host_runs_tasks_on_its_own_threads() {
     let error =
         parallel(4, |index, _| if index == 3 { bail!("KeyError", "three") } else { Ok(()) }).unwrap_err();
     assert_eq!(error.kind(), "KeyError");
-    // Tasks wait for each other on threads that the host makes one after the other.
+    // Tasks wait for each other, but the host runs them one after another.
     set_launcher(Some(
         TypedPackedFunc::from_fn(|run: PackedFunc, count: i64| -> Result<()> {
             (0..count).try_for_each(|index| run.call((index,)).map(drop))

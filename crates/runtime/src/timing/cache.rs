@@ -1,4 +1,4 @@
-//! Emptying the caches of the CPU.
+//! Flushing of caches.
 
 use std::cell::RefCell;
 use std::fs;
@@ -9,7 +9,8 @@ use anyfn::{Device, Result, bail};
 
 use crate::device::{ALIGNMENT, Attribute, Memory, Value, driver_of, synchronize};
 
-/// Bytes of the largest cache of a level, as the system tells them; level 0 is the last one. `None` if it tells nothing.
+/// Returns the size in bytes of the largest CPU cache of a level, as the system reports it. Level 0 means the last
+/// level. `None` if the system does not report it.
 pub fn cache_bytes(level: u32) -> Option<usize> {
     cache_bytes_in(Path::new("/sys/devices/system/cpu/cpu0/cache"), level)
 }
@@ -38,14 +39,14 @@ fn cache_bytes_in(folder: &Path, level: u32) -> Option<usize> {
 }
 
 thread_local! {
-    /// What is written to empty caches; kept, so that only the first time pays for new memory.
+    /// Memory that is written to flush caches. It is kept, so that only the first flush pays for the allocation.
     static MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has a device copy so many bytes that what its caches held before is gone; as [`flush_cache`] on the CPU.
+/// Evicts the caches of a device by copying `bytes` bytes on it. On the CPU, calls [`flush_cache`].
 ///
 /// # Errors
-/// `MemoryError` if there is not so much memory; what the device gives.
+/// Returns `MemoryError` if the memory is not available, or an error of the device.
 pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
     if device.0.device_type == kDLCPU {
         return flush_cache(bytes);
@@ -57,9 +58,10 @@ pub(super) fn flush_device(device: Device, bytes: usize) -> Result<()> {
     synchronize(device)
 }
 
-/// Bytes that empty a cache of a device: twice its size, since not every line that is read replaces the oldest one.
+/// Returns the number of bytes that flush a cache of a device: twice its size, since not every line that is read
+/// replaces the oldest one.
 pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
-    /// Where nobody tells sizes.
+    /// Number of bytes if the cache size is not known.
     const LARGE: usize = 64 << 20;
     let known = match device.0.device_type {
         kDLCPU => cache_bytes(level),
@@ -73,10 +75,10 @@ pub(super) fn bytes_to_flush(device: Device, level: u32) -> usize {
     known.map_or(LARGE, |bytes| bytes.saturating_mul(2))
 }
 
-/// Writes and reads this many bytes, so that what the caches held before is gone if they are not larger.
+/// Writes and reads `bytes` bytes, which evicts the previous contents of caches that are not larger.
 ///
 /// # Errors
-/// `MemoryError` if there is not so much memory.
+/// Returns `MemoryError` if the memory is not available.
 pub fn flush_cache(bytes: usize) -> Result<()> {
     MEMORY.with_borrow_mut(|memory| {
         let words = bytes.div_ceil(size_of::<u64>());
@@ -109,7 +111,7 @@ mod tests {
         }
         assert_eq!(cache_bytes_in(&folder, 1), Some(48 << 10));
         assert_eq!(cache_bytes_in(&folder, 2), Some(2 << 20));
-        // The last one that is known stands for those beyond it.
+        // The last known level is used for levels beyond it.
         assert_eq!(cache_bytes_in(&folder, 3), Some(2 << 20));
         assert_eq!(cache_bytes_in(&folder, 0), Some(2 << 20));
         assert_eq!(cache_bytes_in(&folder.join("absent"), 0), None);

@@ -1,4 +1,4 @@
-//! What other languages call.
+//! Registered functions for measurements in other languages.
 
 use anyfn::{
     Any, Args, Blocking, Bytes, Device, IntoArgs, Module, Names, PackedFunc, Ref, Result, TypedPackedFunc,
@@ -8,9 +8,10 @@ use anyfn::{
 use super::cache::bytes_to_flush;
 use super::{TimeEvaluator, Timing};
 
-/// Makes a function that measures `function`: called with its arguments it gives an `anyfn.Timing`.
+/// Creates a function that measures `function`. When called with the arguments of `function`, it returns an
+/// `anyfn.Timing`.
 ///
-/// `flush` names the cache that is emptied before each call: "l1", "l2", "l3", or "all" for the last one.
+/// `flush` names the cache that is flushed before each call: "l1", "l2", "l3", or "all" for the last level.
 #[register("anyfn.time_evaluator")]
 #[allow(clippy::too_many_arguments, reason = "the options that evaluators of this kind have")]
 fn time_evaluator(
@@ -26,7 +27,7 @@ fn time_evaluator(
     #[default("")] flush: &str,
     #[default(None)] preprocess: Option<PackedFunc>,
 ) -> Result<PackedFunc> {
-    // A function of another process is measured there.
+    // A function of another process is measured in that process.
     if let Some(remote) = registry::find("rpc.time_evaluator") {
         let args = (
             &function,
@@ -59,14 +60,14 @@ fn time_evaluator(
         preprocess,
     };
     evaluator.check()?;
-    // Not only when it is called: whoever asks for a device that is not there hears so at once.
+    // Checked now as well, so that an unavailable device is reported before the first measurement.
     super::timer(evaluator.device)?;
     let names = Names { function: "time_evaluator", ..Names::default() };
     let body = move |args: Args<'_>| evaluator.run_views(&function, args.as_slice()).map(Ref::new);
     Ok(TypedPackedFunc::named(names, Blocking(body)).into())
 }
 
-/// Bytes that empty the cache of a name.
+/// Returns the number of bytes that flush a cache given by name.
 fn flush_bytes(device: Device, flush: &str) -> Result<usize> {
     let level = match flush {
         "" => return Ok(0),
@@ -82,16 +83,16 @@ fn flush_bytes(device: Device, flush: &str) -> Result<usize> {
     Ok(bytes_to_flush(device, level))
 }
 
-/// The few lines about a measurement.
+/// Formats the result of a measurement as a few lines.
 #[register("anyfn.timing_text")]
 fn timing_text(timing: Ref<Timing>) -> String {
     timing.to_string()
 }
 
-/// The evaluator under the name and with the arguments that runtimes of TVM give it: the function is looked up by name,
-/// in a module or among the global functions; the result is the seconds of each measurement as bytes.
+/// The evaluator with the name and arguments of TVM's runtime. The function is looked up by name, in a module or among
+/// the global functions. The result is the seconds of each measurement as bytes.
 ///
-/// There are two forms: with 12 arguments, and with the 8 of older ones, without the four behind `min_repeat_ms`.
+/// There are two forms: one with 12 arguments, and an older one with 8, which lacks the four behind `min_repeat_ms`.
 fn rpc_time_evaluator(args: Args<'_>) -> Result<Any> {
     const NAME: &str = "runtime.RPCTimeEvaluator";
     if !matches!(args.len(), 8 | 12) {

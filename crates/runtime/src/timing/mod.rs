@@ -1,7 +1,7 @@
-//! How long a function takes: [`TimeEvaluator`].
+//! Measurement of the run time of functions: [`TimeEvaluator`].
 //!
-//! A measurement calls the function in a native loop with arguments that are converted once, so it tells what the function
-//! itself takes and not what a frontend adds. The clock is the device's: see [`Timer`].
+//! A measurement calls the function in a native loop with arguments that are converted once. It therefore excludes the
+//! overhead of a frontend. The clock is the device's: see [`Timer`].
 
 mod cache;
 mod globals;
@@ -17,7 +17,7 @@ use anyfn::{Any, AnyView, Array, Device, Object, PackedFunc, Result, bail, check
 pub use cache::{cache_bytes, flush_cache};
 pub use timer::{Timer, register_timer, timer};
 
-/// Measures how long calls of a function take.
+/// Measures the time of calls of a function.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -33,29 +33,29 @@ pub use timer::{Timer, register_timer, timer};
 /// ```
 #[derive(Clone, Debug)]
 pub struct TimeEvaluator {
-    /// The device whose work is measured.
+    /// Device whose work is measured.
     pub device: Device,
-    /// Calls in one measurement, of which the mean is taken. At least 1.
+    /// Number of calls in one measurement, whose mean is the result. At least 1.
     pub number: u64,
-    /// Measurements. At least 1.
+    /// Number of measurements. At least 1.
     pub repeat: u64,
-    /// Shortest time of one measurement in milliseconds: `number` grows until it is reached.
+    /// Minimum time of one measurement in milliseconds. `number` grows until it is reached.
     pub min_repeat_ms: f64,
-    /// How often a measurement that gives no time at all is tried again, with twice the calls.
+    /// Maximum number of times that a measurement of zero seconds is repeated, each time with twice the calls.
     pub limit_zero_time_iterations: u64,
-    /// Rest in milliseconds after each [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
+    /// Pause in milliseconds after every [`repeats_to_cooldown`](Self::repeats_to_cooldown) measurements.
     pub cooldown_interval_ms: u64,
-    /// Measurements between two rests. At least 1.
+    /// Number of measurements between two pauses. At least 1.
     pub repeats_to_cooldown: u64,
-    /// Bytes that are written and read before each call so that nothing of its data is in a cache; 0 for none. Each call
-    /// is measured for itself then.
+    /// Number of bytes that are written and read before each call, so that none of its data is in a cache; 0 for none.
+    /// With a value other than 0, each call is measured individually.
     pub cache_flush_bytes: usize,
-    /// Called with the arguments before each measurement; its time does not count.
+    /// Function that is called with the arguments before each measurement. Its time does not count.
     pub preprocess: Option<PackedFunc>,
 }
 
 impl Default for TimeEvaluator {
-    /// Ten calls on the CPU, once.
+    /// One measurement of ten calls on the CPU.
     fn default() -> TimeEvaluator {
         TimeEvaluator {
             device: Device::CPU,
@@ -71,42 +71,42 @@ impl Default for TimeEvaluator {
     }
 }
 
-/// What a measurement has given; all times in seconds per call.
+/// Result of a measurement. All times are in seconds per call.
 #[derive(Object, Debug)]
 #[object(key = "anyfn.Timing")]
 pub struct Timing {
-    /// The mean time of a call, for each measurement.
+    /// Mean time of a call, for each measurement.
     pub results: Array<f64>,
-    /// Calls in each measurement.
+    /// Number of calls in each measurement.
     pub numbers: Array<i64>,
     /// Mean of the results.
     pub mean: f64,
-    /// Middle of the results.
+    /// Median of the results.
     pub median: f64,
-    /// Least of the results: the one with the least disturbance.
+    /// Minimum of the results, which is the least disturbed measurement.
     pub min: f64,
-    /// Greatest of the results.
+    /// Maximum of the results.
     pub max: f64,
     /// Standard deviation of the results.
     pub std: f64,
-    /// What a function that does nothing takes in the same loop: the part of each result that is the call itself.
+    /// Time of an empty function in the same loop: the part of each result that is call overhead.
     pub overhead: f64,
-    /// The device.
+    /// Device whose work was measured.
     pub device: Device,
 }
 
-/// Time between two checks for signals.
+/// Seconds between two checks for signals.
 const CHECK_INTERVAL: f64 = 0.01;
 
-/// Most calls in one measurement.
+/// Maximum number of calls in one measurement.
 const NUMBER_MAX: u64 = 1 << 40;
 
 impl TimeEvaluator {
     /// Calls the function once to warm up, then measures.
     ///
     /// # Errors
-    /// What the function raises; what [`check_signals`] gives, between calls; `ValueError` for an option out of range;
-    /// `RuntimeError` if the device has no clock.
+    /// Returns the error of the function; the error of [`check_signals`], between calls; `ValueError` for an option out
+    /// of range; `RuntimeError` if the device is not available.
     pub fn run(&self, function: &PackedFunc, args: impl anyfn::IntoArgs) -> Result<Timing> {
         let mut timing = None;
         let none = args.with_views(|views| {
@@ -120,10 +120,10 @@ impl TimeEvaluator {
         }
     }
 
-    /// The same with arguments that are views already.
+    /// Measures calls with arguments that are views already.
     ///
     /// # Errors
-    /// As [`TimeEvaluator::run`].
+    /// Returns the errors of [`TimeEvaluator::run`], and `ValueError` if an argument is moved.
     pub fn run_views(&self, function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Timing> {
         self.check()?;
         if let Some(index) = args.iter().position(|arg| arg.type_index() == kTVMFFIObjectRValueRef) {
@@ -169,7 +169,8 @@ impl TimeEvaluator {
         Ok(())
     }
 
-    /// One result: measures with more calls until it has taken long enough. The seconds of `number` calls.
+    /// Takes one result: measures with more and more calls until the time is long enough. Returns the seconds of
+    /// `number` calls.
     fn measure(&self, measured: &mut Measurement<'_>, number: &mut u64) -> Result<f64> {
         let least = self.min_repeat_ms / 1e3;
         let mut zeros = 0;
@@ -206,12 +207,12 @@ struct Measurement<'a> {
     timer: &'a mut dyn Timer,
     function: &'a PackedFunc,
     args: &'a [AnyView<'a>],
-    /// Calls between two checks for signals.
+    /// Number of calls between two checks for signals.
     chunk: u64,
 }
 
 impl<'a> Measurement<'a> {
-    /// Calls the function once, so that what happens only at a first call is not measured.
+    /// Calls the function once, so that one-time costs of the first call are not measured.
     fn warm_up(
         timer: &'a mut dyn Timer,
         function: &'a PackedFunc,
@@ -222,7 +223,7 @@ impl<'a> Measurement<'a> {
         Ok(warmed)
     }
 
-    /// Seconds of calls in a row.
+    /// Measures successive calls as a whole and returns their seconds.
     fn together(&mut self, number: u64) -> Result<f64> {
         let mut left = number;
         self.timer.start()?;
@@ -238,13 +239,14 @@ impl<'a> Measurement<'a> {
             check_signals()?;
         }
         let seconds = self.timer.stop()?;
-        // The first call of all may be much slower than the others, so it is only doubled what there was.
+        // The very first call may be much slower than later ones, so the chunk may still grow, at most 1024-fold at a
+        // time.
         let fitting = CHECK_INTERVAL / (seconds.max(1e-9) / number as f64);
         self.chunk = (fitting as u64).clamp(1, self.chunk.saturating_mul(1024));
         Ok(seconds)
     }
 
-    /// Seconds of calls that are measured for themselves, each with cold caches.
+    /// Measures each call individually with cold caches and returns the sum of seconds.
     fn one_by_one(&mut self, number: u64, device: Device, flush: usize) -> Result<f64> {
         let mut sum = 0.0;
         for _ in 0..number {
@@ -258,7 +260,7 @@ impl<'a> Measurement<'a> {
     }
 }
 
-/// Sleeps, but not through a signal.
+/// Sleeps, but returns the error of a signal.
 fn rest(time: Duration) -> Result<()> {
     let end = Instant::now() + time;
     loop {
@@ -271,14 +273,14 @@ fn rest(time: Duration) -> Result<()> {
     }
 }
 
-/// What the call of a function that does nothing takes.
+/// Returns the seconds that a call of an empty function takes.
 fn empty_call() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {
         const CALLS: u32 = 1000;
         let nothing = PackedFunc::new(|_| Ok(Any::NONE));
         let handle = nothing.as_object().as_handle();
-        // SAFETY: a function object has its cell right behind the header.
+        // SAFETY: the cell of a function object follows its header.
         let cell: *const TVMFFIFunctionCell = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast();
         // SAFETY: the cell is part of the function object, which is alive here and does not change.
         let safe_call = unsafe { (*cell).safe_call };
@@ -287,8 +289,8 @@ fn empty_call() -> f64 {
             let start = Instant::now();
             for _ in 0..CALLS {
                 let mut result = TVMFFIAny::NONE;
-                // Not as others call, since a profile would record it.
-                // SAFETY: the function takes any arguments and gives None, which owns nothing.
+                // Called directly, since a profile would record an ordinary call.
+                // SAFETY: the function takes any arguments and returns None, which owns nothing.
                 std::hint::black_box(unsafe { safe_call(handle, std::ptr::null(), 0, &mut result) });
             }
             best = best.min(start.elapsed().as_secs_f64());
@@ -297,15 +299,15 @@ fn empty_call() -> f64 {
     })
 }
 
-/// Calls a function not as others call, since a profile would record it.
+/// Calls a function directly, since a profile would record an ordinary call.
 fn call_unseen(function: &PackedFunc, args: &[AnyView<'_>]) -> Result<Any> {
     let handle = function.as_object().as_handle();
-    // SAFETY: a function object has its cell right behind the header.
+    // SAFETY: the cell of a function object follows its header.
     let cell: *const TVMFFIFunctionCell = unsafe { handle.cast::<TVMFFIObject>().add(1) }.cast();
     // SAFETY: the cell is part of the function object, which is alive here and does not change.
     let safe_call = unsafe { (*cell).safe_call };
     let mut result = TVMFFIAny::NONE;
-    // SAFETY: the views live for the call, and `result` holds nothing.
+    // SAFETY: the views live for the call, and `result` owns nothing.
     match unsafe { safe_call(handle, args.as_ptr().cast(), args.len() as i32, &mut result) } {
         // SAFETY: on success the result is an owned value.
         0 => Ok(unsafe { Any::from_raw(result) }),
@@ -320,7 +322,7 @@ impl Timing {
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (sorted[0], sorted[sorted.len() - 1]);
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
-        // Rounding must not put the mean outside of what was measured.
+        // Rounding must not move the mean outside the range of the results.
         let mean = (results.iter().sum::<f64>() / count).clamp(min, max);
         let std = (results.iter().map(|result| (result - mean).powi(2)).sum::<f64>() / count).sqrt();
         let overhead = empty_call();
@@ -330,7 +332,7 @@ impl Timing {
     }
 }
 
-/// A few lines for people.
+/// Writes a few lines for people.
 impl fmt::Display for Timing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = crate::units::Seconds;

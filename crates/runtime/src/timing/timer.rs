@@ -1,4 +1,4 @@
-//! The clock of a device.
+//! Timers of devices.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,41 +9,40 @@ use anyfn::{Device, Result};
 
 use crate::device::{Event, driver_of, synchronize};
 
-/// Measures work of a device.
+/// Measures the time of work on a device.
 ///
-/// A device whose work runs beside the calls that ask for it measures between two marks on its stream (events), or waits
-/// until all work is done before it reads a clock. What is asked for between [`start`](Timer::start) and
-/// [`stop`](Timer::stop) counts, and nothing else.
+/// A device that executes work asynchronously measures between two events on its stream, or waits until all work is
+/// done before it reads a clock. Only work requested between [`start`](Timer::start) and [`stop`](Timer::stop) counts.
 pub trait Timer {
     /// Begins a measurement.
     ///
     /// # Errors
-    /// What the device gives, also for work from before.
+    /// Returns an error of the device, which may result from earlier work.
     fn start(&mut self) -> Result<()>;
 
-    /// Ends the measurement: waits for the work and gives its seconds, less what the measurement itself takes.
+    /// Ends the measurement: waits for the work and returns its seconds, less the time of the measurement itself.
     ///
     /// # Errors
-    /// What the device gives, also for the work.
+    /// Returns an error of the device, which may result from the measured work.
     fn stop(&mut self) -> Result<f64>;
 }
 
-/// Makes the timer of a device.
+/// Function that creates the timer of a device.
 type MakeTimer = fn(Device) -> Result<Box<dyn Timer>>;
 
 static TIMERS: Mutex<BTreeMap<i32, MakeTimer>> = Mutex::new(BTreeMap::new());
 
-/// Sets how devices of a kind (one of the `kDL*` constants) are timed, for a driver that knows a better way than its
-/// events; it calls this once.
+/// Sets how devices of a kind (one of the `kDL*` constants) are timed. A driver that has a better method than its
+/// events calls this once.
 pub fn register_timer(device_type: i32, make: MakeTimer) {
     TIMERS.lock().unwrap_or_else(PoisonError::into_inner).insert(device_type, make);
 }
 
-/// A timer of a device: what its driver has registered, else between two events of its stream, else with a clock of the host
-/// that is read when all work is done.
+/// Returns a timer of a device: the timer that its driver registered, or else one between two events on its stream, or
+/// else a clock of the host that is read when all work is done.
 ///
 /// # Errors
-/// `RuntimeError` if the device is not there; what the driver gives.
+/// Returns `RuntimeError` if the device is not available, or the error of the driver.
 pub fn timer(device: Device) -> Result<Box<dyn Timer>> {
     let registered = TIMERS.lock().unwrap_or_else(PoisonError::into_inner).get(&device.0.device_type).copied();
     match registered {
@@ -62,7 +61,7 @@ pub fn timer(device: Device) -> Result<Box<dyn Timer>> {
     }
 }
 
-/// Measures between two events in the stream that is the current one of the device.
+/// Measures between two events on the current stream of the device.
 struct EventTimer {
     device: Device,
     start: Event,
@@ -70,7 +69,7 @@ struct EventTimer {
 }
 
 impl EventTimer {
-    /// `NotImplementedError` if the device has no clock.
+    /// Creates a timer and tries it. Returns `NotImplementedError` if the device has no clock.
     fn new(device: Device) -> Result<EventTimer> {
         let mut timer = EventTimer { device, start: Event::create(device)?, end: Event::create(device)? };
         timer.start()?;
@@ -79,9 +78,9 @@ impl EventTimer {
     }
 
     fn record(&self, event: &Event) -> Result<()> {
-        // SAFETY: may be called at any time.
+        // SAFETY: `TVMFFIEnvGetStream` may be called at any time.
         let stream = unsafe { TVMFFIEnvGetStream(self.device.0.device_type, self.device.0.device_id) };
-        // SAFETY: whoever set the stream says that it is one of the device.
+        // SAFETY: the code that set the current stream guarantees that it belongs to the device.
         unsafe { event.record_raw(stream) }
     }
 }
@@ -97,7 +96,7 @@ impl Timer for EventTimer {
     }
 }
 
-/// For a device without a clock.
+/// Timer for a device without a clock.
 struct WaitingTimer {
     device: Device,
     start: Instant,
@@ -116,7 +115,7 @@ impl Timer for WaitingTimer {
     }
 }
 
-/// The monotonic clock: work of the CPU is done when the call returns.
+/// Timer with the monotonic clock. Work of the CPU is done when the call returns.
 struct CpuTimer(Instant);
 
 impl Timer for CpuTimer {
@@ -130,7 +129,7 @@ impl Timer for CpuTimer {
     }
 }
 
-/// Seconds that lie between two readings of the clock with nothing in between.
+/// Returns the seconds between two successive readings of the clock.
 pub(super) fn clock_read() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {

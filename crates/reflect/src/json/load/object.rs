@@ -1,4 +1,4 @@
-//! Reading objects by their fields.
+//! Loading of objects by their fields.
 
 use alloc::format;
 use alloc::string::String as StdString;
@@ -28,7 +28,7 @@ impl Loader<'_> {
         for (name, value) in tape.pairs(data) {
             let fields = &self.plans[node.plan].fields;
             let text = tape.bytes(name);
-            // Fields come in the order of the type, as a rule.
+            // As a rule, fields are in the order of the type.
             let is_field = |loaded: &LoadedField| loaded.field.name().as_bytes() == text;
             let found = match fields.get(expected) {
                 Some(loaded) if is_field(loaded) => Some(expected),
@@ -44,7 +44,7 @@ impl Loader<'_> {
                     }
                 },
             };
-            // The writer did not know the field, and has told of this object alone.
+            // The writer did not know the field, and recorded its inline kind for this object only.
             let inline = kept.and_then(|kept| self.kept_inline(kept, name)).or(inline);
             expected = place + 1;
             if places.known[place].0 != 0 {
@@ -56,7 +56,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// What a name stands for that is none of a field.
+    /// Resolves a name that is not the name of a field of the type.
     #[cold]
     fn other(&mut self, node: Node, name: At) -> Result<Other> {
         let Some(name) = self.tape.str(name) else { return Ok(Other::Unknown) };
@@ -74,7 +74,7 @@ impl Loader<'_> {
         Ok(other)
     }
 
-    /// A field that the type does not have.
+    /// Handles a field that the type does not have.
     #[cold]
     fn stranger(&self, node: Node, name: At, value: At, places: &mut Places) -> Result<()> {
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
@@ -95,7 +95,7 @@ impl Loader<'_> {
                 let told = tag.kept.get(&node.index).and_then(|kept| self.kept_inline(*kept, name));
                 told.or_else(|| plan.told.get(tape.bytes(name)).copied())
             }
-            // The file does not tell whether a number is a value or a node, so that is not kept.
+            // Without a record, a number may be an int or the index of a node, so it is not kept.
             None => match tape.kind(value) {
                 Kind::Null => Some(Inline::None),
                 Kind::True | Kind::False => Some(Inline::Bool),
@@ -108,7 +108,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// How the value of a field stands in the file, which the writer has kept for another.
+    /// Returns the recorded inline kind of a field that the writer itself had kept.
     #[cold]
     fn kept_inline(&self, kept: At, name: At) -> Option<Inline> {
         let kind = self.tape.get(kept, self.tape.str(name)?)?;
@@ -122,7 +122,7 @@ impl Loader<'_> {
         }
     }
 
-    /// Makes an object, or sets a part of its fields.
+    /// Creates an object, or sets some of its fields.
     pub(super) fn object(&mut self, node: Node, part: Part) -> Result<Any> {
         self.match_fields(node)?;
         let (tape, plan) = (self.tape, &self.plans[node.plan]);
@@ -145,8 +145,8 @@ impl Loader<'_> {
                 },
                 value => self.field_value(value, *inline)?,
             };
-            // SAFETY: a field of the object's own type. One that is not writable is set in the first part, before the
-            // object is given to anybody.
+            // SAFETY: the field belongs to the object's type. A field that is not writable is set in the first part,
+            // before the object is shared.
             let set = unsafe { loaded.field.set_unchecked(&object, &value.as_view()) };
             set.map_err(|error| self.not_set(&error, node, loaded))?;
         }
