@@ -1,4 +1,4 @@
-//! Sets the name that programs record for the shared library, and binds its own calls to itself.
+//! Sets the soname of the shared library, and binds its calls to its own functions.
 
 use std::env;
 
@@ -8,9 +8,9 @@ fn main() {
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         let name = env::var("ANYFN_SONAME").unwrap_or_else(|_| "libanyfn.so".into());
         println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{name}");
-        // The boundaries of the section of registrations are nobody else's business.
+        // The symbols at the boundaries of the registration section are private to this library.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
-        // Another runtime in the process may have functions of the same names; ours must not end up there.
+        // Another runtime in the process may have functions of the same names, which calls of this library must not reach.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-Bsymbolic");
     }
 }

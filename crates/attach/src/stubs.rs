@@ -1,12 +1,12 @@
-//! The functions of the ABI as hidden symbols of this library, each a jump through a table.
+//! Functions of the ABI as hidden symbols of this library, each a jump through a table.
 //!
-//! The table has the layout of [`AnyfnApi`]. It and the stubs are written in assembly because a jump leaves arguments
-//! and results of every signature untouched, and because symbols defined here can be hidden: a `#[no_mangle]` function
-//! of Rust would be exported by the extension and could capture the calls of other libraries.
+//! The table has the layout of [`AnyfnApi`]. It and the stubs are written in assembly because a jump leaves arguments and results
+//! of every signature untouched, and because symbols defined here can be hidden: a `#[no_mangle]` function in Rust would be
+//! exported by the extension and could capture the calls of other libraries.
 
 use anyfn_abi::{AnyfnApi, for_each_function};
 
-/// Reached when a function of the ABI is called before [`crate::attach`] has succeeded.
+/// Aborts the process, because a function of the ABI was called before [`crate::attach`] has succeeded.
 extern "C" fn unattached() -> ! {
     eprintln!("anyfn: a function of the runtime was called before the runtime was attached");
     std::process::abort()
@@ -16,7 +16,7 @@ const FIRST: usize = std::mem::offset_of!(AnyfnApi, TVMFFIGetVersion);
 const COUNT: usize = (size_of::<AnyfnApi>() - FIRST) / size_of::<usize>();
 
 unsafe extern "C" {
-    /// The table; all functions are [`unattached`] at first.
+    /// Function table; all functions are [`unattached`] at first.
     static mut anyfn_attach_table: AnyfnApi;
 }
 
@@ -85,7 +85,7 @@ for_each_function!(stubs);
 /// Makes the stubs jump to the functions of `api`, whose size the caller has checked.
 pub(crate) fn fill(api: &AnyfnApi) {
     let table = &raw mut anyfn_attach_table;
-    // SAFETY: both are tables of this size; the caller holds the lock, and no function of the ABI is called before
-    // this copy is done, so nothing reads the table meanwhile.
+    // SAFETY: both are tables of this size. The caller holds the lock, and no function of the ABI is called before this copy is
+    // complete, so nothing reads the table meanwhile.
     unsafe { std::ptr::copy_nonoverlapping(api, table, 1) };
 }

@@ -1,4 +1,4 @@
-//! `anyfn bundle`: a library with the modules that it imports, in one file.
+//! `anyfn bundle`: writes a library and the modules that it imports to one file.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyfn::{Module, ModuleKind, PackedFunc, Result};
 use anyfn_host::runtime::bundle::{Bundle, read_file};
 
-/// Bytes of a file as a module that is only carried: its kind's loader is not needed here.
+/// Bytes of a file as a module of a kind whose loader is not needed here.
 struct Carried {
     kind: String,
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl ModuleKind for Carried {
     }
 }
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     match write(words) {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,7 +41,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
 }
 
 enum Failure {
-    /// The command line is wrong.
+    /// Error in the command line.
     Wrong(String),
     Failed(anyfn::Error),
 }
@@ -86,7 +86,7 @@ fn write(words: &[&str]) -> Result<(), Failure> {
     Ok(bundle.write(out)?)
 }
 
-/// The module that `KIND=FILE` says.
+/// Returns the module that `KIND=FILE` specifies.
 fn carried(word: &str) -> Result<Module, Failure> {
     let Some((kind, file)) = word.split_once('=') else {
         return Err(Failure::Wrong(format!("`--carry` needs a kind and a file, as KIND=FILE, got `{word}`")));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyfn::{Any, Array, Map, Module, PackedFunc, Result, String as Text, registry};
 use serde_json::Value;
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let [file, name, args @ ..] = words else {
         return crate::wrong("`call` needs a file and the name of a function");
@@ -20,7 +20,7 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
     let module = Module::load(file)?;
     let function: PackedFunc = match module.find_function(name, true)? {
         Some(function) => function,
-        // A name with a dot is that of a global function, perhaps of this library.
+        // A name with a dot is that of a global function, possibly one of this library.
         None if name.contains('.') => registry::get(name)?,
         None => module.get_function(name)?,
     };
@@ -28,7 +28,7 @@ fn call(file: &str, name: &str, args: &[&str]) -> Result<String> {
     shown(&function.call_views(Any::as_views(&args))?)
 }
 
-/// A word as a value: JSON if it is that, else the text as it stands.
+/// Converts a word to a value: JSON if it can be parsed, otherwise a string.
 fn argument(word: &str) -> Result<Any> {
     match serde_json::from_str::<Value>(word) {
         Ok(value) => value_of(&value),
@@ -59,7 +59,7 @@ fn value_of(value: &Value) -> Result<Any> {
     }
 }
 
-/// The result as text.
+/// Formats the result as text.
 fn shown(value: &Any) -> Result<String> {
     if value.is_none() {
         return Ok("None".into());

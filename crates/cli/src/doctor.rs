@@ -1,4 +1,4 @@
-//! `anyfn doctor`: what works on this machine, tried, and why the rest does not.
+//! `anyfn doctor`: tests what works on this machine, and reports why the rest does not.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{inspect, output};
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let as_json = match words {
         [] => false,
@@ -25,7 +25,7 @@ pub(crate) fn run(words: &[&str]) -> ExitCode {
     }
 }
 
-/// The text, and whether there is no problem.
+/// Returns the report, and true if there is no problem.
 fn report(as_json: bool) -> Result<(String, bool)> {
     let checks = registry::get("anyfn.doctor")?.call(())?.get::<Array<Any>>()?;
     let found: Vec<Value> = checks.iter().map(|check| inspect::json(&check)).collect::<Result<_>>()?;

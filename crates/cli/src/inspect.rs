@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::output;
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, files): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let as_json = options.contains(&"--json");
@@ -40,7 +40,7 @@ fn look(file: &str) -> Result<Value> {
     json(&registry::get("ffi.ModuleInspectFile")?.call((file,))?)
 }
 
-/// A value as JSON.
+/// Converts a value to JSON.
 pub(crate) fn json(value: &Any) -> Result<Value> {
     if let Ok(map) = value.get::<Map<Text, Any>>() {
         let pairs = map.iter_any().map(|(key, value)| Ok((key.get::<&str>()?.to_owned(), json(value)?)));
@@ -61,7 +61,7 @@ pub(crate) fn json(value: &Any) -> Result<Value> {
     }
 }
 
-/// What the fields mean, in the order in which they are shown.
+/// Titles of the fields, in the order in which they are shown.
 const TITLES: &[(&str, &str)] = &[
     ("format", "format"),
     ("machine", "machine"),
@@ -83,7 +83,7 @@ const TITLES: &[(&str, &str)] = &[
     ("traits", "traits"),
 ];
 
-/// As text: a field per line, those that are empty left out.
+/// Formats the fields as text, one per line, without those that are empty.
 fn shown(found: &Value, follows: bool) -> String {
     let mut text = if follows { "\n".to_owned() } else { String::new() };
     text.push_str(found["file"].as_str().unwrap_or_default());
@@ -92,7 +92,7 @@ fn shown(found: &Value, follows: bool) -> String {
         let items = match &found[*key] {
             Value::Null | Value::Bool(false) => continue,
             Value::Bool(true) => vec!["yes".to_owned()],
-            // A version says which library it comes from: those are no riddle.
+            // Symbols with a version are left out: the version shows which library they come from.
             Value::Array(items) if *key == "other_symbols" => {
                 items.iter().map(item).filter(|name| !name.contains('@')).collect()
             }
@@ -126,7 +126,7 @@ fn item(value: &Value) -> String {
     }
 }
 
-/// The modules that a library carries, a line each, below what imports them.
+/// Returns the modules that a library contains, one per line, below those that import them.
 fn tree(modules: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut shown = vec![false; modules.len()];
@@ -145,7 +145,7 @@ fn tree(modules: &[Value]) -> Vec<String> {
             open.extend(imports.filter_map(Value::as_u64).map(|to| (to as usize, depth + 1)));
         }
     }
-    // Those that nobody imports.
+    // Modules that no module imports.
     let others = modules.iter().zip(&shown).filter(|(_, shown)| !**shown);
     lines.extend(
         others.map(|(module, _)| format!("{} ({} bytes), not imported", item(&module["kind"]), module["size"])),
@@ -153,7 +153,7 @@ fn tree(modules: &[Value]) -> Vec<String> {
     lines
 }
 
-/// Items in lines of about 80 characters.
+/// Joins items to lines of about 80 characters.
 fn lines(items: &[String]) -> Vec<String> {
     const WIDTH: usize = 80;
     let mut lines: Vec<String> = Vec::new();

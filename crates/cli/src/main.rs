@@ -1,8 +1,8 @@
 //! The `anyfn` command.
 //!
-//! `anyfn inspect FILE...` tells what libraries hold, need and were built for, without running any of their code; `anyfn
-//! call` calls a function of a library; `anyfn bundle` puts a library and the modules that it imports into one file;
-//! `anyfn new` makes a folder with a plugin; `anyfn doctor` tries what works here; `anyfn rpc` serves clients of other machines.
+//! `anyfn inspect FILE...` reports what libraries contain, need and were built for, without running any of their code; `anyfn
+//! call` calls a function of a library; `anyfn bundle` writes a library and the modules that it imports to one file; `anyfn new`
+//! creates a folder with a plugin; `anyfn doctor` tests what works on this machine; `anyfn rpc` serves clients of other machines.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line is wrong.
+/// Reports that the command line is wrong.
 fn wrong(reason: &str) -> ExitCode {
     output::complain(&format!("anyfn: {reason}\n\n{USAGE}"));
     ExitCode::from(2)

@@ -1,13 +1,13 @@
-//! `anyfn new`: a folder with a plugin that builds, tests and loads.
+//! `anyfn new`: creates a folder with a plugin that builds, tests and loads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Name and content of each file, by kind; `@..@` stands for what is filled in.
+/// Name and content of each file of one kind of plugin; `@..@` marks what is filled in.
 struct Template {
     option: &'static str,
-    /// The library that it builds.
+    /// Library that the plugin builds.
     library: &'static str,
     files: &'static [(&'static str, &'static str)],
 }
@@ -48,7 +48,7 @@ const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let (options, rest): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
     let ([option], [folder]) = (options.as_slice(), rest.as_slice()) else {
@@ -95,7 +95,7 @@ fn make(template: &Template, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the one that this command lies in.
+/// Returns the source tree of anyfn that the plugin is built against: `ANYFN_ROOT`, or the one that contains this command.
 fn root(command: &Path) -> Result<PathBuf, String> {
     let is_root = |folder: &Path| folder.join("crates/anyfn/Cargo.toml").exists();
     match std::env::var_os("ANYFN_ROOT").map(PathBuf::from) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// Writes the result of a command and returns its exit status.
 ///
-/// A reader that has closed the pipe has seen enough: the command ends quietly. Any other failure to write is reported.
+/// If the reader has closed the pipe, the command ends quietly. Any other failure to write is reported.
 pub(crate) fn print(text: &str) -> ExitCode {
     match write(text) {
         Ok(()) => ExitCode::SUCCESS,
@@ -14,8 +14,8 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Writes to standard output and flushes it, so that a full device is noticed here and not at exit. A closed pipe is
-/// no error.
+/// Writes to standard output and flushes it, so that a full device is noticed here and not at exit. A closed pipe is not an
+/// error.
 pub(crate) fn write(text: &str) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -30,7 +30,7 @@ pub(crate) fn report(error: &dyn Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes to the error output. If that fails as well, nobody is left to be told.
+/// Writes to the error output. A failure is ignored, since it could not be reported.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -8,7 +8,7 @@ use anyfn_host::rpc::keys::Key;
 use anyfn_host::rpc::server::{self, ServerConfig};
 use serde_json::{Map, Value, json};
 
-/// Runs the command with the words behind its name.
+/// Runs the command with the words after its name.
 pub(crate) fn run(words: &[&str]) -> ExitCode {
     let done = match words {
         ["server", options @ ..] => match parse(options) {
@@ -32,7 +32,7 @@ fn key(name: &str) -> Result<()> {
     write(&format!("{}\n", Key::generate(name)?.to_text()))
 }
 
-/// What the server starts for each client: libraries of the operator first, then the session.
+/// Runs the process that the server starts for each client: loads libraries of the operator, then serves the session.
 fn session(options: &[&str]) -> Result<()> {
     let mut libraries = Vec::new();
     for pair in options.chunks(2) {
@@ -47,7 +47,7 @@ fn session(options: &[&str]) -> Result<()> {
 fn serve(worker: Vec<String>, options: Value) -> Result<()> {
     let config = ServerConfig::from_json(worker, &options)?;
     server::run_until_signal(config, |server| {
-        // Whoever started this in a pipe waits for the line.
+        // A program that has started this in a pipe waits for the line.
         write(&format!("listening at {}\n", server.address()))
     })
 }
@@ -59,7 +59,7 @@ fn write(text: &str) -> Result<()> {
 /// Options that may be given more than once.
 const REPEATED: &[&str] = &["--allow", "--device", "--limit", "--load", "--worker", "--writable"];
 
-/// The program of session processes, and the options of the server.
+/// Returns the program of session processes, and the options of the server.
 fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let (mut options, mut grant) = (Map::new(), Map::new());
     options.insert("port".into(), json!(9190));
@@ -138,9 +138,9 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     let mut worker = runner;
     match program.as_slice() {
         [_, ..] => worker.extend(program),
-        // The file that runs now, even if another has its name meanwhile.
+        // The file that runs now, even if another file gets its name meanwhile.
         [] if worker.is_empty() => worker.push("/proc/self/exe".into()),
-        // What that name means to another program is that program.
+        // To the runner, that path would mean the runner itself.
         [] => {
             let me = std::env::current_exe().map_err(|why| format!("where this program is: {why}"))?;
             worker.push(absolute(&me.to_string_lossy())?);
@@ -153,7 +153,8 @@ fn parse(words: &[&str]) -> Result<(Vec<String>, Value), String> {
     Ok((worker, Value::Object(options)))
 }
 
-/// The words of a command, with the whole path of its program: not of what that is a link to, which may be many programs.
+/// Returns the words of a command, with the absolute path of its program. Links are not followed, since many programs may be
+/// links to the same file.
 fn found(command: &str) -> Result<Vec<String>, String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("`--runner` needs a command")?;
@@ -165,7 +166,7 @@ fn found(command: &str) -> Result<Vec<String>, String> {
     Ok(std::iter::once(file).chain(words.map(String::from)).collect())
 }
 
-/// A session process has a folder of its own, so a path has to be whole.
+/// Returns the absolute path of a file, which is needed because each session process has its own folder.
 fn absolute(path: &str) -> Result<String, String> {
     let whole = std::fs::canonicalize(path).map_err(|why| format!("`{path}`: {why}"))?;
     whole.into_os_string().into_string().map_err(|_| format!("`{path}` is not in UTF-8"))

@@ -1,20 +1,20 @@
-//! For build scripts of programs: add `anyfn-host` with the feature `build` to `[build-dependencies]`.
+//! Functions for build scripts of programs: add `anyfn-host` with the feature `build` to `[build-dependencies]`.
 
-/// Lets libraries that the program loads find the functions of the runtime in it.
+/// Exports the functions of the runtime from the program, so that libraries which it loads can find them.
 ///
-/// Without this the linker keeps them to the program, and loading a library that calls them fails. A program that links
-/// `libanyfn.so` does not need it.
+/// Without this, the linker does not export them, and loading a library that calls them fails. A program that links `libanyfn.so`
+/// does not need it.
 ///
 /// ```
 /// // In build.rs:
 /// anyfn_host::build::export_functions();
 /// ```
 pub fn export_functions() {
-    // For all targets: naming a kind that the package has none of is an error.
+    // For all targets: naming a kind of target that the package does not have is an error.
     std::println!("cargo:rustc-link-arg=-rdynamic");
 }
 
-/// The same for one binary of a package that has several.
+/// Exports the functions of the runtime from one binary of a package that has several.
 ///
 /// ```
 /// // In build.rs:

@@ -1,7 +1,7 @@
-//! What a Rust program adds to use anyfn: it links the implementation.
+//! Links the implementation of anyfn into a Rust program.
 //!
-//! A library that is loaded by others depends on `anyfn` alone and finds the implementation in the process. A program
-//! has to bring it along, by naming this crate:
+//! A library that other programs load depends on `anyfn` alone and finds the implementation in the process. A program has to
+//! provide the implementation, by naming this crate:
 //!
 //! ```
 //! use anyfn_host as _;
@@ -11,8 +11,8 @@
 //! # Ok::<(), anyfn::Error>(())
 //! ```
 //!
-//! A program that loads libraries must also show them its functions: its build script calls
-//! `anyfn_host::build::export_functions`, of the feature `build`.
+//! A program that loads libraries must also export its functions to them: its build script calls
+//! `anyfn_host::build::export_functions`, which requires the feature `build`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -33,32 +33,32 @@ pub use anyfn_runtime as runtime;
 #[cfg(feature = "build")]
 pub mod build;
 
-/// The Rust sample of the README, run as a test.
+/// Rust sample of the README, run as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The Rust sample of the page about object types.
+/// Rust sample of the page about object types.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
 struct Objects;
 
-/// The Rust sample of the page about modules and bundles.
+/// Rust sample of the page about modules and bundles.
 #[cfg(all(doctest, feature = "runtime"))]
 #[doc = include_str!("../../../docs/bundles.md")]
 struct Bundles;
 
-/// The Rust sample of the page about tensors.
+/// Rust sample of the page about tensors.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/tensors.md")]
 struct Tensors;
 
-/// The Rust sample of the page about signatures.
+/// Rust sample of the page about signatures.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/signature.md")]
 struct Signatures;
 
-/// The Rust sample of the page about walks and rewriting.
+/// Rust sample of the page about walks and rewriting.
 #[cfg(all(doctest, feature = "reflect"))]
 #[doc = include_str!("../../../docs/rewriting.md")]
 struct Rewriting;

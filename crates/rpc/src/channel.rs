@@ -1,7 +1,7 @@
-//! The two directions of a connection after the handshake: bytes as they are, or encrypted records.
+//! The two directions of a connection after the handshake: plain bytes, or encrypted records.
 //!
-//! A record is `u16 length | ciphertext`, of at most 65,535 bytes of ciphertext; what is in records, one behind the other, is the
-//! stream of frames.
+//! A record is `u16 length | ciphertext`, with at most 65,535 bytes of ciphertext. The contents of the records, concatenated, are
+//! the stream of frames.
 
 use std::sync::Arc;
 
@@ -9,58 +9,58 @@ use snow::StatelessTransportState;
 
 use crate::frame::Frames;
 
-/// Bytes that authentication adds to a record.
+/// Size of the authentication tag that encryption adds to a record, in bytes.
 const TAG: usize = 16;
 
-/// Most bytes in one record.
+/// Maximum size of the content of one record, in bytes.
 const RECORD_MAX: usize = u16::MAX as usize - TAG;
 
-/// Turns bytes into what is sent.
+/// Encoder of outgoing bytes.
 #[derive(Debug)]
 pub enum Sealer {
-    /// As they are.
+    /// Bytes sent without encryption.
     Plain,
-    /// Encrypted, with the number of the next record.
+    /// Encrypted records, with the number of the next one.
     Noise(Arc<StatelessTransportState>, u64),
 }
 
-/// Most bytes that a record takes.
+/// Maximum size of a record with its length, in bytes.
 const SEALED_MAX: usize = 2 + u16::MAX as usize;
 
-/// Turns what is received into the bytes of frames.
+/// Decoder of received bytes, whose output is the stream of frames.
 #[derive(Debug)]
 pub enum Opener {
-    /// As they are.
+    /// Bytes received without encryption.
     Plain,
-    /// Encrypted.
+    /// Encrypted records.
     Noise(NoiseOpener),
 }
 
-/// Takes records apart.
+/// Decoder of encrypted records.
 #[derive(Debug)]
 pub struct NoiseOpener {
     state: Arc<StatelessTransportState>,
     next: u64,
-    /// What has arrived of the next records: from `start` to `end`.
+    /// Bytes of the next records that have arrived, from `start` to `end`.
     arrived: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-/// A record that nobody with the key has made, or that is out of its order.
+/// Record that was not created with the key, or that is out of order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Forged;
 
 impl Sealer {
-    /// Whether bytes are sent as they are.
+    /// Returns true if bytes are sent without encryption.
     pub fn is_plain(&self) -> bool {
         matches!(self, Sealer::Plain)
     }
 
-    /// Appends to `out` what is sent for `bytes`.
+    /// Appends the encoding of `bytes` to `out`.
     ///
     /// # Errors
-    /// If the connection has carried more records than one key may.
+    /// Returns [`Forged`] if the connection has carried as many records as one key allows.
     pub fn seal(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
         match self {
             Sealer::Plain => out.extend_from_slice(bytes),
@@ -79,8 +79,8 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Room for bytes to be received into; say with [`Opener::received`] how many there are. They are for `frames`, the same ones
-    /// each time.
+    /// Returns buffer space to receive bytes into. Report with [`Opener::received`] how many were received. `frames` must be the
+    /// same on each call.
     pub fn room<'a>(&'a mut self, frames: &'a mut Frames) -> &'a mut [u8] {
         match self {
             Opener::Plain => frames.room(),
@@ -88,10 +88,10 @@ impl Opener {
         }
     }
 
-    /// So many bytes of [`Opener::room`] have been filled: passes on what is in them.
+    /// Decodes `count` bytes that were received into [`Opener::room`] and passes their content to `frames`.
     ///
     /// # Errors
-    /// If a record is not genuine; the connection cannot go on.
+    /// Returns [`Forged`] if a record is not authentic; the connection cannot continue.
     pub fn received(&mut self, count: usize, frames: &mut Frames) -> Result<(), Forged> {
         match self {
             Opener::Plain => {
@@ -102,10 +102,10 @@ impl Opener {
         }
     }
 
-    /// Bytes have arrived: passes on what is in them.
+    /// Decodes received bytes and passes their content to `frames`.
     ///
     /// # Errors
-    /// As [`Opener::received`].
+    /// Returns the error of [`Opener::received`].
     pub fn push(&mut self, mut bytes: &[u8], frames: &mut Frames) -> Result<(), Forged> {
         while !bytes.is_empty() {
             let room = self.room(frames);
@@ -123,7 +123,7 @@ impl NoiseOpener {
         if self.arrived.is_empty() {
             self.arrived.resize(2 * SEALED_MAX, 0);
         }
-        // What is there is less than a record, so there is room for one behind it.
+        // The remaining bytes are less than a record, so there is room for another one after them.
         if self.arrived.len() - self.end < SEALED_MAX {
             self.arrived.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -152,7 +152,7 @@ impl NoiseOpener {
     }
 }
 
-/// Both directions of an encrypted connection; `early` is what has arrived behind the handshake.
+/// Returns both directions of an encrypted connection.
 pub(crate) fn encrypted(state: StatelessTransportState) -> (Sealer, Opener) {
     let state = Arc::new(state);
     let opener = NoiseOpener { state: state.clone(), next: 0, arrived: Vec::new(), start: 0, end: 0 };

@@ -1,5 +1,5 @@
-//! How a connection comes about: handshake, then a greeting each. The first thing that a client with a key sends encrypted is its
-//! greeting, so whoever greets has proved the key.
+//! Establishing a connection: the handshake, then one greeting from each end. The greeting is the first thing that a client with
+//! a key sends encrypted, so a client that sends it has proved its key.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::service::Services;
 use crate::socket::{LOOK, Socket};
 
-/// A connected pair of directions before calls begin.
+/// Connected pair of directions before calls begin.
 struct Line {
     socket: Socket,
     sealer: Sealer,
@@ -31,7 +31,7 @@ fn late(peer: &str) -> Error {
     error!("TimeoutError", "{peer}: no answer within the time allowed")
 }
 
-/// Reads what comes, until the deadline.
+/// Reads bytes that have arrived, waiting for them until the deadline.
 fn read(socket: &Socket, peer: &str, deadline: Instant, into: &mut [u8]) -> Result<usize> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -89,7 +89,7 @@ impl Line {
         }
     }
 
-    /// The first message, which has to be of this kind.
+    /// Returns the payload of the first message, which must be of the given kind.
     fn greeting(&mut self, kind: Kind, deadline: Instant) -> Result<Vec<u8>> {
         let mut place = None;
         loop {
@@ -130,7 +130,7 @@ impl Line {
     }
 }
 
-/// Greets a server over a connected socket.
+/// Performs the handshake of a client over a connected socket.
 pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration) -> Result<Arc<Connection>> {
     let deadline = Instant::now() + wait;
     let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{peer}: {error}"))?;
@@ -147,7 +147,7 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
                 "{} before it answered: the log of the server says why, if it is one",
                 error.message()
             ),
-            // A server tells nothing to those whose key is wrong.
+            // A server gives no reason to clients with a wrong key.
             Err(error) if error.kind() == "ConnectionError" && with_key => {
                 return Err(refused(peer, &Refused::WrongKey));
             }
@@ -172,13 +172,14 @@ pub(crate) fn connect(fd: OwnedFd, key: Option<Key>, peer: &str, wait: Duration)
     Ok(Connection::new(line.socket, directions, wire, policy, None, peer.to_owned()))
 }
 
-/// Bytes of the longest message that this side sends: as many as the server takes, by its `Welcome`, and no more than `own`.
+/// Returns the maximum length of a message that this end sends, in bytes: what the server accepts according to its `Welcome`, but
+/// at most `own`.
 fn longest(welcome: &[u8], own: usize) -> usize {
     let taken = welcome.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
     usize::try_from(taken).map_or(own, |taken| taken.min(own))
 }
 
-/// A client that has said which key it has.
+/// Client that has named its key.
 pub struct Arrival {
     socket: Socket,
     handshake: Server,
@@ -186,16 +187,17 @@ pub struct Arrival {
     deadline: Instant,
 }
 
-/// A client that has proved its key, and waits to be let in.
+/// Client that has proved its key and waits for admission.
 pub struct Guest(Line, u8);
 
 const CLIENT: &str = "client";
 
 impl Arrival {
-    /// Hears what the client says first, within `wait`, which is for the whole handshake.
+    /// Reads the client's first message. `wait` is the time limit of the whole handshake.
     ///
     /// # Errors
-    /// If it is no client of this protocol, or too slow; a refusal has been sent.
+    /// Returns an error if the peer is not a client of this protocol, or too slow. A refusal has been sent if the protocol has
+    /// one for it.
     pub fn new(fd: OwnedFd, wait: Duration) -> Result<Arrival> {
         let deadline = Instant::now() + wait;
         let socket = Socket::new(fd).map_err(|error| error!("ConnectionError", "{CLIENT}: {error}"))?;
@@ -207,7 +209,7 @@ impl Arrival {
         Ok(arrival)
     }
 
-    /// The name of the key that the client says it has.
+    /// Returns the name of the key that the client claims to have.
     pub fn key_name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -231,15 +233,15 @@ impl Arrival {
         refused(CLIENT, why)
     }
 
-    /// Sends the client away.
+    /// Refuses the client and sends it the reason.
     pub fn refuse(self, why: &Refused) {
         self.no(why);
     }
 
-    /// Lets the client prove its key; without one, there is none to prove.
+    /// Makes the client prove its key; without a key there is nothing to prove.
     ///
     /// # Errors
-    /// If it cannot, or not in time.
+    /// Returns an error if the client cannot prove it, or not in time.
     pub fn accept(mut self, key: Option<&Key>) -> Result<Guest> {
         let answer = self.handshake.accept(key).map_err(|why| refused(CLIENT, &why))?;
         write(&self.socket, CLIENT, self.deadline, &answer)?;
@@ -260,29 +262,29 @@ impl Arrival {
 }
 
 impl Guest {
-    /// Sends the client away, saying why.
+    /// Refuses the client and sends it the reason.
     pub fn refuse(mut self, why: &str) {
         let _ = self.0.send(Kind::Bye, why.as_bytes(), Instant::now() + LOOK);
     }
 
-    /// Tells the client its place in the queue, 1 for the next.
+    /// Sends the client its position in the queue, 1 for the next.
     ///
     /// # Errors
-    /// If it is gone, or does not read.
+    /// Returns an error if the client has disconnected, or does not read.
     pub fn queued(&mut self, place: usize) -> Result<()> {
         let place = u32::try_from(place).unwrap_or(u32::MAX).to_le_bytes();
         self.0.send(Kind::Queued, &place, Instant::now() + LOOK)
     }
 
-    /// Whether the client has gone while it waited.
+    /// Returns true if the client has disconnected while it waited.
     pub fn is_gone(&self) -> bool {
         self.0.socket.is_closed()
     }
 
-    /// Begins the session: what it offers, with files in `folder`. `audit` hears of events, and what they are about.
+    /// Begins the session under `policy`, with files in `folder`. `audit` receives the name of each event, and its subject.
     ///
     /// # Errors
-    /// If the client is gone.
+    /// Returns an error if the client has disconnected.
     pub fn welcome(
         self,
         policy: Policy,

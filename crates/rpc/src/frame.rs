@@ -1,49 +1,49 @@
-//! Frames: how messages are cut out of a stream of bytes. Pure; nothing here knows of sockets.
+//! Frames: splitting a byte stream into messages. Pure: this module does no input or output.
 //!
-//! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message that
-//! is longer than a frame may be continues in frames of the same kind and id; all but its last have the flag `MORE`.
+//! A frame is `u32 length of the payload | u8 kind | u8 flags | u16 zero | u64 id | payload`, little-endian. A message longer
+//! than one frame continues in further frames of the same kind and id; all but the last have the flag `MORE`.
 
 use std::collections::HashMap;
 
-/// Bytes in front of the payload.
+/// Size of a frame's header, in bytes.
 pub const HEADER: usize = 16;
 
-/// Longest payload of one frame.
+/// Maximum size of one frame's payload, in bytes.
 pub const PAYLOAD_MAX: usize = 256 << 10;
 
-/// Flag: the message goes on in a later frame.
+/// Flag: the message continues in a later frame.
 const MORE: u8 = 1;
 
-/// Messages that may be in parts at one time.
+/// Maximum number of incomplete messages at one time.
 const PARTIAL_MAX: usize = 64;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Client to server, the first message: what the client is.
+    /// Client to server, the first message: the client's description of itself.
     Hello = 1,
-    /// Server to client, the answer: what the server is and allows.
+    /// Server to client, the answer to `Hello`: the longest message that the server accepts.
     Welcome = 2,
-    /// A call; its id is chosen by the caller.
+    /// Call, with an id chosen by the caller.
     Call = 3,
-    /// The result of the call with this id.
+    /// Result of the call with this id.
     Return = 4,
-    /// The error of the call with this id.
+    /// Error of the call with this id.
     Error = 5,
-    /// The caller no longer waits for the call with this id.
+    /// Notice that the caller no longer waits for the call with this id.
     Cancel = 6,
-    /// Handles that the sender has received and no longer holds.
+    /// Handles that the sender received and no longer holds.
     Release = 7,
     /// Bytes of the transfer that belongs to the call with this id: `u64 offset | bytes`.
     Data = 8,
-    /// Asks for a `Pong` with the same id.
+    /// Request for a `Pong` with the same id.
     Ping = 9,
-    /// The answer to a `Ping`.
+    /// Answer to a `Ping`.
     Pong = 10,
-    /// The sender ends the session; the payload says why.
+    /// End of the session; the payload states the reason.
     Bye = 11,
-    /// Server to client, any number of times before `Welcome`: the client's place in the queue, 1 for the next.
+    /// Server to client, any number of times before `Welcome`: the client's position in the queue, 1 for the next.
     Queued = 12,
 }
 
@@ -55,33 +55,33 @@ impl Kind {
             .find(|kind| *kind as u8 == byte)
     }
 
-    /// Whether messages of this kind may be longer than a frame.
+    /// Returns true if messages of this kind may be longer than a frame.
     fn has_parts(self) -> bool {
         matches!(self, Kind::Call | Kind::Return | Kind::Error)
     }
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// Kind of the message.
     pub kind: Kind,
-    /// The call that it belongs to.
+    /// Id of the call that the message belongs to.
     pub id: u64,
-    /// The rest.
+    /// Content of the message.
     pub payload: &'a [u8],
 }
 
-/// Why a stream of bytes is not one of frames. The connection cannot go on.
+/// Reason why a byte stream does not consist of frames. The connection cannot continue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// A kind that there is not.
+    /// Unknown message kind.
     Kind(u8),
-    /// Flags, or bytes that are zero, are not what they should be.
+    /// Unexpected flags, or reserved bytes that are not zero.
     Flags,
-    /// A payload longer than [`PAYLOAD_MAX`].
+    /// Payload longer than [`PAYLOAD_MAX`], with its length in bytes.
     Length(u32),
-    /// A message of several frames is longer than allowed, or too many are incomplete.
+    /// Message of several frames that is longer than allowed, or too many incomplete messages.
     Message,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// The frames of a message, for a sink that takes a header and a part of the payload at a time.
+/// Passes the frames of a message to `sink`, one header and its part of the payload at a time.
 pub fn write_message<E>(
     kind: Kind,
     id: u64,
@@ -118,7 +118,7 @@ pub fn write_message<E>(
     }
 }
 
-/// The header of a frame; `length` is at most [`PAYLOAD_MAX`].
+/// Returns the header of a frame. `length` must be at most [`PAYLOAD_MAX`].
 pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
     let mut out = [0; HEADER];
     out[..4].copy_from_slice(&(length as u32).to_le_bytes());
@@ -128,9 +128,9 @@ pub fn header(kind: Kind, more: bool, id: u64, length: usize) -> [u8; HEADER] {
     out
 }
 
-/// Cuts messages out of bytes as they arrive.
+/// Splits a byte stream into messages as the bytes arrive.
 ///
-/// The buffer grows only when it is full of bytes that have arrived, so a length that is only claimed takes no memory.
+/// The buffer grows only when it is full of bytes that have arrived, so a claimed length alone takes no memory.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -150,18 +150,18 @@ pub struct Frames {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Messages of which not all frames are there.
+    /// Messages of which some frames have not arrived, by kind and id.
     partial: HashMap<(u8, u64), Vec<u8>>,
-    /// Bytes in `partial`.
+    /// Number of bytes in `partial`.
     kept: usize,
-    /// Most bytes in `partial`.
+    /// Maximum number of bytes in `partial`.
     message_max: usize,
-    /// The message given last, if it had several frames.
+    /// Message that was returned last, if it had several frames.
     whole: Vec<u8>,
 }
 
 impl Frames {
-    /// `message_max` is the most bytes that messages in parts may take, all together.
+    /// Creates an empty buffer. `message_max` is the maximum number of bytes of all incomplete messages together.
     pub fn new(message_max: usize) -> Frames {
         Frames {
             buffer: Vec::new(),
@@ -174,18 +174,18 @@ impl Frames {
         }
     }
 
-    /// Changes the most bytes that messages in parts may take.
+    /// Changes the maximum number of bytes of all incomplete messages together.
     pub fn set_message_max(&mut self, message_max: usize) {
         self.message_max = message_max;
     }
 
-    /// Room for bytes to be read into; say with [`Frames::filled`] how many there are.
+    /// Returns buffer space to read bytes into. Report with [`Frames::filled`] how many were read.
     pub fn room(&mut self) -> &mut [u8] {
-        // Less would take too many system calls.
+        // Less space would take too many system calls.
         self.room_for((self.buffer.len() / 4).clamp(1, 128 << 10))
     }
 
-    /// As [`Frames::room`], for so many bytes at least, which have arrived.
+    /// Returns buffer space for at least `count` bytes that have arrived, otherwise like [`Frames::room`].
     pub fn room_for(&mut self, count: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -195,24 +195,25 @@ impl Frames {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.buffer.len() - self.end < count {
-            // At most twice as much as before, or as what has arrived: that pays for it.
+            // At most twice the previous size or the size of what has arrived, so the memory stays proportional to the received
+            // bytes.
             let length = (2 * self.buffer.len()).max(self.end + count).max(4 << 10);
             self.buffer.resize(length, 0);
         }
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes of [`Frames::room`] have been filled.
+    /// Marks `count` bytes of [`Frames::room`] as filled.
     pub fn filled(&mut self, count: usize) {
         self.end = (self.end + count).min(self.buffer.len());
     }
 
-    /// Bytes that have arrived and not been given out.
+    /// Returns the number of bytes that have arrived and were not returned in a message.
     pub fn waiting(&self) -> usize {
         self.end - self.start
     }
 
-    /// Takes bytes that have arrived.
+    /// Appends bytes that have arrived.
     pub fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = self.room();
@@ -223,10 +224,10 @@ impl Frames {
         }
     }
 
-    /// The next whole message, if it has arrived.
+    /// Returns the next complete message, or `None` if it has not arrived.
     ///
     /// # Errors
-    /// If the bytes are not frames; then they never become any again.
+    /// Returns [`Malformed`] if the bytes are not frames; the stream cannot recover from that.
     #[allow(clippy::should_implement_trait, reason = "the message borrows, which an iterator's item may not")]
     pub fn next(&mut self) -> Result<Option<Message<'_>>, Malformed> {
         loop {
@@ -259,7 +260,7 @@ impl Frames {
         }
     }
 
-    /// Keeps a part of a message; whether it was the last one, so that the message is in `whole`.
+    /// Appends a part to an incomplete message. Returns true if it was the last part, so that `whole` contains the message.
     fn keep(&mut self, kind: Kind, id: u64, from: usize, length: usize, more: bool) -> Result<bool, Malformed> {
         let key = (kind as u8, id);
         self.kept += length;

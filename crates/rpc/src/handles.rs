@@ -1,7 +1,7 @@
-//! Numbers for objects of this side that the other side knows.
+//! Handles of local objects that the peer may refer to.
 //!
-//! A handle is a place in a table and how often the place was used before, so one that has been given back names nothing,
-//! even when its place is in use again. Handles mean nothing in another session.
+//! A handle consists of the index of a table slot and its generation. A released handle stays invalid even when its slot is
+//! reused. Handles are valid in one session only.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::value::Class;
 struct Entry {
     class: Class,
     object: Any,
-    /// How often it has been sent, less how often that has been given back.
+    /// Number of times that the handle was sent, minus the number of times that it was released.
     sent: u64,
-    /// The memory of the call in progress: only its content may be read and written, and only during the call.
+    /// True for memory borrowed by the call in progress: only its content may be read and written, and only during the call.
     lent: bool,
 }
 
@@ -24,23 +24,23 @@ struct Place {
     entry: Option<Entry>,
 }
 
-/// Bit of the handle of a loan. Giving one back says nothing, as the end of the call does: the other side may do so before or
-/// after it.
+/// Bit that marks the handle of a borrowed tensor. Releasing such a handle has no effect: the end of the call removes it, and the
+/// peer may release it before or after that.
 const LOAN: u64 = 1 << 62;
 
-/// Bits of a generation.
+/// Mask of the generation's bits.
 const GENERATIONS: u32 = (1 << 30) - 1;
 
-/// The table.
+/// Table of the objects that the peer may refer to.
 pub(crate) struct Handles {
     places: Vec<Place>,
     free: Vec<u32>,
-    /// Places by address of the object, so that an object has one handle.
+    /// Slots by address of the object, so that an object has only one handle.
     known: HashMap<usize, u32>,
     limit: u32,
 }
 
-/// What a handle names.
+/// Object that a handle refers to.
 pub(crate) struct Named {
     pub(crate) class: Class,
     pub(crate) object: Any,
@@ -56,7 +56,7 @@ impl Handles {
         Handles { places: Vec::new(), free: Vec::new(), known: HashMap::new(), limit }
     }
 
-    /// Objects that the other side holds.
+    /// Returns the number of objects that the peer holds.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -67,7 +67,7 @@ impl Handles {
         loan | u64::from(found.generation) << 32 | u64::from(place + 1)
     }
 
-    /// The handle of an object that is being sent.
+    /// Returns the handle of an object that is being sent.
     pub(crate) fn give(&mut self, class: Class, object: Any, lent: bool) -> Result<u64> {
         let address = address(&object);
         if !lent
@@ -102,7 +102,7 @@ impl Handles {
         (self.number(place) == handle).then_some(place)
     }
 
-    /// What a handle names.
+    /// Returns the object that a handle refers to.
     pub(crate) fn get(&self, handle: u64) -> Result<Named> {
         let entry = self.find(handle).and_then(|place| self.places[place as usize].entry.as_ref());
         match entry {
@@ -111,7 +111,7 @@ impl Handles {
         }
     }
 
-    /// The other side no longer holds what it has received `count` times. The object, if it is held by nobody there now.
+    /// Releases `count` of the peer's references to a handle. Returns the object if none is left.
     pub(crate) fn release(&mut self, handle: u64, count: u64) -> Result<Option<Any>> {
         if handle & LOAN != 0 {
             return Ok(None);
@@ -128,7 +128,7 @@ impl Handles {
         Ok(if left == 0 { self.remove(place) } else { None })
     }
 
-    /// Ends a loan.
+    /// Removes a borrowed tensor and returns it.
     pub(crate) fn end_loan(&mut self, handle: u64) -> Option<Any> {
         let place = self.find(handle)?;
         self.remove(place)
@@ -145,7 +145,7 @@ impl Handles {
         Some(entry.object)
     }
 
-    /// Takes everything out, to be released without a lock.
+    /// Removes and returns all objects, so that they can be dropped without the lock.
     pub(crate) fn clear(&mut self) -> Vec<Any> {
         self.known.clear();
         self.free.clear();

@@ -1,4 +1,4 @@
-//! The beginning of a connection: versions, and proof of the key. Pure: bytes in, bytes out.
+//! Beginning of a connection: protocol versions, and proof of the key. Pure: bytes in, bytes out.
 //!
 //! ```text
 //! client  "anyfnRPC" | u8 first version | u8 last version | u8 length | name of the key (none: length 0)
@@ -7,8 +7,8 @@
 //! client  psk, e
 //! server  e, ee
 //! ```
-//! What both have sent before is part of the handshake (its prologue), so that nobody can change it on the way. The client has
-//! proved its key when its first record has been opened, not before: a handshake that was recorded can be sent again.
+//! The bytes that both ends have sent before the key exchange are its prologue, so changing them in transit breaks the exchange.
+//! The client has proved its key when its first record has been decrypted, not before: a recorded handshake can be sent again.
 
 use std::fmt;
 
@@ -17,38 +17,39 @@ use snow::{Builder, HandshakeState};
 use crate::channel::{Opener, Sealer, encrypted};
 use crate::keys::{Key, NAME_MAX, is_name};
 
-/// The newest version of the protocol that this side speaks.
+/// Newest protocol version that this end supports.
 pub const VERSION: u8 = 2;
 
-/// The oldest version that this side speaks.
+/// Oldest protocol version that this end supports.
 pub const OLDEST: u8 = 1;
 
-/// The first version whose values may refer to earlier values of their message, and whose `Welcome` tells the server's limit.
+/// First version in which values may refer to earlier values of their message, and in which `Welcome` contains the server's
+/// limit.
 pub const SHARING: u8 = 2;
 
 const MAGIC: &[u8; 8] = b"anyfnRPC";
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// Longest text with which a server refuses.
+/// Maximum length of the reason for which a server refuses a client, in bytes.
 const REASON_MAX: usize = 1024;
 
-/// Longest message of the key exchange.
+/// Maximum length of a message of the key exchange, in bytes.
 const NOISE_MAX: usize = 256;
 
-/// Why a connection does not come about.
+/// Reason why a connection cannot be established.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The other side does not speak this protocol.
+    /// Peer that does not speak this protocol.
     Foreign,
-    /// It speaks other versions of it: from, to.
+    /// Peer that speaks other versions of the protocol: first, last.
     Version(u8, u8),
-    /// The server takes no client without a key.
+    /// Client without a key, at a server that requires one.
     NoKey,
-    /// The server has no keys; the client would send its secrets to something that cannot prove who it is.
+    /// Server without keys: the client would send its secrets to a peer that cannot prove its identity.
     KeyNotTaken,
-    /// The other side does not have the same key.
+    /// Peer that does not have the same key.
     WrongKey,
-    /// The server says why.
+    /// Reason given by the server.
     Because(String),
 }
 
@@ -77,20 +78,20 @@ const NEEDS_KEY: u8 = 2;
 const NO_KEYS: u8 = 3;
 const REASON: u8 = 4;
 
-/// What a step of a handshake gives.
+/// Next step of a handshake.
 #[derive(Debug)]
 pub enum Step {
-    /// More bytes are needed.
+    /// Wait for more bytes.
     Wait,
-    /// Send these, then go on.
+    /// Send these bytes, then continue.
     Send(Vec<u8>),
-    /// Server only: the client names this key (or none); say what to do by [`Server::accept`] or [`Server::refusal`].
+    /// Server only: name of the client's key, or `None`. Continue with [`Server::accept`] or [`Server::refusal`].
     Named(Option<String>),
-    /// The handshake is over.
+    /// Handshake complete, with both directions of the connection.
     Done(Sealer, Opener),
 }
 
-/// Bytes that have arrived and are not used yet.
+/// Bytes that have arrived and have not been used.
 #[derive(Debug, Default)]
 struct Arrived(Vec<u8>);
 
@@ -99,7 +100,7 @@ impl Arrived {
         (self.0.len() >= count).then(|| self.0.drain(..count).collect())
     }
 
-    /// `u16 length | bytes`, of at most `most` bytes.
+    /// Takes `u16 length | bytes`, with at most `most` bytes.
     fn take_sized(&mut self, most: usize) -> Result<Option<Vec<u8>>, Refused> {
         let Some(size) = self.0.first_chunk::<2>() else { return Ok(None) };
         let size = usize::from(u16::from_le_bytes(*size));
@@ -130,19 +131,19 @@ fn finish(state: HandshakeState) -> Result<(Sealer, Opener), Refused> {
     Ok(encrypted(state.into_stateless_transport_mode().map_err(|_| Refused::WrongKey)?))
 }
 
-/// The client's side.
+/// Client's end of the handshake.
 #[derive(Debug)]
 pub struct Client {
     key: Option<Key>,
     arrived: Arrived,
-    /// What both have sent before the key exchange.
+    /// Bytes that both ends have sent before the key exchange.
     prologue: Vec<u8>,
     noise: Option<Box<HandshakeState>>,
     version: u8,
 }
 
 impl Client {
-    /// The handshake, and the bytes to send first.
+    /// Returns the handshake, and the bytes to send first.
     pub fn new(key: Option<Key>) -> (Client, Vec<u8>) {
         let name = key.as_ref().map_or("", Key::name);
         let mut first = MAGIC.to_vec();
@@ -153,10 +154,10 @@ impl Client {
         (client, first)
     }
 
-    /// Bytes have arrived.
+    /// Processes bytes that have arrived, and returns the next step.
     ///
     /// # Errors
-    /// If the connection cannot come about.
+    /// Returns the reason if the connection cannot be established.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Step, Refused> {
         self.arrived.0.extend_from_slice(bytes);
         if let Some(noise) = self.noise.as_mut() {
@@ -194,12 +195,12 @@ impl Client {
         Ok(Step::Send(sized(&message[..size])))
     }
 
-    /// Version that the server has chosen.
+    /// Returns the version that the server has chosen.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// What has arrived behind the handshake, still sealed.
+    /// Returns the bytes that have arrived after the handshake, not yet decrypted.
     pub fn rest(self) -> Vec<u8> {
         self.arrived.0
     }
@@ -209,7 +210,7 @@ impl Client {
     }
 }
 
-/// The server's side.
+/// Server's end of the handshake.
 #[derive(Debug, Default)]
 pub struct Server {
     arrived: Arrived,
@@ -220,10 +221,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Bytes have arrived; also call it, without bytes, after each step until it waits.
+    /// Processes bytes that have arrived, and returns the next step. Must also be called without bytes after each step, until it
+    /// waits.
     ///
     /// # Errors
-    /// If the connection cannot come about; [`Server::refusal`] has what to send then.
+    /// Returns the reason if the connection cannot be established; [`Server::refusal`] returns the bytes to send then.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<Step, Refused> {
         self.arrived.0.extend_from_slice(bytes);
         if !self.named {
@@ -269,10 +271,10 @@ impl Server {
         Ok(Step::Named(name))
     }
 
-    /// The client may go on; with the key that it has to prove.
+    /// Accepts the client, and returns the bytes to send. The client has to prove `key`, if there is one.
     ///
     /// # Errors
-    /// If the key exchange cannot begin.
+    /// Returns an error if the key exchange cannot begin.
     pub fn accept(&mut self, key: Option<&Key>) -> Result<Vec<u8>, Refused> {
         let answer = answer(self.version, OK, "");
         self.prologue.extend_from_slice(&answer);
@@ -282,15 +284,16 @@ impl Server {
         Ok(answer)
     }
 
-    /// Version chosen for this client: the newest that both sides speak.
+    /// Returns the version chosen for this client: the newest that both ends support.
     pub fn version(&self) -> u8 {
         self.version
     }
 
-    /// After the last message was sent: the two directions, and what has arrived already, still sealed.
+    /// Returns both directions, and the bytes that have already arrived, not yet decrypted. Must be called after the last message
+    /// was sent.
     ///
     /// # Errors
-    /// If the key exchange is not over.
+    /// Returns an error if the key exchange is not complete.
     pub fn finish(self) -> Result<(Sealer, Opener, Vec<u8>), Refused> {
         let (sealer, opener) = match self.noise {
             Some(state) => finish(*state)?,
@@ -299,7 +302,8 @@ impl Server {
         Ok((sealer, opener, self.arrived.0))
     }
 
-    /// What to send to a client that is refused. Nobody who lacks the key learns which part of it was wrong.
+    /// Returns the bytes to send to a client that is refused, if any. A client without the key does not learn which part of it
+    /// was wrong.
     pub fn refusal(&self, refused: &Refused) -> Option<Vec<u8>> {
         let version = if self.version == 0 { VERSION } else { self.version };
         match refused {

@@ -1,7 +1,7 @@
-//! Keys, and what each of them allows.
+//! Keys, and what each of them grants.
 //!
-//! A key is the text `NAME:SECRET`: the name is sent in the clear, the secret (32 random bytes, in base64url without
-//! padding) never is. A client has one key, a server a file of them, each with what it grants.
+//! A key is the string `NAME:SECRET`: the name is sent in plain text, the secret (32 random bytes, in base64url without padding)
+//! is never sent. A client has one key; a server has a file of keys, each with its grant.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,30 +15,30 @@ use serde_json::Value;
 
 use crate::policy::{Policy, SECONDS_MAX, number};
 
-/// Bytes of a secret.
+/// Size of a secret, in bytes.
 pub const SECRET_SIZE: usize = 32;
 
-/// Longest name of a key.
+/// Maximum length of a key's name, in bytes.
 pub const NAME_MAX: usize = 64;
 
-/// Least memory of a session process; with less no program starts.
+/// Minimum memory limit of a session process in bytes; no program starts with less.
 const PROCESS_MIN: u64 = 16 << 20;
 
-/// Fewest files of a session process: its connections, what it loads, and some of its own.
+/// Minimum limit on the open files of a session process: its connections, what it loads, and a few more that it needs.
 const FILES_MIN: u64 = 64;
 
-/// Longest file of keys.
+/// Maximum size of a file of keys, in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// 32 bytes that both ends know. They are not shown by `Debug`.
+/// Secret of 32 bytes that both ends know. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub [u8; SECRET_SIZE]);
 
 impl Secret {
-    /// Fresh random bytes of the operating system.
+    /// Returns a secret of fresh random bytes from the operating system.
     ///
     /// # Errors
-    /// `OSError` if the system has none.
+    /// Returns `OSError` if the random bytes cannot be read.
     pub fn random() -> Result<Secret> {
         let mut bytes = [0; SECRET_SIZE];
         match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
@@ -53,7 +53,7 @@ impl Secret {
         bytes.try_into().ok().map(Secret)
     }
 
-    /// The secret as text. Whoever prints this has to know who reads it.
+    /// Returns the secret as a string. Code that prints it must know who can read the output.
     pub fn to_text(&self) -> String {
         base64_encode(&self.0)
     }
@@ -65,7 +65,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What a client has: the name of a key and its secret.
+/// Key of a client: a name and a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     name: String,
@@ -73,43 +73,44 @@ pub struct Key {
 }
 
 impl Key {
-    /// Makes a key with a new random secret.
+    /// Creates a key with a new random secret.
     ///
     /// # Errors
-    /// `ValueError` if the name is not one of a key; `OSError` if the system has no random bytes.
+    /// Returns `ValueError` if `name` is not a valid name of a key, and `OSError` if no random bytes can be read.
     pub fn generate(name: &str) -> Result<Key> {
         Key::new(name, Secret::random()?)
     }
 
-    /// A key with this secret.
+    /// Creates a key with the given secret.
     ///
     /// # Errors
-    /// `ValueError` if the name is not one of a key.
+    /// Returns `ValueError` if `name` is not a valid name of a key.
     pub fn new(name: &str, secret: Secret) -> Result<Key> {
         check_name(name)?;
         Ok(Key { name: name.into(), secret })
     }
 
-    /// Reads the one key in a file that nobody else may read.
+    /// Reads the only key in a file that no other user may read.
     ///
     /// # Errors
-    /// `OSError` if the file cannot be read, `PermissionError` if others may read it, `ValueError` if it holds no key.
+    /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and `ValueError` if it
+    /// contains no key.
     pub fn read(path: &Path) -> Result<Key> {
         let text = read_private(path)?;
         text.trim().parse().map_err(|error: Error| in_file(path, &error))
     }
 
-    /// The name, which is sent in the clear.
+    /// Returns the name, which is sent in plain text.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The secret.
+    /// Returns the secret of the key.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
-    /// The whole key as text, secret included.
+    /// Returns the whole key as a string, including its secret.
     pub fn to_text(&self) -> String {
         format!("{}:{}", self.name, self.secret.to_text())
     }
@@ -119,7 +120,7 @@ impl FromStr for Key {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Key> {
-        // The message never repeats what it was given: most of a mistyped key is a secret.
+        // The message never repeats the input: most of a mistyped key is a secret.
         let Some((name, secret)) = text.split_once(':') else {
             bail!(
                 "ValueError",
@@ -139,25 +140,25 @@ impl FromStr for Key {
     }
 }
 
-/// What a key allows, beyond what is in a [`Policy`]: how much its session processes may use, and how many there may be.
+/// Limits of a key in addition to its [`Policy`]: the resources of its session processes, and their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most sessions at one time; others wait in a queue.
+    /// Maximum number of sessions at one time; others wait in a queue.
     pub sessions: u32,
-    /// Most memory that a session process may map; it dies when it needs more.
+    /// Maximum number of bytes that a session process may map; it dies when it needs more.
     pub process_bytes: u64,
-    /// Most processor time of a session process, in seconds.
+    /// Maximum processor time of a session process, in seconds.
     pub cpu_seconds: u64,
-    /// Longest session, in seconds; 0 for any.
+    /// Maximum duration of a session in seconds; 0 for no limit.
     pub seconds: u64,
-    /// Largest file that a session process may write.
+    /// Maximum size of a file that a session process may write, in bytes.
     pub file_bytes: u64,
-    /// Most files that a session process may have open.
+    /// Maximum number of files that a session process may have open.
     pub files: u64,
 }
 
 impl Limits {
-    /// Limits of a server that was told none.
+    /// Default limits of a server.
     pub const DEFAULT: Limits = Limits {
         sessions: 16,
         process_bytes: 16 << 30,
@@ -167,7 +168,7 @@ impl Limits {
         files: 1024,
     };
 
-    /// Sets the limit with this name; whether there is one.
+    /// Sets the limit with this name. Returns false if it does not exist.
     fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
         let (place, least, most) = match name {
             "sessions" => {
@@ -186,14 +187,14 @@ impl Limits {
     }
 }
 
-/// A key as a server has it.
+/// Key as a server stores it, with what it grants.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// What the client has to prove that it knows; none if the server takes clients without a key.
+    /// Secret that the client has to prove it knows; `None` if the server accepts clients without a key.
     pub secret: Option<Secret>,
-    /// What its sessions may do.
+    /// Permissions and limits of sessions with this key.
     pub policy: Policy,
-    /// What their processes may use.
+    /// Resource limits of the processes of these sessions.
     pub limits: Limits,
 }
 
@@ -204,31 +205,31 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// One key, with one grant.
+    /// Creates a set of one key with one grant.
     pub fn one(key: &Key, policy: Policy, limits: Limits) -> Keys {
         let policy = Policy { key: Some(key.name.clone()), ..policy };
         let grant = Grant { secret: Some(key.secret.clone()), policy, limits };
         Keys { grants: BTreeMap::from([(key.name.clone(), grant)]) }
     }
 
-    /// Reads a file of keys, which nobody else may read.
+    /// Reads a file of keys, which no other user may read.
     ///
-    /// The file is `{"keys": {"alice": {"secret": "...", "functions": ["demo.*"], "upload": true, ...}}}`: the entries of
-    /// a key are those of [`Policy`] and [`Limits`]; what is left out is as in `policy` and `limits`, but that no
-    /// function and no upload is allowed unless the key says so.
+    /// The file is `{"keys": {"alice": {"secret": "...", "functions": ["demo.*"], "upload": true, ...}}}`. The entries of a key
+    /// are those of [`Policy`] and [`Limits`]. Missing entries are as in `policy` and `limits`, except that functions and uploads
+    /// are only allowed if the key grants them.
     ///
     /// # Errors
-    /// `OSError` if the file cannot be read, `PermissionError` if others may read it, `ValueError` that names the key and
-    /// the entry that is wrong.
+    /// Returns `OSError` if the file cannot be read, `PermissionError` if other users may access it, and a `ValueError` that
+    /// names the key and its wrong entry.
     pub fn read(path: &Path, policy: &Policy, limits: &Limits) -> Result<Keys> {
         let text = read_private(path)?;
         Keys::parse(&text, policy, limits).map_err(|error| in_file(path, &error))
     }
 
-    /// Reads the content of a file of keys; see [`Keys::read`].
+    /// Parses the content of a file of keys; see [`Keys::read`].
     ///
     /// # Errors
-    /// `ValueError` that names the key and the entry that is wrong.
+    /// Returns a `ValueError` that names the key and its wrong entry.
     pub fn parse(text: &str, policy: &Policy, limits: &Limits) -> Result<Keys> {
         let content: Value = match serde_json::from_str(text) {
             Ok(content) => content,
@@ -258,12 +259,12 @@ impl Keys {
         Ok(Keys { grants })
     }
 
-    /// Whether any of them grants uploads.
+    /// Returns true if any of the keys grants uploads.
     pub(crate) fn grant_uploads(&self) -> bool {
         self.grants.values().any(|grant| grant.policy.upload)
     }
 
-    /// The most that any of them allows a process.
+    /// Returns the highest limits that any of the keys allows a process.
     pub(crate) fn widest(&self) -> Limits {
         let mut widest =
             Limits { sessions: 0, process_bytes: 0, cpu_seconds: 0, seconds: 0, file_bytes: 0, files: 0 };
@@ -276,7 +277,7 @@ impl Keys {
         widest
     }
 
-    /// What the key with this name grants.
+    /// Returns what the key with this name grants.
     pub fn get(&self, name: &str) -> Option<&Grant> {
         self.grants.get(name)
     }
@@ -303,9 +304,9 @@ fn parse_grant(name: &str, entries: &Value, base: &Policy, limits: &Limits) -> R
     Ok(Grant { secret: Some(secret), policy, limits })
 }
 
-/// Sets one entry of what is granted: one of [`Limits`] or of [`Policy`].
+/// Sets one entry of a grant: an entry of [`Limits`] or of [`Policy`].
 pub(crate) fn set_grant(policy: &mut Policy, limits: &mut Limits, name: &str, value: &Value) -> Result<()> {
-    // The name of the key is not for anybody to choose here.
+    // The name of the key cannot be chosen here.
     if name == "key" {
         bail!("ValueError", "there is no entry `key` in what a key grants");
     }
@@ -326,20 +327,20 @@ fn check_name(name: &str) -> Result<()> {
     )
 }
 
-/// Whether a text may be the name of a key.
+/// Returns true if `name` is a valid name of a key.
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-/// Reads a file that holds secrets; a file that others may read is refused, since it is one no longer.
+/// Reads a file with secrets. A file that other users may access is refused, since its content is no longer secret.
 fn read_private(path: &Path) -> Result<String> {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
     let shown = path.display();
     let failed = |error: std::io::Error| Error::new("OSError", &format!("cannot read `{shown}`: {error}"));
-    // Opening a pipe would wait for whoever writes it.
+    // Opening a named pipe would otherwise wait for its writer.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
-    // What is asked is what was opened, not what has the name by now.
+    // These are the metadata of the opened file, not of the file that has this name by now.
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         bail!("OSError", "cannot read `{shown}`: expected a regular file");
@@ -366,7 +367,7 @@ fn in_file(path: &Path, error: &Error) -> Error {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Bytes as base64url without padding.
+/// Encodes bytes as base64url without padding.
 pub(crate) fn base64_encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -380,7 +381,7 @@ pub(crate) fn base64_encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what [`base64_encode`] writes; each value has one text only.
+/// Decodes the output of [`base64_encode`]; only one string is accepted for each value.
 pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for group in text.as_bytes().chunks(4) {
@@ -391,7 +392,7 @@ pub(crate) fn base64_decode(text: &str) -> Option<Vec<u8>> {
         let size = group.len().checked_sub(1).filter(|size| *size > 0)?;
         bits <<= 6 * (4 - group.len());
         let [_, all @ ..] = bits.to_be_bytes();
-        // The bits that are not used are zero, or two texts would be the same secret.
+        // Unused bits must be zero, or two strings would be the same secret.
         if all[size..].iter().any(|byte| *byte != 0) {
             return None;
         }

@@ -1,11 +1,11 @@
-//! Functions, modules and tensors of another process or machine, used as if they were here.
+//! Sessions: calling the functions and using the modules and tensors of another process or machine.
 //!
-//! Both ends are the same: each may call functions that the other has given it. In reading order: [`frame`] (messages in a
-//! stream of bytes), `handshake` and `channel` (who is there, and encryption), `value` (values as bytes), `handles` (what
-//! the other side may name), `connection` (calls in flight), `service` (what a session offers), `session` and `remote`
-//! (what a client sees), `server` (a process of its own for each client). The bytes are written down in `docs/rpc.md`.
+//! Both ends of a session are peers: each may call the functions that the other has passed to it. The modules in reading order:
+//! [`frame`] (messages in a byte stream), `handshake` and `channel` (authentication and encryption), `value` (serialised values),
+//! `handles` (objects that the peer may refer to), `connection` (calls in flight), `service` (operations that a session offers),
+//! `session` and `remote` (the client's interface), `server` (one process for each client). `docs/rpc.md` specifies the protocol.
 
-// The macros write `::anyfn`.
+// Links the runtime into the tests.
 #[cfg(test)]
 extern crate anyfn_core as _;
 

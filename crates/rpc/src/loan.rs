@@ -1,4 +1,4 @@
-//! A tensor object for memory that a caller lends for the time of one call.
+//! Tensor objects that borrow a caller's memory for the duration of one call.
 
 use std::ffi::c_void;
 
@@ -8,17 +8,18 @@ use anyfn::abi::{
 };
 use anyfn::{Result, Tensor, TensorView};
 
-/// The description, with its own copy of shape and strides.
+/// DLPack description of the borrowed memory, with its own copy of shape and strides.
 struct Loan {
     managed: DLManagedTensorVersioned,
     shape: Box<[i64]>,
     strides: Option<Box<[i64]>>,
 }
 
-/// A tensor of the memory that `view` shows.
+/// Returns a tensor over the memory of `view`.
 ///
 /// # Safety
-/// The tensor and all that is made of it are gone before the memory is: at the end of the call that lends `view`.
+/// The tensor and everything created from it must be dropped before the memory becomes invalid, at the latest when the call ends
+/// to which `view` was passed.
 pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     let shape: Box<[i64]> = view.shape().into();
     let strides: Option<Box<[i64]>> = view.strides().map(Into::into);
@@ -47,23 +48,24 @@ pub(crate) unsafe fn tensor(view: &TensorView<'_>) -> Result<Tensor> {
     loan.managed.dl_tensor.strides =
         loan.strides.as_mut().map_or(std::ptr::null_mut(), |strides| strides.as_mut_ptr());
     let loan = Box::into_raw(loan);
-    // SAFETY: `loan` is the address of a box, which nobody else has; its field is projected without a reference.
+    // SAFETY: `loan` is the address of a box that no other code owns; the field is projected without creating a reference.
     let managed = unsafe { &raw mut (*loan).managed };
     // SAFETY: `managed` is a field of that box, and no reference to it exists.
     unsafe { (*managed).manager_ctx = loan.cast() };
-    // SAFETY: the description is complete, its shape and strides live in the box until `end`, and the memory lives as long as the tensor
-    // does, as the caller guarantees.
+    // SAFETY: the description is complete. Its shape and strides live in the box until `end` runs, and the caller guarantees that
+    // the memory outlives the tensor.
     let tensor = unsafe { Tensor::from_dlpack(managed) };
     if tensor.is_err() {
-        // SAFETY: where `from_dlpack` fails it has not called `end`, so the box is still there, and nobody else has its address.
+        // SAFETY: `from_dlpack` does not call `end` when it fails, so the box still exists, and no other code has its address.
         drop(unsafe { Box::from_raw(loan) });
     }
     tensor
 }
 
 unsafe extern "C" fn end(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: whoever took the description calls this once, with its address, which is the one that `tensor` has written there.
+    // SAFETY: the consumer of the description calls this once, with the address that it received from `tensor`, so `managed` is
+    // live.
     let loan: *mut c_void = unsafe { (*managed).manager_ctx };
-    // SAFETY: `manager_ctx` is the address that `Box::into_raw` gave for a `Loan`, and this is the only call with it.
+    // SAFETY: `manager_ctx` is the address of a `Loan`, returned by `Box::into_raw`, and this is the only call with it.
     drop(unsafe { Box::from_raw(loan.cast::<Loan>()) });
 }

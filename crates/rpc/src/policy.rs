@@ -1,37 +1,38 @@
-//! What a session may do.
+//! Permissions and limits of a session.
 
 use anyfn::{Result, bail};
 use serde_json::{Value, json};
 
-/// What a session may do, and how much of it. Nothing is allowed that is not written here.
+/// Permissions and limits of a session. Whatever is not listed here is denied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Name of the key that the client has; none without one.
+    /// Name of the client's key; `None` without a key.
     pub key: Option<String>,
-    /// Global functions that may be looked up: names, or beginnings of names that end with `*`.
+    /// Global functions that may be looked up: names, or prefixes followed by `*`.
     pub functions: Vec<String>,
-    /// Whether libraries may be uploaded and loaded. Who may do so can run any code with the rights of the server.
+    /// True if libraries may be uploaded and loaded. A client that may do so can run any code with the rights of the server.
     pub upload: bool,
-    /// Devices that may be used: `cpu`, `cuda:1`; without a number all of a kind, `*` for all.
+    /// Devices that may be used, such as `cpu` or `cuda:1`. A kind without an index allows all its devices; `*` allows all.
     pub devices: Vec<String>,
-    /// Most handles at one time.
+    /// Maximum number of handles at one time.
     pub handles: u32,
-    /// Most bytes in tensors that the client has allocated.
+    /// Maximum number of bytes in tensors that the client has allocated.
     pub memory_bytes: u64,
-    /// Most bytes of uploaded files.
+    /// Maximum number of bytes in uploaded files.
     pub store_bytes: u64,
-    /// Most bytes of one message (arguments and results by value).
+    /// Maximum number of bytes in one message (arguments and results by value).
     pub message_bytes: usize,
-    /// Most calls in progress at one time.
+    /// Maximum number of calls in progress at one time.
     pub calls: u32,
-    /// Seconds after which a call that has not ended ends the session; 0 for none.
+    /// Time limit of a call in seconds, after which the session ends; 0 for no limit.
     pub call_seconds: u64,
-    /// Seconds without a message after which the session ends; 0 for none.
+    /// Time without a message in seconds, after which the session ends; 0 for no limit.
     pub idle_seconds: u64,
 }
 
 impl Policy {
-    /// Everything is allowed, without limits but those that keep a mistake from taking the machine: for a process of one's own.
+    /// Returns a policy that allows everything, for a process of one's own. Its only limits keep a mistake from exhausting the
+    /// machine.
     pub fn trusted() -> Policy {
         Policy {
             key: None,
@@ -48,12 +49,12 @@ impl Policy {
         }
     }
 
-    /// What a server may do with a client: call the functions that it was given.
+    /// Returns the policy of a client for its server, which may call the functions that it was given.
     pub(crate) fn of_client() -> Policy {
         Policy { functions: Vec::new(), upload: false, devices: Vec::new(), ..Policy::trusted() }
     }
 
-    /// Nothing is allowed but the processor's own memory; the limits are those of a server that was told none.
+    /// Returns a policy that allows nothing but the use of the CPU's memory, with the default limits of a server.
     pub fn closed() -> Policy {
         Policy {
             key: None,
@@ -70,7 +71,7 @@ impl Policy {
         }
     }
 
-    /// Whether a global function may be looked up.
+    /// Returns true if a global function may be looked up.
     pub fn allows_function(&self, name: &str) -> bool {
         self.functions.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -78,13 +79,13 @@ impl Policy {
         })
     }
 
-    /// Whether a device, such as `cuda:0`, may be used.
+    /// Returns true if a device, such as `cuda:0`, may be used.
     pub fn allows_device(&self, device: &str) -> bool {
         let kind = device.split(':').next().unwrap_or(device);
         self.devices.iter().any(|allowed| allowed == "*" || allowed == device || allowed == kind)
     }
 
-    /// As JSON, for another process.
+    /// Returns the policy as JSON, for another process.
     pub fn to_json(&self) -> Value {
         json!({
             "key": self.key, "functions": self.functions, "upload": self.upload, "devices": self.devices,
@@ -94,10 +95,10 @@ impl Policy {
         })
     }
 
-    /// Reads what [`Policy::to_json`] writes; what is left out is as in `base`.
+    /// Reads the output of [`Policy::to_json`]. Missing entries are as in `base`.
     ///
     /// # Errors
-    /// `ValueError` naming the first entry that is unknown or of another type.
+    /// Returns a `ValueError` that names the first entry which is unknown or has a wrong value.
     pub fn from_json(base: &Policy, value: &Value) -> Result<Policy> {
         let Value::Object(entries) = value else {
             bail!("ValueError", "expected an object that says what is allowed but got `{value}`");
@@ -150,16 +151,16 @@ impl Policy {
     }
 }
 
-/// Smallest limit on messages: one that lets the calls of a session through.
+/// Minimum limit on messages in bytes, which suffices for the calls of a session.
 const MESSAGE_MIN: u64 = 4096;
 
-/// Longest time that a limit can be, 34 years: no deadline overflows.
+/// Maximum time limit in seconds (34 years), so that no deadline overflows.
 pub(crate) const SECONDS_MAX: u64 = 1 << 30;
 
-/// Reads a limit, a number within these bounds.
+/// Reads a limit, a number from `least` to `most`.
 ///
 /// # Errors
-/// `ValueError` that names the entry, what it was given and what is expected.
+/// Returns a `ValueError` that names the entry, its value and what is expected.
 pub(crate) fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64> {
     match value.as_u64() {
         Some(number) if (least..=most).contains(&number) => Ok(number),

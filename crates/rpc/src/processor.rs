@@ -1,8 +1,8 @@
-//! What the processor has, so that the other side can compile for it.
+//! Features of this processor, reported so that the peer can compile for it.
 
 use anyfn::register;
 
-/// Names of what this processor has beyond the first of its kind, as Rust calls them.
+/// Returns the names, as Rust spells them, of the features that this processor has beyond the baseline of its architecture.
 #[register("rpc.processor_features")]
 pub(crate) fn features() -> Vec<&'static str> {
     macro_rules! detected {

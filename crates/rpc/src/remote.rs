@@ -1,4 +1,4 @@
-//! What stands here for functions, modules, tensors and objects of the other side.
+//! Proxies for functions, modules, tensors and objects of the peer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use crate::connection::{Connection, Target, Transfer};
 use crate::service::code;
 use crate::value::{Class, Given, TensorInfo};
 
-/// Tensors of so many bytes are given back at once, and not with the next message.
+/// Size in bytes from which a tensor is released immediately, and not with the next message.
 const LARGE: usize = 1 << 20;
 
-/// Which objects of this process stand for what, by their addresses.
+/// Handles of all proxies in this process, by the address of the proxy.
 static PROXIES: Mutex<BTreeMap<usize, (Weak<Connection>, u64)>> = Mutex::new(BTreeMap::new());
 
 fn proxies() -> MutexGuard<'static, BTreeMap<usize, (Weak<Connection>, u64)>> {
     PROXIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The handle that an object stands for, and whose it is.
+/// Returns the handle that a proxy represents, with its connection, or `None` if `object` is not a proxy.
 pub(crate) fn stands_for(object: &ObjectRef) -> Option<(Arc<Connection>, u64)> {
     let (connection, number) = proxies().get(&object.as_handle().addr())?.clone();
     Some((connection.upgrade()?, number))
@@ -35,11 +35,11 @@ fn add_proxy(object: &ObjectRef, connection: &Arc<Connection>, number: u64) -> u
     address
 }
 
-/// A handle of the other side, given back when it is dropped.
+/// Handle of the peer, which is released when dropped.
 pub(crate) struct Handle {
     pub(crate) connection: Arc<Connection>,
     pub(crate) number: u64,
-    /// Address of the object that stands for it.
+    /// Address of the proxy.
     address: AtomicUsize,
     large: bool,
 }
@@ -53,7 +53,7 @@ impl Handle {
         self.address.store(add_proxy(object, &self.connection, self.number), Ordering::Relaxed);
     }
 
-    /// Asks the other side for something about the object.
+    /// Calls a service of the peer with this handle as the first argument.
     pub(crate) fn ask(&self, code: u16, args: impl anyfn::IntoArgs) -> Result<Any> {
         args.with_views(|views| {
             let number = Any::new(self.number)?;
@@ -70,27 +70,27 @@ impl Drop for Handle {
     }
 }
 
-/// A tensor in the memory of the other side. It is passed to functions of that side; its elements are copied by the session.
+/// Tensor in the memory of the peer. Functions of the peer take it as an argument; the session copies its elements.
 #[derive(Object)]
 #[object(key = "rpc.Tensor", init = false, final)]
 pub struct RemoteTensor {
-    /// Extents.
+    /// Extents of the dimensions.
     pub shape: Shape,
-    /// Type of the elements.
+    /// Data type of the elements.
     pub dtype: DType,
-    /// The device on the other side.
+    /// Device of the memory, at the peer.
     pub device: Device,
-    /// Bytes of the elements.
+    /// Size of the elements in bytes.
     pub nbytes: i64,
     #[field(skip)]
     pub(crate) handle: Arc<Handle>,
 }
 
-/// An object of the other side that cannot be copied: its fields and methods are there.
+/// Object of the peer that cannot be copied. Its fields and methods are used through the session.
 #[derive(Object)]
 #[object(key = "rpc.Object", init = false, final)]
 pub struct RemoteObject {
-    /// Key of its type.
+    /// Type key of the object.
     pub type_key: String,
     #[field(skip)]
     pub(crate) handle: Arc<Handle>,
@@ -98,13 +98,13 @@ pub struct RemoteObject {
 
 #[methods]
 impl RemoteObject {
-    /// The value of a field.
+    /// Returns the value of a field.
     #[blocking]
     fn get(&self, field: &str) -> Result<Any> {
         self.handle.ask(code::FIELD, (field,))
     }
 
-    /// Its text, as the other side prints it.
+    /// Returns the object as a string, as the peer prints it.
     #[blocking]
     fn text(&self) -> Result<Any> {
         self.handle.ask(code::TEXT, ())
@@ -113,7 +113,7 @@ impl RemoteObject {
 
 #[methods]
 impl RemoteTensor {
-    /// Copies the elements of another tensor of the same side into this one.
+    /// Copies the elements of another tensor of the same session into this one.
     #[blocking]
     pub fn assign(&self, from: Ref<RemoteTensor>) -> Result<()> {
         if !Arc::ptr_eq(&from.handle.connection, &self.handle.connection) {
@@ -122,8 +122,8 @@ impl RemoteTensor {
         from.handle.ask(code::COPY, (self.handle.number,)).map(drop)
     }
 
-    /// Copies the elements of a tensor of this process into this one: same shape and type. `progress` is called with the bytes
-    /// sent so far, and those in all.
+    /// Copies the elements of a local tensor of the same shape and data type into this one. `progress` is called with the number
+    /// of bytes sent so far and in total.
     #[blocking]
     pub fn write(
         &self,
@@ -139,15 +139,15 @@ impl RemoteTensor {
         args.with_views(|views| self.handle.connection.transfer(&write, views, transfer)).map(drop)
     }
 
-    /// Copies the elements into a tensor of this process: same shape and type, without gaps, in main memory. `progress` is called
-    /// with the bytes received so far, and those in all.
+    /// Copies the elements into a local tensor of the same shape and data type, which must be compact and in host memory.
+    /// `progress` is called with the number of bytes received so far and in total.
     #[blocking]
     pub fn read(&self, to: TensorView<'_>, #[default(None)] progress: Option<PackedFunc>) -> Result<()> {
         self.check(&to)?;
         if !to.is_contiguous() || to.device() != Device::CPU {
             bail!("ValueError", "expected a tensor without gaps in main memory but got {to:?}");
         }
-        // Until all bytes are there: `progress` and calls that come in meanwhile cannot use the elements.
+        // Held until all bytes have arrived: `progress` and calls that arrive meanwhile cannot use the elements.
         let mut written = to.write_bytes()?;
         let length = usize::try_from(self.nbytes).unwrap_or(0);
         if written.len() != length {
@@ -189,13 +189,13 @@ impl ModuleKind for RemoteModule {
     }
 
     fn functions(&self) -> Vec<std::string::String> {
-        // Without a connection there are none to be called.
+        // Without a connection no function can be called.
         let names = self.handle.ask(code::MODULE_NAMES, ());
         names.and_then(|names| names.get::<Vec<std::string::String>>()).unwrap_or_default()
     }
 }
 
-/// What stands for a handle that the other side has given.
+/// Returns a proxy for a handle that the peer has given.
 pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     let large = given.tensor.as_ref().is_some_and(|tensor| tensor.bytes().is_ok_and(|bytes| bytes >= LARGE));
     let handle = Arc::new(Handle::new(connection, given.handle, large));
@@ -225,7 +225,7 @@ pub(crate) fn proxy(connection: &Arc<Connection>, given: Given) -> Result<Any> {
     Ok(value)
 }
 
-/// A function that calls the other side.
+/// Creates a function that calls the peer.
 fn function(handle: &Arc<Handle>) -> PackedFunc {
     const SIGNATURE: &str = r#"{"type_schema":"{\"type\":\"ffi.Function\"}"}"#;
     let handle = handle.clone();
@@ -233,9 +233,9 @@ fn function(handle: &Arc<Handle>) -> PackedFunc {
     PackedFunc::described_blocking(body, || SIGNATURE.into())
 }
 
-/// A second object for the handle of a function, with its signature.
+/// Second proxy for the handle of a function, with its signature.
 struct Alias {
-    /// Holds the handle.
+    /// First proxy, which owns the handle.
     _plain: PackedFunc,
     connection: Arc<Connection>,
     number: u64,
@@ -248,7 +248,7 @@ impl Drop for Alias {
     }
 }
 
-/// The function in an answer of two values: the function (or None) and its signature (or None).
+/// Returns the function of an answer with two values: the function (or None) and its signature (or None).
 pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Option<PackedFunc>> {
     let (plain, signature) = answer.get::<(Option<PackedFunc>, Option<std::string::String>)>()?;
     let (Some(plain), Some(signature)) = (&plain, signature) else { return Ok(plain) };
@@ -262,7 +262,7 @@ pub(crate) fn described(connection: &Arc<Connection>, answer: &Any) -> Result<Op
     Ok(Some(function))
 }
 
-/// The bytes of a tensor: where they are if they lie in order, else a copy. Nobody writes them until they are sent.
+/// Bytes of a tensor: borrowed if they are compact and in host memory, else copied. They do not change until they are sent.
 enum Bytes<'a> {
     There(TensorRead<'a, u8>),
     Copied(Any),

@@ -1,4 +1,4 @@
-//! The handles of a session, as a message that is written or read sees them.
+//! Handles of one message while it is written or read.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use crate::connection::{Connection, Decoding};
 use crate::value::{Class, Given, Names};
 use crate::{loan, remote};
 
-/// The handles, for one message; ends the loans of its tensors when dropped.
+/// Handle scope of one message. Dropping it invalidates the handles of the tensors that it borrowed.
 pub(crate) struct Scope<'a> {
     connection: &'a Arc<Connection>,
     loans: RefCell<Vec<u64>>,
-    /// Handles in a message that is being written.
+    /// Handles that the message being written gives to the peer.
     given: RefCell<Vec<u64>>,
-    /// Set for a message that is read.
+    /// Decoding of the message that is read; `None` for a message that is written.
     decoding: Option<&'a Decoding<'a>>,
 }
 
 impl<'a> Scope<'a> {
-    /// For a message that is written. Say with [`Scope::is_written`] that it is complete; else its handles are taken back.
+    /// Creates the scope of a message to be written. Unless [`Scope::is_written`] is called, dropping it releases its handles.
     pub(crate) fn new(connection: &'a Arc<Connection>) -> Scope<'a> {
         Scope { connection, loans: RefCell::default(), given: RefCell::default(), decoding: None }
     }
 
-    /// For a message that is read.
+    /// Creates the scope of a message to be read.
     pub(crate) fn of_read(connection: &'a Arc<Connection>, decoding: &'a Decoding<'a>) -> Scope<'a> {
         let mut scope = Scope::new(connection);
         scope.decoding = Some(decoding);
         scope
     }
 
-    /// The message that was written will be sent.
+    /// Keeps the handles of the message, which is complete and will be sent.
     pub(crate) fn is_written(&self) {
         self.given.take();
     }
@@ -51,7 +51,7 @@ impl Names for Scope<'_> {
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>> {
         match remote::stands_for(object) {
             Some((connection, handle)) if Arc::ptr_eq(&connection, self.connection) => Ok(Some(handle)),
-            // Functions and modules of another session can be called from here, and so from there by way of here.
+            // The peer can call functions and modules of another session through this process, which can call them.
             Some(_) if matches!(object.type_key(), "rpc.Tensor" | "rpc.Object") => {
                 bail!("ValueError", "this {} belongs to another session: copy it", object.type_key())
             }
@@ -82,8 +82,8 @@ impl Names for Scope<'_> {
         if !self.connection.is_server() {
             return Err(not_here());
         }
-        // SAFETY: `view` lives for the call whose scope this is, and the scope does not end before the table and all transfers have let
-        // go of the tensor (`drop`); nobody else gets it, since `own` refuses what is lent.
+        // SAFETY: `view` is valid for the call to which this scope belongs, and the scope does not end before the table and all
+        // transfers have released the tensor (`drop`). No other code obtains it, since `own` refuses borrowed tensors.
         let tensor = unsafe { loan::tensor(view) }?;
         let handle =
             self.connection.handles_locked().give(Class::Tensor, Any::from(tensor.into_object()), true)?;
@@ -95,13 +95,14 @@ impl Names for Scope<'_> {
 impl Drop for Scope<'_> {
     fn drop(&mut self) {
         for handle in std::mem::take(self.given.get_mut()) {
-            // The object, if nobody holds it, goes when the table is unlocked.
+            // An object without other references is dropped after the table is unlocked.
             let released = self.connection.handles_locked().release(handle, 1);
             drop(released);
         }
         for handle in std::mem::take(self.loans.get_mut()) {
             let lent = self.connection.handles_locked().end_loan(handle);
-            // A transfer out of it may be in progress on another thread, or one into it, which is given up; nothing else can hold it.
+            // Another thread may be reading the tensor for a transfer, or writing to it for one that is aborted here. Nothing
+            // else can hold a reference.
             while lent.as_ref().and_then(Any::as_object).is_some_and(|object| object.use_count() > 1) {
                 self.connection.end_uploads_to(handle);
                 std::thread::sleep(std::time::Duration::from_micros(20));

@@ -1,4 +1,4 @@
-//! What a session offers besides the functions that it has given: looking them up, loading libraries, memory.
+//! Services of a session besides the functions that were given: looking functions up, loading libraries, memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,72 +16,72 @@ use crate::processor;
 use crate::store::{self, Store};
 use crate::value::TensorInfo;
 
-/// What is asked for, as calls name it. The numbers are part of the protocol.
+/// Codes by which calls select a service. The numbers are part of the protocol.
 pub(crate) mod code {
-    /// Name of a global function: function and signature, or two Nones.
+    /// Returns a global function by name: the function and its signature, or two Nones.
     pub(crate) const GLOBAL: u16 = 1;
-    /// Handle of a module, name: as `GLOBAL`.
+    /// Returns a function of a module by handle and name: the same as `GLOBAL`.
     pub(crate) const MODULE_FUNCTION: u16 = 2;
-    /// Handle of a module: the names of its functions.
+    /// Returns the names of a module's functions, by handle.
     pub(crate) const MODULE_NAMES: u16 = 3;
-    /// Shape, type, device: a tensor of zeros.
+    /// Allocates a tensor of zeros: shape, data type, device.
     pub(crate) const EMPTY: u16 = 4;
-    /// Handle of a tensor, first byte, bytes; the bytes follow.
+    /// Writes to a tensor: handle, first byte, number of bytes; the bytes follow.
     pub(crate) const WRITE: u16 = 5;
-    /// Handle of a tensor, first byte, bytes; the bytes come before the result.
+    /// Reads from a tensor: handle, first byte, number of bytes; the bytes precede the result.
     pub(crate) const READ: u16 = 6;
-    /// Digests: for each whether the file is there.
+    /// Returns an array with true for each digest whose file exists.
     pub(crate) const HAS: u16 = 7;
-    /// Digest, bytes; the file follows.
+    /// Uploads a file: digest, number of bytes; the bytes follow.
     pub(crate) const PUT: u16 = 8;
-    /// The files that are there: digest and bytes.
+    /// Returns the sizes of the uploaded files in bytes, by digest.
     pub(crate) const FILES: u16 = 9;
-    /// Digest: removes the file; whether it was there.
+    /// Removes a file by digest, and returns true if it existed.
     pub(crate) const REMOVE: u16 = 10;
-    /// Digest: loads the file; the module.
+    /// Loads a file by digest, and returns the module.
     pub(crate) const LOAD: u16 = 11;
-    /// Handle of a function, then the options of `anyfn.time_evaluator`: the evaluator.
+    /// Returns the time evaluator of a function: handle, then the options of `anyfn.time_evaluator`.
     pub(crate) const TIME: u16 = 12;
-    /// Argument of `TIME` that says how many bytes are written before each call.
+    /// Index of the argument of `TIME` that is the number of bytes written before each call.
     pub(super) const TIME_FLUSH: usize = 8;
-    /// What the other side is.
+    /// Returns a description of the server.
     pub(crate) const INFO: u16 = 13;
-    /// Handle: its text.
+    /// Returns an object as a string, by handle.
     pub(crate) const TEXT: u16 = 14;
-    /// Handle, name: the value of a field.
+    /// Returns the value of a field: handle, name.
     pub(crate) const FIELD: u16 = 15;
-    /// Handle of a tensor, handle of another one: copies the first into the second.
+    /// Copies a tensor to another one: handle of the source, handle of the destination.
     pub(crate) const COPY: u16 = 16;
-    /// Device: waits until its work is done.
+    /// Waits until the work of a device is complete.
     pub(crate) const SYNC: u16 = 17;
-    /// Device, number of an attribute: see `runtime.GetDeviceAttr`.
+    /// Returns an attribute of a device: device, number of the attribute as in `runtime.GetDeviceAttr`.
     pub(crate) const DEVICE_ATTRIBUTE: u16 = 18;
-    /// Names of the global functions that the policy allows.
+    /// Returns the names of the global functions that the policy allows.
     pub(crate) const NAMES: u16 = 19;
-    /// Name, function, whether it may take the place of another one: makes it a global function.
+    /// Registers a global function: name, function, true if it may replace another one.
     pub(crate) const REGISTER: u16 = 20;
 }
 
-/// Longest name of a function that is looked up.
+/// Maximum length of a function's name, in bytes.
 const NAME_MAX: usize = 1024;
 
-/// What a tensor counts besides its elements.
+/// Number of bytes counted for a tensor in addition to its elements.
 const TENSOR: u64 = 512;
 
-/// Hears of what a session does: event, and what it is about.
+/// Receiver of the events of a session: the name of the event, and its subject.
 pub(crate) type Audit = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// The services of one session.
 pub(crate) struct Services {
     policy: Policy,
     store: Mutex<Store>,
-    /// What the client has allocated, and how much it is.
+    /// Tensors that the client has allocated, with the number of bytes counted for each.
     memory: Mutex<Vec<(WeakRef, u64)>>,
     audit: Audit,
 }
 
 impl Services {
-    /// Files go into `folder`, which is the session's own.
+    /// Creates the services of a session, whose files are stored in its own folder `folder`.
     pub(crate) fn new(policy: Policy, folder: PathBuf, audit: Audit) -> Services {
         let store = Store::new(folder, policy.store_bytes);
         Services { policy, store: Mutex::new(store), memory: Mutex::default(), audit }
@@ -111,7 +111,7 @@ impl Services {
         if name.len() > NAME_MAX {
             bail!("ValueError", "the name of a function has at most {NAME_MAX} bytes but got {}", name.len());
         }
-        // Whether it exists is told only to those who may call it.
+        // Only clients that may call a function learn whether it exists.
         if !self.policy.allows_function(name) {
             (self.audit)("denied", name);
             bail!(
@@ -156,7 +156,7 @@ impl Services {
         Ok(tensor)
     }
 
-    /// A measurement writes so many bytes of its own to empty caches.
+    /// Checks the number of bytes that a measurement writes to empty the caches.
     fn check_flush(&self, args: &[AnyView<'_>]) -> Result<()> {
         let bytes = args.get(code::TIME_FLUSH).map_or(Ok(0), |bytes| bytes.get::<u64>())?;
         if bytes > self.policy.memory_bytes {
@@ -169,8 +169,8 @@ impl Services {
         Ok(())
     }
 
-    /// Code that was uploaded calls functions by their global names. Others that the server runs may, too, so this is for those who
-    /// may run code anyway.
+    /// Registers a global function for uploaded code, which calls it by name. Other code of the server can call it as well, so
+    /// this is reserved for clients that may run any code.
     fn register(&self, args: &[AnyView<'_>]) -> Result<Any> {
         let [name, function, replace] = args else { return wrong_args() };
         let (name, replace) = (name.get::<&str>()?, replace.get::<bool>()?);
@@ -199,7 +199,7 @@ impl Services {
         match Module::load(&path) {
             Ok(module) => Any::new(module),
             Err(error) => {
-                // Where the session's folder lies is the server's business.
+                // The client must not learn the location of the session's folder.
                 let folder = path.strip_suffix(&format!("{digest}.so")).unwrap_or(&path);
                 Err(Error::untraced(error.kind(), &error.message().replace(folder, "")))
             }
@@ -211,13 +211,13 @@ fn wrong_args<T>() -> Result<T> {
     bail!("TypeError", "a request of the session has other arguments than the protocol says")
 }
 
-/// A function and its signature.
+/// Returns a function and its signature.
 fn described(function: Option<PackedFunc>) -> Result<Any> {
     let signature = function.as_ref().and_then(PackedFunc::signature);
     Any::new((function, signature))
 }
 
-/// The tensor that a handle names, and whether it is lent.
+/// Returns the tensor that a handle refers to.
 fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
     let named = connection.named(handle)?;
     match named.object.get::<Tensor>() {
@@ -226,7 +226,7 @@ fn tensor(connection: &Connection, handle: u64) -> Result<Tensor> {
     }
 }
 
-/// Checks that a part lies within a tensor.
+/// Checks that a range of bytes lies within a tensor.
 fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize)> {
     let info = TensorInfo { shape: tensor.shape().to_vec(), dtype: tensor.dtype(), device: tensor.device() };
     let size = info.bytes()? as u64;
@@ -236,7 +236,7 @@ fn part(tensor: &TensorView<'_>, first: u64, count: u64) -> Result<(usize, usize
     }
 }
 
-/// Whether the bytes of a tensor lie in main memory in the order in which they are sent.
+/// Returns true if the bytes of a tensor lie in host memory in the order in which they are sent.
 fn is_plain(tensor: &TensorView<'_>) -> bool {
     tensor.device().0.device_type == kDLCPU && tensor.is_contiguous()
 }
@@ -256,7 +256,7 @@ impl Service for Services {
         match code {
             code::GLOBAL => self.global(&text(0)?),
             code::NAMES => {
-                // Functions that trust addresses are left out: `find` does not give them.
+                // Functions that trust addresses are left out: `find` does not return them.
                 let granted =
                     |name: &String| self.policy.allows_function(name) && registry::find(name).is_some();
                 let names = registry::list()?.into_iter().filter(granted);
@@ -374,14 +374,14 @@ impl Service for Services {
     }
 }
 
-/// How long received bytes wait for calls that use the tensor which they go to, in milliseconds.
+/// Maximum time in milliseconds that received bytes wait for calls which use their destination tensor.
 const SINK_WAIT_MS: u32 = 10_000;
 
-/// Bytes go into a tensor.
+/// Sink that writes received bytes to a tensor.
 struct TensorSink {
     tensor: Tensor,
     at: usize,
-    /// All of them, for memory that bytes cannot be copied into as they come.
+    /// All received bytes, for memory into which they cannot be copied as they arrive.
     staged: Vec<u8>,
 }
 
@@ -401,10 +401,11 @@ impl Sink for TensorSink {
             return Ok(());
         }
         let to = view.data().cast::<u8>().wrapping_add(self.at);
-        // This thread reads for all calls of the connection: one that uses the elements may wait for what it has to read.
+        // This thread reads for all calls of the connection: a call that uses the elements may be waiting for what it has to
+        // read.
         let [_access] = Access::begin_within([(Region::host(to, bytes.len()), Mode::Write)], SINK_WAIT_MS)?;
-        // SAFETY: the connection passes no more bytes than were announced, all of which lie within the tensor, as `part` has
-        // checked; the access keeps everybody else away.
+        // SAFETY: the connection passes no more bytes than were announced, and `part` has checked that all of these lie within
+        // the tensor. The access keeps all other users of the bytes away.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         self.at += bytes.len();
         Ok(())
@@ -418,7 +419,7 @@ impl Sink for TensorSink {
     }
 }
 
-/// What this side is.
+/// Returns a description of this end.
 fn info(policy: &Policy) -> Result<Any> {
     let devices = match registry::find("anyfn.devices") {
         Some(devices) => devices.call(())?,
@@ -441,13 +442,13 @@ fn info(policy: &Policy) -> Result<Any> {
     )?)
 }
 
-/// The name that compilers know this kind of machine by.
+/// Returns the target triple of this machine, as compilers name it.
 fn triple() -> std::string::String {
     let vendor = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
     format!("{}-{}-{vendor}", std::env::consts::ARCH, std::env::consts::OS)
 }
 
-/// Whether `path` is a folder that only the session uses; made if it is not there.
+/// Creates the folder `path`, which only the current user may access.
 pub(crate) fn own_folder(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().mode(0o700).create(path)

@@ -1,4 +1,4 @@
-//! What a client sees of the other side: [`Session`].
+//! The client's end of a session: [`Session`].
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -22,11 +22,11 @@ use crate::service::{code, own_folder};
 use crate::socket::Socket;
 use crate::store::digest_of;
 
-/// A session with another process: its functions, modules and tensors.
+/// Session with another process: access to its functions, modules and tensors.
 #[derive(Object)]
 #[object(key = "rpc.Session", init = false, final)]
 pub struct Session {
-    /// What the other side is called in messages.
+    /// Name of the peer in error messages.
     pub peer: anyfn::String,
     #[field(skip)]
     connection: Arc<Connection>,
@@ -34,7 +34,7 @@ pub struct Session {
     child: Option<Child>,
 }
 
-/// A process of this session; ended with it. Then its folder goes, however it has ended.
+/// Child process that serves a session and ends with it. Its folder is removed afterwards, however the process has ended.
 struct Child {
     process: std::sync::Mutex<std::process::Child>,
     _folder: Folder,
@@ -57,8 +57,8 @@ impl Drop for Child {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What still stands for things of the other side keeps the connection; nobody can reach the session any more, but they
-        // can be called: so only the last of them ends it.
+        // The remaining proxies keep the connection open, since they can still be called although the session object is
+        // unreachable: only the last of them ends it.
         if Arc::strong_count(&self.connection) == 1 || self.child.is_some() {
             self.connection.close();
         }
@@ -73,7 +73,7 @@ impl Session {
 
 #[methods]
 impl Session {
-    /// A global function of the other side. It is called as if it were here, from any thread.
+    /// Returns a global function of the peer. It is called like a local function, from any thread.
     #[blocking]
     pub fn get_function(&self, name: &str) -> Result<PackedFunc> {
         match described(&self.connection, &self.ask(code::GLOBAL, (name,))?)? {
@@ -82,26 +82,27 @@ impl Session {
         }
     }
 
-    /// Names of the global functions that this session may call.
+    /// Returns the names of the global functions that this session may call.
     #[blocking]
     pub fn function_names(&self) -> Result<Any> {
         self.ask(code::NAMES, ())
     }
 
-    /// What the other side is: version, os, arch, triple, features of its processor, cores, devices, what it allows.
+    /// Returns a description of the peer: version, os, arch, triple, features of its processor, cores, devices, and what it
+    /// allows.
     #[blocking]
     pub fn info(&self) -> Result<Any> {
         self.ask(code::INFO, ())
     }
 
-    /// A tensor of zeros there.
+    /// Allocates a tensor of zeros at the peer.
     #[blocking]
     pub fn allocate(&self, shape: Shape, dtype: DType, #[default(None)] device: Option<Device>) -> Result<Any> {
         self.ask(code::EMPTY, (shape, dtype, device.unwrap_or(Device::CPU)))
     }
 
-    /// Sends a file; its digest, which names it. Nothing is sent if the other side has it already. `progress` is called with
-    /// the bytes sent and the bytes in all.
+    /// Uploads a file and returns its digest, which identifies it. Nothing is sent if the peer already has the file. `progress`
+    /// is called with the number of bytes sent so far and in total.
     #[blocking]
     pub fn send_file(
         &self,
@@ -121,26 +122,26 @@ impl Session {
         Ok(digest)
     }
 
-    /// The files that were uploaded: digest and size.
+    /// Returns the sizes of the uploaded files in bytes, by digest.
     #[blocking]
     pub fn files(&self) -> Result<Any> {
         self.ask(code::FILES, ())
     }
 
-    /// Removes an uploaded file; whether it was there. What was loaded of it stays loaded.
+    /// Removes an uploaded file. Returns true if it existed. A library that was loaded from it stays loaded.
     #[blocking]
     pub fn remove(&self, digest: &str) -> Result<bool> {
         self.ask(code::REMOVE, (digest,))?.get::<bool>()
     }
 
-    /// Loads an uploaded library there.
+    /// Loads an uploaded library at the peer.
     #[blocking]
     pub fn load_file(&self, digest: &str) -> Result<Module> {
         self.ask(code::LOAD, (digest,))?.get::<Module>()
     }
 
-    /// Makes a function a global one there, by which name code that is loaded there calls it: it stays until that process ends. With
-    /// `replace` it takes the place of another one.
+    /// Registers a function as a global function of the peer, which code that is loaded there calls by this name. It stays
+    /// registered until the peer's process ends. With `replace`, it replaces an existing function.
     #[blocking]
     pub fn set_function(
         &self,
@@ -151,25 +152,26 @@ impl Session {
         self.ask(code::REGISTER, (name, function, replace)).map(drop)
     }
 
-    /// Waits until the work of a device there is done.
+    /// Waits until the work of a device of the peer is complete.
     #[blocking]
     pub fn synchronize(&self, #[default(None)] device: Option<Device>) -> Result<()> {
         self.ask(code::SYNC, (device.unwrap_or(Device::CPU),)).map(drop)
     }
 
-    /// Ends the session. What stands for things of the other side gives `ConnectionError` from now on.
+    /// Ends the session. From then on, using its proxies raises `ConnectionError`.
     #[blocking]
     pub fn close(&self) {
         self.connection.close();
     }
 
-    /// Why the session is over; None while it is not.
+    /// Returns the error that ended the session, or None while it is open.
     fn ended(&self) -> Option<Error> {
         self.connection.ended()
     }
 }
 
-/// A function that calls `function` and gives up after so many seconds: `TimeoutError`; the other side is told to stop.
+/// Returns a function that calls `function` with a time limit in seconds. After that it raises `TimeoutError` and cancels the
+/// call at the peer.
 #[register("rpc.timed")]
 fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     let limit = self::seconds("seconds", seconds)?;
@@ -180,8 +182,8 @@ fn timed(function: PackedFunc, seconds: f64) -> Result<PackedFunc> {
     }))
 }
 
-/// The evaluator of a function of another side, which measures there; None if the function is of this process. Arguments are
-/// those of `anyfn.time_evaluator`, which asks here first.
+/// Returns the time evaluator of a remote function, which measures at the peer, or None for a local function. The arguments are
+/// those of `anyfn.time_evaluator`, which calls this function first.
 #[register("rpc.time_evaluator", blocking)]
 fn time_evaluator(args: Args<'_>) -> Result<Any> {
     let function = args.get::<PackedFunc>(0)?;
@@ -192,13 +194,13 @@ fn time_evaluator(args: Args<'_>) -> Result<Any> {
     connection.call(&Target::Service(code::TIME), &all)
 }
 
-/// How long connecting may take if nothing is said.
+/// Default time limit for connecting, in seconds.
 const CONNECT: f64 = 10.0;
 
 /// Reads a time limit.
 fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     match Duration::try_from_secs_f64(seconds) {
-        // No deadline overflows.
+        // The upper bound prevents overflow of deadlines.
         Ok(limit) if !limit.is_zero() && limit.as_secs() <= SECONDS_MAX => Ok(limit),
         _ => bail!(
             "ValueError",
@@ -207,8 +209,8 @@ fn seconds(name: &str, seconds: f64) -> Result<Duration> {
     }
 }
 
-/// Connects with a server. `key` is the text that `anyfn rpc key` prints; `timeout` in seconds is for all of it, waiting in a
-/// queue included.
+/// Connects to a server. `key` is the string that `anyfn rpc key` prints. `timeout` is the time limit in seconds for all of it,
+/// including waiting in a queue (default 10).
 #[register("rpc.connect", blocking)]
 fn connect(
     host: &str,
@@ -249,7 +251,7 @@ fn connect(
     }
 }
 
-/// A session with this very process: the same objects, values and errors as with another machine, without one.
+/// Creates a session with this process itself: the same objects, values and errors as with another machine.
 #[register("rpc.local", blocking)]
 fn local() -> Result<Ref<Session>> {
     let (here, there) = match Socket::pair() {
@@ -273,7 +275,7 @@ fn local() -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: "local".into(), connection, child: None }))
 }
 
-/// A folder that is removed with what is in it.
+/// Folder that is removed with its content.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -284,7 +286,7 @@ impl Folder {
             let path = std::env::temp_dir().join(format!("anyfn-rpc-{}-{number}", std::process::id()));
             match own_folder(&path) {
                 Ok(()) => return Ok(Folder(path)),
-                // A process that had this number was killed and has left it.
+                // Left behind by a killed process that had the same process id.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < 1 << 16 => (),
                 Err(error) => {
                     bail!("OSError", "no folder for the session's files in {}: {error}", path.display())
@@ -300,10 +302,11 @@ impl Drop for Folder {
     }
 }
 
-/// Environment variable of a child: the folder of the session, which is its parent's.
+/// Environment variable of a child: the folder of the session, which belongs to its parent.
 const FOLDER: &str = "ANYFN_RPC_FOLDER";
 
-/// A session with a child process that runs `command`, whose file descriptor 3 is the connection: a crash there is an error here.
+/// Creates a session with a child process that runs `command` and whose file descriptor 3 is the connection. A crash of the child
+/// is an error here.
 #[register("rpc.spawn", blocking)]
 fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     use std::os::fd::{AsFd, AsRawFd};
@@ -325,7 +328,7 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     let sockets = given::sockets([there.as_fd()]).map_err(|why| error!("OSError", "no socket: {why}"))?;
     child.env(PARENT, std::process::id().to_string()).env(SOCKETS, sockets).env(FOLDER, &folder.0);
     let prepare = move || take_place(number);
-    // SAFETY: between `fork` and `exec`, `take_place` makes system calls alone: it allocates nothing and takes no lock.
+    // SAFETY: between `fork` and `exec`, `take_place` only makes system calls: it allocates nothing and takes no lock.
     unsafe { child.pre_exec(prepare) };
     let child = match child.spawn() {
         Ok(child) => Child { process: std::sync::Mutex::new(child), _folder: folder },
@@ -337,21 +340,22 @@ fn spawn(command: Vec<std::string::String>) -> Result<Ref<Session>> {
     Ok(Ref::new(Session { peer: peer.into(), connection, child: Some(child) }))
 }
 
-/// In the new process: makes `socket` file descriptor 3, and lets the process end with its parent.
+/// Runs in the new process: makes `socket` file descriptor 3, and makes the process end with its parent.
 fn take_place(socket: i32) -> std::io::Result<()> {
-    // SAFETY: `PR_SET_PDEATHSIG` takes a number.
+    // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let code = if socket == 3 {
-        // SAFETY: `F_SETFD` takes a number.
+        // SAFETY: `F_SETFD` takes an integer.
         unsafe { libc::fcntl(3, libc::F_SETFD, 0) }
     } else {
-        // SAFETY: `dup2` takes two numbers. What was open at 3 is closed in this process alone, which is to become another program.
+        // SAFETY: `dup2` takes two integers. A descriptor that was open at 3 is closed only in this process, which is about to
+        // become another program.
         unsafe { libc::dup2(socket, 3) }
     };
     if code < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. For the child's program.
+/// Serves the session of `rpc.spawn` on file descriptor 3 until it ends. To be called by the program of the child process.
 #[register("rpc.serve_spawned", blocking)]
 fn serve_spawned() -> Result<()> {
     let [fd] = given::take([3], "`rpc.spawn`")?;

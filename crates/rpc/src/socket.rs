@@ -1,4 +1,4 @@
-//! The few system calls on a connected stream socket: TCP, or a Unix socket pair.
+//! System calls on a connected stream socket: TCP or a Unix socket pair.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,32 +8,32 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
-    /// How often it was read from and found something, and how often written to.
+    /// Number of successful reads, and number of writes.
     #[cfg(test)]
     pub(crate) calls: [std::sync::atomic::AtomicU64; 2],
 }
 
-/// How long a read waits before whoever waits looks around.
+/// Time that a read waits before its thread checks for other events.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Whether the next read looks for bytes again and again before its thread sleeps: on two processors being woken takes longer
-/// than most calls.
+/// Decision whether the next read polls for bytes before its thread sleeps: on two processors, waking a thread takes longer than
+/// most calls.
 ///
-/// It is in vain where both sides share a processor, which for short calls is as quick. Each time that it is, twice as many
-/// reads as before sleep at once, so that it costs next to nothing. Where it pays, a read sleeps now and then nevertheless: the
-/// system chooses a place for a thread when it wakes it.
+/// Polling is futile where both ends share a processor, which is just as fast for short calls. Each futile poll doubles the
+/// number of following reads that sleep immediately, so that polling then costs almost nothing. Where it succeeds, a read
+/// occasionally sleeps nevertheless, because the system chooses a processor for a thread when it wakes it.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
-    /// Reads that sleep at once.
+    /// Number of reads left that sleep immediately.
     rest: u32,
-    /// How many were to do so after the last one in vain.
+    /// Number of reads that had to sleep immediately after the last futile poll; halved by each successful poll.
     last: u32,
-    /// Reads in a row that it has paid for.
+    /// Number of successful polls in a row.
     paid: u32,
 }
 
 impl Patience {
-    /// How long a read looks.
+    /// Maximum time that a read polls.
     const SPIN: Duration = Duration::from_micros(20);
     const REST_MAX: u32 = 1024;
 
@@ -52,12 +52,12 @@ impl Patience {
     }
 }
 
-/// Whether a number is that of an open socket.
+/// Returns true if `fd` is an open socket.
 pub(crate) fn is_socket(fd: RawFd) -> bool {
     let mut kind: libc::c_int = 0;
     let mut size = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `getsockopt` writes `size` bytes to `kind` and their number to `size`, which are on this stack; a number that is no
-    // descriptor is an error.
+    // SAFETY: `getsockopt` writes `size` bytes to `kind` and their number to `size`, which are on this stack; it returns an error
+    // for a number that is not an open descriptor.
     unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut kind).cast(), &mut size) == 0 }
 }
 
@@ -65,8 +65,8 @@ fn check(code: isize) -> io::Result<usize> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code as usize) }
 }
 
-/// The system calls of a short message. Those of the C library are places where a thread may be cancelled, for which each makes two
-/// atomic changes to the thread; nobody cancels threads here.
+/// System calls for short messages. The wrappers of the C library are thread cancellation points, for which each of them changes
+/// the thread atomically twice; no thread is cancelled here.
 #[cfg(target_os = "linux")]
 mod direct {
     use std::ffi::{c_int, c_long};
@@ -75,8 +75,8 @@ mod direct {
 
     pub(super) fn receive(fd: RawFd, into: &mut [u8], flags: c_int) -> isize {
         let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
-        // SAFETY: the call writes at most `len` bytes to `into`, which is borrowed mutably; null pointers say that the address of the
-        // sender is not asked for.
+        // SAFETY: the call writes at most `len` bytes to `into`, which is borrowed mutably; with null pointers it does not report
+        // the sender's address.
         unsafe {
             libc::syscall(libc::SYS_recvfrom, fd, into.as_mut_ptr(), into.len(), flags, nobody, nobody) as isize
         }
@@ -84,7 +84,7 @@ mod direct {
 
     pub(super) fn send(fd: RawFd, bytes: &[u8], flags: c_int) -> isize {
         let (fd, flags, nobody) = (c_long::from(fd), c_long::from(flags), null::<u8>());
-        // SAFETY: the call reads `len` bytes of the slice; a null pointer sends them to the peer of the connection.
+        // SAFETY: the call reads `len` bytes of the slice; with a null pointer it sends them to the peer of the connection.
         unsafe {
             libc::syscall(libc::SYS_sendto, fd, bytes.as_ptr(), bytes.len(), flags, nobody, 0_usize) as isize
         }
@@ -108,11 +108,11 @@ mod direct {
 }
 
 impl Socket {
-    /// Takes a connected socket over and sets it up: reads give up after [`LOOK`]; small messages go at once, and the system finds
-    /// out by itself when the other machine is gone (as far as the kind of socket has that).
+    /// Takes ownership of a connected socket and configures it: reads time out after [`LOOK`], small messages are sent
+    /// immediately, and the system detects a dead peer machine, as far as the kind of socket supports that.
     ///
     /// # Errors
-    /// If it is no socket.
+    /// Returns an error if `fd` is not a socket.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
         let socket = Socket {
             fd,
@@ -121,7 +121,7 @@ impl Socket {
         };
         let wait = libc::timeval { tv_sec: 0, tv_usec: LOOK.subsec_micros().into() };
         socket.option(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &wait)?;
-        // A pair of Unix sockets has none of these, and needs none.
+        // A pair of Unix sockets has none of these options, and needs none.
         let tcp: [(i32, i32, i32); 6] = [
             (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -136,10 +136,10 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Two that are connected with each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
-    /// If the process has no file descriptors left.
+    /// Returns an error if the process has no file descriptors left.
     pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         let mut fds: [RawFd; 2] = [-1; 2];
         // SAFETY: `socketpair` writes two descriptors, for which the array has room.
@@ -147,24 +147,24 @@ impl Socket {
             libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr())
         };
         check(code as isize)?;
-        // SAFETY: `socketpair` has just made the descriptor, and only this array has its number.
+        // SAFETY: `socketpair` has just created the descriptor, and only this array contains its number.
         let first = unsafe { OwnedFd::from_raw_fd(fds[0]) };
-        // SAFETY: `socketpair` has just made this one, too, and it is another one than the first.
+        // SAFETY: `socketpair` has just created this descriptor as well, and it differs from the first.
         let second = unsafe { OwnedFd::from_raw_fd(fds[1]) };
         Ok((first, second))
     }
 
     fn option<T>(&self, level: i32, name: i32, value: &T) -> io::Result<()> {
         let size = size_of::<T>() as libc::socklen_t;
-        // SAFETY: `setsockopt` reads `size` bytes of `value`, which is borrowed; what the callers pass, integers and a `timeval`, has no
-        // padding.
+        // SAFETY: `setsockopt` reads `size` bytes of `value`, which is borrowed. The callers pass integers and a `timeval`, which
+        // have no padding.
         let code = unsafe {
             libc::setsockopt(self.fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), size)
         };
         check(code as isize).map(drop)
     }
 
-    /// As [`Socket::read`] with `wait`; may look for a while before it sleeps.
+    /// Reads like [`Socket::read`] with `wait`, but may poll for a while before it sleeps.
     pub(crate) fn read_patiently(&self, into: &mut [u8], patience: &mut Patience) -> io::Result<usize> {
         if patience.rest > 0 {
             patience.rest -= 1;
@@ -186,7 +186,8 @@ impl Socket {
         }
     }
 
-    /// Reads what has arrived; `WouldBlock` after [`LOOK`], or at once if not `wait`. None read: the other side has closed.
+    /// Reads bytes that have arrived. Returns `WouldBlock` after [`LOOK`], or immediately if not `wait`, and 0 if the peer has
+    /// closed the connection.
     pub(crate) fn read(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let count = check(direct::receive(self.fd.as_raw_fd(), into, flags));
@@ -195,26 +196,26 @@ impl Socket {
         count
     }
 
-    /// Writes as much as there is room for of one piece, then of another; `WouldBlock` if there is none.
+    /// Writes as much of `first`, then of `second`, as there is room for. Returns `WouldBlock` if there is none.
     pub(crate) fn write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         #[cfg(test)]
         self.calls[1].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if second.is_empty() {
-            // Cheaper than a list of one piece.
+            // Cheaper than a list with one entry.
             return check(direct::send(self.fd.as_raw_fd(), first, FLAGS));
         }
         let parts = [IoSlice::new(first), IoSlice::new(second)];
-        // SAFETY: `msghdr` is made of integers and raw pointers, which may be zero.
+        // SAFETY: `msghdr` consists of integers and raw pointers, which may be zero.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_iovlen = parts.len() as _;
-        // SAFETY: `IoSlice` has the layout of `iovec`, and there are as many as the message says. They and the bytes that they show are
-        // borrowed for the call, which only reads them: the pointer is mutable because `recvmsg` uses the same struct.
+        // SAFETY: `IoSlice` has the layout of `iovec`, and `msg_iovlen` is the number of them. They and the bytes that they refer
+        // to are borrowed for the call, which only reads them; the pointer is mutable because `recvmsg` uses the same struct.
         check(unsafe { libc::sendmsg(self.fd.as_raw_fd(), &message, FLAGS) })
     }
 
-    /// Waits until bytes can be read or (if `write`) written; whether there are any to read.
+    /// Waits until bytes can be read (if `read`) or written (if `write`). Returns true if a read would not block.
     pub(crate) fn poll(&self, read: bool, write: bool, wait: Duration) -> io::Result<bool> {
         let events = if read { libc::POLLIN } else { 0 } | if write { libc::POLLOUT } else { 0 };
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events, revents: 0 };
@@ -227,14 +228,14 @@ impl Socket {
         }
     }
 
-    /// Whether a short message can be written at once.
+    /// Returns true if a short message can be written without blocking.
     pub(crate) fn has_room(&self) -> bool {
         let mut one = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: `poll` writes to one entry, which is on this stack.
         unsafe { libc::poll(&mut one, 1, 0) == 1 && one.revents & libc::POLLOUT != 0 }
     }
 
-    /// Whether the other side has gone.
+    /// Returns true if the peer has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         let mut byte = [0_u8; 1];
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
@@ -243,7 +244,7 @@ impl Socket {
         code == 0 || (code < 0 && io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// Ends both directions, so that whoever reads or writes hears of it.
+    /// Shuts down both directions, so that blocked reads and writes return.
     pub(crate) fn shut_down(&self) {
         // SAFETY: `shutdown` takes two numbers; `self` keeps the descriptor open.
         unsafe { libc::shutdown(self.fd.as_raw_fd(), libc::SHUT_RDWR) };
@@ -254,7 +255,7 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Reads that sleep at once between one that looked in vain and the next that looks.
+    /// Returns the number of reads that sleep immediately between a futile poll and the next poll.
     fn rests(patience: &mut Patience) -> u32 {
         patience.was_in_vain();
         std::mem::take(&mut patience.rest)
@@ -265,7 +266,7 @@ mod tests {
         let mut patience = Patience::default();
         let seen: Vec<u32> = (0..12).map(|_| rests(&mut patience)).collect();
         assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-        // Where it pays, it is soon back.
+        // Where polling succeeds, it soon resumes.
         for _ in 0..11 {
             patience.has_paid();
         }
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn where_looking_always_pays_it_sleeps_now_and_then() {
-        // The system chooses a place for a thread only when it wakes it.
+        // The system chooses a processor for a thread only when it wakes it.
         let mut patience = Patience::default();
         let slept = (0..3 * Patience::REST_MAX)
             .filter(|_| {
@@ -295,7 +296,7 @@ mod tests {
         b.write(b"x", b"").unwrap();
         assert_eq!(a.read_patiently(&mut byte, &mut patience).unwrap(), 1);
         assert_eq!(patience.paid, 1);
-        // Nothing comes: it has looked, and slept until the time was over.
+        // Nothing arrives: the read has polled, and slept until it timed out.
         let error = a.read_patiently(&mut byte, &mut patience).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!((patience.rest, patience.paid), (1, 0));

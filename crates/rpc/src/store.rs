@@ -1,4 +1,4 @@
-//! Files that a session has uploaded, by the digest of their content. The client never names a path.
+//! Files that a session has uploaded, by the digest of their content. The client never specifies a path.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,13 +13,13 @@ use blake2::{Blake2s256, Digest};
 
 use crate::connection::Sink;
 
-/// Characters of a digest: 32 bytes in hexadecimal.
+/// Number of characters of a digest: 32 bytes in hexadecimal.
 const DIGITS: usize = 64;
 
-/// Bytes of a file that are read at one time.
+/// Number of bytes of a file that are read at once.
 const PART: usize = 1 << 20;
 
-/// The digest of a file's content.
+/// Returns the digest of a file's content.
 pub(crate) fn digest_of(bytes: &[u8]) -> String {
     hex(&Blake2s256::digest(bytes))
 }
@@ -28,11 +28,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Checks that a file is still the one that was uploaded: others with the rights of the session, code that it has loaded among them,
-/// may have written to it.
+/// Checks that a file still has the content that was uploaded. Other processes with the rights of the session, and code that it
+/// has loaded, may have written to it.
 ///
 /// # Errors
-/// `ValueError` if it is not; `OSError` if it cannot be read; what signals raise.
+/// Returns `ValueError` if the content has changed, `OSError` if the file cannot be read, and the error of a pending signal.
 pub(crate) fn verify(path: &Path, digest: &str) -> Result<()> {
     let unreadable =
         |error: std::io::Error| error!("OSError", "the file cannot be read on the other side: {error}");
@@ -61,17 +61,17 @@ fn check(digest: &str) -> Result<()> {
     Ok(())
 }
 
-/// The files of a session.
+/// Uploaded files of a session.
 pub(crate) struct Store {
     folder: PathBuf,
     limit: u64,
-    /// Bytes of the files that are coming in.
+    /// Number of bytes counted for uploads in progress.
     coming: Arc<AtomicU64>,
-    /// Numbers of the files that have come in, so that two of the same content do not get in each other's way.
+    /// Number of the next upload, so that two uploads of the same content do not interfere.
     next: AtomicU64,
 }
 
-/// What a file counts at least: many small ones fill a disk too.
+/// Minimum number of bytes counted for a file: many small files fill a disk too.
 const FILE_MIN: u64 = 4096;
 
 impl Store {
@@ -87,7 +87,7 @@ impl Store {
         check(digest).is_ok() && self.place(digest).is_file()
     }
 
-    /// The files, and their sizes.
+    /// Returns the sizes of the files in bytes, by digest.
     pub(crate) fn files(&self) -> HashMap<anyfn::String, u64> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
@@ -111,7 +111,7 @@ impl Store {
         Ok(self.place(digest).to_string_lossy().into_owned())
     }
 
-    /// Takes a file in: it appears when all of it has come and its digest is right.
+    /// Begins the upload of a file, which appears when all of it has arrived and its digest is correct.
     pub(crate) fn put(&self, digest: &str, count: u64) -> Result<FileSink> {
         check(digest)?;
         let there: u64 = self.files().values().map(|bytes| (*bytes).max(FILE_MIN)).sum();
@@ -143,7 +143,7 @@ impl Store {
     }
 }
 
-/// A file that is not whole; gone unless it becomes so.
+/// Incomplete file, which is removed when dropped unless it has been renamed.
 struct Part {
     path: PathBuf,
     counted: u64,

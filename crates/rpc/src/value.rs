@@ -1,7 +1,8 @@
-//! Values as bytes. Pure but for the table of handles, which the caller passes as [`Names`].
+//! Serialisation of values. Pure, except for the table of handles, which the caller passes as [`Names`].
 //!
-//! A value is a tag and what follows; numbers are little-endian, lengths `u32`. Containers and objects whose fields are
-//! values go by value; functions, modules, tensors and what else cannot be written go as handles of the side that has them.
+//! A value is a tag followed by its content; numbers are little-endian, lengths are `u32`. Containers, and objects whose fields
+//! are values, are sent by value. Functions, modules, tensors and everything else that cannot be serialised are sent as handles
+//! of the end that owns them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -22,26 +23,26 @@ use anyfn::{
 
 use crate::connection::Wire;
 
-/// Elements for which room is made before they are read; what is only claimed takes no memory.
+/// Maximum number of elements allocated before they are read, so that a claimed count alone takes no memory.
 const ROOM: usize = 256;
 
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 const DIMENSIONS_MAX: usize = 64;
 
-/// Deepest nesting of values.
+/// Maximum nesting depth of values.
 pub const DEPTH_MAX: usize = 64;
 
-/// What a handle stands for.
+/// Class of the object that a handle refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Class {
-    /// Can be called.
+    /// Function that can be called.
     Function = 1,
-    /// Functions by name.
+    /// Module with functions by name.
     Module = 2,
-    /// Memory.
+    /// Tensor with its memory.
     Tensor = 3,
-    /// Anything else.
+    /// Object of any other type.
     Object = 4,
 }
 
@@ -52,7 +53,7 @@ impl Class {
             .find(|class| *class as u8 == byte)
     }
 
-    /// What messages call it.
+    /// Returns the name of the class, as error messages use it.
     pub fn name(self) -> &'static str {
         match self {
             Class::Function => "function",
@@ -63,43 +64,43 @@ impl Class {
     }
 }
 
-/// What a tensor is, without its memory.
+/// Description of a tensor without its memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorInfo {
-    /// Extents; none is negative.
+    /// Extents of the dimensions; none is negative.
     pub shape: Vec<i64>,
-    /// Type of the elements.
+    /// Data type of the elements.
     pub dtype: DType,
-    /// Where its memory is, on the side that has it.
+    /// Device of the memory, at the end that owns the tensor.
     pub device: Device,
 }
 
-/// A handle that the other side has given.
+/// Handle received from the peer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Given {
-    /// Its number.
+    /// Number of the handle.
     pub handle: u64,
-    /// What it stands for.
+    /// Class of the object.
     pub class: Class,
-    /// Key of the type.
+    /// Type key of the object.
     pub type_key: String,
-    /// Of a tensor.
+    /// Description of the tensor, if the object is one.
     pub tensor: Option<TensorInfo>,
 }
 
-/// The handles of a session.
+/// Handles of a session.
 pub trait Names {
-    /// A number for an object of this side; each time that it is sent counts.
+    /// Returns a handle for a local object, and counts each time that it is sent.
     fn give(&self, class: Class, object: Any) -> Result<u64>;
-    /// The handle that the other side has given, if `object` stands for one.
+    /// Returns the peer's handle if `object` is a proxy for it.
     fn theirs(&self, object: &ObjectRef) -> Result<Option<u64>>;
-    /// What stands for a handle that the other side gives.
+    /// Returns a proxy for a handle received from the peer.
     fn proxy(&self, given: Given) -> Result<Any>;
-    /// The object of this side that a handle names.
+    /// Returns the local object that a handle refers to.
     fn own(&self, handle: u64) -> Result<Any>;
-    /// The other side sends the memory of a tensor of this side as an argument; `None` if that is not done.
+    /// Returns a handle for a local tensor that is an argument; the peer may use its memory for the duration of the call.
     fn lend(&self, tensor: &TensorView<'_>) -> Result<u64>;
-    /// Called now and then while values are read: an error if reading is to be given up.
+    /// Checks at intervals while values are read; an error aborts reading.
     fn look(&self) -> Result<()> {
         Ok(())
     }
@@ -128,36 +129,36 @@ mod tag {
     pub(super) const AGAIN: u8 = 19;
 }
 
-/// Values between two looks at signals and cancellation.
+/// Number of values between two checks for signals and cancellation.
 const LOOK_EVERY: u32 = 4096;
 
-/// What has become of an object that was written.
+/// Record of an object that was written.
 enum Written {
-    /// It has a number, and its content is nested so deep.
+    /// Object written by value, with its number among the kept values and the nesting depth of its content.
     Kept { number: u32, height: usize },
-    /// It cannot be written by value.
+    /// Object that cannot be written by value.
     Handle,
 }
 
-/// Writes values.
+/// Serialiser of values.
 pub struct Writer<'a> {
     names: &'a dyn Names,
-    /// What has been written.
+    /// Bytes written so far.
     pub out: Vec<u8>,
     wire: Wire,
     depth: usize,
-    /// Deepest nesting since the innermost kept value began.
+    /// Maximum nesting depth since the innermost kept value began.
     reached: usize,
-    /// Values until signals are looked at.
+    /// Number of values until the next check for signals.
     patience: u32,
-    /// By address, the objects that may be met again. The references keep the addresses from being used again.
+    /// Objects that may occur again, by address. The references keep the addresses from being reused.
     written: HashMap<usize, (Written, ObjectRef), FxBuildHasher>,
-    /// Kept values so far.
+    /// Number of kept values so far.
     kept: u32,
 }
 
 impl<'a> Writer<'a> {
-    /// Writes behind what is in `out`.
+    /// Creates a serialiser that appends to `out`.
     pub(crate) fn new(names: &'a dyn Names, out: Vec<u8>, wire: Wire) -> Writer<'a> {
         Writer {
             names,
@@ -171,7 +172,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Checks that so many more bytes fit into the message.
+    /// Checks that `more` further bytes fit into the message.
     #[inline]
     fn room(&self, more: usize) -> Result<()> {
         if self.out.len().saturating_add(more) > self.wire.longest { Err(self.too_long()) } else { Ok(()) }
@@ -208,24 +209,24 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A list of values, as arguments are.
+    /// Writes a list of values, such as arguments.
     pub fn values(&mut self, values: &[AnyView<'_>]) -> Result<()> {
         self.length(values.len())?;
-        // Views of one object do not count: two of them may be the same.
+        // Views hold no reference, so with several of them a count of 1 does not exclude that two are the same object.
         let many = values.iter().filter(|value| is_by_value(value.type_index())).nth(1).is_some();
         let owners = if many { 0 } else { 1 };
         values.iter().try_for_each(|value| self.value(value, owners))
     }
 
-    /// One value.
+    /// Writes one value.
     ///
     /// # Errors
-    /// `ValueError` if it is nested too deeply (or holds itself) or too long; `TypeError` for a pointer.
+    /// Returns `ValueError` if the value is nested too deeply, contains itself, or is too long, and `TypeError` for a pointer.
     pub fn one(&mut self, value: &AnyView<'_>) -> Result<()> {
         self.value(value, 1)
     }
 
-    /// A value, of which `owners` references belong to the place where it stands: one that has more may be met again.
+    /// Writes a value whose location holds `owners` references. An object with more references may occur again.
     fn value(&mut self, value: &AnyView<'_>, owners: usize) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(too_deep());
@@ -251,7 +252,7 @@ impl<'a> Writer<'a> {
         done
     }
 
-    /// An object that may be met again: its content the first time, its number from then on.
+    /// Writes an object that may occur again: its content the first time, only its number afterwards.
     #[inline(never)]
     fn shared(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         let address = object.as_handle().addr();
@@ -323,7 +324,7 @@ impl<'a> Writer<'a> {
                 self.out.push(tag::LIST);
                 let items = value.get::<List>()?.try_snapshot()?;
                 self.length(items.len())?;
-                // The list has a reference of its own besides the one in `items`.
+                // The list holds another reference besides the one in `items`.
                 items.iter().try_for_each(|item| self.value(&item.as_view(), 2))?;
             }
             kTVMFFIMap => {
@@ -371,14 +372,14 @@ impl<'a> Writer<'a> {
         };
         let names_it = !is_by_value(value.type_index()) || self.names.theirs(object)?.is_some();
         if !names_it && let Some(text) = graph(value) {
-            // A graph takes long to write, and reads no signals.
+            // Serialising a graph takes long and does not check for signals.
             check_signals()?;
             return self.sized(tag::GRAPH, text.as_bytes());
         }
         self.handle(value, object)
     }
 
-    /// An object by its handle.
+    /// Writes an object as a handle.
     fn handle(&mut self, value: &AnyView<'_>, object: &ObjectRef) -> Result<()> {
         if let Some(handle) = self.names.theirs(object)? {
             self.out.push(tag::YOURS);
@@ -409,7 +410,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A text with its length.
+    /// Writes a string with its length.
     pub fn text(&mut self, text: &str) -> Result<()> {
         self.room(text.len())?;
         self.length(text.len())?;
@@ -434,7 +435,7 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&device.0.device_id.to_le_bytes());
     }
 
-    /// An error: kind, message, trace.
+    /// Writes an error: kind, message, backtrace.
     pub fn error(&mut self, error: &Error) -> Result<()> {
         self.text(error.kind())?;
         self.text(error.message())?;
@@ -447,7 +448,7 @@ fn too_deep() -> Error {
     error!("ValueError", "a value that is nested deeper than {DEPTH_MAX}, or holds itself, cannot be sent")
 }
 
-/// Whether values of a type are containers or objects, which go by value if they can.
+/// Returns true if values of a type are containers or objects, which are sent by value if possible.
 #[inline]
 fn is_by_value(type_index: i32) -> bool {
     type_index >= kTVMFFIStaticObjectBegin
@@ -464,41 +465,41 @@ fn is_by_value(type_index: i32) -> bool {
         )
 }
 
-/// An object as the text of its graph, if all of it can be written.
+/// Returns the graph of an object as JSON, or `None` if part of it cannot be serialised.
 fn graph(value: &AnyView<'_>) -> Option<anyfn::String> {
     let write = registry::find("ffi.ToJSONGraphString")?;
     write.call_views(&[*value, AnyView::NONE]).ok()?.get::<anyfn::String>().ok()
 }
 
-/// Reads values.
+/// Deserialiser of values.
 pub struct Reader<'a> {
     names: &'a dyn Names,
     bytes: &'a [u8],
     wire: Wire,
     depth: usize,
-    /// Deepest nesting since the innermost kept value began.
+    /// Maximum nesting depth since the innermost kept value began.
     reached: usize,
-    /// The kept values that are complete, and how deep the content of each is nested.
+    /// Complete kept values, each with the nesting depth of its content.
     kept: Vec<(Any, usize)>,
-    /// Values until [`Names::look`].
+    /// Number of values until the next call of [`Names::look`].
     patience: u32,
-    /// It has said that reading is to be given up.
+    /// True if [`Names::look`] has aborted reading.
     given_up: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from their beginning.
+    /// Creates a deserialiser that reads `bytes` from their beginning.
     pub(crate) fn new(names: &'a dyn Names, bytes: &'a [u8], wire: Wire) -> Reader<'a> {
         let (patience, given_up) = (LOOK_EVERY, false);
         Reader { names, bytes, wire, depth: 0, reached: 0, kept: Vec::new(), patience, given_up }
     }
 
-    /// Bytes that have not been read.
+    /// Returns the bytes that have not been read.
     pub fn rest(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Checks that nothing is left.
+    /// Checks that all bytes have been read.
     pub fn end(&self) -> Result<()> {
         match self.bytes.len() {
             0 => Ok(()),
@@ -526,31 +527,31 @@ impl<'a> Reader<'a> {
         error!("ValueError", "a message ends within a value: {count} bytes expected, {left} left")
     }
 
-    /// A byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    /// Two bytes.
+    /// Reads a two-byte integer.
     #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Four bytes.
+    /// Reads a four-byte integer.
     #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes.
+    /// Reads an eight-byte integer.
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A number of elements of at least so many bytes each: more than can follow is an error at once.
+    /// Reads a number of elements of at least `each` bytes each. Returns an error if fewer bytes follow than they take.
     fn count(&mut self, each: usize) -> Result<usize> {
         let count = self.u32()? as usize;
         if count > self.bytes.len() / each {
@@ -568,7 +569,7 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// A text with its length.
+    /// Reads a string with its length.
     pub fn text(&mut self) -> Result<&'a str> {
         match std::str::from_utf8(self.sized()?) {
             Ok(text) => Ok(text),
@@ -576,7 +577,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of values.
+    /// Reads a list of values.
     pub fn values(&mut self) -> Result<Vec<Any>> {
         let count = self.count(1)?;
         let mut values = Vec::with_capacity(count.min(ROOM));
@@ -586,10 +587,10 @@ impl<'a> Reader<'a> {
         Ok(values)
     }
 
-    /// One value.
+    /// Reads one value.
     ///
     /// # Errors
-    /// `ValueError` for bytes that are no value, and for handles that name nothing.
+    /// Returns `ValueError` for bytes that are not a value, and for handles that refer to nothing.
     pub fn value(&mut self) -> Result<Any> {
         if self.depth == DEPTH_MAX {
             bail!("ValueError", "a message holds a value that is nested deeper than {DEPTH_MAX}");
@@ -606,7 +607,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// A value that later ones of the message may refer to.
+    /// Reads a value that later values of the message may refer to.
     fn keep(&mut self) -> Result<Any> {
         let outer = std::mem::replace(&mut self.reached, self.depth);
         let value = match self.u8()? {
@@ -618,7 +619,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// A value that was kept.
+    /// Reads a reference to a kept value.
     fn again(&mut self) -> Result<Any> {
         let number = self.u32()?;
         let Some((value, height)) = self.kept.get(number as usize) else {
@@ -671,15 +672,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Handles in the values that have not been read because reading was given up: the other side has given them all the same.
-    /// Empty if it was not.
+    /// Returns the handles in the values that were not read because reading was aborted: the peer has given them nevertheless.
+    /// Empty if reading was not aborted.
     pub(crate) fn unread_handles(mut self) -> Vec<u64> {
         let mut handles = Vec::new();
         while self.given_up && self.skip(&mut handles).is_ok() {}
         handles
     }
 
-    /// Goes past the tag of a value, and past its content if that is no values.
+    /// Skips the tag of a value, and its content unless that consists of values.
     fn skip(&mut self, handles: &mut Vec<u64>) -> Result<()> {
         match self.u8()? {
             tag::NONE | tag::FALSE | tag::TRUE | tag::KEPT => {}
@@ -737,7 +738,7 @@ impl<'a> Reader<'a> {
         Ok(Device::new(i32::from_le_bytes(self.array()?), i32::from_le_bytes(self.array()?)))
     }
 
-    /// An error: kind, message, trace.
+    /// Reads an error: kind, message, backtrace.
     pub fn error(&mut self) -> Result<Error> {
         let (kind, message, trace) = (self.text()?, self.text()?, self.text()?);
         let error = Error::untraced(&printable(kind), &printable(message));
@@ -747,16 +748,16 @@ impl<'a> Reader<'a> {
 }
 
 impl TensorInfo {
-    /// Bytes of its elements, compact.
+    /// Returns the size of the compact elements, in bytes.
     ///
     /// # Errors
-    /// `ValueError` for a negative extent, or more than the address space holds.
+    /// Returns `ValueError` for more than 64 dimensions, a negative extent, or a size that exceeds the address space.
     pub fn bytes(&self) -> Result<usize> {
         if self.shape.len() > DIMENSIONS_MAX {
             bail!("ValueError", "a tensor has {} dimensions: {DIMENSIONS_MAX} at most", self.shape.len());
         }
         let bits = u64::from(self.dtype.0.bits) * u64::from(self.dtype.0.lanes);
-        // Without extents of 0, so that no product of some of the extents is too large either.
+        // Extents of 0 are skipped, so that no product of some of the extents is too large either.
         let mut total = Some(bits.max(1));
         let mut empty = bits == 0;
         for extent in &self.shape {
@@ -773,7 +774,7 @@ impl TensorInfo {
     }
 }
 
-/// A text of the other side without what a terminal would take for orders.
+/// Escapes the control characters in a string from the peer, except newline and tab, so that a terminal does not interpret them.
 fn printable(text: &str) -> Cow<'_, str> {
     let order = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     if !text.contains(order) {

@@ -1,4 +1,4 @@
-//! Running calls of the other side.
+//! Running calls of the peer.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{self, AssertUnwindSafe};
@@ -8,9 +8,9 @@ use anyfn::abi::TVMFFIEnvRegisterCAPI;
 
 use super::*;
 
-/// For `check_signals` of code that a call of another process runs: an error is raised if that call was cancelled.
+/// Hook of `check_signals` that raises an error if the call which this thread runs for the peer was cancelled.
 extern "C" fn check_cancelled() -> c_int {
-    // A thread that ends may still be asked.
+    // A thread that is exiting may still call this.
     let cancelled = CURRENT.try_with(|calls| {
         let calls = calls.try_borrow().ok()?;
         Some(calls.last()?.state.cancelled.load(Ordering::Relaxed))
@@ -22,33 +22,34 @@ extern "C" fn check_cancelled() -> c_int {
     -1
 }
 
-/// Lets `check_signals` ask; once for the process.
+/// Registers the hook with `check_signals`, once per process.
 pub(super) fn watch_cancelled() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
         let check = check_cancelled as extern "C" fn() -> c_int;
-        // SAFETY: a C string, and a function of the type that goes with the name. A runtime that does not know the name refuses it,
-        // which leaves an error behind; then nothing asks.
+        // SAFETY: the name is a C string, and the function has the type that belongs to it. A runtime that does not know the name
+        // fails and leaves an error; the hook is then never called.
         if unsafe { TVMFFIEnvRegisterCAPI(c"AnyfnCheckCancelled".as_ptr(), check as *mut c_void) } != 0 {
             drop(Error::take_raised());
         }
     });
 }
 
-/// A panic of `body` as an error, as it is with functions: what this thread has on record of its call has to be put in order.
+/// Runs `body` and returns its panic as an error, as for functions, so that the caller can restore this thread's record of its
+/// calls.
 fn contained(body: impl FnOnce() -> Result<Any>) -> Result<Any> {
     panic::catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_| Err(error!("InternalError", "a service of the session panicked")))
 }
 
-/// Bytes of each text of an error that is left when all of it is too long for a message.
+/// Length to which each string of an error is shortened if the error is too long for a message, in bytes.
 const ERROR_TEXT: usize = 1024;
 
 impl Connection {
     pub(super) fn execute(self: &Arc<Self>, call: Incoming) {
         let Incoming { asked: Asked { id, depth, target, args }, state } = call;
         let me = Arc::as_ptr(self).addr();
-        // The depth in a call is what the other side says; this thread's stack is counted here.
+        // The depth in a call is what the peer claims; the nesting on this thread's stack is counted here.
         let nested = CURRENT.with_borrow(|calls| calls.iter().filter(|call| call.connection == me).count());
         let serving = Serving { connection: me, id, depth, state: state.clone() };
         CURRENT.with_borrow_mut(|calls| calls.push(serving));
@@ -66,7 +67,7 @@ impl Connection {
             })
         };
         drop((args, target));
-        // Before the call is over: writing a large result asks whether anybody still waits for it.
+        // This precedes the end of the call: writing a large result checks whether the caller still waits for it.
         let result = result.and_then(|value| self.written(&value));
         drop(CURRENT.with_borrow_mut(Vec::pop));
         {
@@ -78,7 +79,7 @@ impl Connection {
             });
             all.has_worked = true;
         }
-        // An error here means that the connection is over, which whoever waits hears.
+        // An error here means that the connection is over, of which all waiting threads are notified.
         let _ = match result {
             Ok(payload) => {
                 let sent = self.send(Kind::Return, id, &payload);
@@ -103,14 +104,14 @@ impl Connection {
         if writer.error(error).is_ok() {
             return writer.out;
         }
-        // Texts that are too long for a message.
+        // The strings of the error are too long for a message.
         let shown = |text: &str| text[..text.floor_char_boundary(ERROR_TEXT)].to_owned();
         let mut writer = Writer::new(&scope, Vec::new(), Wire { longest: usize::MAX, ..self.wire });
         let _ = writer.error(&Error::untraced(&shown(error.kind()), &shown(error.message())));
         writer.out
     }
 
-    /// An answer that a reader gives, which must not wait.
+    /// Queues the answer of a reading thread, which must not block.
     pub(super) fn reply(self: &Arc<Self>, id: u64, result: Result<Any>) {
         match result.and_then(|value| self.written(&value)) {
             Ok(payload) => self.push_reply(&mut lock(&self.state), (Kind::Return, id, payload)),
@@ -123,14 +124,14 @@ impl Connection {
         self.push_reply(&mut lock(&self.state), (Kind::Error, id, payload));
     }
 
-    /// Answers a call that nobody runs.
+    /// Sends an error as the answer to a call that will not run.
     pub(super) fn fail(self: &Arc<Self>, id: u64, error: &Error) {
         lock(&self.state).running.remove(&id);
         self.reply_error(id, error);
         let _ = self.flush_replies();
     }
 
-    /// An error that the other side has raised, with its trace behind a line that says where.
+    /// Marks an error that the peer raised: appends a line with the peer's name to its backtrace.
     pub(super) fn as_remote(&self, error: Error) -> Error {
         let trace = error.backtrace();
         error.replace_backtrace(&format!("{trace}  File \"{}\", in <remote>\n", self.peer));

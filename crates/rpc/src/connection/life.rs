@@ -1,9 +1,9 @@
-//! Serving, the clock, the end.
+//! Serving calls, checking time limits, and ending the connection.
 
 use super::*;
 
 impl Connection {
-    /// Serves calls on this thread until the connection ends; why it did.
+    /// Serves calls on this thread until the connection ends. Returns the error that ended it.
     pub fn serve(self: &Arc<Self>) -> Error {
         lock(&self.state).waiters.insert(ROOT, Waiter::default());
         let this = self.clone();
@@ -19,8 +19,8 @@ impl Connection {
         why
     }
 
-    /// Whether the connection is over; it is from now on if a call takes longer than the policy allows. The process of a session asks,
-    /// since code that does not end can only be ended with its process.
+    /// Returns true if the connection is over, and ends it first if a call takes longer than the policy allows. The session
+    /// process asks this repeatedly, since code that does not return can only be stopped together with its process.
     pub(crate) fn is_over(&self) -> bool {
         let limit = self.policy.call_seconds;
         let late = {
@@ -39,9 +39,9 @@ impl Connection {
         self.ended().is_some()
     }
 
-    /// The second thread of a session that serves: reads while a call takes long, and looks at the time.
+    /// Body of the second thread of a session that serves: reads during long calls and checks time limits.
     pub(super) fn tick(self: Arc<Self>) {
-        // The call of the serving thread that was there at the last look.
+        // Call of the serving thread at the previous check.
         let mut seen = 0;
         let mut state = lock(&self.state);
         loop {
@@ -67,7 +67,7 @@ impl Connection {
                 0 => Duration::from_millis(500),
                 _ if !is_long => Duration::from_millis(1),
                 _ => {
-                    // Calls that wait behind the long one get threads of their own.
+                    // Calls that wait behind the long one get their own threads.
                     while state.workers < self.policy.calls as usize
                         && let Some(call) =
                             state.waiters.get_mut(&ROOT).and_then(|root| root.incoming.pop_front())
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Says good-bye and ends.
+    /// Sends `Bye` and ends the connection.
     pub(crate) fn close(&self) {
         if self.ended().is_none() {
             self.say_bye(&[]);
@@ -108,7 +108,8 @@ impl Connection {
         }
     }
 
-    /// Tells why the session ends, if that can be said without waiting: the other side may have stopped reading, which can be the reason.
+    /// Sends the reason for the end of the session, if that does not block. The peer may have stopped reading, which can be the
+    /// reason.
     fn say_bye(&self, why: &[u8]) {
         if let Ok(mut out) = self.out.try_lock()
             && self.socket.has_room()
@@ -117,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// The connection is over: whoever waits gets the error, and all that the other side held is let go.
+    /// Ends the connection: waiting threads receive the error, and all objects that the peer held are released.
     pub(crate) fn end(&self, why: Error) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {
@@ -137,7 +138,7 @@ impl Connection {
         drop(held);
     }
 
-    /// An object that stood for a handle of the other side is gone; it was received `count` times.
+    /// Releases a handle of the peer whose proxy was dropped, and which was received `count` times.
     pub(crate) fn release(&self, handle: u64, count: u64, at_once: bool) {
         let mut state = lock(&self.state);
         if state.ended.is_some() {

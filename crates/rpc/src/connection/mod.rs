@@ -1,8 +1,8 @@
 //! Calls in flight, in both directions.
 //!
-//! There is no thread that reads: whoever waits for a result reads, one at a time, and hands out what it reads to the others
-//! that wait. So a call costs one write and one read and wakes no other thread. A call that comes in while a thread waits for
-//! the result of the call that led to it runs on that thread; calls and callbacks nest on one thread on each side.
+//! No thread is dedicated to reading. Of the threads that wait for results, one at a time reads, and hands out what it reads to
+//! the others. A call therefore costs one write and one read, and wakes no other thread. A call that arrives while a thread waits
+//! for the result of the call that led to it runs on that thread, so calls and callbacks nest on one thread at each end.
 
 mod answering;
 mod life;
@@ -30,31 +30,31 @@ use crate::scope::Scope;
 use crate::socket::{LOOK, Patience, Socket};
 use crate::value::{Class, Reader, Writer};
 
-/// Deepest nesting of calls and callbacks.
+/// Maximum nesting depth of calls and callbacks.
 pub const CALLS_MAX: u16 = 64;
 
-/// After so long without a byte, whoever waits asks whether the other side is there.
+/// Time without received bytes after which a waiting client asks whether the peer is alive.
 const ASK: Duration = Duration::from_secs(5);
-/// After so long without an answer to that it gives up.
+/// Time without an answer to that question after which the connection fails.
 const ANSWER: Duration = Duration::from_secs(15);
-/// A side that takes no bytes for so long is given up.
+/// Time after which the connection to a peer that accepts no bytes fails.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
-/// The waiter that is no call: the thread that serves.
+/// Waiter id of the serving thread, which waits for no particular call.
 const ROOT: u64 = 0;
 
-/// Releases that are sent without waiting for the next message.
+/// Number of pending releases that are sent without waiting for the next message.
 const RELEASES: usize = 64;
 
-/// What a call names.
+/// Target of a call.
 pub(crate) enum Target {
-    /// A function or object of the other side.
+    /// Function or object of the peer.
     Handle(u64),
-    /// Something that each session offers; see `service`.
+    /// Service that each session offers; see `service`.
     Service(u16),
 }
 
-/// A call as it was read.
+/// Decoded call of the peer.
 struct Asked {
     id: u64,
     depth: u16,
@@ -62,7 +62,7 @@ struct Asked {
     args: Vec<Any>,
 }
 
-/// A call that has come in and will run.
+/// Call that has arrived and will run.
 struct Incoming {
     asked: Asked,
     state: Arc<Running>,
@@ -73,59 +73,61 @@ enum Callee {
     Service(u16),
 }
 
-/// A call in progress on this side.
+/// State of a call that runs at this end.
 #[derive(Default)]
 pub(crate) struct Running {
     cancelled: AtomicBool,
-    /// When somebody who looks at the time has seen it first: asking the clock for each call costs more than it tells.
+    /// Time at which a thread that checks the time limits first saw the call. Reading the clock for each call would cost more
+    /// than it is worth.
     seen: OnceLock<Instant>,
 }
 
-/// The bytes of a call that has some beside its arguments and its result.
+/// Bytes that a call transfers in addition to its arguments and its result.
 #[derive(Default)]
 pub(crate) struct Transfer<'a> {
-    /// They are sent behind the arguments.
+    /// Bytes to send after the arguments.
     pub(crate) bytes: &'a [u8],
-    /// They are received before the result: as many as there is room for.
+    /// Buffer for the bytes that are received before the result, as many as its length.
     pub(crate) into: Option<&'a mut [u8]>,
-    /// Called with the bytes that were sent or received so far, and those in all. Its error gives the transfer up.
+    /// Callback that receives the number of bytes transferred so far and in total. An error that it returns aborts the transfer.
     pub(crate) progress: Option<&'a PackedFunc>,
 }
 
-/// Where the bytes of a transfer go.
+/// Destination of the bytes of an upload.
 pub(crate) trait Sink: Send {
-    /// The next bytes, behind those before.
+    /// Appends the next bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// All bytes have come.
+    /// Completes the upload after all bytes have arrived, and returns the result of its call.
     fn finish(self: Box<Self>) -> Result<Any>;
 }
 
 struct Upload {
     sink: Box<dyn Sink>,
-    /// The handle that it writes to, if it does.
+    /// Handle of the tensor that the upload writes to, if it writes to one.
     of: Option<u64>,
     at: u64,
     total: u64,
 }
 
-/// What a side offers besides functions whose handles it has given.
+/// Operations that one end offers in addition to the functions whose handles it has given.
 pub(crate) trait Service: Send + Sync {
-    /// A call of `code`.
+    /// Calls the operation `code`.
     fn call(&self, connection: &Arc<Connection>, id: u64, code: u16, args: &[AnyView<'_>]) -> Result<Any>;
-    /// For a call whose arguments are followed by bytes: where they go, and how many there are. None for other codes.
+    /// Returns the destination and the number of the bytes that follow the arguments of a call, or `None` if the operation `code`
+    /// has no such bytes.
     fn upload(&self, connection: &Connection, code: u16, args: &[Any]) -> Result<Option<(Box<dyn Sink>, u64)>>;
 }
 
-/// Memory that is filled by a transfer: what the thread that waits for it has borrowed mutably, and does not touch while the entry of
-/// its call is in the table of waiters. [`Entry`] takes that out before the borrow ends.
+/// Memory that a transfer fills. The thread that waits for the transfer has borrowed it mutably, and does not touch it while the
+/// entry of its call is in the table of waiters. [`Entry`] removes that entry before the borrow ends.
 struct Destination {
     data: *mut u8,
     length: usize,
     filled: usize,
 }
 
-// SAFETY: whoever writes through the pointer holds the lock of the table, so one thread at a time does, and none after `Entry` has
-// ended; bytes may be written from any thread.
+// SAFETY: every write through the pointer holds the lock of the table, so one thread at a time writes, and none after `Entry` has
+// ended. Bytes may be written from any thread.
 unsafe impl Send for Destination {}
 
 #[derive(Default)]
@@ -133,16 +135,17 @@ struct Waiter {
     outcome: Option<Result<Any>>,
     incoming: VecDeque<Incoming>,
     into: Option<Destination>,
-    /// The thread runs a call that has come in: which one, counted from 1; 0 if it does not.
+    /// Incoming call that the thread runs, counted from 1; 0 while it runs none.
     busy: u64,
-    /// The last one that it has begun.
+    /// Incoming call that the thread started last.
     begun: u64,
-    /// What wakes the thread, while it sleeps since another one reads.
+    /// Condition variable that wakes the thread; set while it sleeps because another thread reads.
     woken: Option<Arc<Condvar>>,
 }
 
 impl Waiter {
-    /// Tells the thread that there is something for it. The one that reads finds it by itself: waking costs a system call.
+    /// Notifies the thread that it has something to do. The reading thread notices that without being woken, which saves a system
+    /// call.
     fn wake(&self) {
         if let Some(woken) = &self.woken {
             woken.notify_one();
@@ -150,20 +153,21 @@ impl Waiter {
     }
 }
 
-/// The entry of a call in the table of waiters. If its thread unwinds, nothing else would take it out, and bytes that come later would
-/// be written to memory that is another's by then. In any other case the end of waiting has done so ([`Connection::leave`]).
+/// Entry of a call in the table of waiters. Dropping it removes it from the table, which only matters if the thread unwinds:
+/// bytes that arrive later would otherwise be written to memory that has another owner by then. In all other cases the end of
+/// waiting has removed it ([`Connection::leave`]).
 struct Entry<'a> {
     connection: &'a Arc<Connection>,
     id: u64,
-    /// What the entry has a pointer to.
+    /// Memory that the entry points to.
     _into: Option<&'a mut [u8]>,
 }
 
 impl<'a> Entry<'a> {
-    /// Makes it.
+    /// Creates the entry and adds it to the table.
     ///
     /// # Errors
-    /// Why the connection is over.
+    /// Returns the error that ended the connection.
     fn new(connection: &'a Arc<Connection>, id: u64, mut into: Option<&'a mut [u8]>) -> Result<Entry<'a>> {
         let memory =
             into.as_mut().map(|into| Destination { data: into.as_mut_ptr(), length: into.len(), filled: 0 });
@@ -176,7 +180,7 @@ impl<'a> Entry<'a> {
         Ok(Entry { connection, id, _into: into })
     }
 
-    /// Waiting has ended, by which the entry was taken out.
+    /// Forgets the entry, which was removed from the table when waiting ended.
     fn taken_out(self) {
         std::mem::forget(self);
     }
@@ -188,39 +192,39 @@ impl Drop for Entry<'_> {
     }
 }
 
-/// By the number of a call. There are few enough that numbers chosen to collide do no harm.
+/// Map by the number of a call. It has too few entries for deliberately colliding numbers to do harm.
 type ById<T> = HashMap<u64, T, FxBuildHasher>;
 
 struct State {
     reading: bool,
     waiters: ById<Waiter>,
     running: ById<Arc<Running>>,
-    /// One that has ended and that nobody else knows: for the next call.
+    /// State of a call that has ended, without other references, which the next call reuses.
     unused: Option<Arc<Running>>,
     uploads: ById<Upload>,
-    /// Handles to be given back, with how often they were received.
+    /// Handles to be released, each with the number of times that it was received.
     releases: Vec<(u64, u64)>,
-    /// Messages that a reader has to send, which must not wait.
+    /// Messages queued by a reading thread, which must not block on sending them.
     replies: VecDeque<(Kind, u64, Vec<u8>)>,
-    /// Why the connection is over.
+    /// Error that ended the connection.
     ended: Option<Error>,
-    /// Threads beside the one that serves.
+    /// Number of threads that run calls, besides the serving thread.
     workers: usize,
-    /// When bytes were last seen to have come.
+    /// Time at which received bytes were last noticed.
     heard: Instant,
-    /// Since when it was asked whether the other side is there.
+    /// Time at which the peer was asked whether it is alive, while the answer is missing.
     asked: Option<Instant>,
-    /// When a call of the other side was last seen to have ended.
+    /// Time at which the end of a call of the peer was last noticed.
     worked: Instant,
-    /// Whether one has ended since: whoever looks at the time next sees it.
+    /// True if a call has ended since `worked`; the next thread that checks the time notices it.
     has_worked: bool,
 }
 
 struct Out {
     sealer: Sealer,
-    /// What goes in front of the next bytes.
+    /// Bytes to be sent in front of the next ones.
     held: Vec<u8>,
-    /// What is sealed.
+    /// Buffer for encoded bytes.
     sealed: Vec<u8>,
 }
 
@@ -230,57 +234,57 @@ struct Input {
     patience: Patience,
 }
 
-/// How the two sides have agreed to write values.
+/// Format of values that both ends have agreed on.
 #[derive(Clone, Copy)]
 pub(crate) struct Wire {
-    /// Whether values may refer to earlier values of their message.
+    /// True if values may refer to earlier values of their message.
     pub(crate) shares: bool,
-    /// Bytes of the longest message that this side sends.
+    /// Maximum length of a message that this end sends, in bytes.
     pub(crate) longest: usize,
 }
 
-/// One side of a connection.
+/// One end of a connection.
 pub struct Connection {
     socket: Socket,
     out: Mutex<Out>,
     input: Mutex<Input>,
     state: Mutex<State>,
     handles: Mutex<Handles>,
-    /// Whether bytes have come since `State::heard`.
+    /// True if bytes have arrived since `State::heard`.
     has_heard: AtomicBool,
-    /// Whether there may be replies or releases.
+    /// True if replies or releases may be pending.
     has_more: AtomicBool,
     ids: AtomicU64,
     wire: Wire,
     policy: Policy,
     service: Option<Box<dyn Service>>,
-    /// What the other side is called in messages.
+    /// Name of the peer in error messages.
     pub(crate) peer: String,
-    /// Whether to tell the ticker that there is work.
+    /// True while the ticker thread must be notified when a call starts.
     dozing: AtomicBool,
     awake: Condvar,
 }
 
-/// The thread that reads for all: it may have to stop waiting while it decodes what is not for it.
+/// Thread that reads for all others. It may have to stop waiting while it decodes a message for another call.
 struct Reading {
-    /// What it waits for.
+    /// Call that the thread waits for.
     id: u64,
     deadline: Option<Instant>,
-    /// Why it stops waiting.
+    /// Error with which the thread stops waiting.
     given_up: Cell<Option<Error>>,
 }
 
-/// A message that is decoded.
+/// Message that is being decoded.
 pub(crate) struct Decoding<'a> {
-    /// None for the second thread of a session that serves, which nobody interrupts.
+    /// Thread that reads; `None` for the second thread of a session that serves, which nothing interrupts.
     reading: Option<&'a Reading>,
-    /// The call of this side that it belongs to, as far as that is known.
+    /// Call of this end that the message belongs to, as far as it is known.
     call: Cell<Option<u64>>,
-    /// Whether it is the result of that call.
+    /// True if the message is the result of that call.
     is_result: bool,
 }
 
-/// A call that a thread runs for the other side.
+/// Call of the peer that a thread runs.
 struct Serving {
     /// Address of the connection.
     connection: usize,
@@ -290,21 +294,21 @@ struct Serving {
 }
 
 thread_local! {
-    /// The calls that this thread runs, the innermost last.
+    /// Calls of peers that this thread runs, the innermost last.
     static CURRENT: RefCell<Vec<Serving>> = const { RefCell::new(Vec::new()) };
-    /// The time limit of calls that this thread makes.
+    /// Time limit of the remote calls that this thread makes.
     static DEADLINE: Cell<Option<Duration>> = const { Cell::new(None) };
-    /// Memory for a message that this thread writes.
+    /// Buffer for the next message that this thread writes.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Memory for a message; see [`give_back`].
+/// Takes the buffer of this thread for a message; see [`give_back`].
 fn spare() -> Vec<u8> {
-    // A thread that ends may still call.
+    // A thread that is exiting may still make calls.
     SPARE.try_with(Cell::take).unwrap_or_default()
 }
 
-/// Memory that the next message of this thread may use.
+/// Keeps a buffer for the next message of this thread.
 fn give_back(mut message: Vec<u8>) {
     const KEPT_MAX: usize = 4096;
     if message.capacity() <= KEPT_MAX {
@@ -321,18 +325,18 @@ pub(crate) fn with_timeout<T>(limit: Option<Duration>, body: impl FnOnce() -> T)
     result
 }
 
-/// Whether the call that this thread runs for the other side was cancelled.
+/// Returns true if the call that this thread runs for the peer was cancelled.
 pub fn is_cancelled() -> bool {
     CURRENT.with_borrow(|calls| calls.last().is_some_and(|call| call.state.cancelled.load(Ordering::Relaxed)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that may panic runs under these locks but allocation.
+    // Except for allocation, nothing that may panic runs under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connection {
-    /// Both directions of an established connection, and what has arrived already.
+    /// Creates one end of an established connection. `frames` contains the bytes that have already arrived.
     pub(crate) fn new(
         socket: Socket,
         (sealer, opener, frames): (Sealer, Opener, Frames),
@@ -378,22 +382,22 @@ impl Connection {
         self.service.is_some()
     }
 
-    /// What a handle of this side names.
+    /// Returns the local object that a handle refers to.
     pub(crate) fn named(&self, handle: u64) -> Result<Named> {
         lock(&self.handles).get(handle)
     }
 
-    /// Why the connection is over, if it is.
+    /// Returns the error that ended the connection, or `None` while it is open.
     pub(crate) fn ended(&self) -> Option<Error> {
         lock(&self.state).ended.clone()
     }
 
-    /// Calls the other side and waits for the result.
+    /// Calls a function or service of the peer and waits for the result.
     pub(crate) fn call(self: &Arc<Self>, target: &Target, args: &[AnyView<'_>]) -> Result<Any> {
         self.transfer(target, args, Transfer::default())
     }
 
-    /// A call with a transfer.
+    /// Makes a call with a transfer and waits for the result.
     pub(crate) fn transfer(
         self: &Arc<Self>,
         target: &Target,
@@ -435,7 +439,7 @@ impl Connection {
         give_back(payload);
         if let Err(error) = sent {
             drop(entry);
-            // What `progress` has raised leaves the connection as it is, and the other side waiting for the rest.
+            // An error of `progress` leaves the connection open and the peer waiting for the remaining bytes.
             let _ = self.send(Kind::Cancel, id, &[]);
             return Err(error);
         }
@@ -445,7 +449,7 @@ impl Connection {
         result
     }
 
-    /// The call of the other side that this thread runs, and the depth of a call that it makes.
+    /// Returns the call of the peer that this thread runs, and the depth of a call that it makes.
     fn current(&self) -> (u64, u16) {
         let me = std::ptr::from_ref(self).addr();
         CURRENT.with_borrow(|calls| {
@@ -466,7 +470,8 @@ impl Connection {
     ) -> Result<Any> {
         let mut told = 0;
         let waits = Reading { id, deadline, given_up: Cell::new(None) };
-        // Whether nothing has come for a while; if much comes, signals are looked at now and then. Asking the clock takes longer.
+        // `idle` is true if nothing has arrived for a while. Otherwise signals are checked every 16 passes; reading the clock
+        // would take longer.
         let (mut idle, mut passes) = (false, 0_u8);
         let mut state = lock(&self.state);
         loop {
@@ -517,7 +522,7 @@ impl Connection {
             let signals = deadline.is_some() || idle || passes.is_multiple_of(16);
             if signals && let Some(error) = given_up(deadline) {
                 self.leave(state, id);
-                // Whoever runs it may find out that nobody waits.
+                // The code that runs the call can find out that its caller no longer waits.
                 let _ = self.send(Kind::Cancel, id, &[]);
                 return Err(error);
             }
@@ -552,13 +557,14 @@ impl Connection {
         }
     }
 
-    /// Ends waiting: somebody else must read now.
+    /// Ends waiting and makes another thread read.
     fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>, id: u64) {
-        // Whole: a result that nobody takes may hold handles, for which the state is locked again.
+        // The waiter is removed as a whole and dropped after unlocking: an unclaimed result may hold handles, whose release locks
+        // the state.
         let waiter = state.waiters.remove(&id).unwrap_or_default();
         Self::wake_reader(&state, id);
         drop(state);
-        // Calls that have come in for it will get no answer from here.
+        // Calls that have arrived for this waiter will not run.
         for call in waiter.incoming {
             self.fail(call.asked.id, &error!("RuntimeError", "the call that this one belongs to is over"));
         }
@@ -568,7 +574,7 @@ impl Connection {
         if state.reading {
             return;
         }
-        // One that does not sleep looks by itself before it does.
+        // A thread that does not sleep checks for work before it does.
         let mut sleeping = state.waiters.iter().filter(|(id, waiter)| **id != but && waiter.woken.is_some());
         if let Some((_, next)) = sleeping.next() {
             next.wake();
@@ -584,7 +590,7 @@ fn text_of(error: &io::Error) -> String {
     }
 }
 
-/// Why whoever waits stops waiting.
+/// Returns the error with which a waiting thread stops: the deadline has passed, or a signal is pending.
 #[cold]
 fn given_up(deadline: Option<Instant>) -> Option<Error> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

@@ -1,9 +1,9 @@
-//! Reading, and what becomes of the messages.
+//! Reading and dispatching messages.
 
 use super::*;
 
 impl Connection {
-    /// Reads once and hands out all whole messages; false if nothing came. Called by whoever has set `reading`.
+    /// Reads once and hands out all complete messages. Returns false if nothing arrived. The caller must have set `reading`.
     pub(super) fn read(self: &Arc<Self>, reading: Option<&Reading>) -> Result<bool> {
         let mut input = lock(&self.input);
         if let Some(deadline) = reading.and_then(|reading| reading.deadline) {
@@ -12,7 +12,7 @@ impl Connection {
                 return Ok(false);
             }
         }
-        // What a writer has read while it waited.
+        // Bytes that a writing thread has read while it waited.
         if input.frames.waiting() > 0 && self.hand_out(&mut input, reading)? {
             drop(input);
             return self.send_own_replies().map(|()| true);
@@ -23,7 +23,7 @@ impl Connection {
                 drop(input);
                 return self.look_around().map(|()| false);
             }
-            // The signal's handler runs where whoever waits checks for signals.
+            // The signal's handler runs when the waiting thread checks for signals.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
             Err(error) => bail!("ConnectionError", "{}: {}", self.peer, text_of(&error)),
         }
@@ -48,7 +48,8 @@ impl Connection {
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "bytes that the other side has not sent"))
     }
 
-    /// When bytes have come, as far as anybody has looked: only they are a sign of life, not what waits for the rest of its frame.
+    /// Returns the time at which bytes last arrived, as far as has been noticed. Only new bytes are a sign of life, not bytes
+    /// that wait for the rest of their frame.
     pub(super) fn heard(&self, state: &mut State) -> Instant {
         if self.has_heard.swap(false, Ordering::Relaxed) {
             (state.heard, state.asked) = (Instant::now(), None);
@@ -56,7 +57,7 @@ impl Connection {
         state.heard
     }
 
-    /// Hands out the messages that have arrived; whether there were any.
+    /// Hands out the messages that have arrived. Returns true if there were any.
     pub(super) fn hand_out(self: &Arc<Self>, input: &mut Input, reading: Option<&Reading>) -> Result<bool> {
         let mut any = false;
         loop {
@@ -71,17 +72,17 @@ impl Connection {
         }
     }
 
-    /// Nothing has come for a while.
+    /// Checks the connection after nothing has arrived for a while.
     pub(super) fn look_around(&self) -> Result<()> {
-        // A client reads only while it waits for something, so its silence says nothing: there are the limit for idle sessions
-        // and the system's own probes.
+        // A client reads only while it waits for a result, so its silence means nothing. Dead clients are detected by the limit
+        // on idle sessions and by the keep-alive probes of the operating system.
         if self.is_server() {
             return self.flush_replies();
         }
         let mut state = lock(&self.state);
         let silent = self.heard(&mut state).elapsed();
         match state.asked {
-            // It may have been silent for long since nobody wanted anything of it.
+            // The peer may have been silent for long because nothing was asked of it.
             Some(asked) if asked.elapsed() > ANSWER => {
                 bail!("ConnectionError", "{}: no answer for {} seconds", self.peer, silent.as_secs());
             }
@@ -95,7 +96,7 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// One message. An error ends the connection; what is wrong with a single call is its own answer.
+    /// Handles one message. An error ends the connection; a failure of a single call is sent as the answer to that call.
     pub(super) fn dispatch(
         self: &Arc<Self>,
         kind: Kind,
@@ -138,7 +139,7 @@ impl Connection {
                     }
                     None => unused = value.ok(),
                 }
-                // What it holds is given back, for which the state is locked again.
+                // Dropping it releases its handles, which locks the state again.
                 drop(state);
                 drop(unused);
                 return Ok(());
@@ -180,7 +181,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Looks around while a message is decoded, which takes long. An error if it is not to be decoded any further.
+    /// Checks, during the long decoding of a message, whether to continue. Returns an error if the message must not be decoded
+    /// further.
     pub(crate) fn look(&self, decoding: &Decoding<'_>) -> Result<()> {
         let state = lock(&self.state);
         if let Some(error) = &state.ended {
@@ -193,7 +195,7 @@ impl Connection {
         drop(state);
         let Some(reading) = decoding.reading else { return Ok(()) };
         let before = reading.given_up.take();
-        // A signal is told once: whoever waits for something else hears of it when this message has been decoded.
+        // A signal is reported only once: a thread that waits for another call receives it after this message has been decoded.
         let Some(error) = before.or_else(|| given_up(reading.deadline)) else { return Ok(()) };
         if decoding.call.get() == Some(reading.id) {
             if !decoding.is_result {
@@ -205,12 +207,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives handles back that came with values which have not been decoded.
+    /// Releases the handles in values that have not been decoded.
     fn give_back_unread(&self, reader: Reader<'_>) {
         reader.unread_handles().into_iter().for_each(|handle| self.release(handle, 1, false));
     }
 
-    /// Bytes of a transfer.
+    /// Handles bytes of a transfer.
     pub(super) fn data(self: &Arc<Self>, id: u64, payload: &[u8]) -> Result<()> {
         let Some((at, bytes)) = payload.split_first_chunk::<8>() else {
             bail!("ConnectionError", "{}: a part of a transfer without its place", self.peer);
@@ -221,15 +223,16 @@ impl Connection {
             if at != into.filled as u64 || bytes.len() > into.length - into.filled {
                 bail!("ConnectionError", "{}: a part of a transfer that is out of its place", self.peer);
             }
-            // SAFETY: `filled` is at most `length`, and the memory has so many bytes: `Entry` has made the destination of a slice.
+            // SAFETY: `filled` is at most `length`, and the memory has `length` bytes: `Entry` has created the destination from a
+            // slice.
             let to = unsafe { into.data.add(into.filled) };
-            // SAFETY: `length - filled` bytes are left behind `to`, as was checked. `Entry` holds the memory's only borrow as long as
-            // this waiter is in the table, which is locked here; the payload lies in the buffer of frames.
+            // SAFETY: `length - filled` bytes are left at `to`, which is enough, as checked above. `Entry` holds the only borrow
+            // of the memory while this waiter is in the table, which is locked here. The payload lies in the buffer of frames.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
             into.filled += bytes.len();
             return Ok(());
         }
-        // Of a transfer that was refused, or whose result nobody waits for: the rest of it is on its way.
+        // The transfer was refused, or no caller waits for its result; the remaining bytes are still arriving.
         let Some(mut upload) = state.uploads.remove(&id) else { return Ok(()) };
         drop(state);
         let result = if at != upload.at || bytes.len() as u64 > upload.total - upload.at {
@@ -248,7 +251,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads a call; nothing if it was dealt with.
+    /// Decodes a call. Returns its parent, and the call itself unless it was an upload, which needs no thread.
     pub(super) fn incoming(
         self: &Arc<Self>,
         id: u64,
@@ -298,7 +301,7 @@ impl Connection {
         Ok((parent, Some(Asked { id, depth, target, args })))
     }
 
-    /// Whether as many calls are in progress as there may be.
+    /// Returns true if the maximum number of calls is in progress.
     fn has_enough(&self, state: &State) -> bool {
         state.running.len() + state.uploads.len() >= self.policy.calls as usize
     }
@@ -309,7 +312,7 @@ impl Connection {
         error!("PermissionError", "{limit} calls are in progress, as many as there may be")
     }
 
-    /// Finds the thread that runs a call; false if it is refused, since there are too many.
+    /// Hands a call to the thread that will run it. Returns false if it was refused because too many calls are in progress.
     pub(super) fn take_in(self: &Arc<Self>, parent: u64, asked: Asked) -> Result<bool> {
         let mut state = lock(&self.state);
         if self.has_enough(&state) {
@@ -319,7 +322,7 @@ impl Connection {
         }
         let call = Incoming { asked, state: state.unused.take().unwrap_or_default() };
         if state.running.insert(call.asked.id, call.state.clone()).is_some() {
-            // Before what the call holds is given back, for which it is locked again.
+            // Unlock before the call is dropped, which releases its handles and locks the state again.
             drop(state);
             bail!("ConnectionError", "{}: two calls with one number", self.peer);
         }
@@ -344,7 +347,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Gives transfers into a handle up that names nothing any more.
+    /// Aborts the uploads to a handle that is no longer valid.
     pub(crate) fn end_uploads_to(self: &Arc<Self>, handle: u64) {
         let mut state = lock(&self.state);
         let ids: Vec<u64> =
@@ -358,7 +361,7 @@ impl Connection {
         }
     }
 
-    /// Runs a call on a thread of its own; `workers` counts it already.
+    /// Runs a call on a new thread, which `workers` already counts.
     pub(super) fn on_worker(self: &Arc<Self>, call: Incoming) {
         let (this, id) = (self.clone(), call.asked.id);
         let started = std::thread::Builder::new().name("anyfn-rpc-call".into()).spawn(move || {

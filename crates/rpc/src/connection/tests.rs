@@ -1,4 +1,4 @@
-//! What a call costs, counted.
+//! Tests of connections, which also count the reads and writes of a call.
 
 use super::*;
 use crate::establish::{self, Arrival};
@@ -6,14 +6,14 @@ use crate::keys::Key;
 use anyfn::{IntoArgs, registry};
 use anyfn_core as _;
 
-/// Both sides of a session in this process; the second one serves.
+/// Returns both ends of a session in this process; the second one serves.
 fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
     let (here, there) = Socket::pair().unwrap();
     std::thread::scope(|scope| {
         let served = scope.spawn(|| {
             let wait = Duration::from_secs(60);
             let guest = Arrival::new(there, wait).unwrap().accept(key).unwrap();
-            // Nothing is uploaded.
+            // No test uploads anything.
             guest.welcome(Policy::trusted(), std::env::temp_dir(), |_, _| {}).unwrap()
         });
         let client = establish::connect(here, key.cloned(), "test", Duration::from_secs(60)).unwrap();
@@ -21,7 +21,7 @@ fn session(key: Option<&Key>) -> (Arc<Connection>, Arc<Connection>) {
     })
 }
 
-/// How often the sockets of both sides were read from, with success, and written to.
+/// Returns the numbers of successful reads and of writes of both sockets.
 fn counts(sides: &(Arc<Connection>, Arc<Connection>)) -> [u64; 4] {
     let [a, b] =
         [&sides.0, &sides.1].map(|side| side.socket.calls.each_ref().map(|n| n.load(Ordering::Relaxed)));
@@ -45,7 +45,7 @@ fn check(key: Option<&Key>) {
     }
     let after = counts(&sides);
     let each: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-    // Client: an answer and a call. Server: a call and an answer.
+    // The client reads an answer and writes a call; the server reads a call and writes an answer.
     assert_eq!(each, [100; 4], "reads and writes of the client, of the server");
     drop((function, found));
     client.close();
@@ -63,7 +63,7 @@ fn a_result_that_nobody_takes_is_given_back() {
     let found = ("test.left.nop",)
         .with_views(|views| client.call(&Target::Service(crate::service::code::GLOBAL), views))
         .unwrap();
-    // As if it had come for a call that was given up meanwhile.
+    // As if it had arrived for a call that was abandoned meanwhile.
     let id = 1 << 40;
     lock(&client.state).waiters.insert(id, Waiter { outcome: Some(Ok(found)), ..Waiter::default() });
     let (done, left) = std::sync::mpsc::channel();
@@ -78,7 +78,7 @@ fn a_result_that_nobody_takes_is_given_back() {
     served.join().unwrap();
 }
 
-/// A side whose socket nobody reads, and the thread that reads for it while it waits for a call of this number.
+/// Returns both ends of a session, and a reader for the first one that waits for the call `id`. No thread reads its socket.
 fn reading(id: u64) -> (Arc<Connection>, Arc<Connection>, Reading) {
     let (client, server) = session(None);
     (client, server, Reading { id, deadline: None, given_up: Cell::new(None) })
@@ -97,13 +97,13 @@ fn bytes_for_a_call_that_unwound_are_thrown_away() {
     }));
     assert!(unwound.is_err());
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
-    // It belongs to somebody else now.
+    // The memory belongs to another owner now.
     client.dispatch(Kind::Data, id, &data(32), Some(&reading)).unwrap();
     assert_eq!(memory, [[9; 32], [0; 32]].concat());
     assert!(lock(&client.state).waiters.is_empty());
 }
 
-/// A result of so many functions of the other side, each behind a thousand small values.
+/// Returns a result of `count` functions of the peer, each after a thousand small values.
 fn functions(count: u64) -> Vec<u8> {
     let key = b"ffi.Function";
     let mut out = [&[10][..], &(1001 * count as u32).to_le_bytes()].concat();
@@ -118,7 +118,7 @@ fn functions(count: u64) -> Vec<u8> {
     out
 }
 
-/// The outcome of the call, and the handles that are given back.
+/// Returns the outcome of the call, and the handles that are released.
 fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>) {
     let mut state = lock(&client.state);
     let outcome = state.waiters.get_mut(&id).and_then(|waiter| waiter.outcome.take());
@@ -130,7 +130,7 @@ fn outcome(client: &Arc<Connection>, id: u64) -> (Option<Result<Any>>, Vec<u64>)
 
 #[test]
 fn a_result_is_not_read_to_its_end_when_time_is_over() {
-    // Fewer than are given back at once.
+    // Fewer than are released immediately.
     let count = RELEASES as u64 - 1;
     let (client, _server, mut reading) = reading(7);
     let _entries = [7, 8].map(|id| Entry::new(&client, id, None).unwrap());
@@ -138,10 +138,10 @@ fn a_result_is_not_read_to_its_end_when_time_is_over() {
     client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
     let (own, given) = outcome(&client, 7);
     assert_eq!(own.unwrap().unwrap_err().kind(), "TimeoutError");
-    // What was read, and what was not.
+    // Handles of the values that were read, and of those that were not.
     assert_eq!(given, (1..=count).collect::<Vec<_>>());
     assert!(reading.given_up.take().is_none(), "it has its outcome");
-    // What is for another call is read all the same, and who reads stops waiting then.
+    // A result for another call is read nevertheless, and the reading thread stops waiting afterwards.
     client.dispatch(Kind::Return, 8, &functions(count), Some(&reading)).unwrap();
     let (other, given) = outcome(&client, 8);
     assert_eq!(
@@ -157,7 +157,7 @@ fn a_result_that_nobody_waits_for_is_not_read_to_its_end() {
     let (client, _server, reading) = reading(7);
     client.dispatch(Kind::Return, 9, &functions(count), Some(&reading)).unwrap();
     assert_eq!(outcome(&client, 9).1, (1..=count).collect::<Vec<_>>());
-    // Nor one of a connection that is over.
+    // A result of a connection that is over is not read either.
     let entry = Entry::new(&client, 7, None).unwrap();
     client.end(error!("ConnectionError", "it is over"));
     client.dispatch(Kind::Return, 7, &functions(count), Some(&reading)).unwrap();
@@ -192,7 +192,7 @@ fn a_service_that_panics_gives_an_error() {
 fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
     let (client, server) = session(None);
     let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-    // A client that wanted nothing for minutes: it asks, and waits for the answer from then on.
+    // A client that was idle for minutes asks the peer, and waits for the answer from then on.
     client.has_heard.store(false, Ordering::Relaxed);
     lock(&client.state).heard = ago(200);
     client.look_around().unwrap();
@@ -202,11 +202,11 @@ fn a_silent_side_is_asked_and_given_up_when_it_does_not_answer() {
     assert_eq!(lock(&client.state).asked, Some(asked), "it asks once");
     lock(&client.state).asked = Some(ago(ANSWER.as_secs() - 5));
     client.look_around().unwrap();
-    // Any byte is an answer.
+    // Any byte counts as an answer.
     client.has_heard.store(true, Ordering::Relaxed);
     client.look_around().unwrap();
     assert_eq!(lock(&client.state).asked, None);
-    // No answer is none.
+    // Without an answer the connection fails.
     lock(&client.state).heard = ago(60);
     lock(&client.state).asked = Some(ago(ANSWER.as_secs() + 1));
     let error = client.look_around().unwrap_err();

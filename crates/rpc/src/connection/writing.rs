@@ -1,11 +1,11 @@
-//! Writing, without waiting for a side that waits for this one.
+//! Writing, without blocking on a peer that waits for this end.
 
 use super::*;
 
-/// So many bytes are copied to go in one piece with what is in front of them.
+/// Maximum number of bytes that are copied to be sent in one piece with what precedes them.
 const FEW: usize = 8 << 10;
 
-/// What is in front of bytes of a transfer.
+/// Returns the header and the offset that precede bytes of a transfer.
 fn data_head(id: u64, at: u64, length: usize) -> [u8; HEADER + 8] {
     let mut head = [0; HEADER + 8];
     head[..HEADER].copy_from_slice(&frame::header(Kind::Data, false, id, length + 8));
@@ -23,14 +23,15 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// A message that goes with what is sent next, which follows at once.
+    /// Holds a message back to send it with the next one, which follows immediately.
     pub(super) fn send_before(&self, kind: Kind, id: u64, payload: &[u8]) -> Result<()> {
         let mut out = lock(&self.out);
         self.put_replies(&mut out)?;
         frame::write_message(kind, id, payload, |header, part| self.hold(&mut out, header, part))
     }
 
-    /// Sends the bytes of a transfer. The result follows at once, and few bytes go together with it.
+    /// Sends the bytes of a transfer. The result follows immediately; if there are only a few bytes, they are sent together with
+    /// it.
     pub(crate) fn send_result_data(&self, id: u64, bytes: &[u8]) -> Result<()> {
         if bytes.len() > FEW {
             return self.send_data(id, bytes, None);
@@ -51,7 +52,7 @@ impl Connection {
             if let Some(progress) = progress {
                 progress.call((at, bytes.len()))?;
             }
-            // A refusal ends it early: the other side would throw the rest away.
+            // A refusal ends the transfer early: the peer would discard the remaining bytes.
             if lock(&self.state).waiters.get(&id).is_some_and(|waiter| waiter.outcome.is_some()) {
                 return Ok(());
             }
@@ -59,12 +60,12 @@ impl Connection {
         self.flush_replies()
     }
 
-    /// Sends the replies of this thread. Those of others are theirs to send, or that of who writes meanwhile.
+    /// Sends the replies of this thread. Replies of other threads are sent by those threads, or by one that writes meanwhile.
     pub(super) fn send_own_replies(&self) -> Result<()> {
         if self.has_more.load(Ordering::Relaxed) { self.flush_replies() } else { Ok(()) }
     }
 
-    /// Sends what readers could not; whoever holds `out` when they came does it.
+    /// Sends queued replies. Does nothing if another thread holds `out`, since that thread sends them.
     pub(super) fn flush_replies(&self) -> Result<()> {
         loop {
             if lock(&self.state).replies.is_empty() {
@@ -75,13 +76,14 @@ impl Connection {
         }
     }
 
-    /// An answer for whoever writes next.
+    /// Queues a reply, which the next thread that writes will send.
     pub(super) fn push_reply(&self, state: &mut State, reply: (Kind, u64, Vec<u8>)) {
         state.replies.push_back(reply);
         self.has_more.store(true, Ordering::Relaxed);
     }
 
-    /// Sends what waits to be sent. What comes meanwhile is seen by [`Connection::flush_replies`] or goes with the next message.
+    /// Sends queued replies and releases. Those that arrive meanwhile are sent by [`Connection::flush_replies`] or with the next
+    /// message.
     pub(super) fn put_replies(&self, out: &mut Out) -> Result<()> {
         if !self.has_more.load(Ordering::Relaxed) {
             return Ok(());
@@ -108,7 +110,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps two pieces of bytes for the next [`Connection::put`], if they are few.
+    /// Holds two pieces of bytes back for the next [`Connection::put`], if they are short.
     fn hold(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         if out.held.len() + part.len() > 2 * FEW {
             return self.put(out, head, part);
@@ -118,13 +120,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends two pieces of bytes behind those that were held.
+    /// Sends two pieces of bytes after those that were held back.
     pub(super) fn put(&self, out: &mut Out, head: &[u8], part: &[u8]) -> Result<()> {
         let Out { sealer, held, sealed } = out;
         held.extend_from_slice(head);
         let mut part = part;
         if part.len() <= FEW {
-            // One piece, and one record.
+            // Copied, so that they form one piece and one record.
             held.extend_from_slice(part);
             part = &[];
         }
@@ -148,14 +150,14 @@ impl Connection {
     fn write(&self, first: &[u8], second: &[u8]) -> Result<()> {
         let written = self.write_all(first, second);
         if let Err(error) = &written {
-            // Half a frame may be on its way: nothing that follows would be understood.
+            // Part of a frame may have been sent, so the peer would not understand anything that follows.
             self.end(error.clone());
         }
         written
     }
 
     fn write_all(&self, mut first: &[u8], mut second: &[u8]) -> Result<()> {
-        // Since when there is no room; asked for only where it is needed.
+        // Time at which the socket was first full; the clock is read only when needed.
         let mut full = None;
         while !first.is_empty() || !second.is_empty() {
             match self.socket.write(first, second) {
@@ -175,12 +177,13 @@ impl Connection {
         Ok(())
     }
 
-    /// The other side does not read: perhaps since it waits for this one to read. It has taken nothing since `full`.
+    /// Waits for a peer that does not read, possibly because it waits for this end to read. The peer has accepted nothing since
+    /// `full`.
     pub(super) fn make_room(&self, full: Instant) -> Result<()> {
         if let Some(error) = self.ended() {
             return Err(error);
         }
-        // Only if nobody else reads; what is read stays in the buffer, and is handed out by the next one that waits.
+        // Only if no other thread reads. What is read stays in the buffer, and the next waiting thread hands it out.
         let readable = match self.input.try_lock() {
             Ok(mut input) => {
                 let room = input.frames.waiting() < self.policy.message_bytes;

@@ -1,4 +1,4 @@
-//! Who may use a server, looked up.
+//! Access to a server: looking up its keys.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -10,24 +10,25 @@ use super::control::Refusal;
 use crate::keys::{Grant, Keys, Limits, Secret};
 use crate::policy::Policy;
 
-/// Who may use a server.
+/// Clients that may use a server.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Everybody who can connect, with this grant; only on a loopback address.
+    /// All clients that can connect, with this grant; only on a loopback address.
     Open(Policy, Limits),
-    /// Who has one of these keys.
+    /// Clients that have one of these keys.
     Keys(Keys),
-    /// Who has one of the keys in this file, which is read again when it changes; what a key leaves out is as given here.
+    /// Clients that have one of the keys in this file, which is read again when it changes. What a key leaves out is as given
+    /// here.
     File(PathBuf, Policy, Limits),
 }
 
-/// What a client that names a key, or none, is told.
+/// Answer to a client that names a key, or none.
 pub(crate) enum Answer {
-    /// This is granted to who knows the secret, if there is one.
+    /// Grant for clients that know its secret, if it has one.
     Grant(Grant),
-    /// Nobody has this key; the client gets a secret that nobody knows, so that it cannot tell from a wrong one.
+    /// Key that does not exist, with a random secret, so that the client cannot distinguish it from a wrong secret.
     Unknown(Secret),
-    /// The client is not wanted.
+    /// Refusal of the client.
     Refuse(Refusal),
 }
 
@@ -42,14 +43,14 @@ enum Kind {
     File { path: PathBuf, policy: Policy, limits: Limits, keys: Keys, read: Option<Stamp> },
 }
 
-/// What tells whether a file is still the one that was read.
+/// Identity, modification time and size of a file, which show if it is still the file that was read.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Keyring {
-    /// Reads the keys.
+    /// Reads the keys of a server.
     ///
     /// # Errors
-    /// Those of [`Keys::read`].
+    /// Returns the error of [`Keys::read`].
     pub(crate) fn new(access: &Access) -> Result<Keyring> {
         let kind = match access {
             Access::Open(policy, limits) => {
@@ -65,10 +66,11 @@ impl Keyring {
         Ok(Keyring { kind })
     }
 
-    /// Reads the file of keys again if it has changed; whether it has. The keys stay as they are if the new ones are wrong.
+    /// Reads the file of keys again if it has changed. Returns true if it has. The old keys stay in use if the new ones are
+    /// wrong.
     ///
     /// # Errors
-    /// Those of [`Keys::read`], once for each change.
+    /// Returns the error of [`Keys::read`], once for each change.
     pub(crate) fn refresh(&mut self) -> Result<bool> {
         let Kind::File { path, policy, limits, keys, read } = &mut self.kind else { return Ok(false) };
         let now = stamp(path);
@@ -80,15 +82,15 @@ impl Keyring {
         Ok(true)
     }
 
-    /// Whether the keys may change.
+    /// Returns true if the keys may change.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, Kind::File { .. })
     }
 
-    /// What a client that names this key is told.
+    /// Returns the answer to a client that names this key, or none.
     ///
     /// # Errors
-    /// `OSError` if the system has no random bytes.
+    /// Returns `OSError` if no random bytes can be read.
     pub(crate) fn look_up(&self, key: Option<&str>) -> Result<Answer> {
         match (&self.kind, key) {
             (Kind::Open(grant), None) => Ok(Answer::Grant(grant.clone())),
@@ -101,7 +103,7 @@ impl Keyring {
         }
     }
 
-    /// Whether a session of this key, with the secret that it began with, may go on.
+    /// Returns true if a session of this key that began with this secret may continue.
     pub(crate) fn still_grants(&self, key: Option<&str>, secret: Option<&Secret>) -> bool {
         match (&self.kind, key) {
             (Kind::Keys(keys) | Kind::File { keys, .. }, Some(key)) => {
@@ -111,7 +113,7 @@ impl Keyring {
         }
     }
 
-    /// Whether anybody may upload, which is to run any code.
+    /// Returns true if any client may upload, and therefore run any code.
     pub(crate) fn grants_uploads(&self) -> bool {
         match &self.kind {
             Kind::Open(grant) => grant.policy.upload,
@@ -119,7 +121,7 @@ impl Keyring {
         }
     }
 
-    /// The most that any key allows a process: its limits before it has said which key it is.
+    /// Returns the highest limits that any key allows a process; they apply until the client has named its key.
     pub(crate) fn widest(&self) -> Limits {
         match &self.kind {
             Kind::Open(grant) => grant.limits.clone(),

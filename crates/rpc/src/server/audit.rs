@@ -1,7 +1,7 @@
-//! The log of a server: one JSON object a line, with time, session and event.
+//! Log of a server: one JSON object per line, with time, session and event.
 //!
-//! Secrets never come here. What sessions and clients say is written as JSON, with everything but plain ASCII escaped, so
-//! that it can neither end a line nor do anything to a terminal.
+//! Secrets are never logged. Strings from sessions and clients are written as JSON with everything but printable ASCII escaped,
+//! so that they can neither end a line nor affect a terminal.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,22 +11,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
-/// Where the log goes.
+/// Destination of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Log {
-    /// Nowhere.
+    /// No log at all.
     #[default]
     None,
-    /// To the error output.
+    /// Standard error output.
     Stderr,
-    /// To the end of a file, which only its owner can read if it is made.
+    /// End of a file, which is created accessible to its owner only.
     File(PathBuf),
 }
 
-/// The log while a server runs.
+/// Log of a running server.
 pub(crate) struct Audit {
     file: Option<Box<dyn Write + Send>>,
-    /// Lines that could not be written.
+    /// Number of lines that could not be written.
     lost: u64,
 }
 
@@ -42,7 +42,8 @@ impl Audit {
         Ok(Audit { file, lost: 0 })
     }
 
-    /// Writes a line. A log that cannot be written does not end a server: the next line that can be says how many are lost.
+    /// Writes a line. A log that cannot be written does not end the server: the next line that can be written states how many
+    /// were lost.
     pub(crate) fn write(&mut self, event: &str, session: Option<u64>, detail: Map<String, Value>) {
         let Some(file) = &mut self.file else { return };
         let mut line = Map::new();
@@ -66,7 +67,7 @@ impl Audit {
     }
 }
 
-/// JSON with everything but printable ASCII escaped.
+/// Escapes everything in JSON but printable ASCII.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len() + 1);
     for unit in json.encode_utf16() {
@@ -78,7 +79,7 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// A time as `2026-01-31T12:00:00.000Z`.
+/// Formats a time as `2026-01-31T12:00:00.000Z`.
 fn time_text(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -88,10 +89,10 @@ fn time_text(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// Year, month and day of a number of days after the first of January 1970.
+/// Returns year, month and day of a number of days after 1 January 1970.
 fn date(days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    // Whole periods of 400 years are skipped, so that no time makes this long.
+    // Whole periods of 400 years are skipped, so that the loop is short for any time.
     let (mut year, mut days) = (1970 + days / 146_097 * 400, days % 146_097);
     while days >= 365 + u64::from(is_leap(year)) {
         days -= 365 + u64::from(is_leap(year));

@@ -1,4 +1,4 @@
-//! The session process' side of the channel to its listener.
+//! The session process's end of the channel to its listener.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,32 +15,32 @@ use super::sys::{self, Polled};
 use crate::keys::Secret;
 use crate::policy::Policy;
 
-/// How often the listener hears that the process works.
+/// Interval at which the process tells the listener that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Ticks for which a process goes on after its session is over.
+/// Number of ticks for which a process continues after its session is over.
 const GRACE: u32 = 2;
 
-/// How often a process that waits looks whether its client is still there.
+/// Interval at which a waiting process checks that its client is still connected.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What the listener says about a key.
+/// Decision of the listener about a key.
 #[derive(Debug)]
 pub enum Admission {
-    /// The client may do this, once it has proved to know the secret; without a secret it has to prove nothing.
+    /// Permissions of the client, once it has proved that it knows the secret; without a secret it has nothing to prove.
     Granted(Policy, Option<Secret>),
-    /// The client is not wanted.
+    /// Refusal of the client.
     Refused(Refusal),
 }
 
-/// What comes of waiting for one's turn.
+/// Result of waiting for admission.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The session begins.
+    /// Beginning of the session.
     Go,
-    /// The client is not wanted.
+    /// Refusal of the client.
     Refused(Refusal),
-    /// The client is gone.
+    /// Client that has disconnected.
     Gone,
 }
 
@@ -51,21 +51,21 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes the descriptor that the listener gave, see [`CONTROL_FD`](super::CONTROL_FD).
+    /// Creates the channel from the descriptor that the listener passed; see [`CONTROL_FD`](super::CONTROL_FD).
     pub fn new(channel: OwnedFd) -> Control {
         Control { channel }
     }
 
-    /// Whether the listener has started this process only to see whether that is possible; it is told that it is. Then there is
-    /// no client, and nothing more to do.
+    /// Returns true if the listener has started this process only as a trial, and tells the listener that the process can start.
+    /// In a trial there is no client, and nothing else to do.
     pub fn is_trial(&self) -> bool {
         std::env::var_os(TRIAL).is_some() && self.say(&FromSession::Tried).is_ok()
     }
 
-    /// Tells which key the client names, and learns what it allows.
+    /// Sends the name of the client's key, and returns what it allows.
     ///
     /// # Errors
-    /// `OSError` if the listener is gone.
+    /// Returns `OSError` if the listener has ended.
     pub fn hello(&self, key: Option<&str>) -> Result<Admission> {
         self.say(&FromSession::Hello(key.map(String::from)))?;
         match self.hear()? {
@@ -77,11 +77,12 @@ impl Control {
         }
     }
 
-    /// Tells that the client has proved to have its key, and waits until it is its turn. `queued` is told the place in the
-    /// queue, 1 for the next, whenever it changes; `is_gone` is asked now and then whether the client is.
+    /// Reports that the client has proved its key, and waits until it is admitted. `queued` is called with its position in the
+    /// queue, 1 for the next, whenever it changes. `is_gone` is called at intervals and returns true if the client has
+    /// disconnected.
     ///
     /// # Errors
-    /// `OSError` if the listener is gone, and those of `queued`.
+    /// Returns `OSError` if the listener has ended, and the error of `queued`.
     pub fn wait(
         &self,
         is_gone: impl Fn() -> bool,
@@ -108,16 +109,16 @@ impl Control {
         }
     }
 
-    /// Tells the log of something. Nothing happens if the listener is busy or gone.
+    /// Sends an event to the log. Does nothing if the listener is busy or has ended.
     pub fn audit(&self, event: &str, detail: Map<String, Value>) {
         let _ = sys::send(self.channel.as_fd(), &FromSession::Audit(event.into(), detail).write());
     }
 
-    /// Starts the thread that tells the listener that this process works. It ends the process when the listener is gone, and when
-    /// `is_over` has said for a while that the session is, but a call of it does not end.
+    /// Starts the thread that tells the listener that this process is alive. It ends the process when the listener has ended, and
+    /// when `is_over` has returned true for a while although a call still runs.
     ///
     /// # Errors
-    /// `OSError` if there can be no thread.
+    /// Returns `OSError` if the thread cannot be started.
     pub fn tick(self: &Arc<Self>, is_over: impl Fn() -> bool + Send + 'static) -> Result<()> {
         let control = self.clone();
         let run = move || {
@@ -126,7 +127,7 @@ impl Control {
             loop {
                 over = if is_over() { over + 1 } else { 0 };
                 if over > GRACE {
-                    // SAFETY: may be called at any time. Nothing is torn down under a call that still runs.
+                    // SAFETY: `_exit` may be called at any time. It tears nothing down that a running call uses.
                     unsafe { libc::_exit(0) };
                 }
                 match sys::send(control.channel.as_fd(), &FromSession::Alive.write()) {

@@ -1,8 +1,8 @@
-//! The channel between the listener and a session process: messages in JSON, one a packet.
+//! Channel between the listener and a session process: messages in JSON, one per packet.
 //!
-//! A session says which key its client names, then that the client has proved to have it, then now and then that it is
-//! alive and what happens. The listener says what the key allows, then how many wait in front of it, then that it may go.
-//! What a session says is not trusted after it may have run code of its client: a message that is not expected ends it.
+//! A session names the key of its client, reports that the client has proved it, and then reports at intervals that it is alive
+//! and which events occur. The listener answers with what the key allows, then with the position in the queue, then with the
+//! admission. The messages of a session are not trusted, since it may have run code of its client: an unexpected message ends it.
 
 use std::fmt;
 
@@ -10,27 +10,27 @@ use serde_json::{Map, Value, json};
 
 use crate::keys::{Secret, base64_decode, is_name};
 
-/// Longest message.
+/// Maximum length of a message, in bytes.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
-/// Longest name of an event.
+/// Maximum length of an event's name, in bytes.
 const EVENT_MAX: usize = 64;
 
-/// Longest text about an event, as JSON.
+/// Maximum length of the details of an event as JSON, in bytes.
 const DETAIL_MAX: usize = 4096;
 
-/// What a session says.
+/// Message of a session process.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FromSession {
-    /// The client names this key, or none. A name that cannot be one of a key is given as empty.
+    /// Name of the client's key, or `None`. A name that no key can have is replaced by an empty one.
     Hello(Option<String>),
-    /// The client has proved to have the key.
+    /// Report that the client has proved its key.
     Ready,
-    /// The process works.
+    /// Report that the process is alive.
     Alive,
-    /// It was started to see whether it can be; it can.
+    /// Report that a process started as a trial can start.
     Tried,
-    /// Something happened that the log should have.
+    /// Event for the log, with details.
     Audit(String, Map<String, Value>),
 }
 
@@ -74,14 +74,14 @@ impl FromSession {
     }
 }
 
-/// Why a client is not wanted.
+/// Reason for refusing a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The server takes no client without a key.
+    /// Client without a key, at a server that requires one.
     NoKey,
-    /// The server has no keys.
+    /// Client with a key, at a server without keys.
     KeyNotTaken,
-    /// Anything else, in words for the client.
+    /// Any other reason, as a message for the client.
     Because(String),
 }
 
@@ -114,16 +114,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What the listener says.
+/// Message of the listener.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ToSession {
-    /// What the client may do, once it has proved to know the secret; without a secret it has to prove nothing.
+    /// Permissions of the client, once it has proved that it knows the secret; without a secret it has nothing to prove.
     Policy(Value, Option<Secret>),
-    /// The client is not wanted.
+    /// Refusal of the client.
     Refuse(Refusal),
-    /// So many sessions are served before this one.
+    /// Position in the queue, 1 for the next.
     Queued(usize),
-    /// The session begins.
+    /// Beginning of the session.
     Go,
 }
 

@@ -1,7 +1,8 @@
-//! The folders of session processes, and how nothing of them is left.
+//! Folders of session processes, and their complete removal.
 //!
-//! A server has one folder, named for nobody to guess, readable by nobody else, and locked while the server lives; each of its
-//! sessions has one in there. What a server that was killed has left is found by its lock being free, and removed by the next.
+//! A server has one folder, with a name that cannot be guessed, accessible to no other user, and locked while the server lives.
+//! Each of its sessions has a folder in it. The next server recognises what a killed server has left by its free lock, and
+//! removes it.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
@@ -21,41 +22,41 @@ use libc::c_int;
 use super::sys::check;
 use crate::keys::Secret;
 
-/// How the names of folders of servers begin.
+/// Prefix of the names of server folders.
 const PREFIX: &str = "anyfn-server-";
 
-/// Entries that are removed, and time that is spent, before another folder has its turn.
+/// Maximum number of entries that are removed, and maximum time, before another folder has its turn.
 const SLICE: (u64, Duration) = (100_000, Duration::from_millis(250));
 
-/// How long starting a server may be held up by what others have left.
+/// Maximum time that removing what other servers have left may delay the start of a server.
 const AT_START: Duration = Duration::from_secs(2);
 
-/// How long dropping a folder may take that has not been finished.
+/// Maximum time that dropping a folder may take that has not been finished.
 const AT_DROP: Duration = Duration::from_secs(10);
 
-/// Shortest and longest pause before a folder that could not be removed is tried again.
+/// Minimum and maximum pause before the removal of a folder is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// The folder of a server.
+/// Folder of a server.
 pub(crate) struct Folder {
     parent: PathBuf,
     path: PathBuf,
-    /// The folder itself, locked.
+    /// Descriptor of the folder, which holds the lock.
     lock: File,
     remover: Option<Remover>,
 }
 
-/// News of a folder that could not be removed at once.
+/// Report on a folder that could not be removed immediately.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Report {
-    /// It is tried again later.
+    /// Folder whose removal is tried again later, with the reason.
     PutAside(PathBuf, String),
-    /// It is gone after all.
+    /// Folder that has been removed after all.
     Removed(PathBuf),
 }
 
 impl Folder {
-    /// Makes one below `parent`, and removes those of servers that are no more.
+    /// Creates a folder below `parent`, and removes those of servers that no longer exist.
     pub(crate) fn create(parent: &Path) -> io::Result<Folder> {
         let left = remove_left_over(parent);
         let (path, lock) = make_locked(parent)?;
@@ -66,12 +67,12 @@ impl Folder {
         Ok(Folder { parent: parent.into(), path, lock, remover: Some(remover) })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the folder of a session. If that of the server has been removed or replaced, makes another one first.
+    /// Creates the folder of a session. If that of the server has been removed or replaced, creates a new one first.
     pub(crate) fn session(&mut self, number: u64) -> io::Result<PathBuf> {
         if !self.is_there()? {
             (self.path, self.lock) = make_locked(&self.parent)?;
@@ -81,7 +82,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Whether the path still leads to the folder that was made.
+    /// Returns true if the path still leads to the folder that was created.
     fn is_there(&self) -> io::Result<bool> {
         let made = self.lock.metadata()?;
         match std::fs::symlink_metadata(&self.path) {
@@ -91,31 +92,31 @@ impl Folder {
         }
     }
 
-    /// Removes the folder of a session, some time soon.
+    /// Schedules the folder of a session for removal.
     pub(crate) fn remove(&self, path: PathBuf) {
         if let Some(remover) = &self.remover {
             remover.order(Order::Remove(Job::new(path, None)));
         }
     }
 
-    /// Whether something is still to be removed, so that there may be news.
+    /// Returns true if folders are still to be removed, so that there may be reports.
     pub(crate) fn is_busy(&self) -> bool {
         self.remover.as_ref().is_some_and(|remover| remover.pending.load(Ordering::Relaxed) > 0)
     }
 
-    /// Takes the news.
+    /// Returns the pending reports.
     pub(crate) fn news(&self) -> Vec<Report> {
         self.remover.iter().flat_map(|remover| remover.reports.try_iter()).collect()
     }
 
-    /// Removes what is left, and the folder itself, until the deadline; what could not be removed by then.
+    /// Removes what is left, and the folder itself, until the deadline. Returns what could not be removed by then.
     pub(crate) fn finish(&mut self, until: Instant) -> Vec<PathBuf> {
         let Some(remover) = self.remover.take() else { return Vec::new() };
         remover.stops.store(true, Ordering::Relaxed);
         remover.order(Order::Stop(until));
         let mut left = remover.thread.join().unwrap_or_default();
         if left.is_empty() && matches!(self.is_there(), Ok(true)) {
-            // Enough for a folder that is empty, even if the time is over.
+            // Enough for an empty folder, even if the deadline has passed.
             let mut budget = Budget { entries: SLICE.0, until: until.max(Instant::now() + SLICE.1) };
             if remove(&self.path, &mut budget).is_err() {
                 left.push(self.path.clone());
@@ -131,16 +132,16 @@ impl Drop for Folder {
     }
 }
 
-/// The thread that removes folders: that may take long, and others must not wait for it. A folder has a budget, so that one that is
-/// filled again as fast as it is emptied does not keep the thread from the others.
+/// Thread that removes folders, which may take long and must not delay other work. Each folder has a budget, so that one that is
+/// filled as fast as it is emptied does not keep the thread from the others.
 struct Remover {
     orders: mpsc::Sender<Order>,
     reports: mpsc::Receiver<Report>,
-    /// Folders that are not removed yet.
+    /// Number of folders that are not removed yet.
     pending: Arc<AtomicUsize>,
-    /// An order to stop has been sent: none before it is to hold that up.
+    /// True once an order to stop has been sent, which no earlier order may delay.
     stops: Arc<AtomicBool>,
-    /// Returns what is left.
+    /// Handle of the thread, which returns the folders that are left.
     thread: JoinHandle<Vec<PathBuf>>,
 }
 
@@ -151,9 +152,9 @@ enum Order {
 
 struct Job {
     path: PathBuf,
-    /// Held for folders of other servers.
+    /// Lock of the folder of another server.
     _lock: Option<File>,
-    /// Tried again after this.
+    /// Pause before the next attempt.
     pause: Duration,
     at: Instant,
     told: bool,
@@ -187,7 +188,7 @@ impl Remover {
     }
 }
 
-/// What the thread does; what is left at the end.
+/// Runs the thread. Returns the folders that are left at the end.
 fn run(
     orders: &mpsc::Receiver<Order>,
     reports: &mpsc::Sender<Report>,
@@ -215,7 +216,7 @@ fn run(
             },
         };
         match order {
-            // The new ones first.
+            // New folders come first.
             Some(Order::Remove(mut job)) => {
                 if stops.load(Ordering::Relaxed)
                     || !attempt(&mut job, Instant::now() + SLICE.1, reports, pending)
@@ -227,7 +228,7 @@ fn run(
             None => break now,
         }
     };
-    // One slice each, in turn, until the time is over. What has been sent before the end was asked for is there.
+    // One slice for each, in turn, until the deadline. All orders sent before the order to stop have been received.
     while Instant::now() < until
         && let Some(mut job) = jobs.pop_front()
     {
@@ -239,7 +240,7 @@ fn run(
     jobs.into_iter().map(|job| job.path).collect()
 }
 
-/// Removes a folder as far as a slice goes; whether it is gone. If not, says when it is tried again.
+/// Removes a folder within one slice. Returns true if it is removed; otherwise sets the time of the next attempt.
 fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pending: &AtomicUsize) -> bool {
     let mut budget = Budget { entries: SLICE.0, until };
     let why = match remove(&job.path, &mut budget) {
@@ -252,7 +253,7 @@ fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pendin
             return true;
         }
     };
-    // A large folder takes several slices; that is worth telling only if it does not end.
+    // A large folder takes several slices, which is worth reporting only if it does not end.
     if job.pause > PAUSE.0 * 4 && !std::mem::replace(&mut job.told, true) {
         let _ = reports.send(Report::PutAside(job.path.clone(), why.to_string()));
     }
@@ -261,7 +262,7 @@ fn attempt(job: &mut Job, until: Instant, reports: &mpsc::Sender<Report>, pendin
     false
 }
 
-/// How much of a folder is removed before others have their turn.
+/// Limit on what is removed of a folder before others have their turn.
 struct Budget {
     entries: u64,
     until: Instant,
@@ -280,7 +281,7 @@ impl Budget {
     }
 }
 
-/// Makes a folder with a name that nobody can guess.
+/// Creates and locks a folder with a name that cannot be guessed.
 fn make_locked(parent: &Path) -> io::Result<(PathBuf, File)> {
     let unique = Secret::random().map_err(|error| io::Error::other(error.message().to_owned()))?.to_text();
     let path = parent.join(format!("{PREFIX}{}", unique.get(..22).unwrap_or(&unique)));
@@ -298,13 +299,13 @@ fn open_folder(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(path)
 }
 
-/// Locks it, if nobody else has.
+/// Locks a folder, unless another process has locked it.
 fn lock_now(folder: &File) -> io::Result<()> {
-    // SAFETY: `flock` takes two numbers; `folder` keeps its descriptor open.
+    // SAFETY: `flock` takes two integers; `folder` keeps its descriptor open.
     check(unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }).map(drop)
 }
 
-/// Removes the folders of servers of this user that are no more; those that take long are returned, with their locks.
+/// Removes the folders of this user's servers that no longer exist. Returns those that take long, with their locks.
 fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     // SAFETY: `geteuid` takes no pointers and cannot fail.
     let user = unsafe { libc::geteuid() };
@@ -326,13 +327,14 @@ fn remove_left_over(parent: &Path) -> Vec<(PathBuf, File)> {
     left
 }
 
-/// Names that are read of a folder before they are removed, so that its size is not the memory that this takes.
+/// Maximum number of names that are read from a folder before they are removed, so that its size does not determine the memory
+/// used.
 const NAMES: usize = 4096;
 
-/// Removes a folder and all that is in it: however deep it is, and whatever permissions it was given. Links are not followed.
+/// Removes a folder and its content, whatever its depth and its permissions. Links are not followed.
 ///
-/// Folders in the folder are emptied into it, one after the other, so that neither stack nor path nor descriptors grow
-/// with the depth.
+/// Folders in the folder are emptied into it, one after the other, so that neither stack nor path nor descriptors grow with the
+/// depth.
 fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
     let top = open_folder(path)?;
     top.set_permissions(Permissions::from_mode(0o700))?;
@@ -340,7 +342,7 @@ fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
         let names = names(&top)?;
         if names.is_empty() {
             match std::fs::remove_dir(path) {
-                // Something came after the look.
+                // An entry was created after the names were read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => budget.spend()?,
                 done => return done,
             }
@@ -354,7 +356,7 @@ fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
                 Err(error) => failed.push(error),
             }
         }
-        // Those that can be removed are; it makes no sense to go round if there are none.
+        // All entries that can be removed have been removed; if there were none, another pass makes no sense.
         if failed.len() == count
             && let Some(error) = failed.pop()
         {
@@ -363,7 +365,7 @@ fn remove(path: &Path, budget: &mut Budget) -> io::Result<()> {
     }
 }
 
-/// Removes an entry of the folder `top`; folders in it are moved to `top`.
+/// Removes an entry of the folder `top`. Folders inside the entry are moved to `top`.
 fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> {
     if unlink(top, name)? {
         return Ok(());
@@ -377,7 +379,7 @@ fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> 
                 continue;
             }
             let to = unused_name(top, budget)?;
-            // It may have no permissions of its own, and is changed by being moved.
+            // Opening the folder gives it permissions, which it may lack: moving it changes it.
             drop(open_in(&folder, from)?);
             // SAFETY: `from` and `to` are C strings, and `folder` and `top` keep their descriptors open.
             check(unsafe { libc::renameat(folder.as_raw_fd(), from.as_ptr(), top.as_raw_fd(), to.as_ptr()) })?;
@@ -393,7 +395,7 @@ fn remove_entry(top: &File, name: &CStr, budget: &mut Budget) -> io::Result<()> 
     }
 }
 
-/// Removes what is no folder; false if it is one.
+/// Removes an entry that is not a folder. Returns false if it is one.
 fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
     match check(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) }) {
@@ -403,9 +405,9 @@ fn unlink(folder: &File, name: &CStr) -> io::Result<bool> {
     }
 }
 
-/// A name that nothing in the folder has.
+/// Returns a name that no entry of the folder has.
 fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
-    // Never the same twice, so that no later attempt asks for those of the earlier ones again.
+    // Never the same name twice, so that later attempts do not try those of earlier ones again.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         budget.spend()?;
@@ -419,20 +421,21 @@ fn unused_name(folder: &File, budget: &mut Budget) -> io::Result<CString> {
     }
 }
 
-/// The first names in a folder. They are read before anything is removed: a list that is changed while it is read is not safe.
+/// Returns the first names in a folder. They are read before anything is removed: a listing is not reliable while the folder
+/// changes.
 fn names(folder: &File) -> io::Result<Vec<CString>> {
     let here = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     let entries = std::fs::read_dir(here)?.take(NAMES);
     entries.map(|entry| Ok(CString::new(entry?.file_name().into_vec())?)).collect()
 }
 
-/// Opens a folder in a folder, giving it permissions if it has none.
+/// Opens a folder in a folder, after giving it permissions if it has none.
 fn open_in(folder: &File, name: &CStr) -> io::Result<File> {
     let flags: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     let open = || {
         // SAFETY: `name` is a C string, and `folder` keeps its descriptor open.
         let fd = check(unsafe { libc::openat(folder.as_raw_fd(), name.as_ptr(), flags) })?;
-        // SAFETY: `openat` has just made the descriptor, and nothing else knows it.
+        // SAFETY: `openat` has just created the descriptor, and no other code knows it.
         Ok::<_, io::Error>(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     };
     let opened = match open() {
@@ -513,14 +516,14 @@ mod tests {
         let parent = scratch("endless");
         let mut folder = Folder::create(&parent).unwrap();
         let (endless, other) = (folder.session(1).unwrap(), folder.session(2).unwrap());
-        // Somebody holds the folder and makes folders in it as fast as they are removed.
+        // Two threads hold the folder and create folders in it as fast as they are removed.
         let held = open_folder(&endless).unwrap();
         let over = Arc::new(AtomicBool::new(false));
         let makers: Vec<_> = (0..2)
             .map(|maker| {
                 let (held, over) = (held.try_clone().unwrap(), over.clone());
                 std::thread::spawn(move || {
-                    // Never more than a few hundred, and not for ever should the test fail.
+                    // Never more than a few hundred, and not indefinitely should the test fail.
                     let (mut number, end) = (0_u64, Instant::now() + Duration::from_secs(60));
                     while !over.load(Ordering::Relaxed) && Instant::now() < end {
                         let name = CString::new(format!("{maker}-{}", number % 200)).unwrap();
@@ -539,7 +542,7 @@ mod tests {
         let left = folder.finish(Instant::now() + Duration::from_millis(500));
         over.store(true, Ordering::Relaxed);
         makers.into_iter().for_each(|maker| maker.join().unwrap());
-        // Once in a while it wins, and they find that their folder is gone.
+        // Occasionally the removal succeeds, and the threads find that their folder no longer exists.
         if endless.exists() {
             assert_eq!(left, [endless]);
             // The next server removes it.

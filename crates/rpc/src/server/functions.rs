@@ -1,17 +1,17 @@
-//! The functions by which programs of all languages start a server, and are a session process.
+//! Registered functions with which programs in all languages start a server or act as a session process.
 
 use anyfn::{Array, Map, Object, Ref, Result, String as Text, bail, methods, register};
 use serde_json::Value;
 
 use super::{Server, ServerConfig, State, session_main};
 
-/// A running server; it stops when nothing holds it any more.
+/// Running server. It stops when it has no references left.
 #[derive(Object)]
 #[object(key = "rpc.Server", init = false, final)]
 pub struct RunningServer {
-    /// Address at which it listens.
+    /// Address at which the server listens.
     pub host: Text,
-    /// Port at which it listens.
+    /// Port at which the server listens.
     pub port: i64,
     #[field(skip)]
     server: Server,
@@ -19,13 +19,13 @@ pub struct RunningServer {
 
 #[methods]
 impl RunningServer {
-    /// Ends all sessions and the server; nothing is left of them. Again does nothing.
+    /// Ends all sessions and the server, and leaves nothing of them behind. Repeated calls have no effect.
     #[blocking]
     pub fn stop(&self) {
         self.server.stop();
     }
 
-    /// Sessions that there are: number, pid, peer, key (empty without one) and state of each.
+    /// Returns all sessions: number, pid, peer, key (empty without one) and state of each.
     pub fn sessions(&self) -> Result<Array<Map<Text, anyfn::Any>>> {
         let mut all = Vec::new();
         for session in self.server.sessions() {
@@ -47,8 +47,8 @@ impl RunningServer {
     }
 }
 
-/// Starts a server on a thread of this process. `worker` is the program of its session processes with its arguments: it
-/// has to call `rpc.serve_session`. `options` is a JSON object, see `docs/rpc-server.md`.
+/// Starts a server on a thread of this process. `worker` is the program of its session processes with its arguments, which must
+/// call `rpc.serve_session`. `options` is a JSON object; see `docs/rpc-server.md`.
 #[register("rpc.start_server", blocking)]
 fn start_server(worker: Vec<String>, #[default("{}")] options: &str) -> Result<Ref<RunningServer>> {
     let options: Value = match serde_json::from_str(options) {
@@ -62,13 +62,13 @@ fn start_server(worker: Vec<String>, #[default("{}")] options: &str) -> Result<R
     Ok(Ref::new(RunningServer { host: host.as_str().into(), port: server.port().into(), server }))
 }
 
-/// Serves the client that a server has given this process; returns when the session is over.
+/// Serves the client that a server has passed to this process. Returns when the session is over.
 #[register("rpc.serve_session", blocking)]
 fn serve_session() -> Result<()> {
     session_main()
 }
 
-/// A new key as text, `NAME:SECRET`.
+/// Creates a new key and returns it as the string `NAME:SECRET`.
 #[register("rpc.make_key")]
 fn make_key(name: &str) -> Result<Text> {
     Ok(crate::keys::Key::generate(name)?.to_text().as_str().into())

@@ -1,4 +1,4 @@
-//! The listener's loop: one thread, which waits for connections, for what session processes say, for their ends, and for
+//! Main loop of the listener: one thread, which waits for connections, for messages of session processes, for their ends, and for
 //! deadlines.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -27,38 +27,39 @@ use super::{Access, Log, ServerConfig, SessionInfo, State};
 use crate::handshake::{Refused, Server};
 use crate::keys::Limits;
 
-/// Connections that have said nothing yet; one more makes the oldest go.
+/// Maximum number of connections that have sent nothing yet; one more closes the oldest.
 const SILENT_MAX: usize = 256;
 
-/// Connections that are taken, and messages of one session that are read, before the others have their turn.
+/// Maximum number of connections that are accepted, and of messages of one session that are read, before the others have their
+/// turn.
 const AT_ONCE: usize = 64;
 
-/// How long a client has to prove that it has its key, even if others want its place.
+/// Time that a client has to prove its key, even if others need its place.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long nothing is started after the system had no descriptors, memory or processes left.
+/// Time for which nothing is started after the system had no descriptors, memory or processes left.
 const REST: Duration = Duration::from_millis(100);
 
-/// How often the file of keys is looked at.
+/// Interval at which the file of keys is checked.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// How long the trial of a session process may take.
+/// Time limit for the trial of a session process.
 const TRIAL: Duration = Duration::from_secs(60);
 
-/// How often news of folders are looked for while there may be some.
+/// Interval at which reports on folders are read, while there may be some.
 const NEWS: Duration = Duration::from_millis(500);
 
-/// How often, and how soon after some have been found, processes are looked for that have left their sessions.
+/// Interval at which processes are searched that have left their sessions, and the shorter one after some have been found.
 const ORPHANS: Duration = Duration::from_secs(1);
 const ORPHANS_SOON: Duration = Duration::from_millis(10);
 
-/// Generations of such processes that are ended before others have their turn.
+/// Maximum number of generations of such processes that are ended before others have their turn.
 const ORPHANS_AT_ONCE: usize = 16;
 
-/// How long a server that stops waits for processes that have been killed.
+/// Maximum time that a stopping server waits for processes that have been killed.
 const LAST_WAIT: Duration = Duration::from_secs(10);
 
-/// A connection whose client has said nothing yet, or has no process yet.
+/// Connection whose client has sent nothing yet, or has no process yet.
 struct Silent {
     stream: TcpStream,
     peer: SocketAddr,
@@ -79,28 +80,28 @@ pub(crate) struct Listener {
     stop: Arc<OwnedFd>,
     shown: Arc<Mutex<Vec<SessionInfo>>>,
     silent: VecDeque<Silent>,
-    /// The next process is for the connection that came last, and not for the one that came first.
+    /// True if the next process is for the newest connection, false if it is for the oldest.
     takes_newest: bool,
     sessions: BTreeMap<u64, Session>,
     count: u64,
-    /// Nothing is accepted or started before.
+    /// Time before which nothing is accepted or started.
     rests_until: Option<Instant>,
-    /// Since when it stops.
+    /// Time at which the listener began to stop.
     stops: Option<Instant>,
-    /// The children of this process are those of its sessions, and what those have left.
+    /// True if all children of this process are session processes, or were left behind by these.
     alone: bool,
-    /// When it looks next for what sessions have left.
+    /// Time of the next search for processes that sessions have left behind.
     adopts: Option<Instant>,
     buffer: Vec<u8>,
 }
 
-/// What a place in the list for `poll` stands for.
+/// Source of an event that `poll` reports.
 enum Source {
     Stop,
     Socket,
-    /// It has said something.
+    /// Connection whose client has sent something.
     Spoken(usize),
-    /// It is closed.
+    /// Connection that was closed.
     Gone(usize),
     Control(u64),
     Output(u64),
@@ -160,7 +161,7 @@ impl Listener {
         })
     }
 
-    /// Serves until it is told to stop; then nothing of any session is left.
+    /// Serves until the stop event is signalled; then nothing of any session is left.
     pub(crate) fn run(mut self) {
         sys::block_signals();
         loop {
@@ -212,7 +213,8 @@ impl Listener {
         shown.extend(self.sessions.values().map(Session::info));
     }
 
-    /// Waits for something to do; what there is. Connections that are to be forgotten come last, the highest place first.
+    /// Waits for events and returns their sources. Connections are in descending order of index, so that removing one leaves the
+    /// other indices valid.
     fn wait(&self, timeout: Option<Duration>) -> Vec<Source> {
         let mut polled = Vec::new();
         let mut sources = Vec::new();
@@ -224,7 +226,7 @@ impl Listener {
             ask(Polled::read(self.stop.as_fd()), Source::Stop);
         }
         for (number, session) in &self.sessions {
-            // First what it said, then that it ended: its last words are of interest.
+            // The messages of a process come before its end, since its last ones are of interest.
             if let Some(control) = &session.control {
                 ask(Polled::read(control.as_fd()), Source::Control(*number));
             }
@@ -244,13 +246,13 @@ impl Listener {
             ask(Polled::read(socket.as_fd()), Source::Socket);
         }
         if sys::poll(&mut polled, timeout).is_err() {
-            // The kernel is out of memory; there is nothing better to do than to try again.
+            // The kernel is out of memory; trying again is the only option.
             std::thread::sleep(REST);
             return Vec::new();
         }
         let is_ready = |(polled, source): (Polled, Source)| match (&source, polled.is_readable()) {
             (_, false) => None,
-            // Gone without a word, or before its turn.
+            // Closed without sending anything, or before its turn.
             (Source::Spoken(at), true) if polled.is_closed() => Some(Source::Gone(*at)),
             _ => Some(source),
         };
@@ -307,7 +309,7 @@ impl Listener {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => {
                     let is_exhausted = sys::is_exhausted(&error);
-                    // Anything else happened to this one connection before it was taken.
+                    // Any other error concerns this connection alone, before it was accepted.
                     if is_exhausted && !self.drop_silent() {
                         self.rest("accept", &error.to_string());
                         return;
@@ -317,7 +319,7 @@ impl Listener {
         }
     }
 
-    /// Forgets the connection that has waited longest, of the address that has most; whether there was one.
+    /// Drops the connection that has waited longest, of the address that has most. Returns true if there was one.
     fn drop_silent(&mut self) -> bool {
         let place = oldest_of_most(self.silent.iter().map(|silent| silent.peer.ip()));
         place.and_then(|place| self.silent.remove(place)).is_some()
@@ -328,7 +330,7 @@ impl Listener {
         self.rests_until = Some(Instant::now() + REST);
     }
 
-    /// Starts processes for clients that have spoken, as far as there are places.
+    /// Starts processes for clients that have sent something, as far as there are places.
     fn start_sessions(&mut self, now: Instant) {
         while self.rests_until.is_none() {
             let half_open: Vec<IpAddr> = self.half_open().map(|session| session.peer.ip()).collect();
@@ -343,7 +345,7 @@ impl Listener {
             {
                 self.rest("start", &error.to_string());
                 if sys::is_exhausted(&error) {
-                    // It has its turn when there is something left again, or its time is over.
+                    // It has its turn when resources are available again, unless its time limit passes first.
                     let at = self.silent.partition_point(|other| other.since <= silent.since);
                     self.silent.insert(at, silent);
                 } else {
@@ -353,7 +355,7 @@ impl Listener {
         }
     }
 
-    /// Ends the oldest session whose client has not proved its key, if it has had time to; of the address that has most.
+    /// Ends the oldest session whose client has had time to prove its key and has not, of the address with most such sessions.
     fn make_place(&mut self, now: Instant) -> bool {
         let old: Vec<(u64, IpAddr)> = self
             .half_open()
@@ -389,7 +391,7 @@ impl Listener {
         Ok(())
     }
 
-    /// Starts a session process; its number, its descriptor, and its error output if that is not shown.
+    /// Starts a session process. Returns its id, its descriptor, and its error output if that is not shown.
     fn start_process(
         &self,
         folder: &Path,
@@ -414,8 +416,8 @@ impl Listener {
         }
     }
 
-    /// Starts a session process without a client, to see whether its program works: a library that does not load is an error now,
-    /// not one for each client later.
+    /// Starts a session process without a client as a trial of its program: a library that does not load is an error now, and not
+    /// one for each client later.
     pub(crate) fn try_worker(&mut self) -> Result<()> {
         let os = |why: std::io::Error| error!("OSError", "cannot start a session process: {why}");
         let folder = self.folder.session(0).map_err(os)?;
@@ -469,14 +471,14 @@ impl Listener {
         }
     }
 
-    /// Ends processes that have left their session and whose parents are gone: they have become children of this process. Those
-    /// that are in a session, which lives, end with it.
+    /// Ends processes that have left their session and whose parents have ended, so that they have become children of this
+    /// process. Processes that are still in a live session end with it.
     fn end_orphans(&mut self, now: Instant) {
         if self.adopts.is_none_or(|at| at > now) {
             return;
         }
         let (mut ended, mut is_left) = (0_u64, true);
-        // What they have started becomes a child in turn; the next look is soon.
+        // Processes that these have started become children in turn; the next search is soon.
         for _ in 0..ORPHANS_AT_ONCE {
             let is_ours = |pid: i32| self.sessions.values().any(|session| session.pid == pid);
             let orphans: Vec<_> = sys::children()
@@ -495,7 +497,7 @@ impl Listener {
         if ended > 0 {
             self.audit.write("orphans", None, details([("ended", json!(ended))]));
         }
-        // One that is killed needs a moment to end.
+        // A killed process needs a moment to end.
         let pause = if is_left || ended > 0 { ORPHANS_SOON } else { ORPHANS };
         let is_over = self.sessions.is_empty() && !is_left && ended == 0;
         self.adopts = (!is_over).then(|| now + pause);
@@ -535,7 +537,7 @@ impl Listener {
         }
     }
 
-    /// Does what a session asks for; none if it must not ask for that now.
+    /// Carries out a request of a session. Returns `None` if the session must not make it now.
     fn obey(&mut self, number: u64, message: FromSession) -> Option<()> {
         let session = self.sessions.get_mut(&number)?;
         let is_audit = matches!(message, FromSession::Audit(..));
@@ -576,7 +578,7 @@ impl Listener {
         }
     }
 
-    /// A client has named its key, or that it has none.
+    /// Handles a client that has named its key, or that it has none.
     fn greet(&mut self, number: u64, key: Option<String>) -> Option<()> {
         self.refresh_keys_now();
         let answer = self.keyring.look_up(key.as_deref());
@@ -589,7 +591,7 @@ impl Listener {
                 session.key = key;
                 session.secret = grant.secret.clone();
                 session.limits = grant.limits;
-                // A process that is gone already has no limits.
+                // A process that has already ended has no limits to set.
                 let _ = spawn::tighten(session.pid, &session.limits);
                 ToSession::Policy(grant.policy.to_json(), grant.secret)
             }
@@ -613,7 +615,7 @@ impl Listener {
         session.tell(&message).then_some(())
     }
 
-    /// Sends a client away that has proved its key.
+    /// Refuses a client that has proved its key.
     fn refuse(&mut self, number: u64, why: &str) {
         if let Some(session) = self.sessions.get_mut(&number) {
             session.refused = true;
@@ -622,7 +624,7 @@ impl Listener {
         }
     }
 
-    /// Lets those go whose turn it is, and tells the others where they stand.
+    /// Admits the sessions whose turn it is, and tells the others their positions in the queue.
     fn admit(&mut self) {
         while let Some(number) = self.queue.admit() {
             let Some(session) = self.sessions.get_mut(&number) else {
@@ -630,7 +632,7 @@ impl Listener {
                 continue;
             };
             session.enter(State::Active);
-            // First: what the session does is in the log behind it.
+            // Logged first, so that what the session does follows it in the log.
             self.audit.write("begin", Some(number), Map::new());
             if !session.tell(&ToSession::Go) {
                 session.end("the process does not listen");
@@ -644,14 +646,14 @@ impl Listener {
         }
     }
 
-    /// A process has ended: nothing of it is left behind.
+    /// Cleans up after a process that has ended, so that nothing of it is left behind.
     fn finish(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
         match sys::has_ended(session.pid) {
             Ok(false) => return,
-            // What it has started goes too. Its number is still its own, since nobody has waited for it.
+            // Processes that it has started are killed too. Its id is still its own, since no code has waited for it.
             Ok(true) => sys::kill_group(session.pid, libc::SIGKILL),
-            // Somebody else has waited for it; the number may be another's by now.
+            // Other code has waited for it; the id may belong to another process by now.
             Err(_) => (),
         }
         self.hear_session(number);
@@ -712,7 +714,7 @@ impl Listener {
         }
     }
 
-    /// Reads the keys again if their file has changed, and ends the sessions of those that are no more.
+    /// Reads the keys again if their file has changed, and ends the sessions whose keys have been withdrawn.
     fn refresh_keys_now(&mut self) {
         self.refreshed = Instant::now();
         match self.keyring.refresh() {
@@ -733,19 +735,21 @@ impl Listener {
     }
 }
 
-/// Tells a client that no process can be started for it, where it says what it wants; it has said something.
+/// Refuses a client that has sent its first message, because no process can be started for it.
 fn refuse_unheard(mut stream: &TcpStream) {
     let why = Refused::Because("this server cannot start a session now: its log says why".into());
     if let Some(answer) = Server::default().refusal(&why) {
-        // The few bytes have room. What the client has said is not read, and closing would then take back what it was told.
+        // The socket has room for these few bytes. The client's message is unread, and closing the socket alone would discard the
+        // answer.
         let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(&answer));
         let _ = stream.shutdown(Shutdown::Write);
     }
 }
 
-/// Place of the connection that gets the next process: of an address with the fewest clients in `half_open`. Of those that is by
-/// turns the newest one, so that nobody waits for all who have filled the line before, and the oldest one, so that a stream of
-/// new ones keeps nobody waiting for ever. `waiting` has none for a connection that has said nothing.
+/// Returns the index of the connection that gets the next process: one from an address with the fewest clients in `half_open`.
+/// Among those, the newest and the oldest take turns: the newest, so that no client waits for all that have filled the queue
+/// before it, and the oldest, so that a stream of new ones does not keep a client waiting indefinitely. `waiting` contains `None`
+/// for a connection that has sent nothing.
 fn next_of(
     waiting: impl Iterator<Item = Option<IpAddr>>,
     half_open: &[IpAddr],
@@ -760,7 +764,7 @@ fn next_of(
     place.map(|(_, at)| at)
 }
 
-/// The place of the first address of those that come most often.
+/// Returns the index of the first address among those that occur most often.
 fn oldest_of_most(addresses: impl Iterator<Item = IpAddr> + Clone) -> Option<usize> {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     for address in addresses.clone() {
@@ -788,7 +792,7 @@ mod tests {
         let waiting = [None, Some(ip(1)), Some(ip(1)), Some(ip(2)), Some(ip(2)), Some(ip(1)), None];
         let next = |half_open: &[IpAddr], newest| next_of(waiting.into_iter(), half_open, newest);
         assert_eq!((next(&[], false), next(&[], true)), (Some(1), Some(5)));
-        // Who has clients that prove nothing waits for those who have fewer.
+        // An address with clients that have proved nothing waits for those that have fewer.
         let half_open = [ip(1), ip(1), ip(2)];
         assert_eq!((next(&half_open, false), next(&half_open, true)), (Some(3), Some(4)));
         assert_eq!(next_of([None].into_iter(), &half_open, true), None);

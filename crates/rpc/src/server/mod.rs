@@ -1,10 +1,10 @@
 //! The server: a listener that starts one isolated process for each client.
 //!
-//! The listener reads no byte of any client: it takes connections, starts a process for each that has something to say, tells it
-//! what the key that the client names allows, and ends it when it is over, too old, idle, hung or too large. In reading
-//! order: `listener` (the loop), `queue` (who is served, who waits), `control` (what listener and process say to each
-//! other), `spawn` (how the process is isolated), `process` and `child` (the process' side), `access`, `folder`, `audit`,
-//! `sys`; `options` and `functions` are the doors.
+//! The listener reads no byte of any client. It accepts connections, starts a process for each client that has sent something,
+//! tells that process what the named key grants, and ends it when its session is over, too old, idle, hung or too large. In
+//! reading order: `listener` (the main loop), `queue` (admission of sessions), `control` (messages between listener and process),
+//! `spawn` (isolation of the process), `process` and `child` (the process's end), `access`, `folder`, `audit`, `sys`; `options`
+//! and `functions` are the entry points.
 
 mod access;
 mod audit;
@@ -43,45 +43,47 @@ pub use spawn::{CLIENT_FD, CONTROL_FD};
 use crate::keys::Limits;
 use crate::policy::Policy;
 
-/// What a server is told.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Name or address to listen at.
+    /// Host name or address to listen at.
     pub host: String,
-    /// Port; 0 for any that is free.
+    /// Port to listen at; 0 for any free port.
     pub port: u16,
-    /// Who may use it.
+    /// Access granted to clients.
     pub access: Access,
-    /// The program of a session process and its arguments; it has to call [`session_main`], first of all.
+    /// Program of a session process and its arguments. It must call [`session_main`] before anything else.
     pub worker: Vec<String>,
-    /// Variables of the environment of session processes, beside the few that they get.
+    /// Environment variables of session processes, in addition to the few that they inherit.
     pub environment: Vec<(String, String)>,
-    /// Whether session processes write to the error output of the server; else what they write is lost.
+    /// True if session processes write to the error output of the server; otherwise what they write is lost.
     pub show_output: bool,
-    /// Sessions that are served at one time; 1 for a device that cannot be shared. Others wait.
+    /// Maximum number of sessions that are served at one time; 1 for a device that cannot be shared. Others wait.
     pub sessions: usize,
-    /// Sessions that may wait.
+    /// Maximum number of sessions that wait.
     pub queue: usize,
-    /// How long a client may take to prove that it has its key.
+    /// Time limit for a client to prove its key.
     pub handshake: Duration,
-    /// Clients that have not yet done so at one time; one more makes the oldest go.
+    /// Maximum number of clients at one time that have not proved their key; one more ends the oldest.
     pub half_open: usize,
-    /// A session process that says nothing for so long is ended.
+    /// Time without a message after which a session process is ended.
     pub hung: Duration,
-    /// Where the folders of sessions are made; the system's for such by default.
+    /// Folder in which the folders of sessions are created; by default the system's folder for temporary files.
     pub folder: PathBuf,
-    /// Where the log goes.
+    /// Destination of the log.
     pub log: Log,
-    /// Whether the kernel keeps session processes from the listener, from `protected`, from the log and from each other.
+    /// Isolation of session processes, by the kernel, from the listener, from `protected`, from the log and from each other.
     pub isolation: Isolation,
-    /// Paths that session processes can neither read nor change, such as the file of the keys.
+    /// Paths that session processes can neither read nor change, such as the file of keys.
     pub protected: Vec<PathBuf>,
-    /// Folders that session processes may write where they are confined to their own: if some key grants uploads.
+    /// Folders that session processes may write to even if they are confined to their own, which they are if a key grants
+    /// uploads.
     pub writable: Vec<PathBuf>,
 }
 
 impl ServerConfig {
-    /// A server on a free port of this machine alone that grants nothing, with the program of its sessions.
+    /// Creates the configuration of a server that listens at a free port of the loopback address and grants nothing. `worker` is
+    /// the program of its sessions.
     pub fn new(worker: Vec<String>) -> ServerConfig {
         ServerConfig {
             host: "127.0.0.1".into(),
@@ -104,31 +106,31 @@ impl ServerConfig {
     }
 }
 
-/// A session as the server sees it.
+/// Session as the server sees it.
 #[derive(Clone, Debug)]
 pub struct SessionInfo {
-    /// Its number; no two sessions of a server have the same.
+    /// Number of the session, unique within the server.
     pub number: u64,
-    /// The process.
+    /// Id of the session process.
     pub pid: i32,
-    /// Where the client is.
+    /// Address of the client.
     pub peer: SocketAddr,
-    /// Name of the key; none without one, and as long as it has not been named.
+    /// Name of the client's key; `None` without a key, and until the client has named it.
     pub key: Option<String>,
-    /// Where it stands.
+    /// Progress of the session.
     pub state: State,
 }
 
-/// Where a session stands.
+/// Progress of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The process starts, or the client has not named its key.
+    /// Process that is starting, or whose client has not named its key.
     Greeting,
-    /// The client has to prove that it has its key.
+    /// Client that has to prove its key.
     Proving,
-    /// Others are served first.
+    /// Session that waits while others are served.
     Waiting,
-    /// It is served.
+    /// Session that is being served.
     Active,
 }
 
@@ -142,17 +144,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on a thread of its own.
+    /// Starts a server on a new thread.
     ///
     /// # Errors
-    /// `ValueError` if the configuration is not possible, an address beyond this machine without a key among it;
-    /// `PermissionError`, `ValueError` or `OSError` about the file of keys; `OSError` if the address cannot be had;
-    /// `RuntimeError` if a session process, which is started once to see, ends before it could serve.
+    /// Returns `ValueError` for an impossible configuration, such as an address that other machines can reach without a key.
+    /// Returns `PermissionError`, `ValueError` or `OSError` for the file of keys, `OSError` if the address cannot be bound, and
+    /// `RuntimeError` if a session process, which is started once as a trial, ends before it could serve.
     pub fn start(config: ServerConfig) -> Result<Server> {
         Server::start_as(config, false)
     }
 
-    /// Starts one; `alone` if this process is nothing else, so that all that its children leave behind is theirs.
+    /// Starts a server. `alone` states that this process does nothing else, so that all processes left behind by its children are
+    /// theirs.
     fn start_as(config: ServerConfig, alone: bool) -> Result<Server> {
         if config.sessions == 0 || config.half_open == 0 {
             bail!("ValueError", "a server with no sessions serves nobody");
@@ -174,22 +177,22 @@ impl Server {
         Ok(Server { address, stop, sessions, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The port.
+    /// Returns the port at which the server listens.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Sessions that there are, in the order of their numbers.
+    /// Returns all sessions, ordered by number.
     pub fn sessions(&self) -> Vec<SessionInfo> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all sessions and the server; returns when nothing is left of them. Again does nothing.
+    /// Ends all sessions and the server. Returns when nothing of them is left. Repeated calls have no effect.
     pub fn stop(&self) {
         sys::signal_event(self.stop.as_fd());
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -204,17 +207,17 @@ impl Drop for Server {
     }
 }
 
-/// Longest time that stopping takes: ten seconds for processes, ten for folders, and some for a system that is slow.
+/// Maximum time that stopping takes: ten seconds for processes, ten for folders, and a margin for a slow system.
 const STOP_MAX: Duration = Duration::from_secs(30);
 
-/// Runs a server until the process is asked to end (SIGTERM, SIGINT, SIGHUP), then stops it, which takes at most 30 seconds; asked
-/// again, it ends at once, and leaves folders to the next server. For a program that is nothing else: other processes of the same user
-/// cannot trace it, and processes that leave their sessions become its children and are ended.
+/// Runs a server until the process receives a signal to end (SIGTERM, SIGINT, SIGHUP), then stops it, which takes at most 30
+/// seconds. A second signal ends the process immediately and leaves folders to the next server. The program must do nothing else:
+/// other processes of the same user cannot trace it, and processes that leave their sessions become its children and are ended.
 ///
-/// It must have no other threads yet. `started` is told of the server.
+/// The process must have no other threads yet. `started` is called with the running server.
 ///
 /// # Errors
-/// Those of [`Server::start`], and those of `started`.
+/// Returns the error of [`Server::start`], or of `started`.
 pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> Result<()>) -> Result<()> {
     sys::block_end_signals();
     sys::keep_others_out();
@@ -222,7 +225,7 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     let server = Server::start_as(config, adopts)?;
     started(&server)?;
     sys::wait_for_end();
-    // Session processes end with the thread that has started them, in whatever way this process does.
+    // Session processes end with the thread that has started them, however this process ends.
     let impatient = move || {
         let signal = sys::wait_for_end();
         end_children(adopts);
@@ -239,7 +242,8 @@ pub fn run_until_signal(config: ServerConfig, started: impl FnOnce(&Server) -> R
     Ok(())
 }
 
-/// Kills what is left of sessions, if all children of this process are theirs. What those have started becomes a child in turn.
+/// Kills the remaining processes of sessions, if all children of this process belong to them. Processes that those have started
+/// become children in turn.
 fn end_children(adopts: bool) {
     let until = std::time::Instant::now() + Duration::from_secs(1);
     while adopts && std::time::Instant::now() < until {

@@ -1,4 +1,4 @@
-//! A server out of options by name: for the command line, and for all languages.
+//! Server configuration from options by name, for the command line and for all languages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::keys::{Key, Keys, Limits, set_grant};
 use crate::policy::Policy;
 
 impl ServerConfig {
-    /// Reads a configuration out of a JSON object. `worker` is the program of its sessions and its arguments.
+    /// Reads a configuration from a JSON object. `worker` is the program of its sessions with its arguments.
     ///
-    /// | entry | what it is |
+    /// | entry | meaning |
     /// |---|---|
-    /// | `host`, `port` | where to listen; `127.0.0.1` and any free port |
+    /// | `host`, `port` | address to listen at; by default `127.0.0.1` and any free port |
     /// | `keys` | path of a file of keys, each with what it grants |
-    /// | `key_file`, `key` | path of a file with one key, or the key as text |
-    /// | `grant` | what the one key grants, or everybody without a key; with `keys`, what a key leaves out: entries of [`Policy`] and [`Limits`] |
-    /// | `sessions`, `queue` | sessions served at one time, and sessions that wait |
-    /// | `handshake_seconds`, `half_open`, `hung_seconds` | limits on clients without a proven key, and on processes that do not answer |
-    /// | `environment` | more variables for session processes |
-    /// | `show_output` | whether their error output is shown |
-    /// | `folder` | where their folders are made |
-    /// | `isolation` | `auto`: the kernel keeps session processes apart if it can; `required`, `off` |
-    /// | `protected`, `writable` | lists of paths that no session can read, and of folders that all can write |
+    /// | `key_file`, `key` | path of a file with one key, or the key as a string |
+    /// | `grant` | entries of [`Policy`] and [`Limits`]: grant of the only key or of clients without one; with `keys`, defaults |
+    /// | `sessions`, `queue` | maximum number of sessions served at one time, and of sessions that wait |
+    /// | `handshake_seconds`, `half_open`, `hung_seconds` | limits on clients without a proved key, and on hung processes |
+    /// | `environment` | additional environment variables of session processes |
+    /// | `show_output` | true if the error output of session processes is shown |
+    /// | `folder` | folder in which the folders of sessions are created |
+    /// | `isolation` | `auto`: the kernel isolates session processes if it can; `required`, `off` |
+    /// | `protected`, `writable` | lists of paths that no session can read, and of folders that all sessions can write to |
     /// | `log` | path of the log, or `-` for the error output |
     ///
     /// # Errors
-    /// `ValueError` that names the entry that is wrong; those of reading a key.
+    /// Returns a `ValueError` that names the wrong entry, and the error of reading a key.
     pub fn from_json(worker: Vec<String>, options: &Value) -> Result<ServerConfig> {
         let Value::Object(options) = options else {
             bail!("ValueError", "expected an object with the options of a server but got `{options}`");
@@ -50,7 +50,7 @@ impl ServerConfig {
                     key = Some(Key::read(filled(name, value)?.as_ref())?);
                     config.protected.push(filled(name, value)?.into());
                 }
-                // A wrong key is not repeated in the message.
+                // The message does not repeat a wrong key.
                 "key" => match value.as_str() {
                     Some(text) => key = Some(text.parse()?),
                     None => bail!("ValueError", "option `key` is a text"),
@@ -151,7 +151,7 @@ fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64> {
 
 fn seconds(name: &str, value: &Value) -> Result<Duration> {
     match value.as_f64().map(Duration::try_from_secs_f64) {
-        // Far beyond what anybody waits for, and no time that is added up overflows.
+        // Longer than any practical wait, and short enough that no sum of times overflows.
         Some(Ok(time)) if !time.is_zero() && time <= Duration::from_secs(1 << 30) => Ok(time),
         _ => bail!("ValueError", "option `{name}` is a number of seconds above 0 but got `{value}`"),
     }

@@ -1,20 +1,20 @@
-//! The error output of a session process until its session begins: its end tells why a process cannot be started.
+//! Error output of a session process until its session begins; its end shows why a process cannot be started.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::sys;
 
-/// Bytes that are kept, the last ones.
+/// Maximum number of bytes that are kept: the last ones.
 const KEPT: usize = 4096;
 
-/// Longest line that is told.
+/// Maximum length of the reported line, in bytes.
 const LINE: usize = 512;
 
-/// What a process has written lately.
+/// Most recent output of a process.
 #[derive(Debug)]
 pub(crate) struct Output {
-    /// None at its end.
+    /// Pipe that the process writes to; `None` after its end.
     pipe: Option<OwnedFd>,
     end: Vec<u8>,
 }
@@ -24,12 +24,12 @@ impl Output {
         Output { pipe, end: Vec::new() }
     }
 
-    /// What becomes readable when something is written.
+    /// Returns the pipe, which becomes readable when the process writes.
     pub(crate) fn pipe(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads what there is, as far as `buffer` goes; the rest has its turn later.
+    /// Reads what is available, as far as it fits into `buffer`; the rest is read later.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) {
         let Some(pipe) = &self.pipe else { return };
         match sys::read(pipe.as_fd(), buffer) {
@@ -44,7 +44,7 @@ impl Output {
         }
     }
 
-    /// The last line that is not empty, without what is not text.
+    /// Returns the last line that is not empty, without control characters.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.end);
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;

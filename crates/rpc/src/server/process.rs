@@ -1,4 +1,4 @@
-//! What a session process does from its start to its end.
+//! Life of a session process, from its start to its end.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,14 +15,15 @@ use crate::given;
 use crate::handshake::Refused;
 use crate::keys::Key;
 
-/// How long a client may take to prove its key. The listener, which knows how long it allows, ends the process before.
+/// Time limit for a client to prove its key. The listener, which knows the configured limit, ends the process earlier.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
-/// Serves the client that a listener has given this process: what the program of a session process has to call, once and first.
-/// Returns when the session is over.
+/// Serves the client that a listener has passed to this process. The program of a session process must call this once, before
+/// anything else. Returns when the session is over.
 ///
 /// # Errors
-/// `RuntimeError` if no listener has started this process, or it serves already; those of a client that cannot prove its key, or is gone.
+/// Returns `RuntimeError` if no listener has started this process, or if it already serves, and an error if the client cannot
+/// prove its key or has disconnected.
 pub fn session_main() -> Result<()> {
     let [client, control] = given::take([CLIENT_FD, CONTROL_FD], "a server (`anyfn rpc server`)")?;
     let control = Arc::new(Control::new(control));
@@ -66,10 +67,10 @@ pub fn session_main() -> Result<()> {
     Ok(())
 }
 
-/// Longest text of a client in the log.
+/// Maximum length of a client's string in the log, in bytes.
 const ABOUT_MAX: usize = 512;
 
-/// What a client says may be far longer than a message to the listener.
+/// Shortens a client's string for the log, since it may be far longer than a message to the listener.
 fn about(what: &str) -> Map<String, Value> {
     let what = &what[..what.floor_char_boundary(ABOUT_MAX)];
     Map::from_iter([("what".into(), what.into())])

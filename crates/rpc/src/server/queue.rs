@@ -1,29 +1,29 @@
-//! Who is served and who waits. Pure; the listener does what it says.
+//! Admission of sessions: those that are served, and those that wait. Pure; the listener carries out the decisions.
 
 use std::collections::{HashMap, VecDeque};
 
-/// A session whose client has proved who it is.
+/// Session whose client has proved its identity.
 #[derive(Debug)]
 struct Entry {
     session: u64,
     key: Option<String>,
-    /// Most sessions of this key at one time.
+    /// Maximum number of sessions of this key at one time.
     key_max: usize,
 }
 
-/// What becomes of a session that enters the queue.
+/// Result of entering the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
-    /// It waits, or goes at once.
+    /// Session that waits, or is admitted immediately.
     In,
-    /// It waits in the place of this one, the last of the key that has most in the queue.
+    /// Session that takes the place of this one, which was the last of the key with most sessions in the queue.
     InsteadOf(u64),
-    /// It is not taken: the queue is full.
+    /// Session that is refused, since the queue is full.
     Full,
 }
 
-/// Sessions that are served, and a queue of those that wait: first come, first served, but that who waits for another
-/// session of the same key lets others pass.
+/// Sessions that are served, and a queue of those that wait: first come, first served, except that a session whose key has
+/// reached its limit lets others pass.
 #[derive(Debug)]
 pub(crate) struct Queue {
     active_max: usize,
@@ -37,17 +37,17 @@ impl Queue {
         Queue { active_max, waiting_max, active: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// Puts a session at the end of the queue. If the queue is full, a key that has more in it than others gives up a place.
+    /// Appends a session to the queue. If the queue is full, a key that has more sessions in it than others loses one.
     pub(crate) fn enter(&mut self, session: u64, key: Option<String>, key_max: usize) -> Entered {
         let of_key =
             |entries: &mut dyn Iterator<Item = &Entry>| entries.filter(|entry| entry.key == key).count();
-        // Who can go at once does not wait.
+        // A session that can be admitted immediately does not wait.
         let goes = self.active.len() < self.active_max && of_key(&mut self.active.iter()) < key_max;
         let mut entered = Entered::In;
         if !goes && self.waiting.len() >= self.waiting_max {
             let mine = of_key(&mut self.waiting.iter());
             match self.last_of_greediest() {
-                // Afterwards it still has as many as this one, or more.
+                // Afterwards that key still has at least as many as this one.
                 Some((at, count)) if count >= mine + 2 => match self.waiting.remove(at) {
                     Some(other) => entered = Entered::InsteadOf(other.session),
                     None => return Entered::Full,
@@ -59,7 +59,7 @@ impl Queue {
         entered
     }
 
-    /// Of the key that has most in the queue, the place of the last one, and how many there are.
+    /// Returns the index of the last session of the key with most sessions in the queue, and their number.
     fn last_of_greediest(&self) -> Option<(usize, usize)> {
         let mut counts: HashMap<&Option<String>, (usize, usize)> = HashMap::new();
         for (at, entry) in self.waiting.iter().enumerate() {
@@ -69,13 +69,13 @@ impl Queue {
         counts.into_values().max_by_key(|(last, count)| (*count, *last))
     }
 
-    /// Forgets a session, wherever it is.
+    /// Removes a session, served or waiting.
     pub(crate) fn leave(&mut self, session: u64) {
         self.active.retain(|entry| entry.session != session);
         self.waiting.retain(|entry| entry.session != session);
     }
 
-    /// The next session that may go, which is served from now on.
+    /// Returns the next session that can be admitted; it counts as served from now on.
     pub(crate) fn admit(&mut self) -> Option<u64> {
         if self.active.len() >= self.active_max {
             return None;
@@ -88,7 +88,7 @@ impl Queue {
         Some(session)
     }
 
-    /// Sessions that wait, the next one first.
+    /// Returns the waiting sessions, the next one first.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u64> {
         self.waiting.iter().map(|entry| entry.session)
     }
@@ -114,7 +114,7 @@ mod tests {
         }
         assert_eq!(admitted(&mut queue), [1]);
         assert_eq!(queue.waiting().collect::<Vec<_>>(), [2, 3]);
-        // One that goes away while it waits is passed over.
+        // A session that leaves while it waits is skipped.
         queue.leave(2);
         assert_eq!(queue.enter(4, None, 9), Entered::In);
         queue.leave(1);
@@ -145,10 +145,10 @@ mod tests {
             assert_eq!(queue.enter(session, key("a"), 9), Entered::In);
         }
         assert_eq!(queue.enter(6, key("a"), 9), Entered::Full);
-        // The last that came has waited least.
+        // The one that came last has waited least.
         assert_eq!(queue.enter(7, key("b"), 9), Entered::InsteadOf(5));
         assert_eq!(queue.enter(8, key("b"), 9), Entered::InsteadOf(4));
-        // Both have two now: nobody is sent away for another one of either.
+        // Both have two now: no session is removed for another one of either.
         assert_eq!(queue.enter(9, key("b"), 9), Entered::Full);
         assert_eq!(queue.enter(10, key("a"), 9), Entered::Full);
         assert_eq!(queue.enter(11, key("c"), 9), Entered::InsteadOf(8));

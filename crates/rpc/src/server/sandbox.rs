@@ -1,11 +1,12 @@
-//! What the kernel keeps the code of a session from, by Landlock: no privilege is needed for it, and none is gained.
+//! Restriction of session processes by Landlock, which requires no privilege and grants none.
 //!
-//! The process of a session runs as the user of the server, so file permissions protect nothing of that user from it. In its
-//! domain it cannot read or change the file of keys, the log and the folders of other sessions, it cannot trace (`ptrace`,
-//! `pidfd_getfd`, `/proc/PID/mem`) or signal a process outside, the listener among them, and gains no privilege by `exec`.
-//! Where some key may upload, files can be written in the folder of the session alone. What it starts inherits all of that.
+//! A session process runs as the user of the server, so file permissions do not protect the files of that user from it. In its
+//! Landlock domain it cannot read or change the file of keys, the log and the folders of other sessions. It cannot trace
+//! (`ptrace`, `pidfd_getfd`, `/proc/PID/mem`) or signal a process outside the domain, such as the listener, and gains no
+//! privilege by `exec`. If some key grants uploads, it can write files only in the folder of the session. Processes that it
+//! starts inherit all of that.
 //!
-//! The rules of Landlock grant and never deny, so what is beside the protected paths is granted, entry by entry.
+//! The rules of Landlock grant and never deny, so everything beside the protected paths is granted, entry by entry.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,41 +20,41 @@ use landlock::{
 
 use super::sys;
 
-/// How session processes are kept from what is not theirs.
+/// Isolation of session processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// As far as the kernel can; the log says how far that is.
+    /// Isolation as far as the kernel supports it; the log states how far that is.
     #[default]
     Auto,
-    /// A kernel that cannot is an error.
+    /// Full isolation; a kernel without support is an error.
     Required,
-    /// Not at all.
+    /// No isolation at all.
     Off,
 }
 
-/// The interface that is asked for; of an older kernel what it has.
+/// Version of the interface that is requested; of an older kernel, what it has is used.
 const WANTED: ABI = ABI::V6;
 
-/// Entries beside a protected path that are granted; those of larger folders are not all within reach.
+/// Maximum number of entries per folder that are granted beside a protected path; further ones are out of reach.
 const ENTRIES_MAX: usize = 4096;
 
-/// The rules for the processes of a server.
+/// Rules for the processes of a server.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     is_on: bool,
-    /// What no session may read or write.
+    /// Paths that no session may read or write.
     protected: Vec<PathBuf>,
-    /// What all sessions may write beside their own folders.
+    /// Paths that all sessions may write, in addition to their own folders.
     writable: Vec<PathBuf>,
-    /// For the log.
+    /// Description of the isolation for the log.
     pub(crate) about: String,
 }
 
 impl Sandbox {
-    /// Asks the kernel what it can.
+    /// Queries what the kernel supports.
     ///
     /// # Errors
-    /// `RuntimeError` if isolation is required and the kernel cannot.
+    /// Returns `RuntimeError` if isolation is required and the kernel does not support it.
     pub(crate) fn new(isolation: Isolation, protected: &[PathBuf], writable: &[PathBuf]) -> Result<Sandbox> {
         let (is_on, about) = match (isolation, available()) {
             (Isolation::Off, _) => (false, "off".into()),
@@ -72,11 +73,11 @@ impl Sandbox {
         })
     }
 
-    /// The rules for a session with the folder `own` in that of the server, for the new process to take on. `confined`: it may write
-    /// nowhere else.
+    /// Returns the rules for a session whose folder `own` lies in the folder `server`, for the new process to apply, or `None`
+    /// without isolation. If `confined`, the session may write nowhere else.
     ///
     /// # Errors
-    /// If there are no descriptors or no memory left.
+    /// Returns an error if there are no descriptors or no memory left.
     pub(crate) fn rules(&self, server: &Path, own: &Path, confined: bool) -> io::Result<Option<OwnedFd>> {
         if !self.is_on {
             return Ok(None);
@@ -92,7 +93,7 @@ impl Sandbox {
             self.protected.iter().map(PathBuf::as_path).chain([server.as_path()]).collect();
         let mut granted = Vec::new();
         beside(Path::new("/"), &protected, &mut granted);
-        // What is protected stays so in them.
+        // Protected paths below a writable one stay protected.
         let mut writable = Vec::new();
         for path in &self.writable {
             if protected.iter().any(|other| other.starts_with(path)) {
@@ -105,7 +106,7 @@ impl Sandbox {
         let mut rules = granted.iter().map(|path| (path.as_path(), others)).collect::<Vec<_>>();
         rules.push((own, all()));
         rules.extend(writable.iter().map(|path| (path.as_path(), all())));
-        // Devices and the process' own entries are guarded by their permissions; shared memory lies in a folder of its own.
+        // Devices and the process's own entries are guarded by their permissions; shared memory lies in a folder of its own.
         rules.push((Path::new("/dev/shm"), all()));
         rules.extend(["/dev", "/proc"].map(|path| (Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile)));
         let mut ruleset = ruleset;
@@ -116,12 +117,12 @@ impl Sandbox {
     }
 }
 
-/// What is decided about: reading and changing files. Listing folders and running programs is not.
+/// Returns the accesses that the rules control: reading and changing files, but not listing folders and running programs.
 fn all() -> BitFlags<AccessFs> {
     AccessFs::from_all(WANTED) & !(AccessFs::ReadDir | AccessFs::Execute | AccessFs::IoctlDev)
 }
 
-/// Adds a rule. What is not there, or cannot be opened, is not granted.
+/// Adds a rule. A path that does not exist or cannot be opened is not granted.
 fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::Result<RulesetCreated> {
     let place = match PathFd::new(path).map_err(|error| of_system(&error)) {
         Ok(place) => place,
@@ -132,7 +133,7 @@ fn grant(rules: RulesetCreated, path: &Path, access: BitFlags<AccessFs>) -> io::
     rules.add_rule(PathBeneath::new(place, access)).map_err(|error| of_system(&error))
 }
 
-/// The error of the system that is behind another one, so that it can be told which it is.
+/// Returns the error of the operating system that caused another error, so that it can be identified.
 fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -144,7 +145,7 @@ fn of_system(error: &(dyn std::error::Error + 'static)) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// What lies in a folder, or below it, but the protected paths and the folders that lead there.
+/// Appends to `granted` what lies in or below a folder, except the protected paths and the folders that lead to them.
 fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX) {
         let path = entry.path();
@@ -154,13 +155,13 @@ fn beside(folder: &Path, protected: &[&Path], granted: &mut Vec<PathBuf>) {
         if protected.iter().any(|other| other.starts_with(&path)) {
             beside(&path, protected, granted);
         } else if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
-            // Where a link leads is granted, or not, at its own place.
+            // The target of a link is granted, or not, at its own location.
             granted.push(path);
         }
     }
 }
 
-/// What the kernel has, or why it has nothing.
+/// Returns what the kernel supports, or why it supports nothing.
 fn available() -> std::result::Result<String, String> {
     match sys::landlock_version() {
         Ok(version) => Ok(format!("landlock {version}")),

@@ -1,4 +1,4 @@
-//! A session as the listener has it: a process, the channel to it, and how far its client has come.
+//! Session as the listener sees it: a process, the channel to it, and the progress of its client.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,37 +14,37 @@ use super::sys::{self, Ended};
 use super::{SessionInfo, State};
 use crate::keys::{Limits, Secret};
 
-/// Lines of the log that a session may cause at once, and a second.
+/// Maximum number of log lines that a session may cause at once, and per second.
 const LINES: f64 = 100.0;
 
-/// How long a process may go on after it has closed its channel.
+/// Time for which a process may continue after it has closed its channel.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) pid: pid_t,
     pub(crate) peer: SocketAddr,
-    /// Becomes readable when the process ends.
+    /// Descriptor that becomes readable when the process ends.
     pub(crate) process: OwnedFd,
-    /// None once the process has closed it.
+    /// Channel to the process; `None` once the process has closed it.
     pub(crate) control: Option<OwnedFd>,
-    /// What it says on its error output before its session begins.
+    /// Error output of the process before its session begins.
     pub(crate) output: Output,
     pub(crate) folder: PathBuf,
     pub(crate) state: State,
     pub(crate) key: Option<String>,
     pub(crate) secret: Option<Secret>,
-    /// The client is not to come any further.
+    /// True if the client must not proceed.
     pub(crate) refused: bool,
     pub(crate) limits: Limits,
     pub(crate) started: Instant,
-    /// When the state became what it is.
+    /// Time at which the current state began.
     pub(crate) since: Instant,
-    /// When the process last said something.
+    /// Time of the last message of the process.
     pub(crate) heard: Instant,
-    /// The place in the queue that the client was told.
+    /// Index in the queue of which the client was last notified.
     pub(crate) told: Option<usize>,
-    /// Why it was ended, if it was.
+    /// Reason for which the session was ended, if it was.
     pub(crate) ending: Option<&'static str>,
     closed: Option<Instant>,
     lines: f64,
@@ -104,29 +104,29 @@ impl Session {
         self.heard = self.since;
     }
 
-    /// Whether its client has still to prove that it has its key.
+    /// Returns true if the client still has to prove its key.
     pub(crate) fn is_half_open(&self) -> bool {
         self.ending.is_none() && matches!(self.state, State::Greeting | State::Proving)
     }
 
-    /// Tells the process something; false if that is not possible now.
+    /// Sends a message to the process. Returns false if that is not possible now.
     pub(crate) fn tell(&self, message: &ToSession) -> bool {
         self.control.as_ref().is_some_and(|control| sys::send(control.as_fd(), &message.write()).is_ok())
     }
 
-    /// The process has closed its channel.
+    /// Records that the process has closed its channel.
     pub(crate) fn close_control(&mut self) {
         self.control = None;
         self.closed = Some(Instant::now());
     }
 
-    /// Kills the process and all of its group; why is told when it has ended.
+    /// Kills the process and its process group. The reason is reported when the process has ended.
     pub(crate) fn end(&mut self, why: &'static str) {
         self.ending.get_or_insert(why);
         sys::kill_group(self.pid, libc::SIGKILL);
     }
 
-    /// Whether one more line may go to the log for this session.
+    /// Returns true if this session may cause one more line in the log.
     pub(crate) fn may_log(&mut self) -> bool {
         let now = Instant::now();
         self.lines = (self.lines + now.duration_since(self.lines_at).as_secs_f64() * LINES).min(LINES);
@@ -139,7 +139,7 @@ impl Session {
         true
     }
 
-    /// When it has to be ended if nothing happens, and why.
+    /// Returns the time at which the session has to be ended if nothing happens, and the reason.
     pub(crate) fn deadline(&self, handshake: Duration, hung: Duration) -> Option<(Instant, &'static str)> {
         if self.ending.is_some() {
             return None;
@@ -160,7 +160,7 @@ impl Session {
         [closed, by_state, by_age].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// In words, why it ended.
+    /// Returns the reason for which the session ended, as text.
     pub(crate) fn reason(&self, ended: &Ended) -> String {
         if let Some(why) = self.ending {
             return why.into();
@@ -168,8 +168,8 @@ impl Session {
         let Some(status) = ended.status else { return "the process has ended".into() };
         if libc::WIFSIGNALED(status) {
             let signal = libc::WTERMSIG(status);
-            // A process that ignores the first signal is killed a second later. The kernel counts for the limit by looking at each tick,
-            // for the sum exactly.
+            // A process that ignores the first signal is killed one second later. The kernel samples processor time at each tick
+            // for the limit, but measures the sum exactly.
             let limit = Duration::from_secs(self.limits.cpu_seconds.max(1)).mul_f64(0.9);
             let used_up = signal == libc::SIGXCPU || signal == libc::SIGKILL && ended.cpu >= limit;
             return match signal {

@@ -1,7 +1,7 @@
-//! Starting the process of a session.
+//! Starting a session process.
 //!
-//! Between `fork` and `exec` of a program that may have threads nothing may be called but what is safe in a signal handler: no
-//! memory is allocated, no lock taken. So everything is prepared before.
+//! Between `fork` and `exec` in a program that may have threads, only functions that are safe in a signal handler may be called:
+//! no memory is allocated, and no lock taken. Everything is therefore prepared before.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -22,22 +22,22 @@ pub const CLIENT_FD: c_int = 3;
 /// Descriptor of the channel to the listener in a session process.
 pub const CONTROL_FD: c_int = 4;
 
-/// Variables that a session process gets from the listener's environment; beside them those of the configuration.
+/// Environment variables that a session process inherits from the listener, in addition to those of the configuration.
 const KEPT: [&str; 6] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"];
 
-/// Variable of a process that is started only to see whether that is possible.
+/// Environment variable of a process that is started only as a trial.
 pub(crate) const TRIAL: &str = "ANYFN_RPC_TRIAL";
 
-/// Variable of a process whose error output goes to the listener until its session begins.
+/// Environment variable of a process whose error output goes to the listener until its session begins.
 const HEARD: &str = "ANYFN_RPC_HEARD";
 
-/// Status of a session process whose program cannot be started.
+/// Exit status of a session process whose program cannot be started.
 pub(crate) const CANNOT_START: c_int = 126;
 
-/// Signals that there are; the highest is a real-time signal.
+/// Number of signals; the highest is a real-time signal.
 const SIGNALS: c_int = 64;
 
-/// What session processes have in common.
+/// Properties that session processes have in common.
 pub(crate) struct Program {
     words: Vec<CString>,
     variables: Vec<OsString>,
@@ -45,22 +45,22 @@ pub(crate) struct Program {
     show_output: bool,
 }
 
-/// What one of them is given.
+/// Properties of one session process.
 pub(crate) struct Start<'a> {
     pub(crate) folder: &'a Path,
     pub(crate) client: BorrowedFd<'a>,
     pub(crate) control: &'a OwnedFd,
     pub(crate) limits: &'a Limits,
-    /// Where the error output goes that is not shown.
+    /// Destination of the error output if it is not shown.
     pub(crate) output: Option<&'a OwnedFd>,
-    /// What the kernel keeps the process from.
+    /// Rules by which the kernel restricts the process.
     pub(crate) rules: Option<&'a OwnedFd>,
-    /// There is no client.
+    /// True if there is no client.
     pub(crate) is_trial: bool,
 }
 
 impl Program {
-    /// Prepares the program with these words; `variables` are added to its environment.
+    /// Prepares a program. `words` are its name and arguments; `variables` are added to its environment.
     pub(crate) fn new(
         words: &[String],
         variables: &[(String, String)],
@@ -81,12 +81,13 @@ impl Program {
         })
     }
 
-    /// Starts it; its number. It leads a session and a group of processes of its own and dies with the calling thread.
+    /// Starts the process and returns its id. It leads a session and a process group of its own, and dies with the calling
+    /// thread.
     ///
-    /// A program that cannot be started shows as a process that ends with [`CANNOT_START`].
+    /// A program that cannot be started appears as a process that ends with [`CANNOT_START`].
     pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<pid_t> {
         let folder = CString::new(start.folder.as_os_str().as_bytes())?;
-        // SAFETY: `getpid` takes nothing and cannot fail.
+        // SAFETY: `getpid` takes no arguments and cannot fail.
         let parent = unsafe { libc::getpid() };
         let mut variables = Vec::with_capacity(self.variables.len() + 6);
         variables.push(CString::new(format!("{PARENT}={parent}"))?);
@@ -125,13 +126,13 @@ impl Program {
             rules: start.rules.map(AsRawFd::as_raw_fd),
             show_output: self.show_output,
         };
-        // SAFETY: between here and `exec` or `_exit` the child calls `Child::run` alone, which makes system calls, allocates nothing and
-        // takes no lock that another thread of the parent may have held.
+        // SAFETY: between here and `exec` or `_exit` the child only calls `Child::run`, which makes system calls, allocates
+        // nothing, and takes no lock that another thread of the parent may have held.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 child.run();
-                // SAFETY: ends the process at once, without anything of the parent's being flushed or dropped.
+                // SAFETY: this ends the process immediately; nothing of the parent's is flushed or dropped.
                 unsafe { libc::_exit(CANNOT_START) }
             }
             pid => Ok(pid),
@@ -139,7 +140,7 @@ impl Program {
     }
 }
 
-/// What the child does before it becomes the program: system calls alone, with what was prepared.
+/// Child process before it becomes the program: it only makes system calls, with what was prepared.
 struct Child<'a> {
     parent: pid_t,
     folder: &'a CString,
@@ -155,15 +156,15 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Returns only if something is not possible.
+    /// Prepares the process and executes the program. Returns only if something fails.
     fn run(&self) -> Option<()> {
         let done = |result: c_int| (result >= 0).then_some(result);
-        // SAFETY: `setsid` takes nothing, and may be called between `fork` and `exec`.
+        // SAFETY: `setsid` takes no arguments, and may be called between `fork` and `exec`.
         done(unsafe { libc::setsid() })?;
-        // SAFETY: `PR_SET_PDEATHSIG` takes a number.
+        // SAFETY: `PR_SET_PDEATHSIG` takes an integer.
         done(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-        // The parent may have died before it was asked to take this process along.
-        // SAFETY: `getppid` takes nothing and cannot fail.
+        // The parent may have died before the death signal was set.
+        // SAFETY: `getppid` takes no arguments and cannot fail.
         if unsafe { libc::getppid() } != self.parent {
             return None;
         }
@@ -177,45 +178,45 @@ impl Child<'_> {
             // SAFETY: `new` lives on this stack and is only read.
             done(unsafe { libc::setrlimit(*resource, &raw const new) })?;
         }
-        // SAFETY: `folder` is a C string; the child has its own copy of the parent's memory, in which it stays as it was.
+        // SAFETY: `folder` is a C string; the child has its own copy of the parent's memory, in which it stays unchanged.
         done(unsafe { libc::chdir(self.folder.as_ptr()) })?;
-        // SAFETY: `umask` takes a number and cannot fail.
+        // SAFETY: `umask` takes an integer and cannot fail.
         unsafe { libc::umask(0o077) };
         if let Some(rules) = rules {
-            // SAFETY: `PR_SET_NO_NEW_PRIVS` takes numbers.
+            // SAFETY: `PR_SET_NO_NEW_PRIVS` takes integers.
             done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
-            // SAFETY: `landlock_restrict_self` takes a descriptor and flags, both numbers.
+            // SAFETY: `landlock_restrict_self` takes a descriptor and flags, which are integers.
             done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0) } as c_int)?;
         }
         let program = *self.words.first()?;
-        // SAFETY: both lists end with NULL and hold texts that end with NUL; `pointers` made them.
+        // SAFETY: both lists end with NULL and contain NUL-terminated strings; `pointers` has created them.
         unsafe { libc::execve(program, self.words.as_ptr(), self.variables.as_ptr()) };
         None
     }
 
-    /// The mask and what is ignored survive `exec`; a session begins with neither.
+    /// Resets the signal mask and ignored signals, which survive `exec`.
     fn reset_signals(&self) -> Option<()> {
         for signal in 1..=SIGNALS {
-            // SAFETY: the default is a valid action. Signals whose action cannot be set are left alone.
+            // SAFETY: the default is a valid action. Signals whose action cannot be set are left unchanged.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         // SAFETY: `sigset_t` is an array of integers, which may be zero.
         let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
-        // SAFETY: `none` is on this stack and borrowed by nobody.
+        // SAFETY: `none` is on this stack and not borrowed.
         unsafe { libc::sigemptyset(&raw mut none) };
         // SAFETY: `none` lives on this stack and is only read; a null pointer for the old set is allowed.
         (unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) } == 0)
             .then_some(())
     }
 
-    /// Puts the two connections where the program expects them and keeps nothing else of the parent's open behind `exec`; where the
-    /// rules are now.
+    /// Moves the two connections to the descriptors where the program expects them, and closes all others of the parent at
+    /// `exec`. Returns the new descriptor of the rules.
     fn place_descriptors(&self) -> Option<Option<c_int>> {
-        // All are moved out of the way first: any of them may have the number of another's place.
+        // All are moved out of the way first, since any of them may have the number of another's destination.
         let mut moved =
             [self.client, self.control, self.nothing, self.output, self.rules.unwrap_or(self.nothing)];
         for fd in &mut moved {
-            // SAFETY: `F_DUPFD_CLOEXEC` takes a number; a descriptor that is not open is an error.
+            // SAFETY: `F_DUPFD_CLOEXEC` takes an integer; a descriptor that is not open is an error.
             *fd = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, 16) };
             if *fd < 0 {
                 return None;
@@ -224,27 +225,28 @@ impl Child<'_> {
         let [client, control, nothing, output, rules] = moved;
         let rules = self.rules.map(|_| rules);
         let places = [(client, CLIENT_FD), (control, CONTROL_FD), (nothing, 0), (nothing, 1), (output, 2)];
-        // The last one is that of the listener already if it is shown.
+        // If error output is shown, the last descriptor is already that of the listener.
         for (fd, place) in places.into_iter().take(if self.show_output { 4 } else { 5 }) {
-            // SAFETY: `dup2` takes numbers. What was open at `place` belongs to this process alone, which is to become another program.
+            // SAFETY: `dup2` takes integers. A descriptor that was open at `place` belongs only to this process, which is about
+            // to become another program.
             if unsafe { libc::dup2(fd, place) } < 0 {
                 return None;
             }
         }
         let first = CONTROL_FD + 1;
-        // SAFETY: `close_range` takes numbers; with this flag it closes nothing before `exec`.
+        // SAFETY: `close_range` takes integers; with this flag it closes nothing before `exec`.
         let closed =
             unsafe { libc::syscall(libc::SYS_close_range, first, c_int::MAX, libc::CLOSE_RANGE_CLOEXEC) };
         if closed == 0 {
             return Some(rules);
         }
-        // A kernel before 5.11: one by one.
+        // Kernels before 5.11: one by one.
         let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: `getrlimit` writes to `now`, which is on this stack.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut now) };
         let end = c_int::try_from(now.rlim_cur).unwrap_or(c_int::MAX).min(1 << 20);
         for fd in first..end {
-            // SAFETY: `F_SETFD` takes a number. Most of these are not open, which is an error without an effect.
+            // SAFETY: `F_SETFD` takes an integer. Most of these descriptors are not open, which is an error without an effect.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
         Some(rules)
@@ -258,24 +260,25 @@ fn joined(name: &OsStr, value: &OsStr) -> OsString {
     text
 }
 
-/// A list as `exec` takes it: addresses of texts, then NULL. It is valid as long as the texts are.
+/// Returns a list as `exec` takes it: addresses of strings, then NULL. It is valid as long as the strings are.
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Stops telling the listener what this process writes to its error output: what comes now is the session's. Nothing happens if it
-/// is not told.
+/// Stops passing the error output of this process to the listener, because from now on it belongs to the session. Does nothing if
+/// the listener does not receive it.
 pub(crate) fn forget_output() {
     if std::env::var_os(HEARD).is_none() {
         return;
     }
     if let Ok(nothing) = File::options().write(true).open("/dev/null") {
-        // SAFETY: `dup2` takes numbers. Number 2 is the error output, which nobody owns; it stays open, at another file.
+        // SAFETY: `dup2` takes integers. Descriptor 2 is the error output, which no value owns; it stays open and refers to
+        // another file.
         unsafe { libc::dup2(nothing.as_raw_fd(), 2) };
     }
 }
 
-/// Applies what a key grants to a process that started with the limits of the server.
+/// Applies the limits of a key to a process that was started with the limits of the server.
 pub(crate) fn tighten(pid: pid_t, limits: &Limits) -> io::Result<()> {
     sys::limit(pid, libc::RLIMIT_AS, limits.process_bytes)?;
     sys::limit(pid, libc::RLIMIT_FSIZE, limits.file_bytes)?;
