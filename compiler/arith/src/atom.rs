@@ -1,4 +1,4 @@
-//! Atoms: what sums are made of.
+//! Atoms: the terms of sums.
 
 use anyfn::abi::kDLUInt;
 use anyfn::{Array, DType, Ref, Result};
@@ -11,53 +11,53 @@ use anyfn_ir::{ExprKind, expr};
 use crate::linear::Linear;
 use crate::{Analyzer, Bound};
 
-/// Which atom.
+/// Identifier of an atom.
 pub(crate) type Id = u32;
 
-/// What an atom is. Equal keys of one data type are one atom.
+/// Key of an atom. Equal keys of the same data type denote the same atom.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
-    /// A variable, by address.
+    /// Variable, by address.
     Var(usize),
-    /// A quotient rounded down, of a divisor of at least 2.
+    /// Quotient rounded down, for a divisor of at least 2.
     FloorDiv(Linear, i64),
-    /// The remainder of that.
+    /// Remainder of [`Key::FloorDiv`].
     FloorMod(Linear, i64),
-    /// An operation that no other key has.
+    /// Binary operation that no other key covers.
     Binary(BinaryOp, Linear, Linear),
-    /// A product of at least two atoms, in order.
+    /// Product of at least two atoms, in ascending order.
     Product(Vec<Id>),
-    /// One of two values, by the address of the condition.
+    /// Select expression, with the condition by address.
     Select(usize, Linear, Linear),
-    /// A value of the named type as one of another type.
+    /// Conversion of a value, with the data type of the value.
     Cast(Linear, DType),
-    /// An element of a buffer: its address; indices with their types.
+    /// Load from a buffer: address of the buffer, and indices with their data types.
     Load(usize, Vec<(Linear, DType)>),
-    /// A sum that is too long.
+    /// Sum with too many terms, which is treated as one atom.
     Sum(Linear),
-    /// Anything else, by address.
+    /// Any other expression, by address.
     Opaque(usize),
-    /// What has another value each time.
+    /// Expression with side effects, which may have a different value at each evaluation.
     Fresh(usize),
 }
 
-/// An atom.
+/// Atom with its data type and cached properties.
 pub(crate) struct Atom {
     pub(crate) key: Key,
     pub(crate) dtype: DType,
-    /// The expression that [`Key::Var`], [`Key::Opaque`] and [`Key::Fresh`] are; the condition of [`Key::Select`].
+    /// Expression of [`Key::Var`], [`Key::Opaque`] and [`Key::Fresh`]; condition of [`Key::Select`].
     held: Option<Expr>,
-    /// The buffer of [`Key::Load`].
+    /// Buffer of [`Key::Load`].
     pub(crate) buffer: Option<Ref<Buffer>>,
-    /// The atom as an expression of its data type.
+    /// Expression of the atom, of its data type.
     made: Option<Expr>,
-    /// Whether it depends on what is in memory.
+    /// True if the atom depends on the content of memory.
     pub(crate) is_data: bool,
-    /// Its bound, and for which epoch.
+    /// Bound, with the epoch in which it was computed.
     bound: Option<(u32, Bound)>,
-    /// What it leaves when divided: see [`Analyzer::modular`].
+    /// Modular set: see [`Analyzer::modular`].
     pub(crate) modular: Option<(i64, i64)>,
-    /// Whether all variables in it run between numbers, and for which epoch.
+    /// True if all variables in the atom have constant bounds, with the epoch in which this was computed.
     pub(crate) is_numeric: Option<(u32, bool)>,
 }
 
@@ -74,7 +74,7 @@ impl Analyzer {
         self.atom(id).map(|atom| &atom.key)
     }
 
-    /// The atom of a key.
+    /// Returns the atom of a key, which is created if it does not exist.
     pub(crate) fn intern(&mut self, key: Key, dtype: DType) -> Id {
         self.intern_with(key, dtype, None, None)
     }
@@ -113,24 +113,24 @@ impl Analyzer {
         id
     }
 
-    /// The atom of a variable.
+    /// Returns the atom of a variable.
     pub(crate) fn var(&mut self, var: &Ref<Var>) -> Id {
         let key = Key::Var(var.as_object().as_handle().addr());
         self.intern_with(key, var.dtype, Some(var.clone().into_parent()), None)
     }
 
-    /// Whether a sum depends on what is in memory.
+    /// Returns true if a sum depends on the content of memory.
     pub(crate) fn is_data(&self, sum: &Linear) -> bool {
         sum.terms.iter().any(|(id, _)| self.atom(*id).is_some_and(|atom| atom.is_data))
     }
 
-    /// Between which numbers a sum lies.
+    /// Returns constant bounds of a sum.
     pub(crate) fn bound_of(&mut self, sum: &Linear) -> Bound {
         let mut bound = self.interval(sum);
         if sum.terms.len() < 2 {
             return bound;
         }
-        // What a quotient leaves varies less than what is divided.
+        // Writing `c * (x // c)` as `x - x % c` may tighten the bound: a remainder varies less than its dividend.
         for place in 0..sum.terms.len() {
             if let Some(other) = self.with_remainder(sum, place)
                 && other.terms.len() <= sum.terms.len()
@@ -183,13 +183,13 @@ impl Analyzer {
             Key::Binary(op, a, b) => {
                 let (a, b) = (self.bound_of(&a), self.bound_of(&b));
                 let bound = bound_of_binary(op, a, b, dtype);
-                // The least number divided by -1 is not what it should be.
+                // The least integer divided by -1 overflows.
                 if matches!(op, BinaryOp::Div | BinaryOp::FloorDiv) && !bound.is_within(of_type) {
                     return of_type;
                 }
                 bound
             }
-            // Whether that is a number of the type is to be seen: see `fits`.
+            // The product may exceed the range of the type: see `fits`.
             Key::Product(ids) => {
                 return ids.iter().fold(Bound::one(1), |bound, id| bound.mul(self.bound_of_atom(*id)));
             }
@@ -208,15 +208,15 @@ impl Analyzer {
         bound.intersect(of_type)
     }
 
-    /// A sum as an expression.
+    /// Converts a sum to an expression.
     ///
     /// # Errors
-    /// `ValueError` if a number does not fit into the data type.
+    /// Returns `ValueError` if a number does not fit into the data type.
     pub(crate) fn emit(&mut self, sum: &Linear, dtype: DType) -> Result<Expr> {
         let mut value: Option<Expr> = None;
         let is_negative = |term: &&(Id, i64)| term.1 < 0;
         let mut terms = sum.terms.clone();
-        // As indices are written: large steps first.
+        // Large factors come first, as in hand-written index expressions.
         let is_product = |id: Id| matches!(self.key(id), Some(Key::Product(_)));
         terms.sort_by_key(|(id, factor)| (!is_product(*id), std::cmp::Reverse(factor.unsigned_abs())));
         for (id, factor) in terms.iter().filter(|term| !is_negative(term)) {
@@ -306,7 +306,7 @@ impl Analyzer {
         }
     }
 
-    /// What is below an atom: sums and other atoms.
+    /// Returns the operands of an atom as sums.
     pub(crate) fn below(&self, id: Id) -> Vec<Linear> {
         match self.key(id) {
             Some(Key::FloorDiv(x, _) | Key::FloorMod(x, _) | Key::Cast(x, _) | Key::Sum(x)) => vec![x.clone()],
@@ -317,26 +317,27 @@ impl Analyzer {
         }
     }
 
-    /// The expression that an atom holds: see [`Atom::held`].
+    /// Returns the expression that an atom holds: see [`Atom::held`].
     pub(crate) fn held(&self, id: Id) -> Option<&Expr> {
         self.atom(id)?.held.as_ref()
     }
 }
 
-/// Whether values of a type within a bound are the same in another type. Of those of `uint64` without a bound, not all are.
+/// Returns true if the values within a bound are preserved by a conversion to another type. Unbounded `uint64` values are
+/// not.
 pub(crate) fn stays(bound: Bound, from: DType, to: DType) -> bool {
     let is_endless = bound.max == Bound::POS_INF && from.0.code == kDLUInt && from.0.bits == 64;
     bound.is_within(Bound::of_type(to)) && (from == to || !is_endless)
 }
 
-/// The bound of the result of an operation that is an atom of its own.
+/// Returns the bound of the result of an operation that has the key [`Key::Binary`].
 fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound, dtype: DType) -> Bound {
     match op {
         BinaryOp::Min => a.min(b),
         BinaryOp::Max => a.max(b),
         BinaryOp::Div => match b.value() {
             Some(divisor) if divisor > 0 => a.trunc_div(divisor),
-            // A quotient is not further from zero than what is divided.
+            // The magnitude of the quotient is at most that of the dividend.
             _ => {
                 let furthest = if a.is_finite() { a.max.max(a.min.saturating_neg()) } else { Bound::POS_INF };
                 let signs = (a.min >= 0 || a.max <= 0) && (b.min > 0 || b.max < 0);
@@ -350,7 +351,8 @@ fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound, dtype: DType) -> Bound {
             }
         },
         BinaryOp::FloorDiv if b.min > 0 => {
-            // Closer to zero for larger divisors, and never further than for 1.
+            // The magnitude of the quotient decreases as the divisor grows, so the smallest and largest divisors give the
+            // bound.
             let ends = [
                 a.floor_div(b.min),
                 if b.max == Bound::POS_INF {
@@ -365,7 +367,7 @@ fn bound_of_binary(op: BinaryOp, a: Bound, b: Bound, dtype: DType) -> Bound {
             let below = if b.max == Bound::POS_INF { Bound::POS_INF } else { b.max - 1 };
             if a.min >= 0 { Bound { min: 0, max: below.min(a.max) } } else { Bound { min: 0, max: below } }
         }
-        // Not negative, and no more bits than the one that is not negative.
+        // The result is not negative, and not larger than an operand that is not negative.
         BinaryOp::BitAnd if a.min >= 0 || b.min >= 0 => {
             let most = |bound: Bound| if bound.min >= 0 { bound.max } else { Bound::POS_INF };
             Bound { min: 0, max: most(a).min(most(b)) }

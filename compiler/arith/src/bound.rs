@@ -1,57 +1,59 @@
-//! Between which numbers a value lies.
+//! Constant bounds of integers.
 
 use anyfn::DType;
 use anyfn::abi::{kDLBool, kDLInt, kDLUInt};
 
-/// Numbers from `min` to `max`. [`NEG_INF`](Self::NEG_INF) and [`POS_INF`](Self::POS_INF) stand for no limit.
+/// Range of numbers from `min` to `max`. [`NEG_INF`](Self::NEG_INF) and [`POS_INF`](Self::POS_INF) represent infinite
+/// limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
-    /// The smallest one.
+    /// Smallest number of the range.
     pub min: i64,
-    /// The largest one.
+    /// Largest number of the range.
     pub max: i64,
 }
 
 impl Bound {
-    /// No lower limit.
+    /// Infinite lower limit.
     pub const NEG_INF: i64 = i64::MIN;
-    /// No upper limit.
+    /// Infinite upper limit.
     pub const POS_INF: i64 = i64::MAX;
-    /// Any number.
+    /// Range of all numbers.
     pub const ANY: Bound = Bound { min: Self::NEG_INF, max: Self::POS_INF };
 
-    /// The one number that it can be.
+    /// Returns the only number of the range, if there is exactly one.
     #[must_use]
     pub fn value(self) -> Option<i64> {
         (self.min == self.max && self.is_finite()).then_some(self.min)
     }
 
-    /// Whether it has both limits.
+    /// Returns true if both limits are finite.
     #[must_use]
     pub fn is_finite(self) -> bool {
         self.min != Self::NEG_INF && self.max != Self::POS_INF
     }
 
-    /// Whether all its numbers are in another one.
+    /// Returns true if the range is contained in another one.
     #[must_use]
     pub fn is_within(self, other: Bound) -> bool {
         self.min >= other.min && self.max <= other.max
     }
 
-    /// What both allow. If that is nothing, nobody can ask, and it is the first one.
+    /// Returns the intersection of two ranges. Returns `self` if the intersection is empty, which only happens in
+    /// unreachable code.
     #[must_use]
     pub fn intersect(self, other: Bound) -> Bound {
         let both = Bound { min: self.min.max(other.min), max: self.max.min(other.max) };
         if both.min <= both.max { both } else { self }
     }
 
-    /// What one of both allows.
+    /// Returns the smallest range that contains both ranges.
     #[must_use]
     pub fn union(self, other: Bound) -> Bound {
         Bound { min: self.min.min(other.min), max: self.max.max(other.max) }
     }
 
-    /// The values of an integer type. Those of 64 bits count as without limit.
+    /// Returns the range of an integer type. Limits of 64-bit types count as infinite.
     pub(crate) fn of_type(dtype: DType) -> Bound {
         let bits = u32::from(dtype.0.bits);
         match dtype.0.code {
@@ -91,7 +93,7 @@ impl Bound {
         self.mul(Bound::one(factor))
     }
 
-    /// The quotient rounded down, of a positive divisor.
+    /// Returns the range of the quotient rounded down, for a positive divisor.
     pub(crate) fn floor_div(self, divisor: i64) -> Bound {
         let limit = |value: i64| {
             if value == Self::NEG_INF || value == Self::POS_INF { value } else { value.div_euclid(divisor) }
@@ -99,7 +101,7 @@ impl Bound {
         Bound { min: limit(self.min), max: limit(self.max) }
     }
 
-    /// The quotient rounded towards zero, of a positive divisor.
+    /// Returns the range of the quotient rounded towards zero, for a positive divisor.
     pub(crate) fn trunc_div(self, divisor: i64) -> Bound {
         let limit =
             |value: i64| if value == Self::NEG_INF || value == Self::POS_INF { value } else { value / divisor };
@@ -115,7 +117,7 @@ impl Bound {
     }
 }
 
-/// A product of limits; what leaves 64 bits has none.
+/// Multiplies two limits. The product is infinite if it exceeds 64 bits.
 fn product(a: i64, b: i64) -> i64 {
     if a == 0 || b == 0 {
         return 0;

@@ -1,4 +1,4 @@
-//! Conditions: whether they hold, what follows if they do, and simpler ones.
+//! Conditions: decisions, assumptions and simplification.
 
 use anyfn::Result;
 use anyfn_ir::ExprKind;
@@ -11,7 +11,7 @@ use crate::linear::{Linear, gcd};
 use crate::{Analyzer, Undo};
 
 impl Analyzer {
-    /// Whether a condition holds, if that is known.
+    /// Decides a condition. Returns `None` if it is unknown whether the condition holds.
     pub(crate) fn decide(&mut self, condition: &Expr) -> Option<bool> {
         if condition.dtype.lanes() != 1 || !condition.dtype.is_bool() {
             return None;
@@ -61,7 +61,7 @@ impl Analyzer {
         known.or_else(|| self.is_known(condition))
     }
 
-    /// Whether a condition is one of those that were assumed.
+    /// Decides a condition by the Boolean assumptions.
     fn is_known(&self, condition: &Expr) -> Option<bool> {
         for truth in &self.truths {
             if truth.ptr_eq(condition) {
@@ -80,7 +80,7 @@ impl Analyzer {
         let gap = b.minus(a)?;
         let gap = self.tidied(gap);
         let back = gap.times(-1)?;
-        // Whether a < b, a <= b and so on, as sums that are not negative.
+        // Each comparison of `a` and `b` is expressed as a sum that is not negative.
         let at_most = |this: &mut Self| this.is_at_least_0(&gap);
         let less = |this: &mut Self| gap.plus_constant(-1).is_some_and(|sum| this.is_at_least_0(&sum));
         let at_least = |this: &mut Self| this.is_at_least_0(&back);
@@ -101,7 +101,7 @@ impl Analyzer {
         }
     }
 
-    /// Takes in what follows from a condition that holds, or does not.
+    /// Records what follows from a condition that holds, or that does not hold.
     pub(crate) fn assume_here(&mut self, condition: &Expr, holds: bool) {
         let address = condition.as_object().as_handle().addr();
         if self.has_effect(condition) || condition.dtype.lanes() != 1 || !self.assumed.insert((address, holds))
@@ -145,16 +145,16 @@ impl Analyzer {
         });
     }
 
-    /// Takes in that a sum is not negative.
+    /// Records that a sum is not negative.
     pub(crate) fn fact(&mut self, sum: Option<Linear>) {
-        // What is in memory may change before the next question.
+        // Memory may change before the next query, so facts about its content are not recorded.
         let Some(sum) = sum.filter(|sum| !sum.is_constant() && !self.is_data(sum)) else { return };
         if let [(id, factor)] = sum.terms[..]
             && matches!(self.key(id), Some(Key::Var(_)))
         {
             self.narrow(id, factor, sum.base);
         }
-        // Of a product that is positive no factor is 0, and if none is negative all are positive.
+        // If a product is positive and none of its factors is negative, all of them are positive.
         if let [(id, 1..)] = sum.terms[..]
             && sum.base < 0
             && let Some(Key::Product(ids)) = self.key(id).cloned()
@@ -168,7 +168,7 @@ impl Analyzer {
         self.undo.push(Undo::Fact);
     }
 
-    /// Narrows the bound of a variable: `factor * var + base` is not negative.
+    /// Narrows the bound of a variable, given that `factor * var + base` is not negative.
     fn narrow(&mut self, id: Id, factor: i64, base: i64) {
         let own = Linear::atom(id);
         let bound = self.bound_of_atom(id);
@@ -183,7 +183,7 @@ impl Analyzer {
         self.set_domain(id, crate::Domain { min, max, bound: bound.intersect(other) });
     }
 
-    /// A condition with less to compute.
+    /// Simplifies a condition.
     pub(crate) fn simplify_condition(&mut self, condition: &Expr) -> Result<Expr> {
         if let Some(holds) = self.decide(condition) {
             return Ok(ops::bool(holds));
@@ -222,14 +222,14 @@ impl Analyzer {
     }
 }
 
-/// The sides of a comparison of a sum with 0: what is added and what is taken away.
+/// Splits a comparison of a sum with 0 into two sides: the terms with positive factors, and those with negative factors.
 fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
     let common = gap.terms.iter().fold(0, |common, term| gcd(common, term.1));
     let mut gap = gap.clone();
     if common > 1 {
         gap.terms.iter_mut().for_each(|term| term.1 /= common);
         gap.base = match op {
-            // common * x + base < 0 where x < -base / common, rounded up; and so on.
+            // `common * x + base < 0` holds if `x < -base / common`, rounded up. The other comparisons are similar.
             BinaryOp::Lt | BinaryOp::Ge => gap.base.div_euclid(common),
             BinaryOp::Le | BinaryOp::Gt => -(gap.base.checked_neg()?.div_euclid(common)),
             _ if gap.base % common == 0 => gap.base / common,
@@ -244,7 +244,7 @@ fn sides(op: BinaryOp, gap: &Linear) -> Option<(Linear, Linear)> {
             right.terms.push((id, factor.checked_neg()?));
         }
     }
-    // Constants stand on the right, unless nothing else would be on the left.
+    // The constant goes to the right-hand side, unless the left-hand side would have no terms.
     if left.is_constant() {
         left.base = gap.base;
     } else {

@@ -1,4 +1,4 @@
-//! From expressions to sums.
+//! Conversion of expressions to sums.
 
 use anyfn::DType;
 use anyfn::abi::kDLInt;
@@ -11,13 +11,14 @@ use crate::atom::{Id, Key};
 use crate::linear::{Linear, MAX_TERMS};
 use crate::{Analyzer, Bound};
 
-/// Terms of a product of two sums above which it stays a product.
+/// Maximum number of terms of an expanded product of two sums. Larger products are not expanded.
 const MAX_PRODUCTS: usize = 16;
-/// Factors of a product above which it stays one of two: the factors double where a value is multiplied by itself.
+/// Maximum number of factors of a product atom. A larger product remains a product of two values, since the number of
+/// factors doubles whenever a value is multiplied by itself.
 const MAX_FACTORS: usize = 64;
 
 impl Analyzer {
-    /// The sum that a scalar integer is.
+    /// Converts a scalar integer expression to a sum.
     pub(crate) fn linear(&mut self, expr: &Expr) -> Linear {
         match ExprKind::of(expr) {
             ExprKind::IntImm(node) if node.value >= 0 || node.dtype.0.code == kDLInt => {
@@ -26,7 +27,7 @@ impl Analyzer {
             ExprKind::Var(var) => {
                 let id = self.var(var);
                 return match self.domains.get(&id) {
-                    // One value, which is a number.
+                    // The variable has a single, constant value.
                     Some(domain) => domain.bound.value().map_or_else(|| Linear::atom(id), Linear::constant),
                     None => Linear::atom(id),
                 };
@@ -103,7 +104,7 @@ impl Analyzer {
         Linear::atom(self.intern_with(Key::Opaque(address), expr.dtype, Some(held), None))
     }
 
-    /// An operation on two sums.
+    /// Applies a binary operation to two sums.
     pub(crate) fn binary(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Linear {
         let result = match op {
             BinaryOp::Add => a.plus(b, 1).map(|sum| self.tidied(sum)),
@@ -123,18 +124,18 @@ impl Analyzer {
         }
     }
 
-    /// Whether a sum is what the machine computes: it does not overflow, or may be taken not to.
+    /// Returns true if a sum equals what the machine computes: it does not overflow, or may be assumed not to.
     pub(crate) fn fits(&mut self, sum: &Linear, dtype: DType) -> bool {
         let bound = self.bound_of(sum);
         if bound.is_finite() && bound.is_within(Bound::of_type(dtype)) {
             return true;
         }
         let is_assumed = dtype.0.code == kDLInt && dtype.0.bits >= 32;
-        // Between numbers that are all known, what seems to overflow does.
+        // If all variables have constant bounds, an apparent overflow is a real one.
         is_assumed && !sum.is_constant() && !self.is_data(sum) && !self.is_numeric(sum)
     }
 
-    /// Whether all variables in a sum run between numbers.
+    /// Returns true if all variables in a sum have constant bounds.
     fn is_numeric(&mut self, sum: &Linear) -> bool {
         sum.terms.iter().all(|(id, _)| self.is_numeric_atom(*id))
     }
@@ -158,7 +159,7 @@ impl Analyzer {
         found
     }
 
-    /// The product of two sums.
+    /// Returns the product of two sums.
     pub(crate) fn times(&mut self, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         if a.is_constant() {
             return b.times(a.base);
@@ -192,7 +193,7 @@ impl Analyzer {
         }
     }
 
-    /// The quotient rounded towards zero, or its remainder, where it is known what sign they have.
+    /// Returns the quotient rounded towards zero or its remainder, if the signs are known.
     fn truncated(&mut self, op: BinaryOp, a: &Linear, b: &Linear, dtype: DType) -> Option<Linear> {
         let (above, below) = (self.is_at_least_0(a), self.bound_of(a).max <= 0);
         let floor = |this: &mut Self, x: &Linear, divisor: i64| match op {
@@ -209,7 +210,7 @@ impl Analyzer {
             };
         }
         let divisor = b.base.checked_abs().filter(|divisor| *divisor != 0)?;
-        // The remainder has the sign of what is divided, the quotient also that of the divisor.
+        // The remainder has the sign of the dividend. The sign of the quotient also depends on that of the divisor.
         let sign = if op == BinaryOp::Div && b.base < 0 { -1 } else { 1 };
         if above {
             return floor(self, a, divisor)?.times(sign);
@@ -225,7 +226,7 @@ impl Analyzer {
         }
     }
 
-    /// The smaller or larger of two sums, where it is known which one that is.
+    /// Returns the minimum or maximum of two sums, if their order is known.
     fn extreme(&mut self, op: BinaryOp, a: &Linear, b: &Linear) -> Option<Linear> {
         let (smaller, larger) = if self.is_at_least_0(&b.minus(a)?) {
             (a, b)
@@ -238,7 +239,7 @@ impl Analyzer {
     }
 }
 
-/// Whether the result of an operation can be outside of the values that its operands can have.
+/// Returns true if the result of an operation may lie outside the range of the type of its operands.
 fn may_leave(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::FloorDiv)
 }

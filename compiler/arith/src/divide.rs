@@ -7,7 +7,8 @@ use crate::atom::{Id, Key};
 use crate::linear::{Linear, gcd};
 
 impl Analyzer {
-    /// The quotient of a sum, rounded down; `None` if a number leaves 64 bits, or the divisor is 0.
+    /// Returns the quotient of a sum, rounded down. Returns `None` if the divisor is 0, if a number exceeds 64 bits, or
+    /// if the dividend may overflow.
     pub(crate) fn floor_div(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         match divisor {
             0 | i64::MIN => return None,
@@ -25,7 +26,7 @@ impl Analyzer {
     }
 
     fn floor_div_here(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
-        // What the divisor divides comes out.
+        // Terms that are multiples of the divisor are divided separately.
         let (whole, rest) = split(sum, divisor);
         let whole = Linear { terms: whole, base: sum.base.div_euclid(divisor) }.divided_terms(divisor);
         let rest = Linear { terms: rest, base: sum.base.rem_euclid(divisor) };
@@ -51,7 +52,7 @@ impl Analyzer {
                 _ => {}
             }
         }
-        // What is divided must be a number of the type, or the machine divides another one.
+        // The dividend must fit into the type: otherwise the machine divides a wrapped value.
         if !self.fits(&rest, dtype) {
             return None;
         }
@@ -59,7 +60,7 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// The remainder of [`floor_div`](Self::floor_div).
+    /// Returns the remainder of [`floor_div`](Self::floor_div).
     pub(crate) fn floor_mod(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         match divisor {
             0 | i64::MIN => return None,
@@ -78,7 +79,7 @@ impl Analyzer {
 
     fn floor_mod_here(&mut self, sum: &Linear, divisor: i64, dtype: DType) -> Option<Linear> {
         let mut rest = reduced(sum, divisor);
-        // A remainder of a multiple of the divisor is as good as what it is of.
+        // A term `factor * (x % inner)` is congruent to `factor * x` if the divisor divides `factor * inner`.
         for _ in 0..8 {
             let nested = rest.terms.iter().find_map(|(id, factor)| match self.key(*id) {
                 Some(Key::FloorMod(x, inner)) if factor.checked_mul(*inner)? % divisor == 0 => {
@@ -104,7 +105,8 @@ impl Analyzer {
         Some(Linear::atom(id))
     }
 
-    /// A sum as `group * large + small` with `0 <= small < group`, for a group of more than 1 that divides the divisor.
+    /// Decomposes a sum into `group * large + small` with `0 <= small < group`, for a divisor `group` of `divisor` that
+    /// is greater than 1.
     fn grouped(&mut self, sum: &Linear, divisor: i64) -> Option<(i64, Linear, Linear)> {
         let mut tried = 1;
         for place in 0..sum.terms.len() {
@@ -124,7 +126,8 @@ impl Analyzer {
         None
     }
 
-    /// A sum with the quotient at a place replaced: `c * (x // c)` is `x - x % c`. `None` if there is none.
+    /// Replaces the quotient at an index of a sum: `c * (x // c)` becomes `x - x % c`. Returns `None` if the term is not
+    /// such a quotient.
     pub(crate) fn with_remainder(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorDiv(x, divisor)) = self.key(id) else { return None };
@@ -137,7 +140,7 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&x, times)?.plus(&remainder, times.checked_neg()?)
     }
 
-    /// A sum with fewer terms, where quotients and remainders of the same value meet.
+    /// Returns an equal sum with fewer terms, by combining quotients and remainders of the same value.
     pub(crate) fn tidied(&mut self, mut sum: Linear) -> Linear {
         'again: loop {
             if sum.terms.len() < 2 {
@@ -159,7 +162,7 @@ impl Analyzer {
         }
     }
 
-    /// `c * ((x // c) % m) + x % c` is `x % (c * m)`.
+    /// Rewrites `c * ((x // c) % m) + x % c` to `x % (c * m)`.
     fn joined(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         let (id, factor) = *sum.terms.get(place)?;
         let Some(Key::FloorMod(quotient, turns)) = self.key(id) else { return None };
@@ -174,7 +177,7 @@ impl Analyzer {
         sum.plus_atom(id, factor.checked_neg()?)?.plus(&all, times)?.plus(&low, times.checked_neg()?)
     }
 
-    /// `(x // n) * n + x % n` is x, for a divisor that is an atom.
+    /// Rewrites `(x // n) * n + x % n` to `x`, for a divisor `n` that is an atom.
     fn joined_symbolic(&mut self, sum: &Linear, place: usize) -> Option<Linear> {
         use anyfn_ir::expr::BinaryOp;
         let (id, factor) = *sum.terms.get(place)?;
@@ -202,7 +205,7 @@ impl Analyzer {
         None
     }
 
-    /// The atoms whose product a sum is.
+    /// Returns the atoms of which a sum is the product.
     fn factors(&self, sum: &Linear) -> Option<Vec<Id>> {
         let id = sum.as_atom()?;
         Some(match self.key(id)? {
@@ -211,7 +214,7 @@ impl Analyzer {
         })
     }
 
-    /// `sum` as `divisor * whole + rest`, for a divisor that is a product of atoms.
+    /// Decomposes `sum` into `divisor * whole + rest`, for a divisor that is a product of atoms.
     fn split_symbolic(&mut self, sum: &Linear, divisor: &Linear, dtype: DType) -> Option<(Linear, Linear)> {
         let factors = self.factors(divisor)?;
         let (mut whole, mut rest) = (Linear::constant(0), Linear::constant(sum.base));
@@ -233,7 +236,7 @@ impl Analyzer {
         Some((whole, rest))
     }
 
-    /// The product of atoms.
+    /// Returns the product of atoms.
     pub(crate) fn product(&mut self, mut ids: Vec<Id>, dtype: DType) -> Linear {
         ids.sort_unstable();
         match ids[..] {
@@ -243,7 +246,7 @@ impl Analyzer {
         }
     }
 
-    /// The quotient by a divisor that is no constant.
+    /// Returns the quotient by a divisor that is not a constant, rounded down.
     pub(crate) fn floor_div_symbolic(
         &mut self,
         sum: &Linear,
@@ -264,7 +267,7 @@ impl Analyzer {
         whole.plus_atom(id, 1)
     }
 
-    /// The remainder by a divisor that is no constant.
+    /// Returns the remainder of [`floor_div_symbolic`](Self::floor_div_symbolic).
     pub(crate) fn floor_mod_symbolic(
         &mut self,
         sum: &Linear,
@@ -289,7 +292,7 @@ impl Analyzer {
         sum.plus_constant(-1).is_some_and(|less| self.is_at_least_0(&less))
     }
 
-    /// Whether `0 <= sum < limit`.
+    /// Returns true if `0 <= sum < limit` is proved.
     fn is_below(&mut self, sum: &Linear, limit: &Linear) -> bool {
         let gap = limit.minus(sum).and_then(|gap| gap.plus_constant(-1));
         self.is_at_least_0(sum) && gap.is_some_and(|gap| self.is_at_least_0(&gap))
@@ -297,7 +300,7 @@ impl Analyzer {
 }
 
 impl Linear {
-    /// The factors divided; the constant stays.
+    /// Divides the factors of the terms. The constant is left unchanged.
     fn divided_terms(mut self, divisor: i64) -> Linear {
         self.terms.iter_mut().for_each(|term| term.1 /= divisor);
         self
@@ -306,12 +309,12 @@ impl Linear {
 
 type Terms = Vec<(Id, i64)>;
 
-/// The terms that a divisor divides, and the others.
+/// Partitions the terms into those that the divisor divides, and the others.
 fn split(sum: &Linear, divisor: i64) -> (Terms, Terms) {
     sum.terms.iter().partition(|(_, factor)| factor % divisor == 0)
 }
 
-/// A sum with the same remainder, and factors and constant as small as can be.
+/// Returns a sum with the same remainder, with reduced factors and constant.
 fn reduced(sum: &Linear, divisor: i64) -> Linear {
     let terms = sum.terms.iter().map(|(id, factor)| (*id, factor % divisor));
     Linear { terms: terms.filter(|term| term.1 != 0).collect(), base: sum.base.rem_euclid(divisor) }

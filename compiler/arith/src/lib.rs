@@ -1,23 +1,25 @@
-//! Integer analysis: what index expressions can be, and simpler ones of the same value.
+//! Integer analysis: ranges, proofs and simplification of index expressions.
 //!
-//! [`Analyzer`] knows the domains of variables and conditions that hold, and answers: between which numbers an expression
-//! lies ([`Analyzer::const_bound`]), what it leaves when divided ([`Analyzer::modular`]), whether a condition always holds
-//! ([`Analyzer::can_prove`]), a simpler form ([`Analyzer::simplify`]), and which part of a buffer accesses touch
+//! [`Analyzer`] records the domains of variables and the conditions that hold. It answers queries: the constant bounds of
+//! an expression ([`Analyzer::const_bound`]), its modular set ([`Analyzer::modular`]), whether a condition always holds
+//! ([`Analyzer::can_prove`]), a simpler form ([`Analyzer::simplify`]), and the region of a buffer that accesses touch
 //! ([`Analyzer::bounds`], [`Analyzer::region`]).
 //!
 //! # How it works
-//! An expression becomes a sum: a constant and atoms with factors. An atom is what a sum cannot look into: a variable, a
-//! quotient, a remainder, a product, an element of a buffer. Atoms are made once, so equal expressions get equal sums,
-//! and what cancels is gone. Rules for quotients and remainders work on sums with the bounds of their parts.
+//! An expression is converted to a sum of a constant and of atoms with factors. An atom is a term that sums treat as
+//! opaque: a variable, a quotient, a remainder, a product, an element of a buffer. Atoms are interned, so equal
+//! expressions have equal sums, and terms cancel. Rules for quotients and remainders work on sums, with the bounds of
+//! their parts.
 //!
-//! # What is assumed
-//! - An expression of variables and constants of a signed type of at least 32 bits does not overflow where it is computed,
-//!   if one of the variables has no numbers for limits: it is about places in memory, which exist. In all else, as in what
-//!   contains elements of buffers or variables of which it is said ([`Analyzer::set_any`]), a rule is used only if bounds show
-//!   that nothing overflows.
-//! - Loops whose variables are bound run at least once: what is said holds inside of them.
+//! # Assumptions
+//! - An expression of variables and constants of a signed type of at least 32 bits does not overflow where it is
+//!   evaluated, if one of its variables has no constant bounds: it is an index into memory, which exists. For other
+//!   expressions, such as those that contain elements of buffers or variables declared with [`Analyzer::set_any`], a rule
+//!   is applied only if bounds prove that nothing overflows.
+//! - Loops whose variables are bound run at least once: facts hold inside of them.
 //!
-//! The analysis itself computes without overflow: what would leave 64 bits counts as unbounded, or stays as it was written.
+//! The analysis itself does not overflow: a value that exceeds 64 bits counts as unbounded, or the expression is left
+//! unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -44,50 +46,50 @@ pub use crate::bound::Bound;
 use crate::linear::Linear;
 pub use crate::region::Span;
 
-/// What is known about variables and conditions, and answers to questions about expressions.
+/// Knowledge about variables and conditions, and queries about expressions.
 ///
-/// It is meant to go along with a walk over a function: [`bind`](Self::bind) on the way into a loop,
-/// [`assume`](Self::assume) on the way into a branch, [`restore`](Self::restore) on the way out.
+/// An analyzer accompanies a walk over a function: call [`bind`](Self::bind) on entry to a loop, [`assume`](Self::assume)
+/// on entry to a branch, and [`restore`](Self::restore) on exit.
 #[derive(Default)]
 pub struct Analyzer {
-    /// All atoms; an [`Id`] is a place in it.
+    /// All atoms, indexed by [`Id`].
     atoms: Vec<Atom>,
-    /// Where an atom is.
+    /// Index of each atom by key and data type.
     places: HashMap<(Key, DType), Id>,
     /// Domains of bound variables.
     domains: HashMap<Id, Domain>,
-    /// Sums that are not negative.
+    /// Sums that are known not to be negative.
     facts: Vec<Linear>,
-    /// Conditions that hold and are not about integers.
+    /// Boolean variables, and negations of such variables, that hold.
     truths: Vec<Expr>,
-    /// What [`Analyzer::restore`] brings back.
+    /// Changes that [`Analyzer::restore`] reverts.
     undo: Vec<Undo>,
-    /// Sums of expressions, by address; the expressions are kept so that the addresses stay theirs.
+    /// Sums of expressions, by address. The expressions are kept alive so that their addresses stay unique.
     sums: HashMap<usize, (Expr, Linear)>,
     /// Simplified expressions, by address.
     simplified: HashMap<usize, (Expr, Expr)>,
-    /// Whether conditions made of others hold, by address.
+    /// Decisions on logical operations, by address.
     decided: HashMap<usize, (Expr, Option<bool>)>,
-    /// Conditions that the present assumption has taken in, by address, and whether they hold.
+    /// Conditions that the current assumption has recorded, by address, with the value assumed.
     assumed: HashSet<(usize, bool)>,
-    /// Whether an expression can do anything but give a value, by address.
+    /// Result of [`Analyzer::has_effect`] for expressions, by address.
     effects: HashMap<usize, (Expr, bool)>,
-    /// Grows when something known changes, so that bounds are computed anew.
+    /// Counter of changes of knowledge, which invalidate cached bounds.
     epoch: u32,
-    /// Quotients and remainders (`true`) of sums.
+    /// Cached quotients and remainders (`true`) of sums.
     divisions: HashMap<(Linear, i64, bool, DType), Option<Linear>>,
-    /// Steps that the present proof may still take.
+    /// Remaining steps of the current proof.
     budget: u32,
-    /// Proofs within proofs.
+    /// Depth of nested proofs.
     nesting: u32,
 }
 
-/// The values of a variable.
+/// Range of the values of a variable.
 #[derive(Clone)]
 struct Domain {
     min: Linear,
     max: Linear,
-    /// With constants; may be narrower by assumptions.
+    /// Constant bounds, which may be narrowed by assumptions.
     bound: Bound,
 }
 
@@ -97,19 +99,19 @@ enum Undo {
     Truth,
 }
 
-/// A point to go back to: see [`Analyzer::mark`].
+/// Point to which an analyzer can be restored: see [`Analyzer::mark`].
 #[derive(Clone, Copy)]
 pub struct Mark(usize);
 
 impl Analyzer {
-    /// One that knows nothing.
+    /// Creates an analyzer without any knowledge.
     #[must_use]
     pub fn new() -> Analyzer {
         Analyzer::default()
     }
 
-    /// Says that a variable can have any value of its type, and that sums with it wrap around. To be said before anything else
-    /// of it.
+    /// Declares that a variable may have any value of its type, and that sums with it wrap around. Must be called before
+    /// any other use of the variable.
     pub fn set_any(&mut self, var: &Ref<Var>) {
         let id = self.var(var);
         if let Some(atom) = self.atom_mut(id) {
@@ -117,20 +119,20 @@ impl Analyzer {
         }
     }
 
-    /// Says that a variable runs from `min` on through `extent` values, of which there is at least one.
+    /// Declares that a variable takes `extent` consecutive values that start at `min`, of which there is at least one.
     pub fn bind(&mut self, var: &Ref<Var>, min: &Expr, extent: &Expr) {
         let (min, extent) = (self.linear(min), self.linear(extent));
         let max = min.plus(&extent, 1).and_then(|end| end.plus_constant(-1));
-        // There is at least one value, or nobody asks.
+        // Queries are only made inside the loop, where there is at least one value.
         self.fact(extent.plus_constant(-1));
         self.bind_span(var, min, max);
     }
 
-    /// Says that a variable has the value of an expression.
+    /// Declares that a variable has the value of an expression.
     pub fn bind_value(&mut self, var: &Ref<Var>, value: &Expr) {
         if anyfn_ir::ops::DTypeExt::is_integer(&var.dtype) && value.dtype == var.dtype {
             let value = self.linear(value);
-            // What is read from memory may change as long as the variable lives.
+            // Memory may change during the lifetime of the variable, so only the bound of the value is recorded.
             if self.is_data(&value) {
                 let bound = self.bound_of(&value);
                 let id = self.var(var);
@@ -158,7 +160,7 @@ impl Analyzer {
         self.undo.push(Undo::Domain(id, old));
     }
 
-    /// Says that a condition holds.
+    /// Declares that a condition holds.
     pub fn assume(&mut self, condition: &Expr) {
         self.forget();
         self.assumed.clear();
@@ -166,7 +168,7 @@ impl Analyzer {
         self.forget();
     }
 
-    /// Says that a condition does not hold.
+    /// Declares that a condition does not hold.
     pub fn assume_not(&mut self, condition: &Expr) {
         self.forget();
         self.assumed.clear();
@@ -174,13 +176,13 @@ impl Analyzer {
         self.forget();
     }
 
-    /// The present point: [`restore`](Self::restore) forgets what is said after it.
+    /// Marks the current state of knowledge, to which [`restore`](Self::restore) returns.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.undo.len())
     }
 
-    /// Forgets what has been said since the mark.
+    /// Reverts everything declared since the mark.
     pub fn restore(&mut self, mark: Mark) {
         if self.undo.len() > mark.0 {
             self.forget();
@@ -196,7 +198,7 @@ impl Analyzer {
         }
     }
 
-    /// Runs `inner` where a variable runs from `min` on through `extent` values.
+    /// Runs `inner` with a variable bound to `extent` consecutive values that start at `min`.
     pub fn with_bound<R>(
         &mut self,
         var: &Ref<Var>,
@@ -211,7 +213,7 @@ impl Analyzer {
         result
     }
 
-    /// Between which numbers an integer lies; anything else is unbounded.
+    /// Returns constant bounds of an integer expression. Other expressions are unbounded, except Booleans.
     pub fn const_bound(&mut self, expr: &Expr) -> Bound {
         use anyfn_ir::ops::DTypeExt;
         if !expr.dtype.is_integer() {
@@ -224,8 +226,9 @@ impl Analyzer {
         self.bound_of(&sum).intersect(Bound::of_type(expr.dtype))
     }
 
-    /// The pair (`factor`, `rest`) such that an integer is `factor * x + rest` for some x, with `0 <= rest < factor`; a factor
-    /// of 0 says that it is the rest. (1, 0) says nothing.
+    /// Returns the modular set `(factor, rest)` of an integer expression: its value is `factor * x + rest` for some
+    /// integer `x`, with `0 <= rest < factor`. If `factor` is 0, the value is `rest`. `(1, 0)` means that nothing is
+    /// known.
     pub fn modular(&mut self, expr: &Expr) -> (i64, i64) {
         use anyfn_ir::ops::DTypeExt;
         if !expr.dtype.is_integer() || expr.dtype.lanes() != 1 {
@@ -235,27 +238,27 @@ impl Analyzer {
         self.modular_of(&sum)
     }
 
-    /// An expression of the same value and data type, with less to compute where that is known.
+    /// Simplifies an expression: the result has the same value and data type, and is cheaper to evaluate where possible.
     ///
-    /// What does not get simpler stays the same object.
+    /// An expression that does not become simpler keeps its identity.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` when memory runs out.
     pub fn simplify(&mut self, expr: &Expr) -> Result<Expr> {
         self.simplify_here(expr)
     }
 
-    /// Whether a condition holds for all values of the variables in it. `false` says nothing.
+    /// Returns true if a condition is proved to hold for all values of its variables. Returns false if there is no proof.
     pub fn can_prove(&mut self, condition: &Expr) -> bool {
         self.decide(condition) == Some(true)
     }
 
-    /// Whether a condition holds for no values of the variables in it. `false` says nothing.
+    /// Returns true if a condition is proved to hold for no values of its variables. Returns false if there is no proof.
     pub fn can_refute(&mut self, condition: &Expr) -> bool {
         self.decide(condition) == Some(false)
     }
 
-    /// Whether two integers are the same for all values of the variables in them.
+    /// Returns true if two integers are proved to be equal for all values of their variables.
     pub fn can_prove_equal(&mut self, a: &Expr, b: &Expr) -> bool {
         use anyfn_ir::ops::DTypeExt;
         if a.ptr_eq(b) {
@@ -269,7 +272,7 @@ impl Analyzer {
         self.is_zero(&a, &b)
     }
 
-    /// Forgets what was computed, because what is known changes.
+    /// Clears cached results after a change of knowledge.
     fn forget(&mut self) {
         self.epoch += 1;
         self.sums.clear();

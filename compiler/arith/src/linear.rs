@@ -2,10 +2,10 @@
 
 use crate::atom::Id;
 
-/// Terms above which a sum becomes an atom, so that long sums cost no more than their length.
+/// Maximum number of terms of a sum. A longer sum becomes an atom, so that its cost stays linear in its length.
 pub(crate) const MAX_TERMS: usize = 64;
 
-/// A constant and atoms with factors, by growing [`Id`]; no factor is 0.
+/// Sum of a constant and of atoms with factors. The terms are sorted by [`Id`], and no factor is 0.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Linear {
     pub(crate) terms: Vec<(Id, i64)>,
@@ -25,7 +25,7 @@ impl Linear {
         self.terms.is_empty()
     }
 
-    /// The atom that it is.
+    /// Returns the atom if the sum consists of a single one.
     pub(crate) fn as_atom(&self) -> Option<Id> {
         match self.terms[..] {
             [(id, 1)] if self.base == 0 => Some(id),
@@ -37,7 +37,7 @@ impl Linear {
         self.terms.binary_search_by_key(&id, |term| term.0).map_or(0, |place| self.terms[place].1)
     }
 
-    /// `self + factor * other`; `None` if a number leaves 64 bits.
+    /// Returns `self + factor * other`, or `None` if a number exceeds 64 bits.
     pub(crate) fn plus(&self, other: &Linear, factor: i64) -> Option<Linear> {
         let base = self.base.checked_add(other.base.checked_mul(factor)?)?;
         let mut terms = Vec::with_capacity(self.terms.len() + other.terms.len());
@@ -86,12 +86,12 @@ impl Linear {
         Linear::constant(0).plus(self, factor)
     }
 
-    /// `self - other`.
+    /// Returns `self - other`, or `None` if a number exceeds 64 bits.
     pub(crate) fn minus(&self, other: &Linear) -> Option<Linear> {
         self.plus(other, -1)
     }
 
-    /// The sum with an atom replaced.
+    /// Returns the sum with an atom replaced by another sum.
     pub(crate) fn replace(&self, id: Id, by: &Linear) -> Option<Linear> {
         match self.factor(id) {
             0 => Some(self.clone()),
@@ -99,14 +99,14 @@ impl Linear {
         }
     }
 
-    /// The sum divided by what divides all of it.
+    /// Divides a sum by a divisor of all its factors and its constant.
     pub(crate) fn divided(&self, divisor: i64) -> Linear {
         let terms = self.terms.iter().map(|(id, factor)| (*id, factor / divisor)).collect();
         Linear { terms, base: self.base / divisor }
     }
 }
 
-/// The greatest common divisor; that with 0 is the other number.
+/// Returns the greatest common divisor. For a number and 0, this is the number.
 pub(crate) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

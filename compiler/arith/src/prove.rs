@@ -7,13 +7,13 @@ use crate::Analyzer;
 use crate::atom::{Id, Key, stays};
 use crate::linear::{Linear, gcd};
 
-/// Steps of one proof.
+/// Maximum number of steps of a proof.
 const BUDGET: u32 = 64;
-/// Proofs within proofs.
+/// Maximum depth of nested proofs.
 const MAX_NESTING: u32 = 3;
 
 impl Analyzer {
-    /// Whether a sum is shown not to be negative.
+    /// Returns true if a sum is proved not to be negative.
     pub(crate) fn is_at_least_0(&mut self, sum: &Linear) -> bool {
         let bound = self.bound_of(sum);
         if bound.min >= 0 || bound.max < 0 {
@@ -30,7 +30,7 @@ impl Analyzer {
         result
     }
 
-    /// Whether two sums are shown to be equal.
+    /// Returns true if two sums are proved to be equal.
     pub(crate) fn is_zero(&mut self, a: &Linear, b: &Linear) -> bool {
         let Some(gap) = a.minus(b) else { return false };
         let gap = self.tidied(gap);
@@ -71,11 +71,11 @@ impl Analyzer {
         false
     }
 
-    /// Sums that are not negative only if this one is not (perhaps times a positive number): with an atom replaced by what
-    /// limits it.
+    /// Returns lower bounds of a sum, up to positive factors, in which an atom is replaced by its limit. If one of them
+    /// is not negative, neither is the sum.
     fn smaller(&mut self, sum: &Linear) -> Vec<Linear> {
         let mut found = Vec::new();
-        // The innermost variables first: their limits are about the others.
+        // Innermost variables come first: their limits depend on the outer ones.
         for (id, factor) in sum.terms.iter().rev() {
             let is_positive = *factor > 0;
             match self.key(*id).cloned() {
@@ -84,7 +84,7 @@ impl Analyzer {
                     found.extend(limit.and_then(|limit| sum.replace(*id, &limit)));
                 }
                 Some(Key::Product(ids)) => found.extend(self.smaller_product(sum, *id, *factor, &ids)),
-                // c * (x // d) lies between c * (x - d + 1) / d and c * x / d.
+                // `c * (x // d)` lies between `c * (x - d + 1) / d` and `c * x / d`.
                 Some(Key::FloorDiv(x, divisor)) => {
                     let shift = if is_positive { divisor - 1 } else { 0 };
                     found.extend((|| {
@@ -92,7 +92,7 @@ impl Analyzer {
                         rest.plus(&x.plus_constant(-shift)?, *factor)
                     })());
                 }
-                // One of both is enough.
+                // It suffices to prove the sum with one of the operands.
                 Some(Key::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b))
                     if (op == BinaryOp::Max) == is_positive =>
                 {
@@ -100,7 +100,7 @@ impl Analyzer {
                     found.extend(sum.replace(*id, &b));
                 }
                 Some(Key::Cast(x, from)) => {
-                    // A cast that keeps the value.
+                    // The conversion preserves the value.
                     if let Some(dtype) = self.atom(*id).map(|atom| atom.dtype)
                         && stays(self.bound_of(&x), from, dtype)
                     {
@@ -113,7 +113,7 @@ impl Analyzer {
         found
     }
 
-    /// What limits a variable, from below or above, if that is more than a number.
+    /// Returns the lower or upper limit of a variable, unless it is a constant.
     fn limit(&self, id: Id, below: bool) -> Option<Linear> {
         let domain = self.domains.get(&id)?;
         let limit = if below { &domain.min } else { &domain.max };
@@ -143,7 +143,7 @@ impl Analyzer {
         None
     }
 
-    /// Two sums that both must not be negative: those of a choice.
+    /// Splits the proof at a `min`, `max` or select: neither of the two sums may be negative.
     fn cases(&mut self, sum: &Linear) -> Option<(Linear, Linear)> {
         sum.terms.iter().find_map(|(id, factor)| match self.key(*id)? {
             Key::Binary(op @ (BinaryOp::Min | BinaryOp::Max), a, b)
@@ -156,7 +156,7 @@ impl Analyzer {
         })
     }
 
-    /// What a sum leaves when divided: see [`Analyzer::modular`].
+    /// Returns the modular set of a sum: see [`Analyzer::modular`].
     pub(crate) fn modular_of(&mut self, sum: &Linear) -> (i64, i64) {
         let mut all = (0_i64, sum.base);
         for (id, factor) in &sum.terms {
@@ -213,12 +213,12 @@ impl Analyzer {
     }
 }
 
-/// The rest within the factor.
+/// Reduces `rest` modulo `step`.
 fn normal(step: i64, rest: i64) -> (i64, i64) {
     if step == 0 { (0, rest) } else { (step, rest.rem_euclid(step)) }
 }
 
-/// `a * sum - b * fact` for positive a and b, such that a term is gone.
+/// Returns `a * sum - b * fact`, with positive `a` and `b` such that a term cancels.
 fn without_fact(sum: &Linear, fact: &Linear) -> Option<Linear> {
     for (id, step) in &fact.terms {
         let factor = sum.factor(*id);

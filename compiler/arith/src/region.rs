@@ -1,4 +1,4 @@
-//! Which values an expression takes, and which part of a buffer accesses touch, when some variables run and others stay.
+//! Ranges of expressions and accessed regions of buffers, while some variables vary and others are fixed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,29 +12,30 @@ use crate::atom::{Id, Key, stays};
 use crate::linear::Linear;
 use crate::{Analyzer, Bound};
 
-/// Replacements in the search of one limit.
+/// Maximum number of substitutions in the search for one limit.
 const MAX_STEPS: usize = 64;
 
-/// Values from `min` on, `extent` of them.
+/// Range of `extent` values that starts at `min`.
 #[derive(Clone)]
 pub struct Span {
-    /// The smallest value.
+    /// Smallest value of the range.
     pub min: Expr,
-    /// How many values there are up to the largest one.
+    /// Number of values up to the largest one.
     pub extent: Expr,
 }
 
-/// The variables that run, and which atoms depend on them.
+/// Variables that vary, and which atoms depend on them.
 struct Over {
     vars: HashSet<Id>,
     known: HashMap<Id, bool>,
 }
 
 impl Analyzer {
-    /// The smallest and the largest value of an integer when the variables `over` run through their domains and all others
-    /// stay: expressions of those. Both are limits, which need not be taken. `None` if there are none.
+    /// Returns lower and upper bounds of an integer expression while the variables `over` take all values of their
+    /// domains and all other variables are fixed. Both are expressions of the fixed variables, and need not be attained.
+    /// Returns `None` if no bounds are found.
     ///
-    /// A vector of values counts as all of them.
+    /// For a vector, the bounds cover all lanes.
     pub fn bounds(&mut self, expr: &Expr, over: &[Ref<Var>]) -> Option<(Expr, Expr)> {
         let dtype = expr.dtype.element();
         let mut over = self.over(over);
@@ -42,15 +43,16 @@ impl Analyzer {
         Some((self.emit(&low, dtype).ok()?, self.emit(&high, dtype).ok()?))
     }
 
-    /// The part of a buffer in which all accesses lie when the variables `over` run and all others stay, a span for each
-    /// dimension; the extents are constants where that can be shown. `None` if it is not known, or there are no accesses.
+    /// Returns the region of a buffer that contains all accesses while the variables `over` vary and all others are
+    /// fixed: a span for each dimension. The extents are constants where this can be proved. Returns `None` if the region
+    /// is unknown or there are no accesses.
     pub fn region(&mut self, accesses: &[Array<Expr>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
             accesses.iter().map(|indices| indices.iter().map(|index| (index, None)).collect()).collect();
         self.hull(&parts, over)
     }
 
-    /// As [`region`](Self::region), for accesses that are ranges in each dimension.
+    /// Returns the [`region`](Self::region) of accesses that are ranges in each dimension.
     pub fn region_of_ranges(&mut self, accesses: &[Array<Ref<Range>>], over: &[Ref<Var>]) -> Option<Vec<Span>> {
         let part = |range: Ref<Range>| (range.min.clone(), Some(range.extent.clone()));
         let parts: Vec<Vec<(Expr, Option<Expr>)>> =
@@ -58,8 +60,8 @@ impl Analyzer {
         self.hull(&parts, over)
     }
 
-    /// An integer as a sum of variables with factors, in the order of `vars`, and of a rest that has none of them. `None` if it
-    /// is no such sum.
+    /// Decomposes an integer expression into a linear combination of variables and a rest that does not depend on them.
+    /// The factors are in the order of `vars`. Returns `None` if the expression does not have this form.
     pub fn linear_parts(&mut self, expr: &Expr, vars: &[Ref<Var>]) -> Option<(Vec<i64>, Expr)> {
         if !expr.dtype.is_integer() || expr.dtype.lanes() != 1 {
             return None;
@@ -110,7 +112,7 @@ impl Analyzer {
         Some(spans)
     }
 
-    /// The bound of all lanes of a vector.
+    /// Returns the bound over all lanes of a vector.
     pub(crate) fn bound_of_lanes(&mut self, expr: &Expr) -> Bound {
         let mut over = Over { vars: HashSet::new(), known: HashMap::new() };
         match self.limits(expr, &mut over) {
@@ -124,7 +126,7 @@ impl Analyzer {
         Over { vars, known: HashMap::new() }
     }
 
-    /// The smallest and the largest value of an expression.
+    /// Returns the lower and upper limit of an expression.
     fn limits(&mut self, expr: &Expr, over: &mut Over) -> Option<(Linear, Linear)> {
         if !expr.dtype.is_integer() {
             return None;
@@ -149,11 +151,11 @@ impl Analyzer {
         }
     }
 
-    /// The smallest or (`upper`) largest value of a sum, in what stays.
+    /// Returns the lower or (`upper`) upper limit of a sum, as a sum of fixed variables.
     fn limit_of(&mut self, sum: &Linear, over: &mut Over, upper: bool, dtype: DType) -> Option<Linear> {
         let mut sum = sum.clone();
         for _ in 0..MAX_STEPS {
-            // The innermost first: the limits of a variable are about those around it.
+            // Innermost variables come first: their limits depend on the outer ones.
             let found = sum.terms.iter().rev().copied().find(|(id, _)| self.depends(*id, over));
             let Some((id, factor)) = found else { return Some(self.tidied(sum)) };
             let limit = on_enough_stack(|| self.limit_of_atom(id, over, upper == (factor > 0), dtype))?;
@@ -173,7 +175,7 @@ impl Analyzer {
             Key::Var(_) => match self.domains.get(&id) {
                 Some(domain) => {
                     let limit = if upper { &domain.max } else { &domain.min };
-                    // The number may be better, by an assumption.
+                    // An assumption may have made the constant bound tighter.
                     if limit.is_constant() || limit.factor(id) != 0 {
                         numeric(self)
                     } else {
@@ -246,14 +248,14 @@ impl Analyzer {
         sum.terms.iter().any(|(id, _)| self.depends(*id, over))
     }
 
-    /// Whether the value of an atom changes with the variables that run.
+    /// Returns true if the value of an atom depends on the variables that vary.
     fn depends(&self, id: Id, over: &mut Over) -> bool {
         if let Some(known) = over.known.get(&id) {
             return *known;
         }
         let found = match self.key(id) {
             Some(Key::Var(_)) => over.vars.contains(&id),
-            // What is in memory may change in between.
+            // The content of memory may change meanwhile.
             Some(Key::Fresh(_) | Key::Load(..)) | None => true,
             Some(Key::Opaque(_)) => self.held(id).is_none_or(|held| self.mentions(held, over)),
             Some(Key::Select(..)) if self.held(id).is_none_or(|held| self.mentions(held, over)) => true,
@@ -263,7 +265,7 @@ impl Analyzer {
         found
     }
 
-    /// Whether a variable that runs, or memory, is in an expression.
+    /// Returns true if an expression contains a variable that varies, a memory access or a call.
     fn mentions(&self, expr: &Expr, over: &Over) -> bool {
         struct Find<'a>(&'a Analyzer, &'a Over, bool, HashSet<usize>);
         impl Visitor for Find<'_> {
@@ -277,7 +279,7 @@ impl Analyzer {
                     ExprKind::BufferLoad(_) | ExprKind::Call(_) | ExprKind::Other => self.2 = true,
                     _ => {}
                 }
-                // What is in several places is gone through once.
+                // Shared subexpressions are visited once.
                 if !self.2 && self.3.insert(expr.as_object().as_handle().addr()) {
                     self.below_expr(expr);
                 }

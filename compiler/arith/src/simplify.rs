@@ -1,4 +1,4 @@
-//! Simpler expressions.
+//! Simplification of expressions.
 
 use anyfn::Result;
 use anyfn_ir::ExprKind;
@@ -8,7 +8,7 @@ use anyfn_ir::visit::{Mutator, on_enough_stack};
 
 use crate::Analyzer;
 
-/// Functions that do nothing but give a value.
+/// Functions without side effects.
 const PURE: &[&str] = &[
     "abs",
     "acos",
@@ -82,7 +82,7 @@ impl Analyzer {
         }
     }
 
-    /// The expression with what is below it simpler.
+    /// Simplifies the operands of an expression.
     pub(crate) fn simplify_below(&mut self, expr: &Expr) -> Result<Expr> {
         struct Below<'a>(&'a mut Analyzer);
         impl Mutator for Below<'_> {
@@ -96,7 +96,7 @@ impl Analyzer {
                 if a.ptr_eq(&node.a) && b.ptr_eq(&node.b) {
                     return Ok(expr.clone());
                 }
-                // A division by what turns out to be 0 stays as it is: perhaps it is never computed.
+                // A division whose divisor simplifies to 0 is kept, since it may never be evaluated.
                 Ok(ops::binary(op, a, b).unwrap_or_else(|_| expr.clone()))
             }
             ExprKind::Select(node) => {
@@ -118,7 +118,8 @@ impl Analyzer {
         }
     }
 
-    /// Whether computing an expression can do more than give a value: whether it calls anything but known functions.
+    /// Returns true if evaluating an expression may have side effects: it calls a function that is not known to be pure.
+    /// Reductions and nodes of foreign types count as such calls.
     pub fn has_effect(&mut self, expr: &Expr) -> bool {
         match ExprKind::of(expr) {
             ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {
@@ -156,15 +157,15 @@ impl Analyzer {
     }
 }
 
-/// The one of two expressions of the same value that is cheaper; the old one if they are the same.
+/// Returns the cheaper of two expressions of the same value, or `old` if both are the same.
 pub(crate) fn cheaper(old: &Expr, new: Expr) -> Expr {
     if cost(&new) > cost(old) || is_same(&new, old) { old.clone() } else { new }
 }
 
-/// Cost of a large expression; what is above counts the same.
+/// Maximum cost. All more expensive expressions have this cost.
 const LARGE: u32 = 4096;
 
-/// Roughly what computing an expression costs.
+/// Estimates the cost of evaluating an expression.
 fn cost(expr: &Expr) -> u32 {
     let mut left = LARGE;
     spend(expr, &mut left);
@@ -204,7 +205,8 @@ fn spend(expr: &Expr, left: &mut u32) {
     });
 }
 
-/// Whether two expressions are written the same. `false` for what is rare or large.
+/// Returns true if two expressions have the same structure. May return false for rare kinds of nodes and for large
+/// expressions.
 fn is_same(a: &Expr, b: &Expr) -> bool {
     is_same_within(a, b, &mut (1 << 17))
 }

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Interpretation of expressions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,19 +14,19 @@ use crate::memory::Memory;
 use crate::value::{Scalar, Value, binary, converted, from_bytes, size_of, to_bytes};
 use crate::{address, math};
 
-/// Most values of variables that an error shows.
+/// Maximum number of variables whose values an error shows.
 const SHOWN: usize = 12;
 
-/// The state of a function that runs.
+/// State of a running function.
 pub(crate) struct Machine {
     name: String,
     vars: HashMap<usize, Value>,
-    /// Variables in the order in which they were defined, for errors.
+    /// Variables in the order of their definition, for errors.
     known: Vec<Ref<Var>>,
     memory: HashMap<usize, Rc<Memory>>,
-    /// Repetitions of loops until now.
+    /// Number of loop iterations executed so far.
     pub(crate) repeated: u64,
-    /// Whether what is computed says a place or a number of repetitions.
+    /// True while evaluating an index, offset, extent or trip count, which must not overflow.
     in_place: bool,
 }
 
@@ -73,7 +73,7 @@ impl Machine {
         self.memory.insert(address(&buffer.data), memory);
     }
 
-    /// Runs a step in which a buffer has memory of its own.
+    /// Runs a step in which a buffer has newly allocated memory.
     pub(crate) fn allocated<R>(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -96,7 +96,7 @@ impl Machine {
         }
     }
 
-    /// Bytes from the first element of a buffer to behind its last.
+    /// Returns the size of a buffer in bytes, from its first to its last element.
     fn size_of(&mut self, buffer: &Buffer) -> Result<usize> {
         const MOST: i128 = 1 << 32;
         let mut count = 1i128;
@@ -124,7 +124,7 @@ impl Machine {
         }
     }
 
-    /// An error, with the values of the variables.
+    /// Returns an error whose message includes the values of the variables.
     pub(crate) fn fail<T>(&self, kind: &str, message: &str) -> Result<T> {
         let mut shown: Vec<String> = Vec::new();
         for var in self.known.iter().rev().take(SHOWN).rev() {
@@ -136,7 +136,7 @@ impl Machine {
         Err(Error::new(kind, &format!("{}: {message}{with}", self.name)))
     }
 
-    /// An integer that says a place or a number of repetitions.
+    /// Evaluates an integer that is an index, offset, extent or trip count.
     pub(crate) fn place(&mut self, expr: &Expr) -> Result<i128> {
         Ok(self.place_value(expr)?.lane(0).as_int())
     }
@@ -167,7 +167,7 @@ impl Machine {
             ExprKind::FloatImm(node) => Ok(Value::float(node.value, node.dtype)),
             ExprKind::StringImm(node) => Ok(Value::Text(node.value.to_string())),
             ExprKind::Cast(node) => {
-                // What is rounded is no place.
+                // Conversions may wrap around or round, and are not checked for overflow.
                 let value = self.expr(&node.value)?;
                 let target = expr.dtype.element();
                 Value::of_lanes(lanes, |lane| Ok(converted(value.lane(lane), target)))
@@ -259,12 +259,12 @@ impl Machine {
         }
     }
 
-    /// An error of an expression.
+    /// Returns an error that occurred in an expression.
     fn at<T>(&self, expr: &Expr, error: &Error) -> Result<T> {
         self.fail(error.kind(), &format!("in `{}`: {}", printer::brief(expr.as_object()), error.message()))
     }
 
-    /// Where elements are, in bytes: one for each lane.
+    /// Returns the byte offset of the element of each lane.
     pub(crate) fn offsets(
         &mut self,
         buffer: &Ref<Buffer>,
@@ -325,13 +325,13 @@ impl Machine {
         Ok(parts.join(", "))
     }
 
-    /// Sets an element, or those of the lanes of a vector.
+    /// Stores an element, or one element for each lane of a vector.
     pub(crate) fn store(&mut self, buffer: &Ref<Buffer>, indices: &Array<Expr>, value: &Expr) -> Result<()> {
         let target = anyfn_ir::ops::load(buffer, indices.clone())?;
         if let ExprKind::BufferLoad(from) = ExprKind::of(value)
             && self.memory_of(buffer)?.is_own()
         {
-            // A copy: elements without a value, such as padding, may be copied to where nobody uses them.
+            // In a copy, elements without a value, such as padding, may be copied to elements that are not used.
             let (to, size) = (self.memory_of(buffer)?, size_of(buffer.dtype)?);
             let froms = self.offsets(&from.buffer, &from.indices, value)?;
             let tos = self.offsets(buffer, indices, &target)?;
@@ -372,7 +372,7 @@ impl Machine {
             args.push(self.expr(&arg)?);
         }
         let dtype = expr.dtype.element();
-        // In the precision of the data type's own functions, with one rounding more.
+        // The result is rounded to the data type, which is one rounding more than a function of that type performs.
         let number = |value: &Value, lane: usize| value.lane(lane).as_float();
         match (&args[..], math::of_one(op), math::of_two(op)) {
             ([x], Some(function), _) => Value::of_lanes(expr.dtype.lanes(), |lane| {
@@ -389,7 +389,7 @@ impl Machine {
         }
     }
 
-    /// Calls a function of C: one of its mathematics library, on numbers of the type that it has there.
+    /// Calls a function of the C math library, whose arguments must have the type that C declares.
     fn of_c(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let args: Vec<Expr> = node.args.iter().filter_map(|arg| Expr::try_from_object(arg).ok()).collect();
         let Some((ExprKind::StringImm(name), args)) =

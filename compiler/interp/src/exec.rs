@@ -1,4 +1,4 @@
-//! Statements.
+//! Interpretation of statements.
 
 use anyfn::{Error, Result};
 use anyfn_ir::StmtKind;
@@ -110,7 +110,7 @@ impl Machine {
         })
     }
 
-    /// Runs a step in which buffers have memory of their own.
+    /// Runs a step in which buffers have newly allocated memory.
     fn with_buffers(
         &mut self,
         buffers: &[anyfn::Ref<anyfn_ir::buffer::Buffer>],

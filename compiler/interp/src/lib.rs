@@ -1,12 +1,12 @@
-//! Runs functions as they are written, one step after the other: before they are lowered, with blocks, and after each pass.
+//! Interpreter of functions: it runs them step by step, before lowering, with blocks, and after each pass.
 //!
-//! It is what compiled code is compared with, and a way to find out what is wrong with a program. So it is slow, plain, and
-//! checks each step: places that are not in a buffer, elements that are read before they were written, values of axes
-//! outside of their domain, and integers that overflow where they say a place or how often something is done. What
-//! compiled code defines, it does: other integers wrap around, and a division by 0 gives 0.
+//! The interpreter is the reference for compiled code and a tool for debugging programs. It is therefore slow and simple,
+//! and checks each step: indices outside of a buffer, reads of elements before they are written, values of axes outside
+//! of their domain, and overflow of integers that are an index or trip count. Where compiled code has defined behaviour,
+//! the interpreter has the same: other integers wrap around, and a division by 0 gives 0.
 //!
-//! Parallel, vectorized and unrolled loops run one repetition after the other. Of `select` and logical operators on single
-//! values only what decides is computed.
+//! Parallel, vectorized and unrolled loops run one iteration after the other. `select` and logical operators on scalars
+//! evaluate only the operands that they need.
 
 #![forbid(unsafe_code)]
 
@@ -38,12 +38,13 @@ fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// Runs a function on tensors and numbers, as its compiled form does: what it computes is in the tensors then.
+/// Runs a function on tensors and numbers like its compiled form: results are written to the tensors.
 ///
 /// # Errors
-/// `TypeError` and `ValueError` for arguments that do not fit; `IndexError`, `ValueError`, `OverflowError`,
-/// `ZeroDivisionError` for a step that compiled code could not do rightly, with the values of all loop variables; what an
-/// assertion or a packed function says; what interrupts the calling thread. What was written until then is in the tensors.
+/// Returns `TypeError`, `ValueError` or `OverflowError` for invalid arguments. Returns `IndexError`, `ValueError`,
+/// `OverflowError` or `ZeroDivisionError` for a step that is not valid in compiled code, with the values of all loop
+/// variables. Returns the error of a failed assertion, of a packed function, or of an interruption of the calling thread.
+/// The tensors then contain what was written before the error.
 pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
     size::check_func(func)?;
     let name = match func.attrs.get("global_symbol")? {
@@ -73,7 +74,7 @@ pub fn interpret(func: &Ref<PrimFunc>, args: &Array<Any>) -> Result<()> {
             None => machine.define(&param, number(&name, place, &param, arg)?),
         }
     }
-    // An extent may be made of a variable that is the extent of a later argument.
+    // An extent may use a variable that is an extent of a later argument.
     for (place, buffer, tensor) in &tensors {
         check_type(&name, *place, buffer, tensor)?;
         for (extent, got) in buffer.shape.iter().zip(tensor.view().shape()) {
@@ -139,7 +140,7 @@ fn check_type(name: &str, place: usize, buffer: &Buffer, tensor: &Tensor) -> Res
     Ok(())
 }
 
-/// Makes a tensor the memory of a buffer, if its extents are what they should be.
+/// Uses a tensor as the memory of a buffer, after checking its extents.
 fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, tensor: &Tensor) -> Result<()> {
     let view = tensor.view();
     let own = &buffer.name;
@@ -159,7 +160,7 @@ fn bind(machine: &mut Machine, name: &str, place: usize, buffer: &Ref<Buffer>, t
     Ok(())
 }
 
-/// Compiled code relies on it that what is written is not what is read or written elsewhere.
+/// Checks that no written tensor shares memory with another argument. Compiled code relies on this.
 fn check_overlaps(func: &PrimFunc, name: &str, tensors: &[(usize, Ref<Buffer>, Tensor)]) -> Result<()> {
     let written = written(func);
     for (i, (a, first, x)) in tensors.iter().enumerate() {

@@ -1,6 +1,6 @@
-//! Functions that code generators know.
+//! Functions known to code generators.
 
-/// A function of one number.
+/// Returns a function of one number by name.
 pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     Some(match name {
         "exp" => f64::exp,
@@ -35,7 +35,7 @@ pub(crate) fn of_one(name: &str) -> Option<fn(f64) -> f64> {
     })
 }
 
-/// A function of two numbers.
+/// Returns a function of two numbers by name.
 pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     Some(match name {
         "pow" => f64::powf,
@@ -47,7 +47,7 @@ pub(crate) fn of_two(name: &str) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// A function of C on numbers.
+/// Numeric function of C.
 #[derive(Clone, Copy)]
 pub(crate) enum OfC {
     One(fn(f64) -> f64),
@@ -55,7 +55,7 @@ pub(crate) enum OfC {
 }
 
 impl OfC {
-    /// How many numbers it takes.
+    /// Returns the number of arguments.
     pub(crate) fn arity(self) -> usize {
         match self {
             OfC::One(_) => 1,
@@ -63,7 +63,7 @@ impl OfC {
         }
     }
 
-    /// Its value; numbers that are missing count as 0.
+    /// Calls the function. Missing arguments are 0.
     pub(crate) fn call(self, numbers: &[f64]) -> f64 {
         let number = |place: usize| numbers.get(place).copied().unwrap_or_default();
         match self {
@@ -73,10 +73,10 @@ impl OfC {
     }
 }
 
-/// A function of C's mathematics library by its name for `double`.
+/// Returns a function of the C math library by its name for `double`.
 pub(crate) fn of_c(name: &str) -> Option<OfC> {
     match name {
-        // Not C's, or not on these numbers there.
+        // These are not functions of C, or not on floating-point numbers.
         "abs" | "rsqrt" | "sigmoid" => None,
         "cbrt" => Some(OfC::One(f64::cbrt)),
         "rint" | "nearbyint" => Some(OfC::One(f64::round_ties_even)),
@@ -95,7 +95,7 @@ pub(crate) fn of_c(name: &str) -> Option<OfC> {
     }
 }
 
-/// The error function: by its series near 0, and far from it by the continued fraction of what is missing to 1.
+/// Computes the error function: by its series near 0, and elsewhere by the continued fraction of its complement.
 fn erf(x: f64) -> f64 {
     let size = x.abs();
     let value = if size.is_nan() {
@@ -120,7 +120,7 @@ fn erf(x: f64) -> f64 {
 mod tests {
     #[test]
     fn erf_is_right() {
-        // Values of tables.
+        // Values from mathematical tables.
         let known = [
             (0.0, 0.0),
             (0.5, 0.520_499_877_8),

@@ -1,16 +1,16 @@
-//! Memory of buffers, byte by byte: which bytes have been written is known.
+//! Memory of buffers, with a record of which bytes have been written.
 
 use std::cell::{Cell, RefCell};
 
 pub(crate) struct Memory {
     bytes: RefCell<Vec<u8>>,
-    /// Whether a byte has a value; empty if all have.
+    /// True for each byte that has a value. Empty if all bytes have values.
     known: RefCell<Vec<bool>>,
     written: Cell<bool>,
 }
 
 impl Memory {
-    /// Memory that holds nothing yet.
+    /// Allocates memory without values.
     pub(crate) fn new(size: usize) -> Memory {
         Memory {
             bytes: RefCell::new(vec![0; size]),
@@ -19,7 +19,7 @@ impl Memory {
         }
     }
 
-    /// Memory that is given.
+    /// Creates memory that holds the bytes of a tensor.
     pub(crate) fn of_tensor(bytes: Vec<u8>) -> Memory {
         Memory { bytes: RefCell::new(bytes), known: RefCell::new(Vec::new()), written: Cell::new(false) }
     }
@@ -36,7 +36,7 @@ impl Memory {
         self.bytes.borrow().clone()
     }
 
-    /// The bytes of an element; `None` if they are not there, an error if they have no value yet.
+    /// Returns the bytes of an element: `None` if they are out of bounds, and an error if they have no value yet.
     pub(crate) fn read(&self, at: usize, size: usize) -> Option<Result<[u8; 8], ()>> {
         let bytes = self.bytes.borrow();
         let found = bytes.get(at..at.checked_add(size)?)?;
@@ -48,7 +48,7 @@ impl Memory {
         Some(Ok(out))
     }
 
-    /// Sets the bytes of an element; whether they are there.
+    /// Writes the bytes of an element. Returns false if they are out of bounds.
     pub(crate) fn write(&self, at: usize, new: &[u8]) -> bool {
         let mut bytes = self.bytes.borrow_mut();
         let Some(place) = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end)) else {
@@ -62,7 +62,8 @@ impl Memory {
         true
     }
 
-    /// Copies bytes from other memory, or of its own, whether they have a value or not; whether both are there.
+    /// Copies bytes from any memory, including this one, whether they have a value or not. Returns false if they are out
+    /// of bounds.
     pub(crate) fn copy(&self, at: usize, from: &Memory, from_at: usize, size: usize) -> bool {
         let known = match from.known.borrow().get(from_at..from_at.saturating_add(size)) {
             Some(known) => known.to_vec(),
@@ -81,7 +82,7 @@ impl Memory {
         true
     }
 
-    /// Whether what has no value can be kept here: what is given has values everywhere.
+    /// Returns true if bytes without a value can be stored. In the memory of a tensor, all bytes have values.
     pub(crate) fn is_own(&self) -> bool {
         !self.known.borrow().is_empty()
     }

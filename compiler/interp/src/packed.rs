@@ -1,4 +1,4 @@
-//! Calls of packed functions.
+//! Interpretation of calls of packed functions.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::eval::Machine;
 use crate::memory::Memory;
 use crate::value::{Scalar, Value, converted, size_of};
 
-/// A copy of a part of a buffer, and where each of its elements is in the memory of the buffer.
+/// Copy of a region of a buffer, with the offset of each element in the memory of the buffer.
 struct Part {
     tensor: Tensor,
     memory: Rc<Memory>,
@@ -22,7 +22,7 @@ struct Part {
 }
 
 impl Machine {
-    /// Calls a packed function by its name. It gets copies of buffers, which are copied back when it returns.
+    /// Calls a packed function by name. Buffers are passed as copies, which are copied back when the function returns.
     pub(crate) fn packed(&mut self, dtype: DType, node: &Call) -> Result<Value> {
         let mut args: Vec<Any> = Vec::new();
         let mut parts: Vec<Part> = Vec::new();
@@ -66,7 +66,7 @@ impl Machine {
         })
     }
 
-    /// A part of a buffer, or all of it. What has no value yet is 0 in the copy.
+    /// Copies a region of a buffer, or the whole buffer. Elements without a value are 0 in the copy.
     fn part(
         &mut self,
         buffer: &Ref<Buffer>,

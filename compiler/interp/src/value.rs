@@ -1,18 +1,18 @@
-//! Values of expressions, and how operations work on them.
+//! Values of expressions, and operations on them.
 
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLUInt};
 use anyfn::{DType, Result, bail};
 use anyfn_ir::expr::BinaryOp;
 use anyfn_ir::ops::{DTypeExt, rounded};
 
-/// A single value. Numbers shorter than these are kept exactly.
+/// Scalar value. Numbers of narrower types are represented exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scalar {
     Int(i128),
     Float(f64),
 }
 
-/// What an expression is.
+/// Value of an expression.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     One(Scalar),
@@ -29,7 +29,7 @@ impl Value {
         Value::One(Scalar::Float(rounded(value, dtype)))
     }
 
-    /// The value of a lane; single values are the same in all.
+    /// Returns the value of a lane. A scalar has the same value in all lanes.
     pub(crate) fn lane(&self, lane: usize) -> Scalar {
         match self {
             Value::One(value) => *value,
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// A value of lanes, each of which is computed.
+    /// Creates a value whose lanes are computed by a function.
     pub(crate) fn of_lanes(count: u16, mut lane: impl FnMut(usize) -> Result<Scalar>) -> Result<Value> {
         if count == 1 {
             return lane(0).map(Value::One);
@@ -74,7 +74,7 @@ impl Scalar {
     }
 }
 
-/// An integer as one of a data type, of which as many low bits are kept as it has.
+/// Wraps an integer around to the range of a data type, by keeping its low bits.
 pub(crate) fn wrapped(value: i128, dtype: DType) -> i128 {
     let bits = u32::from(dtype.0.bits).clamp(1, 64);
     match dtype.0.code {
@@ -84,11 +84,11 @@ pub(crate) fn wrapped(value: i128, dtype: DType) -> i128 {
     }
 }
 
-/// A value converted.
+/// Converts a value to a data type.
 pub(crate) fn converted(value: Scalar, dtype: DType) -> Scalar {
     match value {
         _ if dtype.is_float() => Scalar::Float(match value {
-            // With one rounding.
+            // Converts with a single rounding.
             Scalar::Int(value) if dtype == DType::FLOAT32 => f64::from(value as f32),
             Scalar::Int(value) => rounded(value as f64, dtype),
             Scalar::Float(value) => rounded(value, dtype),
@@ -99,8 +99,8 @@ pub(crate) fn converted(value: Scalar, dtype: DType) -> Scalar {
     }
 }
 
-/// An operation on two values of a data type. Where it is `in_place`, it says a place or a number of repetitions, and must
-/// not overflow.
+/// Applies a binary operation to two values of a data type. If `in_place` is true, the result is part of an index or trip
+/// count and must not overflow.
 pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place: bool) -> Result<Scalar> {
     let truth = |value: bool| Ok(Scalar::Int(i128::from(value)));
     if let (Scalar::Float(x), Scalar::Float(y)) = (a, b) {
@@ -109,7 +109,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
             BinaryOp::Sub => x - y,
             BinaryOp::Mul => x * y,
             BinaryOp::Div => x / y,
-            // What is no number stays so.
+            // NaN operands propagate.
             BinaryOp::Min if y < x || y.is_nan() => y,
             BinaryOp::Max if y > x || y.is_nan() => y,
             BinaryOp::Min | BinaryOp::Max => x,
@@ -121,7 +121,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
             BinaryOp::Ge => return truth(x >= y),
             _ => bail!("TypeError", "`{}` does not take {dtype}", op.text()),
         };
-        // Two numbers of at most 32 bits: what is exact in 64 bits is rounded once.
+        // For types of at most 32 bits, rounding the 64-bit result is equivalent to a single rounding.
         return Ok(Scalar::Float(rounded(result, dtype)));
     }
     let (x, y) = (a.as_int(), b.as_int());
@@ -134,7 +134,8 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
     }
     let floor = |x: i128, y: i128| x / y - i128::from(x % y != 0 && (x < 0) != (y < 0));
     let result = match op {
-        // Numbers of 64 bits: nothing is lost in 128 ones, but the sign of products without one, which is not looked at.
+        // Operands have at most 64 bits, so 128 bits are sufficient. Only the sign of an unsigned product may be wrong,
+        // and it is not used.
         BinaryOp::Add => x + y,
         BinaryOp::Sub => x - y,
         BinaryOp::Mul => x.wrapping_mul(y),
@@ -165,7 +166,7 @@ pub(crate) fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType, in_place:
     Ok(Scalar::Int(kept))
 }
 
-/// Bytes of an element in memory.
+/// Returns the size of an element in bytes.
 pub(crate) fn size_of(dtype: DType) -> Result<usize> {
     match (dtype.0.code, dtype.0.bits) {
         (kDLInt | kDLUInt, 8 | 16 | 32 | 64) | (kDLFloat, 16 | 32 | 64) | (kDLBfloat, 16) | (kDLBool, 8) => {
@@ -175,7 +176,7 @@ pub(crate) fn size_of(dtype: DType) -> Result<usize> {
     }
 }
 
-/// A value as its bytes in memory.
+/// Converts a value to its bytes in memory.
 pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
     let bits = match (dtype.0.code, dtype.0.bits) {
         (kDLFloat, 64) => value.as_float().to_bits(),
@@ -187,7 +188,7 @@ pub(crate) fn to_bytes(value: Scalar, dtype: DType) -> [u8; 8] {
     bits.to_le_bytes()
 }
 
-/// A value of its bytes in memory.
+/// Converts bytes in memory to a value.
 pub(crate) fn from_bytes(bytes: [u8; 8], dtype: DType) -> Scalar {
     let bits = u64::from_le_bytes(bytes);
     match (dtype.0.code, dtype.0.bits) {
@@ -199,14 +200,14 @@ pub(crate) fn from_bytes(bytes: [u8; 8], dtype: DType) -> Scalar {
     }
 }
 
-/// The bits of a number that a `float16` can hold.
+/// Returns the bits of a number that `float16` can represent.
 fn half_bits(value: f64) -> u16 {
     let sign = u16::from(value.is_sign_negative()) << 15;
     let size = value.abs();
     let rest = match size {
         _ if size.is_nan() => 0x7e00,
         _ if size.is_infinite() => 0x7c00,
-        // Multiples of the smallest one.
+        // Multiples of the smallest subnormal number.
         _ if size < f64::from(-14).exp2() => (size * f64::from(24).exp2()) as u16,
         _ => {
             let exponent = (size.to_bits() >> 52) as i32 - 1023;

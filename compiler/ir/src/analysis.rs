@@ -1,4 +1,4 @@
-//! What statements read and write, and what expressions are made of.
+//! Analyses of statements and expressions: the regions they access, the variables they use, the shape of conditions.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::stmt::{BufferStore, Stmt};
 use crate::visit::{Visitor, on_enough_stack};
 use crate::{make, ops, packed};
 
-/// The elements that a statement writes, each once.
+/// Returns the regions that a statement writes, without duplicates.
 #[must_use]
 pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
     let mut writes = Writes(Vec::new(), HashSet::new());
@@ -20,7 +20,7 @@ pub fn writes(stmt: &Stmt) -> Vec<Ref<BufferRegion>> {
     writes.0
 }
 
-/// The elements that a statement reads, each once, but those of buffers that it writes.
+/// Returns the regions that a statement reads, without duplicates and without the buffers in `writes`.
 #[must_use]
 pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
     let written = writes.iter().map(|region| region.buffer.clone()).collect();
@@ -29,7 +29,7 @@ pub fn reads(stmt: &Stmt, writes: &Array<Ref<BufferRegion>>) -> Vec<Ref<BufferRe
     reads.found
 }
 
-/// What was found, and the expressions that were gone through, by address.
+/// Regions found so far, and the addresses of the visited expressions.
 struct Writes(Vec<Ref<BufferRegion>>, HashSet<usize>);
 
 impl Visitor for Writes {
@@ -56,7 +56,7 @@ impl Visitor for Writes {
 struct Reads {
     written: Vec<Ref<Buffer>>,
     found: Vec<Ref<BufferRegion>>,
-    /// Expressions that were gone through, by address.
+    /// Addresses of the visited expressions.
     seen: HashSet<usize>,
 }
 
@@ -81,7 +81,7 @@ impl Visitor for Reads {
     }
 }
 
-/// A part of a buffer, or all of it, that a function is called with.
+/// Adds the region that is passed to a function: `part`, or the whole buffer if it is `None`.
 fn add_part(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, part: Option<Ref<BufferRegion>>) {
     let part = part.unwrap_or_else(|| make::whole(buffer));
     let is_known = regions.iter().any(|known| {
@@ -112,13 +112,13 @@ fn add(regions: &mut Vec<Ref<BufferRegion>>, buffer: &Ref<Buffer>, indices: &Arr
     regions.push(Ref::new(BufferRegion { buffer: buffer.clone(), region: indices.iter().map(one).collect() }));
 }
 
-/// Whether an expression is this variable.
+/// Returns true if an expression is the variable `var`.
 #[must_use]
 pub fn is_var(expr: &Expr, var: &Ref<Var>) -> bool {
     matches!(ExprKind::of(expr), ExprKind::Var(node) if node.ptr_eq(var))
 }
 
-/// Whether an expression contains a variable.
+/// Returns true if an expression contains the variable `var`.
 #[must_use]
 pub fn uses_var(expr: &Expr, var: &Ref<Var>) -> bool {
     struct Uses<'a>(&'a Ref<Var>, bool);
@@ -135,7 +135,7 @@ pub fn uses_var(expr: &Expr, var: &Ref<Var>) -> bool {
     uses.1
 }
 
-/// Whether an expression is a variable plus what does not depend on it.
+/// Returns true if an expression is `var` plus or minus terms that do not depend on it.
 #[must_use]
 pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
     on_enough_stack(|| match ExprKind::of(expr) {
@@ -149,7 +149,7 @@ pub fn is_shifted(expr: &Expr, var: &Ref<Var>) -> bool {
     })
 }
 
-/// The conditions that must hold together for one to hold; none for what always holds.
+/// Returns the conjuncts of a condition; an empty vector for the constant `true`.
 #[must_use]
 pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
     on_enough_stack(|| match ExprKind::of(condition) {
@@ -159,19 +159,19 @@ pub fn conjuncts(condition: &Expr) -> Vec<Expr> {
     })
 }
 
-/// A step of a reduction: an element becomes itself combined with a value, by an operation that takes values in any order.
+/// Update statement of a reduction: an element is combined with a value by an operation that accepts values in any order.
 #[derive(Clone)]
 pub struct Update<'a> {
-    /// What stores the element.
+    /// Statement that stores the element.
     pub store: &'a BufferStore,
-    /// Sum, product, minimum or maximum.
+    /// Combining operation: sum, product, minimum or maximum.
     pub op: BinaryOp,
-    /// What the element is combined with; it may read other elements of the buffer.
+    /// Value that the element is combined with. It may read other elements of the buffer.
     pub value: Expr,
 }
 
 impl<'a> Update<'a> {
-    /// The step that a statement is, if it is one.
+    /// Returns the update that a statement performs, or `None` if it is not an update.
     #[must_use]
     pub fn of(stmt: &'a Stmt) -> Option<Update<'a>> {
         let StmtKind::BufferStore(store) = StmtKind::of(stmt) else { return None };

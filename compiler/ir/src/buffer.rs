@@ -4,13 +4,13 @@ use anyfn::{Array, DType, Object, Ref, String};
 
 use crate::expr::{Expr, Range, Var};
 
-/// Memory with a shape and a data type. Loads and stores name it and a place in it.
+/// Typed memory with a shape. Loads and stores name a buffer and an index in each dimension.
 ///
 /// Two buffers with the same `data` share memory.
 #[derive(Object)]
 #[object(key = "tir.Buffer", structural = "tree", final)]
 pub struct Buffer {
-    /// Address of the memory.
+    /// Variable that holds the address of the memory.
     #[field(structural = "def")]
     pub data: Ref<Var>,
     /// Data type of the elements.
@@ -18,27 +18,27 @@ pub struct Buffer {
     /// Extent of each dimension.
     #[field(structural = "def")]
     pub shape: Array<Expr>,
-    /// Distance between neighbours in each dimension, in elements; empty if they lie row by row without gaps.
+    /// Distance between neighbours in each dimension, in elements. Empty if the buffer is compact.
     #[field(structural = "def")]
     pub strides: Array<Expr>,
-    /// Name for people.
+    /// Name hint, used for printing.
     #[field(structural = "ignore")]
     pub name: String,
-    /// Kind of memory: `global` for that of the device, `local` for what only one task sees.
+    /// Memory scope: `global` for device memory, `local` for memory that only one task sees.
     pub scope: String,
-    /// Bytes to which the first element is aligned, at least.
+    /// Minimum alignment of the first element, in bytes.
     pub alignment: i32,
 }
 
-/// The kinds of memory that a buffer can lie in.
+/// Memory scopes that a buffer can have.
 pub const SCOPES: &[&str] = &["global", "local"];
 
-/// A part of a buffer: a range in each dimension.
+/// Region of a buffer: a range in each dimension.
 #[derive(Object)]
 #[object(key = "tir.BufferRegion", structural = "tree", final)]
 pub struct BufferRegion {
-    /// The buffer.
+    /// Buffer that contains the region.
     pub buffer: Ref<Buffer>,
-    /// The part.
+    /// Range in each dimension.
     pub region: Array<Ref<Range>>,
 }

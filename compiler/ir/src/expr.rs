@@ -1,14 +1,14 @@
-//! Expressions: what has a value of one data type.
+//! Expressions: nodes that have a value of one data type.
 
 use anyfn::{Array, DType, Object, ObjectRef, Ref, String};
 
 use crate::buffer::Buffer;
 use crate::fold;
 
-/// An expression of any kind.
+/// Reference to an expression of any kind.
 pub type Expr = Ref<PrimExpr>;
 
-/// What all expressions have.
+/// Base type of all expressions.
 #[derive(Object)]
 #[object(key = "tir.PrimExpr", structural = "tree", child_slots = 60)]
 pub struct PrimExpr {
@@ -16,66 +16,66 @@ pub struct PrimExpr {
     pub dtype: DType,
 }
 
-/// A variable. Two of the same name are different.
+/// Variable. Two variables with the same name are distinct.
 #[derive(Object)]
 #[object(key = "tir.Var", parent = PrimExpr, structural = "var")]
 #[repr(C)]
 pub struct Var {
     pub(crate) base: PrimExpr,
-    /// Name for people.
+    /// Name hint, used for printing.
     #[field(structural = "ignore")]
     pub name: String,
 }
 
-/// An integer or truth value.
+/// Integer or Boolean constant.
 #[derive(Object)]
 #[object(key = "tir.IntImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct IntImm {
     pub(crate) base: PrimExpr,
-    /// The value, which the data type can hold; of `uint64` the bits.
+    /// Value, which is in the range of the data type. For `uint64`, the bits of the value.
     pub value: i64,
 }
 
 impl IntImm {
-    /// The value, beyond the signed range, too.
+    /// Returns the value, including `uint64` values beyond the range of `int64`.
     #[must_use]
     pub fn whole(&self) -> i128 {
         if fold::is_unsigned_64(self.base.dtype) { (self.value as u64).into() } else { self.value.into() }
     }
 }
 
-/// A floating-point number.
+/// Floating-point constant.
 #[derive(Object)]
 #[object(key = "tir.FloatImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct FloatImm {
     pub(crate) base: PrimExpr,
-    /// The value, rounded to the data type where it is used.
+    /// Value, which is rounded to the data type where it is used.
     pub value: f64,
 }
 
-/// A text, for calls of packed functions.
+/// String constant, an argument of packed functions.
 #[derive(Object)]
 #[object(key = "tir.StringImm", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct StringImm {
     pub(crate) base: PrimExpr,
-    /// The text.
+    /// Value of the string.
     pub value: String,
 }
 
-/// A value as one of another data type.
+/// Conversion of a value to another data type.
 #[derive(Object)]
 #[object(key = "tir.Cast", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Cast {
     pub(crate) base: PrimExpr,
-    /// What is converted.
+    /// Value that is converted.
     pub value: Expr,
 }
 
-/// An operation on two values of the same data type.
+/// Operation on two values of the same data type.
 #[derive(Object)]
 #[object(key = "tir.BinaryExpr", parent = PrimExpr, structural = "tree", child_slots = 20)]
 #[repr(C)]
@@ -99,35 +99,35 @@ macro_rules! binary {
             }
         )*
 
-        /// Which operation on two values.
+        /// Kind of a binary operation.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
         pub enum BinaryOp {
             $($(#[$doc])* $name,)*
         }
 
         impl BinaryOp {
-            /// All operations.
+            /// All binary operations.
             pub const ALL: &[BinaryOp] = &[$(BinaryOp::$name),*];
 
-            /// How it is printed: an operator, or the name of a function.
+            /// Returns the printed form: an operator, or the name of a function.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(BinaryOp::$name => $text,)* }
             }
 
-            /// How strongly the operator binds; 0 for a function.
+            /// Returns the precedence of the operator; 0 for operations printed as functions.
             #[must_use]
             pub const fn precedence(self) -> u8 {
                 match self { $(BinaryOp::$name => $precedence,)* }
             }
 
-            /// Index of the type of its nodes.
+            /// Returns the type index of the nodes.
             #[must_use]
             pub fn type_index(self) -> i32 {
                 match self { $(BinaryOp::$name => $name::type_index(),)* }
             }
 
-            /// A node of two operands whose data types fit; `dtype` is that of the result.
+            /// Creates a node from operands of matching data types; `dtype` is the data type of the result.
             pub(crate) fn node(self, dtype: DType, a: Expr, b: Expr) -> Expr {
                 let base = Binary { base: PrimExpr { dtype }, a, b };
                 match self {
@@ -139,116 +139,116 @@ macro_rules! binary {
 }
 
 binary! {
-    /// Sum.
+    /// Sum of two numbers.
     Add "tir.Add" "+" 8,
-    /// Difference.
+    /// Difference of two numbers.
     Sub "tir.Sub" "-" 8,
-    /// Product.
+    /// Product of two numbers.
     Mul "tir.Mul" "*" 9,
-    /// Quotient; of integers rounded towards zero.
+    /// Quotient of two numbers; for integers, rounded towards zero.
     Div "tir.Div" "/" 9,
     /// Remainder of [`Div`], with the sign of the left operand.
     Mod "tir.Mod" "truncmod" 0,
-    /// Quotient rounded down.
+    /// Quotient of two integers, rounded down.
     FloorDiv "tir.FloorDiv" "//" 9,
     /// Remainder of [`FloorDiv`], with the sign of the right operand.
     FloorMod "tir.FloorMod" "%" 9,
-    /// The smaller one; of floating-point numbers, NaN if one of them is.
+    /// Minimum of two numbers; NaN if either operand is NaN.
     Min "tir.Min" "min" 0,
-    /// The larger one; of floating-point numbers, NaN if one of them is.
+    /// Maximum of two numbers; NaN if either operand is NaN.
     Max "tir.Max" "max" 0,
-    /// Equal.
+    /// Comparison for equality.
     Eq "tir.EQ" "==" 3,
-    /// Not equal.
+    /// Comparison for inequality.
     Ne "tir.NE" "!=" 3,
-    /// Less.
+    /// Comparison for less.
     Lt "tir.LT" "<" 3,
-    /// Less or equal.
+    /// Comparison for less or equal.
     Le "tir.LE" "<=" 3,
-    /// Greater.
+    /// Comparison for greater.
     Gt "tir.GT" ">" 3,
-    /// Greater or equal.
+    /// Comparison for greater or equal.
     Ge "tir.GE" ">=" 3,
-    /// The bits that both of two integers have.
+    /// Bitwise AND of two integers.
     BitAnd "tir.BitAnd" "&" 6,
-    /// The bits that one of two integers has.
+    /// Bitwise OR of two integers.
     BitOr "tir.BitOr" "|" 4,
-    /// The bits that exactly one of two integers has.
+    /// Bitwise XOR of two integers.
     BitXor "tir.BitXor" "^" 5,
-    /// The bits of an integer, moved up; by how many counts modulo the number of bits.
+    /// Left shift of an integer. The shift count is taken modulo the number of bits.
     ShiftLeft "tir.ShiftLeft" "<<" 7,
-    /// The bits of an integer, moved down, with its sign; by how many counts modulo the number of bits.
+    /// Right shift of an integer that preserves its sign. The shift count is taken modulo the number of bits.
     ShiftRight "tir.ShiftRight" ">>" 7,
-    /// Both of two truth values.
+    /// Logical AND of two Booleans.
     And "tir.And" "and" 2,
-    /// One of two truth values.
+    /// Logical OR of two Booleans.
     Or "tir.Or" "or" 1,
 }
 
 impl BinaryOp {
-    /// Whether the result is a truth value that compares two values.
+    /// Returns true if the operation compares two values; its result is Boolean.
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         self.precedence() == 3
     }
 
-    /// Whether it takes integers as their bits.
+    /// Returns true if the operation works on the bits of integers.
     #[must_use]
     pub const fn is_bitwise(self) -> bool {
         use BinaryOp::{BitAnd, BitOr, BitXor, ShiftLeft, ShiftRight};
         matches!(self, BitAnd | BitOr | BitXor | ShiftLeft | ShiftRight)
     }
 
-    /// Whether it moves bits.
+    /// Returns true if the operation is a shift.
     #[must_use]
     pub const fn is_shift(self) -> bool {
         matches!(self, BinaryOp::ShiftLeft | BinaryOp::ShiftRight)
     }
 
-    /// Whether it takes truth values.
+    /// Returns true if the operands are Booleans.
     #[must_use]
     pub const fn is_logical(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or)
     }
 }
 
-/// The opposite of a truth value.
+/// Logical negation of a Boolean.
 #[derive(Object)]
 #[object(key = "tir.Not", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Not {
     pub(crate) base: PrimExpr,
-    /// The truth value.
+    /// Operand of the negation.
     pub a: Expr,
 }
 
-/// One of two values; of the other one nothing is read.
+/// One of two values. The value that is not chosen is not evaluated.
 #[derive(Object)]
 #[object(key = "tir.Select", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Select {
     pub(crate) base: PrimExpr,
-    /// Which one it is.
+    /// Condition that chooses the value.
     pub condition: Expr,
-    /// The value if it holds.
+    /// Value if the condition holds.
     pub true_value: Expr,
-    /// The value if not.
+    /// Value if the condition does not hold.
     pub false_value: Expr,
 }
 
-/// An element of a buffer.
+/// Element of a buffer.
 #[derive(Object)]
 #[object(key = "tir.BufferLoad", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct BufferLoad {
     pub(crate) base: PrimExpr,
-    /// The buffer.
+    /// Buffer that is read.
     pub buffer: Ref<Buffer>,
-    /// The place, an index for each dimension; the last one may be a vector.
+    /// Index in each dimension. The last index may be a vector.
     pub indices: Array<Expr>,
 }
 
-/// What gives elements by their indices, before it has a buffer: a tensor of a computation.
+/// Source of elements by index that has no buffer yet, such as a tensor of a tensor expression.
 #[derive(Object)]
 #[object(key = "tir.DataProducer", structural = "tree", child_slots = 4)]
 pub struct DataProducer {
@@ -258,46 +258,46 @@ pub struct DataProducer {
     pub dtype: DType,
 }
 
-/// An element of a tensor of a computation.
+/// Element of a tensor of a tensor expression.
 #[derive(Object)]
 #[object(key = "tir.ProducerLoad", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct ProducerLoad {
     pub(crate) base: PrimExpr,
-    /// The tensor.
+    /// Tensor that is read.
     pub producer: Ref<DataProducer>,
-    /// The place, an index for each dimension.
+    /// Index in each dimension.
     pub indices: Array<Expr>,
 }
 
-/// A vector of values with equal distances.
+/// Vector of equally spaced values: `start`, `start + stride`, and so on.
 #[derive(Object)]
 #[object(key = "tir.Ramp", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Ramp {
     pub(crate) base: PrimExpr,
-    /// The first value.
+    /// First value of the vector.
     pub start: Expr,
-    /// The distance.
+    /// Distance between neighbouring values.
     pub stride: Expr,
-    /// Number of values.
+    /// Number of lanes.
     pub lanes: i32,
 }
 
-/// A vector of one value.
+/// Vector that repeats one value.
 #[derive(Object)]
 #[object(key = "tir.Broadcast", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Broadcast {
     pub(crate) base: PrimExpr,
-    /// The value.
+    /// Value of each lane.
     pub value: Expr,
-    /// Number of values.
+    /// Number of lanes.
     pub lanes: i32,
 }
 
-/// A call: of a function that code generators know (`exp`), or of a packed function (`call_packed`, whose first argument is
-/// the name).
+/// Call of a function known to code generators, such as `exp`, or of a packed function. In the latter case, `op` is
+/// `call_packed` and the first argument is the name.
 #[derive(Object)]
 #[object(key = "tir.Call", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
@@ -305,97 +305,97 @@ pub struct Call {
     pub(crate) base: PrimExpr,
     /// Name of the function.
     pub op: String,
-    /// The arguments: expressions and buffers.
+    /// Arguments: expressions, buffers and regions of buffers.
     pub args: Array<ObjectRef>,
 }
 
-/// An expression in which a variable stands for a value.
+/// Expression that binds a variable to a value.
 #[derive(Object)]
 #[object(key = "tir.Let", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Let {
     pub(crate) base: PrimExpr,
-    /// The variable.
+    /// Variable that is bound.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// What it stands for.
+    /// Value of the variable.
     pub value: Expr,
-    /// Where it is used.
+    /// Expression in which the variable is visible.
     pub body: Expr,
 }
 
-/// Values from the first one, in order.
+/// Range of consecutive values.
 #[derive(Object)]
 #[object(key = "tir.Range", structural = "tree", final)]
 pub struct Range {
-    /// The first value.
+    /// First value of the range.
     pub min: Expr,
     /// Number of values.
     pub extent: Expr,
 }
 
-/// An axis of a computation or of a block.
+/// Axis of a tensor expression or of a block.
 #[derive(Object)]
 #[object(key = "tir.IterVar", structural = "tree", final)]
 pub struct IterVar {
-    /// The values it takes.
+    /// Range of values that the axis takes.
     pub dom: Ref<Range>,
-    /// The variable.
+    /// Variable that holds the value of the axis.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// What depends on it.
+    /// Dependence between the iterations of the axis.
     pub kind: IterKind,
 }
 
-/// How two values become one in a reduction; for several values at once, all are combined together.
+/// Combiner of a reduction, with an identity element. A tuple of values is combined together.
 #[derive(Object)]
 #[object(key = "tir.CommReducer", structural = "tree", final)]
 pub struct CommReducer {
-    /// What has been combined so far.
+    /// Parameters for the values combined so far.
     #[field(structural = "def")]
     pub lhs: Array<Ref<Var>>,
-    /// What comes next.
+    /// Parameters for the next values.
     #[field(structural = "def")]
     pub rhs: Array<Ref<Var>>,
-    /// The combination.
+    /// Combined values, as expressions of `lhs` and `rhs`.
     pub result: Array<Expr>,
-    /// What combines with a value to that value.
+    /// Identity element: combining it with a value gives that value.
     pub identity: Array<Expr>,
 }
 
-/// A value combined over all values of axes.
+/// Reduction of a value over all values of the reduction axes.
 #[derive(Object)]
 #[object(key = "tir.Reduce", parent = PrimExpr, structural = "tree", final)]
 #[repr(C)]
 pub struct Reduce {
     pub(crate) base: PrimExpr,
-    /// How two values are combined.
+    /// Combiner of two values.
     pub combiner: Ref<CommReducer>,
-    /// The axes.
+    /// Reduction axes.
     #[field(structural = "def")]
     pub axis: Array<Ref<IterVar>>,
-    /// What is combined.
+    /// Values that are reduced.
     pub source: Array<Expr>,
-    /// Where it is combined; elsewhere the identity is.
+    /// Condition under which a value takes part. Where it does not hold, the identity element is used.
     pub condition: Expr,
-    /// Which of the results this is.
+    /// Index of this result among the results of the combiner.
     pub value_index: i32,
 }
 
 crate::text_enum! {
-    /// How iterations of an axis depend on each other.
+    /// Dependence between the iterations of an axis.
     IterKind {
-        /// Not at all.
+        /// Iterations are independent.
         Spatial = "spatial",
-        /// They add to the same results, in any order.
+        /// Iterations update the same results, in any order.
         Reduce = "reduce",
-        /// They come one after the other.
+        /// Iterations run one after the other.
         Ordered = "ordered",
     }
 }
 
 impl Reduce {
-    /// A node of parts that fit.
+    /// Creates a reduction from parts that match each other.
     #[must_use]
     pub fn make(
         base: PrimExpr,

@@ -1,4 +1,4 @@
-//! Computes with constants.
+//! Constant folding.
 
 use anyfn::DType;
 use anyfn::Ref;
@@ -9,7 +9,7 @@ use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt};
 use crate::visit::on_enough_stack;
 
-/// Whether an integer is a value of a scalar type. Of `uint64`, all are: they are bits.
+/// Returns true if an integer is in the range of a scalar type. For `uint64`, every `i64` is, since it holds the bits.
 pub(crate) fn fits(value: i64, dtype: DType) -> bool {
     let bits = u32::from(dtype.0.bits);
     match dtype.0.code {
@@ -25,7 +25,7 @@ pub(crate) fn is_unsigned_64(dtype: DType) -> bool {
     dtype.0.code == kDLUInt && dtype.0.bits == 64
 }
 
-/// The integer that an expression is, in all lanes.
+/// Returns the integer constant in all lanes of an expression.
 pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::IntImm(node) => Some(node.value),
@@ -34,7 +34,7 @@ pub(crate) fn constant(expr: &Expr) -> Option<i64> {
     })
 }
 
-/// The floating-point number that an expression is, in all lanes.
+/// Returns the floating-point constant in all lanes of an expression.
 fn float_constant(expr: &Expr) -> Option<f64> {
     on_enough_stack(|| match ExprKind::of(expr) {
         ExprKind::FloatImm(node) => Some(node.value),
@@ -56,11 +56,11 @@ fn float(value: f64, dtype: DType) -> Option<Expr> {
     ops::splat(scalar, dtype.lanes()).ok()
 }
 
-/// A constant as one of another scalar type, if that can hold it.
+/// Converts a constant to another scalar type, if that can represent it.
 pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(expr) {
         ExprKind::IntImm(node) if !node.dtype.is_bool() && node.whole() <= i64::MAX.into() => {
-            // Beyond 2^53 not every integer is a floating-point number.
+            // Beyond 2^53, not every integer has an exact floating-point representation.
             let is_exact = node.value.unsigned_abs() <= 1 << 53;
             match dtype {
                 _ if dtype.is_integer() && (dtype.0.code == kDLInt || node.value >= 0) => {
@@ -75,7 +75,7 @@ pub(crate) fn adopt(expr: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// A constant, converted.
+/// Folds the conversion of a constant to another data type.
 pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     match ExprKind::of(value) {
         ExprKind::IntImm(node) if node.whole() > i64::MAX.into() => None,
@@ -90,9 +90,10 @@ pub(crate) fn cast(value: &Expr, dtype: DType) -> Option<Expr> {
     }
 }
 
-/// The result of an operation, if it can be told: of constants, or where an operand does not matter.
+/// Folds an operation on constants, or one whose result follows from a single operand.
 ///
-/// Integers that overflow are left alone, as are floating-point numbers whose result would be rounded in another way.
+/// Returns `None` if an integer result overflows, or if constant folding would round a floating-point result differently
+/// than the generated code.
 pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let dtype = a.dtype;
     if dtype.is_float() {
@@ -106,7 +107,7 @@ pub(crate) fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     on_enough_stack(|| ramps(op, a, b)).or_else(|| identities(op, a, b))
 }
 
-/// Vectors with equal distances stay such when all values of one are moved or scaled.
+/// Folds the sum, difference or product of a ramp and a broadcast into a ramp.
 fn ramps(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let lanes = a.dtype.lanes();
     let one = |expr: &Expr| match ExprKind::of(expr) {
@@ -146,7 +147,7 @@ fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
         BinaryOp::BitAnd => x & y,
         BinaryOp::BitOr => x | y,
         BinaryOp::BitXor => x ^ y,
-        // Bits that are lost would have to be seen.
+        // Folds only if no bits are lost.
         BinaryOp::ShiftLeft if is_shift_of(y, dtype) && y < 63 => x.checked_mul(1 << y)?,
         BinaryOp::ShiftRight if is_shift_of(y, dtype) => x >> y,
         BinaryOp::ShiftLeft | BinaryOp::ShiftRight => return None,
@@ -162,12 +163,12 @@ fn ints(op: BinaryOp, x: i64, y: i64, dtype: DType) -> Option<Expr> {
     int(value, dtype)
 }
 
-/// Whether bits of a type can be moved by a number.
+/// Returns true if `by` is a valid shift count for a type.
 pub(crate) fn is_shift_of(by: i64, dtype: DType) -> bool {
     (0..i64::from(dtype.0.bits)).contains(&by)
 }
 
-/// The quotient rounded down.
+/// Returns the quotient rounded down.
 pub(crate) fn floor_div(x: i64, y: i64) -> Option<i64> {
     let quotient = x.checked_div(y)?;
     Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
@@ -179,7 +180,7 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     if dtype.0.code != kDLFloat {
         return None;
     }
-    // With one rounding, as the machine does it.
+    // Rounds once, in the precision of the type, as the hardware does.
     let narrow = |of32: fn(f32, f32) -> f32, of64: fn(f64, f64) -> f64| match dtype.0.bits {
         32 => float(of32(x as f32, y as f32).into(), dtype),
         64 => float(of64(x, y), dtype),
@@ -194,7 +195,7 @@ fn floats(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     }
 }
 
-/// Where one operand decides.
+/// Folds an operation whose result follows from one operand, or from the operands being the same node.
 fn identities(op: BinaryOp, a: &Expr, b: &Expr) -> Option<Expr> {
     let (x, y) = (constant(a), constant(b));
     match (op, x, y) {

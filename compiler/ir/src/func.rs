@@ -1,4 +1,4 @@
-//! Functions and modules.
+//! Functions of the tensor IR, and modules.
 
 use anyfn::{Any, Array, Map, Object, Ref, Result, String, methods};
 
@@ -6,35 +6,35 @@ use crate::buffer::Buffer;
 use crate::expr::Var;
 use crate::stmt::Stmt;
 
-/// A function on buffers and numbers.
+/// Primitive function: a function of buffers and numbers in the tensor IR.
 #[derive(Object)]
 #[object(key = "tir.PrimFunc", structural = "tree", final)]
 pub struct PrimFunc {
-    /// The parameters. One that is a buffer is a variable of data type `handle`.
+    /// Parameters. A buffer parameter is a variable of data type `handle`.
     #[field(structural = "def")]
     pub params: Array<Ref<Var>>,
-    /// The buffers of such parameters.
+    /// Buffers of the buffer parameters.
     #[field(structural = "def")]
     pub buffer_map: Map<Ref<Var>, Ref<Buffer>>,
-    /// What it does.
+    /// Body of the function.
     pub body: Stmt,
-    /// What passes and code generators need to know: `global_symbol` is the name under which it is called.
+    /// Attributes for passes and code generators. `global_symbol` is the name under which the function is called.
     pub attrs: Map<String, Any>,
 }
 
-/// Functions by name: what passes take and give.
+/// Functions by name: the input and output of passes.
 #[derive(Object)]
 #[object(key = "tir.IRModule", structural = "tree", final)]
 pub struct IRModule {
-    /// The functions.
+    /// Functions of the module.
     pub functions: Map<String, Ref<PrimFunc>>,
-    /// What passes and code generators need to know.
+    /// Attributes for passes and code generators.
     pub attrs: Map<String, Any>,
 }
 
 #[methods]
 impl PrimFunc {
-    /// The function with another body; the same object if it is the same one.
+    /// Returns the function with another body. Returns the function itself if `body` is its present body.
     pub fn with_body(this: Ref<Self>, body: Stmt) -> Ref<PrimFunc> {
         if body.ptr_eq(&this.body) {
             return this;
@@ -43,7 +43,7 @@ impl PrimFunc {
         Ref::new(PrimFunc { params, buffer_map, body, attrs })
     }
 
-    /// The function with another attribute, in place of the one of that name if there is one.
+    /// Returns a copy of the function in which the attribute `key` has the value `value`.
     pub fn with_attr(this: Ref<Self>, key: String, value: Any) -> Result<Ref<PrimFunc>> {
         let attrs = this.attrs.iter_any().map(|(key, value)| Ok((key.get::<String>()?, value.clone())));
         let attrs = attrs.filter(|attr| !matches!(attr, Ok((known, _)) if *known == key));

@@ -1,4 +1,4 @@
-//! Constructors of nodes, for other languages: what they make is checked, and nothing is folded.
+//! Node constructors for other languages. They check their arguments and fold nothing.
 
 use anyfn::{DType, ObjectRef, Ref, Result, String, bail, methods};
 
@@ -11,7 +11,7 @@ use crate::expr::{
 use crate::operand::{Operand, exprs};
 use crate::ops::{self, DTypeExt, HANDLE};
 
-/// The content of a node that was made just now, and that nobody else has.
+/// Moves the content out of a node that was just created and that has no other owner.
 macro_rules! only {
     ($made:expr, $node:ident { $($field:ident),* }) => {{
         let made: Expr = $made;
@@ -30,7 +30,7 @@ names!(IntImm, BufferLoad, ProducerLoad, Ramp, Broadcast, Let);
 
 #[methods]
 impl Var {
-    /// A new variable.
+    /// Creates a variable.
     #[init]
     fn new(name: String, #[default("int32")] dtype: DType) -> Var {
         Var { base: PrimExpr { dtype }, name }
@@ -39,7 +39,7 @@ impl Var {
 
 #[methods]
 impl IntImm {
-    /// An integer or truth value of a data type.
+    /// Creates an integer or Boolean constant of a data type.
     #[init]
     fn new(dtype: DType, value: i128) -> Result<IntImm> {
         only!(ops::whole(value, dtype.element())?, IntImm { value })
@@ -48,7 +48,7 @@ impl IntImm {
 
 #[methods]
 impl FloatImm {
-    /// A floating-point number of a data type.
+    /// Creates a floating-point constant of a data type.
     #[init]
     fn new(dtype: DType, value: f64) -> Result<FloatImm> {
         ops::float(value, dtype.element())?;
@@ -58,7 +58,7 @@ impl FloatImm {
 
 #[methods]
 impl StringImm {
-    /// A text.
+    /// Creates a string constant.
     #[init]
     fn new(value: String) -> StringImm {
         StringImm { base: PrimExpr { dtype: HANDLE }, value }
@@ -67,7 +67,7 @@ impl StringImm {
 
 #[methods]
 impl Cast {
-    /// A value as one of another data type.
+    /// Creates a conversion of a value to another data type.
     #[init]
     fn new(dtype: DType, value: Operand) -> Result<Cast> {
         ops::cast(value.0.clone(), dtype)?;
@@ -79,7 +79,7 @@ macro_rules! binary {
     ($($node:ident)*) => { $(
         #[methods]
         impl $node {
-            /// The operation on two values, whose data types are unified.
+            /// Creates a binary operation. The data types of the operands are unified.
             #[init]
             fn new(a: Operand, b: Operand) -> Result<$node> {
                 let (dtype, a, b) = ops::checked(BinaryOp::$node, a.0, b.0)?;
@@ -94,7 +94,7 @@ binary!(BitAnd BitOr BitXor ShiftLeft ShiftRight);
 
 #[methods]
 impl Not {
-    /// The opposite of a truth value.
+    /// Creates the logical negation of a Boolean.
     #[init]
     fn new(a: Operand) -> Result<Not> {
         ops::not(a.0.clone())?;
@@ -104,7 +104,7 @@ impl Not {
 
 #[methods]
 impl Select {
-    /// One of two values; of the other one nothing is read.
+    /// Creates a choice between two values. The value that is not chosen is not evaluated.
     #[init]
     fn new(condition: Operand, true_value: Operand, false_value: Operand) -> Result<Select> {
         ops::select(condition.0.clone(), true_value.0.clone(), false_value.0.clone())?;
@@ -116,7 +116,7 @@ impl Select {
 
 #[methods]
 impl BufferLoad {
-    /// An element of a buffer.
+    /// Creates a load of an element of a buffer.
     #[init]
     fn new(buffer: Ref<Buffer>, indices: Vec<Operand>) -> Result<BufferLoad> {
         only!(ops::load(&buffer, exprs(indices))?, BufferLoad { buffer, indices })
@@ -125,7 +125,7 @@ impl BufferLoad {
 
 #[methods]
 impl ProducerLoad {
-    /// An element of a tensor of a computation.
+    /// Creates a load of an element of a tensor of a tensor expression.
     #[init]
     fn new(producer: Ref<DataProducer>, indices: Vec<Operand>) -> Result<ProducerLoad> {
         only!(ops::produce(&producer, "tensor", exprs(indices))?, ProducerLoad { producer, indices })
@@ -134,7 +134,7 @@ impl ProducerLoad {
 
 #[methods]
 impl Ramp {
-    /// The vector `start`, `start + stride`, ..
+    /// Creates the vector `start`, `start + stride`, and so on.
     #[init]
     fn new(start: Operand, stride: Operand, lanes: u16) -> Result<Ramp> {
         only!(ops::ramp(start.0, stride.0, lanes)?, Ramp { start, stride, lanes })
@@ -143,7 +143,7 @@ impl Ramp {
 
 #[methods]
 impl Broadcast {
-    /// A vector of one value.
+    /// Creates a vector that repeats one value.
     #[init]
     fn new(value: Operand, lanes: u16) -> Result<Broadcast> {
         if lanes < 2 {
@@ -155,7 +155,7 @@ impl Broadcast {
 
 #[methods]
 impl Call {
-    /// A call of a function that code generators know, or of a packed function.
+    /// Creates a call of a function known to code generators, or of a packed function.
     #[init]
     fn new(dtype: DType, op: String, args: Vec<ObjectRef>) -> Call {
         Call { base: PrimExpr { dtype }, op, args: args.into_iter().collect() }
@@ -164,7 +164,7 @@ impl Call {
 
 #[methods]
 impl Let {
-    /// An expression in which a variable stands for a value.
+    /// Creates an expression that binds a variable to a value.
     #[init]
     fn new(var: Ref<Var>, value: Operand, body: Operand) -> Result<Let> {
         only!(ops::bind(var, value.0, body.0)?, Let { var, value, body })

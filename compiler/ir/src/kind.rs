@@ -1,4 +1,4 @@
-//! Expressions and statements as enums, to be matched.
+//! Expressions and statements as enums, for use in `match`.
 
 use std::sync::OnceLock;
 
@@ -12,13 +12,13 @@ use crate::stmt::{
     Allocate, AssertStmt, Block, BlockRealize, BufferStore, Evaluate, For, IfThenElse, LetStmt, SeqStmt, Stmt,
 };
 
-/// Places of node types in a list, by type index.
+/// Positions of node types in a list, by type index. The table is built at first use.
 struct Places(OnceLock<Vec<u8>>);
 
 impl Places {
     const NONE: u8 = u8::MAX;
 
-    /// The place of a type in the list.
+    /// Returns the position of a type in the list.
     #[inline]
     fn find(&self, type_index: i32, list: fn() -> Vec<i32>) -> Option<usize> {
         let table = self.0.get_or_init(|| {
@@ -42,12 +42,12 @@ macro_rules! kinds {
         pub enum $name<'a> {
             $(#[doc = concat!("A [`", stringify!($variant), "`].")] $variant(&'a Ref<$variant>),)*
             $($more)*
-            /// A node of a type that is not defined in this crate.
+            /// Node of a type that is not defined in this crate.
             Other,
         }
 
         impl<'a> $name<'a> {
-            /// What a node is.
+            /// Returns the kind of a node.
             #[must_use]
             pub fn of(node: &'a $node) -> $name<'a> {
                 static PLACES: Places = Places(OnceLock::new());
@@ -61,18 +61,18 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// An expression by its node type.
+    /// Expression, by its node type.
     ExprKind of Expr {
         Var, IntImm, FloatImm, StringImm, Cast, Not, Select, BufferLoad, ProducerLoad, Ramp, Broadcast, Call, Let,
         Reduce,
     } and {
-        /// An operation on two values.
+        /// Binary operation on two values.
         Binary(BinaryOp, &'a Ref<Binary>),
     } otherwise binary
 }
 
 kinds! {
-    /// A statement by its node type.
+    /// Statement, by its node type.
     StmtKind of Stmt {
         BufferStore, For, SeqStmt, IfThenElse, LetStmt, Allocate, Evaluate, AssertStmt, Block, BlockRealize,
     } and {} otherwise other
@@ -92,19 +92,20 @@ fn other(_: &Stmt) -> StmtKind<'_> {
     StmtKind::Other
 }
 
-/// The integer that an expression is; `None` also for one of `uint64` that `int64` cannot hold.
+/// Returns the value of an integer constant. Returns `None` for a `uint64` constant beyond the range of `int64`.
 #[must_use]
 pub fn as_int(expr: &Expr) -> Option<i64> {
     expr.cast_ref::<IntImm>().and_then(|node| i64::try_from(node.whole()).ok())
 }
 
-/// Whether an expression is an integer that `int64` cannot hold: no extent, index or number of iterations.
+/// Returns true if an expression is an integer constant beyond the range of `int64`. Such a constant is not valid as an
+/// extent, index or trip count.
 #[must_use]
 pub fn is_beyond_int64(expr: &Expr) -> bool {
     expr.cast_ref::<IntImm>().is_some_and(|node| i64::try_from(node.whole()).is_err())
 }
 
-/// Whether an expression is this very integer.
+/// Returns true if an expression is the integer constant `value`.
 #[must_use]
 pub fn is_int(expr: &Expr, value: i64) -> bool {
     as_int(expr) == Some(value)

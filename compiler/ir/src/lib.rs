@@ -1,10 +1,10 @@
-//! The compiler's intermediate representation.
+//! Intermediate representation of the compiler: the tensor IR.
 //!
-//! All nodes are objects: every language reads their fields by name, prints, compares, rewrites and saves them. What
-//! Rust code adds is here: types, ways to make nodes that are right, and ways to look at them.
+//! All nodes are objects: every language can read their fields by name, print, compare, transform and serialise them.
+//! This crate defines the node types, functions that build valid nodes, and functions that inspect them.
 //!
-//! - [`expr`]: what has a value. [`stmt`]: what is done. [`buffer`], [`func`]: memory, functions, modules.
-//! - [`ops`]: makes expressions; data types are unified and constants folded.
+//! - [`expr`]: expressions. [`stmt`]: statements. [`buffer`], [`func`]: buffers, functions and modules.
+//! - [`ops`]: builds expressions, unifies data types and folds constants.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Makes statements, buffers and blocks.
+//! Builds statements, buffers and blocks.
 
 use anyfn::{Any, Array, DType, Map, Ref, Result, String, bail, registry};
 
@@ -10,7 +10,7 @@ use crate::stmt::{
     SeqStmt, Stmt, StmtNode,
 };
 
-/// A buffer in the memory of the device, row by row without gaps.
+/// Creates a compact buffer in the memory of the device.
 #[must_use]
 pub fn buffer(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     Ref::new(Buffer {
@@ -24,10 +24,10 @@ pub fn buffer(name: &str, shape: Array<Expr>, dtype: DType) -> Ref<Buffer> {
     })
 }
 
-/// Sets an element of a buffer.
+/// Creates a store to an element of a buffer.
 ///
 /// # Errors
-/// `TypeError` if the value has another data type than the element, or as [`ops::load`].
+/// Returns `TypeError` if the data type of the value differs from that of the element, or the error of [`ops::load`].
 pub fn store(buffer: &Ref<Buffer>, value: Expr, indices: Array<Expr>) -> Result<Stmt> {
     let lanes = ops::check_indices(&buffer.name, buffer.shape.len(), &indices)?;
     let dtype = ops::DTypeExt::with_lanes(&buffer.dtype, lanes);
@@ -37,7 +37,7 @@ pub fn store(buffer: &Ref<Buffer>, value: Expr, indices: Array<Expr>) -> Result<
     Ok(Ref::new(BufferStore { base: StmtNode {}, buffer: buffer.clone(), value, indices }).into_parent())
 }
 
-/// Statements one after the other; sequences in it are joined.
+/// Creates a sequence of statements. Nested sequences are flattened.
 #[must_use]
 pub fn seq(stmts: impl IntoIterator<Item = Stmt>) -> Stmt {
     let mut flat: Vec<Stmt> = Vec::new();
@@ -56,21 +56,21 @@ pub fn seq(stmts: impl IntoIterator<Item = Stmt>) -> Stmt {
     }
 }
 
-/// A serial loop.
+/// Creates a serial loop.
 #[must_use]
 pub fn for_loop(loop_var: Ref<Var>, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     let (base, kind, annotations) = (StmtNode {}, ForKind::Serial, Map::new());
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// A loop of any kind.
+/// Creates a loop of any kind.
 #[must_use]
 pub fn for_of_kind(loop_var: Ref<Var>, min: Expr, extent: Expr, kind: ForKind, body: Stmt) -> Stmt {
     let (base, annotations) = (StmtNode {}, Map::new());
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// The loop with another kind, body or annotations; all else stays.
+/// Returns a copy of a loop with another kind, body and annotations.
 #[must_use]
 pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, Any>) -> Stmt {
     let (base, loop_var, min, extent) =
@@ -78,17 +78,17 @@ pub fn for_like(node: &For, kind: ForKind, body: Stmt, annotations: Map<String, 
     Ref::new(For { base, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// The loop with another domain or body; all else stays.
+/// Returns a copy of a loop with another domain and body.
 #[must_use]
 pub fn for_with(like: &For, min: Expr, extent: Expr, body: Stmt) -> Stmt {
     let (loop_var, kind, annotations) = (like.loop_var.clone(), like.kind, like.annotations.clone());
     Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// A statement that is carried out where a condition holds.
+/// Creates a conditional statement.
 ///
 /// # Errors
-/// `TypeError` if the condition is no truth value.
+/// Returns `TypeError` if the condition is not a Boolean.
 pub fn if_then(condition: Expr, then_case: Stmt, else_case: Option<Stmt>) -> Result<Stmt> {
     if condition.dtype != DType::BOOL {
         bail!("TypeError", "a condition must be bool but is {}", condition.dtype);
@@ -96,10 +96,10 @@ pub fn if_then(condition: Expr, then_case: Stmt, else_case: Option<Stmt>) -> Res
     Ok(Ref::new(IfThenElse { base: StmtNode {}, condition, then_case, else_case }).into_parent())
 }
 
-/// A variable that stands for a value in a statement.
+/// Creates a statement that binds a variable to a value.
 ///
 /// # Errors
-/// `TypeError` if variable and value have different data types.
+/// Returns `TypeError` if the data types of the variable and the value differ.
 pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
     if var.dtype != value.dtype {
         bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);
@@ -107,10 +107,11 @@ pub fn let_stmt(var: Ref<Var>, value: Expr, body: Stmt) -> Result<Stmt> {
     Ok(Ref::new(LetStmt { base: StmtNode {}, var, value, body }).into_parent())
 }
 
-/// Ends the function with an error of a kind unless a condition holds; the message is of texts and integers.
+/// Creates an assertion: the function ends with an error of the given kind unless the condition holds. The message
+/// consists of strings and integers.
 ///
 /// # Errors
-/// `TypeError` if the condition is no truth value.
+/// Returns `TypeError` if the condition is not a Boolean.
 pub fn assert_that(condition: Expr, kind: &str, message: impl IntoIterator<Item = Expr>) -> Result<Stmt> {
     if condition.dtype != DType::BOOL {
         bail!("TypeError", "a condition must be bool but is {}", condition.dtype);
@@ -119,19 +120,19 @@ pub fn assert_that(condition: Expr, kind: &str, message: impl IntoIterator<Item 
     Ok(Ref::new(AssertStmt { base: StmtNode {}, condition, kind: kind.into(), message }).into_parent())
 }
 
-/// Memory that exists while a statement runs.
+/// Creates an allocation whose memory exists while `body` runs.
 #[must_use]
 pub fn allocate(buffer: Ref<Buffer>, body: Stmt) -> Stmt {
     Ref::new(Allocate { base: StmtNode {}, buffer, body }).into_parent()
 }
 
-/// An expression that is computed for what it does.
+/// Creates a statement that evaluates an expression for its effect.
 #[must_use]
 pub fn evaluate(value: Expr) -> Stmt {
     Ref::new(Evaluate { base: StmtNode {}, value }).into_parent()
 }
 
-/// A block.
+/// Creates a block without annotations.
 #[must_use]
 pub fn block(
     name: &str,
@@ -155,7 +156,7 @@ pub fn block(
     })
 }
 
-/// The block with other annotations.
+/// Returns a copy of a block with other annotations.
 #[must_use]
 pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     Ref::new(Block {
@@ -171,14 +172,14 @@ pub fn annotated(block: &Block, annotations: Map<String, Any>) -> Ref<Block> {
     })
 }
 
-/// A block at its place.
+/// Creates a realization of a block: the values of its axes and the condition under which it runs.
 #[must_use]
 pub fn realize(iter_values: impl IntoIterator<Item = Expr>, predicate: Expr, block: Ref<Block>) -> Stmt {
     let iter_values = iter_values.into_iter().collect();
     Ref::new(BlockRealize { base: StmtNode {}, iter_values, predicate, block }).into_parent()
 }
 
-/// All of a buffer.
+/// Returns the region that covers a whole buffer.
 #[must_use]
 pub fn whole(buffer: &Ref<Buffer>) -> Ref<BufferRegion> {
     let zero = |extent: &Expr| ops::int(0, extent.dtype).unwrap_or_else(|_| ops::i32(0));
@@ -186,7 +187,7 @@ pub fn whole(buffer: &Ref<Buffer>) -> Ref<BufferRegion> {
     Ref::new(BufferRegion { buffer: buffer.clone(), region: ranges.collect() })
 }
 
-/// Whether two expressions are the same but for their identity.
+/// Returns true if two expressions are structurally equal.
 #[must_use]
 pub fn is_equal(a: &Expr, b: &Expr) -> bool {
     a.ptr_eq(b)

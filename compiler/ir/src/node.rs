@@ -1,6 +1,6 @@
-//! Makes nodes exactly as they are said: operands are checked, but nothing is folded or joined.
+//! Builds nodes exactly as specified: operands are checked, but nothing is folded or flattened.
 //!
-//! [`ops`] and [`make`](crate::make) make what is best; a reader of texts needs what is written.
+//! [`ops`] and [`make`](crate::make) build simplified nodes. A parser needs the nodes that are written in the source.
 
 use anyfn::{Any, Array, DType, Map, Ref, Result, String, bail};
 
@@ -9,19 +9,20 @@ use crate::expr::{BinaryOp, Broadcast, Cast, Expr, IterVar, Not, PrimExpr, Selec
 use crate::ops::{self, DTypeExt};
 use crate::stmt::{AssertStmt, Block, For, ForKind, SeqStmt, Stmt, StmtNode};
 
-/// An operation on two values, whose data types are unified. A division by a constant 0 is one: it may never be computed.
+/// Creates a binary operation. The data types of the operands are unified. Division by a constant 0 is accepted, since it
+/// may never be evaluated.
 ///
 /// # Errors
-/// `TypeError` if the data types do not fit.
+/// Returns `TypeError` if the operation does not accept the data types.
 pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     let (dtype, a, b) = ops::checked(op, a, b)?;
     Ok(op.node(dtype, a, b))
 }
 
-/// The opposite of a truth value.
+/// Creates the logical negation of a Boolean.
 ///
 /// # Errors
-/// As [`ops::not`].
+/// Returns `TypeError` if the operand is not a Boolean.
 pub fn not(a: Expr) -> Result<Expr> {
     let dtype = a.dtype;
     if !dtype.is_bool() {
@@ -30,10 +31,10 @@ pub fn not(a: Expr) -> Result<Expr> {
     Ok(Ref::new(Not { base: PrimExpr { dtype }, a }).into_parent())
 }
 
-/// One of two values.
+/// Creates a choice between two values.
 ///
 /// # Errors
-/// As [`ops::select`].
+/// Returns the error of [`ops::select`].
 pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Expr> {
     ops::select(condition.clone(), true_value.clone(), false_value.clone())?;
     let (true_value, false_value) = ops::unify(true_value, false_value)?;
@@ -41,10 +42,10 @@ pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Ex
     Ok(Ref::new(Select { base, condition, true_value, false_value }).into_parent())
 }
 
-/// A value as one of another data type.
+/// Creates a conversion of a value to another data type.
 ///
 /// # Errors
-/// As [`ops::cast`]; `TypeError` for another number of lanes.
+/// Returns the error of [`ops::cast`], or `TypeError` if the number of lanes differs.
 pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
     if value.dtype.lanes() != dtype.lanes() {
         bail!("TypeError", "a value of {} cannot be converted to {dtype}", value.dtype);
@@ -53,10 +54,10 @@ pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
     Ok(Ref::new(Cast { base: PrimExpr { dtype }, value }).into_parent())
 }
 
-/// A vector of one value.
+/// Creates a vector that repeats one value.
 ///
 /// # Errors
-/// As [`ops::splat`]; `ValueError` for less than two lanes.
+/// Returns the error of [`ops::splat`], or `ValueError` for fewer than two lanes.
 pub fn broadcast(value: Expr, lanes: u16) -> Result<Expr> {
     if lanes < 2 {
         bail!("ValueError", "a vector needs at least 2 lanes but got {lanes}");
@@ -66,13 +67,13 @@ pub fn broadcast(value: Expr, lanes: u16) -> Result<Expr> {
     Ok(Ref::new(Broadcast { base: PrimExpr { dtype }, value, lanes: lanes.into() }).into_parent())
 }
 
-/// Statements one after the other.
+/// Creates a sequence of statements.
 #[must_use]
 pub fn seq(stmts: Vec<Stmt>) -> Stmt {
     Ref::new(SeqStmt { base: StmtNode {}, seq: stmts.into_iter().collect() }).into_parent()
 }
 
-/// A loop.
+/// Creates a loop of any kind.
 #[must_use]
 pub fn for_loop(
     loop_var: Ref<Var>,
@@ -85,10 +86,10 @@ pub fn for_loop(
     Ref::new(For { base: StmtNode {}, loop_var, min, extent, kind, body, annotations }).into_parent()
 }
 
-/// A statement that ends the function with an error unless a condition holds.
+/// Creates an assertion: the function ends with an error unless the condition holds.
 ///
 /// # Errors
-/// `TypeError` if the condition is no truth value.
+/// Returns `TypeError` if the condition is not a Boolean.
 pub fn assert_stmt(condition: Expr, kind: &str, message: Array<Expr>) -> Result<Stmt> {
     if condition.dtype != DType::BOOL {
         bail!("TypeError", "a condition must be bool but is {}", condition.dtype);
@@ -96,24 +97,24 @@ pub fn assert_stmt(condition: Expr, kind: &str, message: Array<Expr>) -> Result<
     Ok(Ref::new(AssertStmt { base: StmtNode {}, condition, kind: kind.into(), message }).into_parent())
 }
 
-/// What a block consists of.
+/// Parts of a block other than its name and body.
 #[derive(Default)]
 pub struct BlockParts {
-    /// The axes.
+    /// Axes of the block.
     pub iter_vars: Vec<Ref<IterVar>>,
-    /// What it reads.
+    /// Regions that the block reads.
     pub reads: Vec<Ref<BufferRegion>>,
-    /// What it writes.
+    /// Regions that the block writes.
     pub writes: Vec<Ref<BufferRegion>>,
-    /// Memory that exists while the block runs.
+    /// Buffers whose memory exists while the block runs.
     pub alloc_buffers: Vec<Ref<Buffer>>,
-    /// What comes before the first iteration over the axes that reduce.
+    /// Initialisation, run before the first iteration over the reduction axes.
     pub init: Option<Stmt>,
-    /// Remarks for passes.
+    /// Annotations for passes.
     pub annotations: Map<String, Any>,
 }
 
-/// A block.
+/// Creates a block from its parts.
 #[must_use]
 pub fn block(name: &str, parts: BlockParts, body: Stmt) -> Ref<Block> {
     Ref::new(Block {

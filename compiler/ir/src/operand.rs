@@ -1,4 +1,4 @@
-//! What other languages may write where an expression is expected.
+//! Conversion of function arguments to expressions.
 
 use anyfn::abi::kDLUInt;
 use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result, Schema};
@@ -6,8 +6,8 @@ use anyfn::{Any, AnyView, Array, DType, FromArg, IntoAny, Mismatch, Ref, Result,
 use crate::expr::{Expr, IterVar};
 use crate::ops;
 
-/// An expression, or what stands for one: an axis (its variable), an int (`int32`, or `int64` or `uint64` if it needs to be), a
-/// float (`float32`), a truth value.
+/// Expression, or a value that converts to one. An axis converts to its variable, an int to `int32` (or `int64` or
+/// `uint64` if it does not fit), a float to `float32`, and a Boolean to a Boolean constant.
 pub struct Operand(pub Expr);
 
 impl FromArg for Operand {
@@ -53,7 +53,7 @@ impl IntoAny for Operand {
     }
 }
 
-/// The expressions that operands are.
+/// Returns the expressions of operands.
 #[must_use]
 pub fn exprs(operands: Vec<Operand>) -> Array<Expr> {
     operands.into_iter().map(|operand| operand.0).collect()

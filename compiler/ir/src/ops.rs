@@ -1,4 +1,4 @@
-//! Makes expressions: checks operands, unifies their data types, and folds constants.
+//! Builds expressions: checks operands, unifies their data types and folds constants.
 
 use anyfn::abi::{kDLBfloat, kDLBool, kDLFloat, kDLInt, kDLOpaqueHandle, kDLUInt};
 use anyfn::{Array, DType, ObjectRef, Ref, Result, String, bail};
@@ -11,30 +11,30 @@ use crate::expr::{
 use crate::fold;
 use crate::kind::{ExprKind, as_int};
 
-/// Data type of addresses and texts.
+/// Data type of addresses and strings.
 pub const HANDLE: DType = DType::new(kDLOpaqueHandle, 64, 1);
 
-/// What is asked of data types.
+/// Queries on data types.
 pub trait DTypeExt {
-    /// The type of one lane.
+    /// Returns the scalar type of one lane.
     #[must_use]
     fn element(&self) -> DType;
-    /// The same with another number of lanes.
+    /// Returns the data type with another number of lanes.
     #[must_use]
     fn with_lanes(&self, lanes: u16) -> DType;
-    /// Number of lanes.
+    /// Returns the number of lanes.
     #[must_use]
     fn lanes(&self) -> u16;
-    /// Whether it is a signed or unsigned integer; truth values are not.
+    /// Returns true for signed and unsigned integers. Booleans are not integers.
     #[must_use]
     fn is_integer(&self) -> bool;
-    /// Whether it is a floating-point number.
+    /// Returns true for floating-point types.
     #[must_use]
     fn is_float(&self) -> bool;
-    /// Whether it is `float16` or `bfloat16`: stored, but computed with as `float32`.
+    /// Returns true for `float16` and `bfloat16`, which are storage types: arithmetic uses `float32`.
     #[must_use]
     fn is_half(&self) -> bool;
-    /// Whether it is a truth value.
+    /// Returns true for Booleans.
     #[must_use]
     fn is_bool(&self) -> bool;
 }
@@ -63,16 +63,17 @@ impl DTypeExt for DType {
     }
 }
 
-/// A new variable.
+/// Creates a variable.
 #[must_use]
 pub fn var(name: &str, dtype: DType) -> Ref<Var> {
     Ref::new(Var { base: PrimExpr { dtype }, name: name.into() })
 }
 
-/// An integer or truth value; for `uint64` beyond the signed range, its bits.
+/// Creates an integer or Boolean constant. For `uint64`, `value` holds the bits.
 ///
 /// # Errors
-/// `ValueError` if the data type cannot hold it, or is no integer.
+/// Returns `TypeError` if the data type is neither integer nor Boolean, and `ValueError` if it cannot represent the
+/// value.
 pub fn int(value: i64, dtype: DType) -> Result<Expr> {
     let scalar = dtype.element();
     if !(scalar.is_integer() || scalar.is_bool()) {
@@ -84,10 +85,11 @@ pub fn int(value: i64, dtype: DType) -> Result<Expr> {
     splat(Ref::new(IntImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
 }
 
-/// An integer or truth value, `uint64` included, by its value.
+/// Creates an integer or Boolean constant from its value, including `uint64` values beyond the range of `int64`.
 ///
 /// # Errors
-/// `OverflowError` if it is beyond 64 bits; else as [`int`].
+/// Returns `OverflowError` if the value exceeds 64 bits (unsigned for `uint64`, signed for other types), or the error of
+/// [`int`].
 pub fn whole(value: i128, dtype: DType) -> Result<Expr> {
     let is_unsigned_64 = fold::is_unsigned_64(dtype);
     let bits = if is_unsigned_64 { u64::try_from(value).map(|bits| bits as i64) } else { i64::try_from(value) };
@@ -97,22 +99,22 @@ pub fn whole(value: i128, dtype: DType) -> Result<Expr> {
     }
 }
 
-/// An `int32`.
+/// Creates an `int32` constant.
 #[must_use]
 pub fn i32(value: i32) -> Expr {
     Ref::new(IntImm { base: PrimExpr { dtype: DType::INT32 }, value: value.into() }).into_parent()
 }
 
-/// A truth value.
+/// Creates a Boolean constant.
 #[must_use]
 pub fn bool(value: bool) -> Expr {
     Ref::new(IntImm { base: PrimExpr { dtype: DType::BOOL }, value: value.into() }).into_parent()
 }
 
-/// A floating-point number.
+/// Creates a floating-point constant.
 ///
 /// # Errors
-/// `TypeError` if the data type is none.
+/// Returns `TypeError` if the data type is not a floating-point type.
 pub fn float(value: f64, dtype: DType) -> Result<Expr> {
     if !dtype.is_float() {
         bail!("TypeError", "{value} is a floating-point number, which {dtype} is not");
@@ -121,24 +123,24 @@ pub fn float(value: f64, dtype: DType) -> Result<Expr> {
     splat(Ref::new(FloatImm { base: PrimExpr { dtype: scalar }, value }).into_parent(), dtype.lanes())
 }
 
-/// A text.
+/// Creates a string constant.
 #[must_use]
 pub fn string(text: &str) -> Expr {
     Ref::new(StringImm { base: PrimExpr { dtype: HANDLE }, value: text.into() }).into_parent()
 }
 
-/// Zero, one, .. of a data type: an integer as what the type has for it.
+/// Creates a constant from an integer: an integer or floating-point constant, depending on the data type.
 ///
 /// # Errors
-/// `ValueError` if the data type cannot hold it.
+/// Returns the error of [`int`].
 pub fn number(value: i64, dtype: DType) -> Result<Expr> {
     if dtype.is_float() { float(value as f64, dtype) } else { int(value, dtype) }
 }
 
-/// The largest or smallest value of a data type; an infinity of floating-point numbers.
+/// Creates the largest or smallest value of a data type. For floating-point types, this is an infinity.
 ///
 /// # Errors
-/// `TypeError` if it is no number.
+/// Returns `TypeError` if the data type is not numeric.
 pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     if dtype.is_float() {
         return float(if largest { f64::INFINITY } else { f64::NEG_INFINITY }, dtype);
@@ -157,10 +159,10 @@ pub fn limit(dtype: DType, largest: bool) -> Result<Expr> {
     int(value, dtype)
 }
 
-/// As [`limit`], but of floating-point numbers the largest or smallest finite one.
+/// Creates the largest or smallest finite value of a data type.
 ///
 /// # Errors
-/// `TypeError` if it is no number.
+/// Returns `TypeError` if the data type is not numeric.
 pub fn finite_limit(dtype: DType, largest: bool) -> Result<Expr> {
     let size = match (dtype.0.code, dtype.0.bits) {
         (kDLFloat, 16) => HALF_MAX,
@@ -175,7 +177,7 @@ pub fn finite_limit(dtype: DType, largest: bool) -> Result<Expr> {
 const HALF_MAX: f64 = 65504.0;
 const BFLOAT_MAX: f64 = 3.389_531_389_251_535_5e38;
 
-/// A number as the nearest one that a floating-point type has; of two the even one.
+/// Rounds a number to the nearest value of a floating-point type, ties to even.
 #[must_use]
 pub fn rounded(value: f64, dtype: DType) -> f64 {
     match (dtype.0.code, dtype.0.bits) {
@@ -186,7 +188,8 @@ pub fn rounded(value: f64, dtype: DType) -> f64 {
     }
 }
 
-/// The nearest number with so many bits behind the point, a smallest exponent and a largest value; of two the even one.
+/// Rounds to `mantissa` fraction bits, ties to even. `smallest` is the minimum exponent; results beyond `largest` become
+/// infinite.
 fn fewer_bits(value: f64, mantissa: i32, smallest: i32, largest: f64) -> f64 {
     if !value.is_finite() || value == 0.0 {
         return value;
@@ -197,10 +200,10 @@ fn fewer_bits(value: f64, mantissa: i32, smallest: i32, largest: f64) -> f64 {
     if nearest.abs() > largest { f64::INFINITY.copysign(value) } else { nearest }
 }
 
-/// A value as one of another data type.
+/// Converts a value to another data type. A scalar that is converted to a vector type fills all lanes.
 ///
 /// # Errors
-/// `TypeError` for handles, and for another number of lanes than one or that of the value.
+/// Returns `TypeError` for handles, and for a vector whose number of lanes differs from that of `dtype`.
 pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
     let from = value.dtype;
     if from == dtype {
@@ -219,10 +222,10 @@ pub fn cast(value: Expr, dtype: DType) -> Result<Expr> {
     Ok(Ref::new(Cast { base: PrimExpr { dtype }, value }).into_parent())
 }
 
-/// A vector of one value; the value itself for one lane.
+/// Creates a vector that repeats one value. For one lane, returns the value itself.
 ///
 /// # Errors
-/// `TypeError` if the value is a vector already.
+/// Returns `TypeError` if the value is already a vector.
 pub fn splat(value: Expr, lanes: u16) -> Result<Expr> {
     if lanes == 1 {
         return Ok(value);
@@ -234,10 +237,10 @@ pub fn splat(value: Expr, lanes: u16) -> Result<Expr> {
     Ok(Ref::new(Broadcast { base: PrimExpr { dtype }, value, lanes: lanes.into() }).into_parent())
 }
 
-/// The vector `start`, `start + stride`, ..
+/// Creates the vector `start`, `start + stride`, and so on.
 ///
 /// # Errors
-/// `TypeError` unless both are integers of the same data type; `ValueError` for less than two lanes.
+/// Returns `TypeError` unless both are scalar integers of the same data type, and `ValueError` for fewer than two lanes.
 pub fn ramp(start: Expr, stride: Expr, lanes: u16) -> Result<Expr> {
     if start.dtype != stride.dtype || !start.dtype.is_integer() || start.dtype.lanes() != 1 {
         bail!(
@@ -254,13 +257,14 @@ pub fn ramp(start: Expr, stride: Expr, lanes: u16) -> Result<Expr> {
     Ok(Ref::new(Ramp { base: PrimExpr { dtype }, start, stride, lanes: lanes.into() }).into_parent())
 }
 
-/// Makes both operands have the same data type.
+/// Converts both operands to the same data type.
 ///
-/// A constant takes the type of the other operand if that can hold it. An integer becomes a floating-point number, the
-/// shorter of two types of a kind becomes the longer one, a single value a vector. Nothing else is converted silently.
+/// A constant takes the type of the other operand if that can represent it. An integer is converted to floating point,
+/// the narrower of two types of the same kind to the wider one, and a scalar to a vector. No other conversion is
+/// implicit.
 ///
 /// # Errors
-/// `TypeError` for other pairs of types.
+/// Returns `TypeError` for other pairs of types.
 pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
     if a.dtype == b.dtype {
         return Ok((a, b));
@@ -288,7 +292,7 @@ pub fn unify(a: Expr, b: Expr) -> Result<(Expr, Expr)> {
     Ok((cast(a, common)?, cast(b, common)?))
 }
 
-/// A constant as one of another data type that can hold it; anything else stays.
+/// Converts a constant to another data type if that can represent it. Other expressions are returned unchanged.
 #[must_use]
 pub fn adopt(value: Expr, dtype: DType) -> Expr {
     fold::adopt(&value, dtype.element()).and_then(|value| splat(value, dtype.lanes()).ok()).unwrap_or(value)
@@ -298,7 +302,7 @@ fn splat_if_one(value: Expr, lanes: u16) -> Result<Expr> {
     if value.dtype.lanes() == 1 { splat(value, lanes) } else { Ok(value) }
 }
 
-/// The type that both of two scalar types become.
+/// Returns the common type to which two scalar types are converted.
 fn common(a: DType, b: DType) -> Option<DType> {
     let longer = if a.0.bits >= b.0.bits { a } else { b };
     let is_plain_float = |dtype: DType| dtype.0.code == kDLFloat || dtype.0.code == kDLBfloat;
@@ -314,10 +318,10 @@ fn common(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// The operands of an operation with their data types unified, and the data type of the result.
+/// Returns the data type of the result of an operation and the operands with unified data types.
 ///
 /// # Errors
-/// `TypeError` if the data types do not fit.
+/// Returns `TypeError` if the operation does not accept the data types.
 pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
     let (a, b) = unify(a, b)?;
     let dtype = a.dtype;
@@ -341,11 +345,11 @@ pub fn checked(op: BinaryOp, a: Expr, b: Expr) -> Result<(DType, Expr, Expr)> {
     Ok((result, a, b))
 }
 
-/// An operation on two values; of truth values, `&`, `|` and `^` are `and`, `or` and `!=`.
+/// Creates a binary operation. For Booleans, `&`, `|` and `^` become `and`, `or` and `!=`.
 ///
 /// # Errors
-/// `TypeError` if the data types do not fit; `ZeroDivisionError` for an integer division by a constant 0; `ValueError` for a
-/// shift by a constant that is negative or at least the number of bits.
+/// Returns `TypeError` if the operation does not accept the data types, `ZeroDivisionError` for an integer division by a
+/// constant 0, and `ValueError` for a shift by a constant that is negative or at least the number of bits.
 pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     let op = match op {
         BinaryOp::BitAnd if a.dtype.is_bool() => BinaryOp::And,
@@ -366,11 +370,13 @@ pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     Ok(fold::binary(op, &a, &b).unwrap_or_else(|| op.node(dtype, a, b)))
 }
 
-/// As [`binary`], of operands that were changed: a division that has become one by 0 stays as it is, for it may never be
-/// computed, and so does a shift by a number of bits that there are not.
+/// Rebuilds a binary operation whose operands have changed.
+///
+/// Unlike [`binary`], this accepts an integer division by a constant 0 and a shift by an invalid constant: after a
+/// transformation, such an operation may be one that is never evaluated.
 ///
 /// # Errors
-/// `TypeError` if the data types do not fit.
+/// Returns `TypeError` if the operation does not accept the data types.
 pub fn rebuilt(op: BinaryOp, a: Expr, b: Expr) -> Result<Expr> {
     let is_refused = |by| match op {
         _ if op.is_shift() => !fold::is_shift_of(by, a.dtype),
@@ -391,7 +397,7 @@ macro_rules! binary_functions {
         $(#[$doc])*
         ///
         /// # Errors
-        /// As [`binary`].
+        /// Returns the error of [`binary`].
         pub fn $name(a: Expr, b: Expr) -> Result<Expr> {
             binary(BinaryOp::$op, a, b)
         }
@@ -399,46 +405,46 @@ macro_rules! binary_functions {
 }
 
 binary_functions! {
-    /// The sum.
+    /// Creates the sum of two numbers.
     add Add
-    /// The difference.
+    /// Creates the difference of two numbers.
     sub Sub
-    /// The product.
+    /// Creates the product of two numbers.
     mul Mul
-    /// The quotient; of integers rounded towards zero.
+    /// Creates the quotient of two numbers. Integer quotients are rounded towards zero.
     div Div
-    /// The quotient of integers, rounded down.
+    /// Creates the quotient of two integers, rounded down.
     floor_div FloorDiv
-    /// The remainder of [`floor_div`].
+    /// Creates the remainder of [`floor_div`].
     floor_mod FloorMod
-    /// The smaller one.
+    /// Creates the minimum of two numbers.
     min Min
-    /// The larger one.
+    /// Creates the maximum of two numbers.
     max Max
-    /// Whether the first is less.
+    /// Creates the comparison `a < b`.
     less Lt
-    /// Whether they are equal.
+    /// Creates the comparison `a == b`.
     equal Eq
-    /// The bits that both have.
+    /// Creates the bitwise AND of two integers.
     bit_and BitAnd
-    /// The bits that one of them has.
+    /// Creates the bitwise OR of two integers.
     bit_or BitOr
-    /// The bits that exactly one of them has.
+    /// Creates the bitwise XOR of two integers.
     bit_xor BitXor
-    /// The bits of the first, moved up.
+    /// Creates the left shift of `a` by `b` bits.
     shift_left ShiftLeft
-    /// The bits of the first, moved down, with its sign.
+    /// Creates the right shift of `a` by `b` bits, which preserves the sign.
     shift_right ShiftRight
-    /// Whether both hold.
+    /// Creates the logical AND of two Booleans.
     and And
-    /// Whether one of them holds.
+    /// Creates the logical OR of two Booleans.
     or Or
 }
 
-/// The quotient of integers, rounded towards zero.
+/// Creates the quotient of two integers, rounded towards zero.
 ///
 /// # Errors
-/// `TypeError` for floating-point numbers; else as [`binary`].
+/// Returns `TypeError` for floating-point numbers, or the error of [`binary`].
 pub fn trunc_div(a: Expr, b: Expr) -> Result<Expr> {
     let (a, b) = unify(a, b)?;
     if a.dtype.is_float() {
@@ -447,20 +453,20 @@ pub fn trunc_div(a: Expr, b: Expr) -> Result<Expr> {
     div(a, b)
 }
 
-/// The value with the other sign, which a zero of floating-point numbers has, too.
+/// Negates a number. Negating a floating-point zero changes its sign.
 ///
 /// # Errors
-/// `TypeError` if it is no number.
+/// Returns `TypeError` if the value is not a number.
 pub fn neg(a: Expr) -> Result<Expr> {
     let dtype = a.dtype;
     let zero = if dtype.is_float() { float(-0.0, dtype)? } else { int(0, dtype)? };
     sub(zero, a)
 }
 
-/// Whether a floating-point number is none; false for integers.
+/// Tests whether a floating-point number is NaN. The result is false for integers.
 ///
 /// # Errors
-/// `TypeError` if it is no number.
+/// Returns `TypeError` if the value is not a number.
 pub fn is_nan(a: Expr) -> Result<Expr> {
     if a.dtype.is_integer() {
         return splat(bool(false), a.dtype.lanes());
@@ -471,10 +477,10 @@ pub fn is_nan(a: Expr) -> Result<Expr> {
     binary(BinaryOp::Ne, a.clone(), a)
 }
 
-/// The opposite of a truth value; of an integer, all bits changed.
+/// Negates a Boolean, or inverts all bits of an integer.
 ///
 /// # Errors
-/// `TypeError` if it is none.
+/// Returns `TypeError` for other data types.
 pub fn not(a: Expr) -> Result<Expr> {
     let dtype = a.dtype;
     if dtype.is_integer() {
@@ -491,10 +497,10 @@ pub fn not(a: Expr) -> Result<Expr> {
     }
 }
 
-/// A value without its sign; the least integer of a type stays as it is.
+/// Returns the absolute value of a number. The least value of a signed integer type stays as it is.
 ///
 /// # Errors
-/// `TypeError` if it is no number.
+/// Returns `TypeError` if the value is not a number.
 pub fn abs(a: Expr) -> Result<Expr> {
     let dtype = a.dtype;
     match dtype.0.code {
@@ -505,12 +511,13 @@ pub fn abs(a: Expr) -> Result<Expr> {
     }
 }
 
-/// A value to the power of another one: products if that is a small whole number, else `pow` of floating-point numbers.
+/// Raises a value to a power. A small whole constant as exponent gives products; any other exponent gives a
+/// floating-point call of `pow`.
 ///
 /// # Errors
-/// `TypeError` for integers to a power that is not a constant of 0 to 64.
+/// Returns `TypeError` for an integer base unless the exponent is a constant between 0 and 64 or a floating-point number.
 pub fn power(a: Expr, b: Expr) -> Result<Expr> {
-    /// Beyond, `pow` is as quick and more exact.
+    /// Largest exponent of a floating-point base that gives products. Beyond it, `pow` is as fast and more accurate.
     const MOST: i64 = 4;
     let most = if a.dtype.is_integer() { 64 } else { MOST };
     let whole = match ExprKind::of(&b) {
@@ -541,10 +548,11 @@ pub fn power(a: Expr, b: Expr) -> Result<Expr> {
     Ok(call(a.dtype, "pow", [a.into_object(), b.into_object()]))
 }
 
-/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
+/// Chooses one of two values. The other value is not evaluated, so it may read outside the bounds of a buffer.
 ///
 /// # Errors
-/// `TypeError` if the condition is no truth value, or the values cannot be unified.
+/// Returns `TypeError` if the condition is not Boolean, if its number of lanes does not match, or if the values cannot be
+/// unified.
 pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Expr> {
     if !condition.dtype.is_bool() {
         bail!("TypeError", "a condition must be bool but got {}", condition.dtype);
@@ -563,26 +571,27 @@ pub fn select(condition: Expr, true_value: Expr, false_value: Expr) -> Result<Ex
     }
 }
 
-/// An element of a buffer.
+/// Creates a load of an element of a buffer.
 ///
 /// # Errors
-/// `ValueError` for another number of indices than dimensions, `TypeError` if one is no integer.
+/// Returns `IndexError` if the number of indices differs from the number of dimensions, and `TypeError` if an index is
+/// not an integer or if an index other than the last one is a vector.
 pub fn load(buffer: &Ref<Buffer>, indices: Array<Expr>) -> Result<Expr> {
     let dtype = buffer.dtype.with_lanes(check_indices(&buffer.name, buffer.shape.len(), &indices)?);
     Ok(Ref::new(BufferLoad { base: PrimExpr { dtype }, buffer: buffer.clone(), indices }).into_parent())
 }
 
-/// An element of a tensor of a computation.
+/// Creates a load of an element of a tensor of a tensor expression.
 ///
 /// # Errors
-/// As [`load`].
+/// Returns the same errors as [`load`].
 pub fn produce(producer: &Ref<DataProducer>, name: &str, indices: Array<Expr>) -> Result<Expr> {
     let lanes = check_indices(name, producer.shape.len(), &indices)?;
     let base = PrimExpr { dtype: producer.dtype.with_lanes(lanes) };
     Ok(Ref::new(ProducerLoad { base, producer: producer.clone(), indices }).into_parent())
 }
 
-/// Checks the indices of an element; gives the number of lanes.
+/// Checks the indices of an element and returns their number of lanes.
 pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> Result<u16> {
     if indices.len() != ndim {
         bail!("IndexError", "`{name}` has {ndim} dimensions but got {} indices", indices.len());
@@ -600,17 +609,18 @@ pub(crate) fn check_indices(name: &str, ndim: usize, indices: &Array<Expr>) -> R
     Ok(lanes)
 }
 
-/// Functions of floating-point numbers, whose results depend on their arguments alone and which vectors have, too.
+/// Mathematical functions of floating-point numbers. They are pure and also apply to vectors.
 pub const MATH: &[&str] = &[
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "sigmoid", "sin", "cos", "tan",
     "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "floor", "ceil", "trunc",
     "round", "erf", "fabs", "pow", "atan2", "fmod", "hypot", "copysign",
 ];
 
-/// A call of a function of numbers, whose data type is that of the arguments.
+/// Creates a call of a mathematical function. Its data type is that of the first argument.
 ///
 /// # Errors
-/// `TypeError` for one of [`MATH`] of what is no floating-point number.
+/// Returns `TypeError` if there are no arguments, or if an argument of a function in [`MATH`] is not a floating-point
+/// number.
 pub fn math(op: &str, args: impl IntoIterator<Item = Expr>) -> Result<Expr> {
     let args: Vec<Expr> = args.into_iter().collect();
     let Some(dtype) = args.first().map(|arg| arg.dtype) else {
@@ -625,16 +635,16 @@ pub fn math(op: &str, args: impl IntoIterator<Item = Expr>) -> Result<Expr> {
     Ok(call(dtype, op, args.into_iter().map(Ref::into_object)))
 }
 
-/// A call of a function that code generators know.
+/// Creates a call of a function known to code generators.
 pub fn call(dtype: DType, op: &str, args: impl IntoIterator<Item = ObjectRef>) -> Expr {
     let args = args.into_iter().collect();
     Ref::new(Call { base: PrimExpr { dtype }, op: String::from(op), args }).into_parent()
 }
 
-/// An expression in which a variable stands for a value.
+/// Creates an expression that binds a variable to a value.
 ///
 /// # Errors
-/// `TypeError` if variable and value have different data types.
+/// Returns `TypeError` if the data types of the variable and the value differ.
 pub fn bind(var: Ref<Var>, value: Expr, body: Expr) -> Result<Expr> {
     if var.dtype != value.dtype {
         bail!("TypeError", "`{}` is {} but its value is {}", var.name, var.dtype, value.dtype);

@@ -1,4 +1,4 @@
-//! Calls out of compiled code: of packed functions, found by name, and of functions of C.
+//! Calls from compiled code: of packed functions, which are found by name, and of C functions.
 
 use anyfn::abi::kDLOpaqueHandle;
 use anyfn::{DType, ObjectRef, Ref, Result, bail};
@@ -9,35 +9,35 @@ use crate::kind::ExprKind;
 use crate::ops::{self, DTypeExt, HANDLE};
 use crate::visit::on_enough_stack;
 
-/// Calls a packed function. The first argument is its name; the others are numbers, texts, addresses, buffers and parts of
-/// buffers.
+/// Operation that calls a packed function. The first argument is its name; the others are numbers, strings, addresses,
+/// buffers and regions of buffers.
 pub const CALL_PACKED: &str = "call_packed";
-/// Calls a function of C. The first argument is its name; the others are numbers and buffers (the address of the first
-/// element).
+/// Operation that calls a C function. The first argument is its name; the others are numbers and buffers, which are
+/// passed as the address of the first element.
 pub const CALL_EXTERN: &str = "call_extern";
-/// Says that what a buffer holds is only read, as an argument of such a call.
+/// Operation that marks a buffer argument of such a call as only read.
 pub const READ_ONLY: &str = "read_only";
 
-/// An argument of such a call.
+/// Argument of a call from compiled code.
 pub enum Arg {
-    /// A number, text or address.
+    /// Number, string or address.
     Value(Expr),
-    /// A part of a buffer, or all of it.
+    /// Buffer, or a region of one.
     Buffer {
-        /// The buffer.
+        /// Buffer that is passed.
         buffer: Ref<Buffer>,
-        /// Which part; all of it if there is none.
+        /// Region that is passed; the whole buffer if `None`.
         region: Option<Ref<BufferRegion>>,
-        /// Whether it is only read.
+        /// True if the callee only reads the buffer.
         is_read_only: bool,
     },
 }
 
 impl Arg {
-    /// What an argument of a call is.
+    /// Classifies an argument of a call.
     ///
     /// # Errors
-    /// `TypeError` if it cannot be one.
+    /// Returns `TypeError` if the object is not a valid argument.
     pub fn of(object: &ObjectRef) -> Result<Arg> {
         on_enough_stack(|| {
             if let Ok(buffer) = Ref::<Buffer>::try_from_object(object.clone()) {
@@ -73,20 +73,22 @@ impl Arg {
     }
 }
 
-/// A call of a packed function, which is looked up by its name when the call is first made: among the imports of the
-/// library, then among the global functions. `dtype` is that of the result; where the call stands as a statement, the result
-/// is ignored.
+/// Creates a call of a packed function.
+///
+/// The first execution of the call looks up the function by name: among the imports of the library, then among the global
+/// functions. `dtype` is the data type of the result, which is ignored if the call is used as a statement.
 ///
 /// # Errors
-/// `TypeError` for an argument or a data type that cannot be passed, `ValueError` for a name or text with NUL characters.
+/// Returns `TypeError` for an argument or a data type that cannot be passed, and `ValueError` for a name or string that
+/// contains NUL characters.
 pub fn call_packed(name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: DType) -> Result<Expr> {
     call(CALL_PACKED, name, args, dtype)
 }
 
-/// A call of a function of C by its symbol, such as one of its standard library. It cannot fail.
+/// Creates a call of a C function by its symbol, such as a function of the C standard library. The call cannot fail.
 ///
 /// # Errors
-/// As [`call_packed`], and for a name that is none in C.
+/// Returns the error of [`call_packed`], and `ValueError` if the name is not a C identifier.
 pub fn call_extern(name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: DType) -> Result<Expr> {
     call(CALL_EXTERN, name, args, dtype)
 }
@@ -100,10 +102,10 @@ fn call(op: &str, name: &str, args: impl IntoIterator<Item = ObjectRef>, dtype: 
     Ok(call)
 }
 
-/// Checks a call of a packed function or of a function of C: its name, arguments and result. Other calls are right.
+/// Checks the name, arguments and result of a call of a packed function or a C function. Other calls are valid.
 ///
 /// # Errors
-/// As [`call_packed`] and [`call_extern`].
+/// Returns the errors of [`call_packed`] and [`call_extern`].
 pub fn check(call: &Call) -> Result<()> {
     if !has_effect(call) {
         return Ok(());
@@ -139,10 +141,10 @@ fn is_number(dtype: DType) -> bool {
     dtype.0.code != kDLOpaqueHandle && (dtype.is_integer() || dtype.is_float() || dtype.is_bool())
 }
 
-/// What is only read, as an argument of a call.
+/// Marks a buffer argument of a call as only read.
 ///
 /// # Errors
-/// `TypeError` if it is no buffer or part of one.
+/// Returns `TypeError` if the object is not a buffer or a region of one.
 pub fn read_only(buffer: ObjectRef) -> Result<Expr> {
     match Arg::of(&buffer)? {
         Arg::Buffer { .. } => Ok(ops::call(HANDLE, READ_ONLY, [buffer])),
@@ -150,7 +152,7 @@ pub fn read_only(buffer: ObjectRef) -> Result<Expr> {
     }
 }
 
-/// The call of a packed function that an expression is.
+/// Returns the expression as a call of a packed function, or `None` if it is not one.
 #[must_use]
 pub fn as_packed(expr: &Expr) -> Option<&Ref<Call>> {
     match ExprKind::of(expr) {
@@ -159,20 +161,20 @@ pub fn as_packed(expr: &Expr) -> Option<&Ref<Call>> {
     }
 }
 
-/// Whether a call may do more than compute a value, so that it must be made as often and in the order as it is written.
+/// Returns true if a call may have side effects. Such a call must not be duplicated, removed or reordered.
 #[must_use]
 pub fn has_effect(call: &Call) -> bool {
     matches!(&*call.op, CALL_PACKED | CALL_EXTERN)
 }
 
-/// The name that a call of a function out of compiled code has.
+/// Returns the name of the function that a call from compiled code refers to.
 #[must_use]
 pub fn name_of(call: &Call) -> std::string::String {
     let name = call.args.iter().next().and_then(|name| Ref::<StringImm>::try_from_object(name).ok());
     name.map_or_else(String::new, |name| name.value.to_string())
 }
 
-/// The buffers that a call of a function out of compiled code may write, or those that it may read.
+/// Returns the buffers that a call from compiled code may write (`written`), or those that it may read.
 #[must_use]
 pub fn buffers(call: &Call, written: bool) -> Vec<(Ref<Buffer>, Option<Ref<BufferRegion>>)> {
     if !has_effect(call) {

@@ -1,4 +1,4 @@
-//! Reductions, taken apart into what comes before them and their steps.
+//! Decomposition of reductions into an initialisation and an update.
 
 use anyfn::{Any, Map, Object, Ref, Result, String};
 
@@ -9,14 +9,16 @@ use crate::stmt::{Block, BlockRealize, For, Stmt};
 use crate::visit::{Mutator, Substitute, Visitor, on_enough_stack};
 use crate::{make, ops};
 
-/// Takes what comes before a reduction out of its block: a block `<name>_init` for what stands in front of the loop at `depth` of
-/// those around it, and the block without it. Loops over axes that do not reduce are there once more, with variables of their own.
+/// Decomposes a reduction into a block `<name>_init`, to be placed in front of the loop at `depth` of `around`, and the
+/// block without its initialisation.
 ///
-/// The first block has the annotations that are given. It is computed even if there is nothing to reduce: conditions that
-/// are about axes that reduce, and no others, are not those of it.
+/// The loops over spatial axes are duplicated around the init block, with new variables. The init block gets
+/// `annotations`. It runs even if the reduction is empty: conjuncts of the predicate that depend only on reduction loops
+/// are dropped.
 ///
 /// # Errors
-/// `TypeError` if a value of an axis is not of its data type; `MemoryError` when memory is short.
+/// Returns `TypeError` if the value of an axis does not have the data type of the axis, and `MemoryError` when memory
+/// runs out.
 pub fn take_apart(
     realize: &BlockRealize,
     init: &Stmt,
@@ -35,7 +37,7 @@ pub fn take_apart(
             pairs.push((inner.loop_var.clone(), own.clone().into_parent()));
             own_loops.push((own, min, extent, inner.kind));
         } else {
-            // A condition may use it; at its first value it holds for what is initialised.
+            // The predicate may use the variable. The initialisation uses its first value.
             pairs.push((inner.loop_var.clone(), replaced(&inner.min, &pairs)?));
         }
     }
@@ -73,7 +75,8 @@ pub fn take_apart(
     Ok((before, make::realize(realize.iter_values.iter(), realize.predicate.clone(), rest)))
 }
 
-/// Whether the value of an axis that reduces (or of one that does not) uses a variable.
+/// Returns true if the value of an axis of the block uses `var`. Looks at the reduction and ordered axes if `reduces` is
+/// true, at the spatial axes otherwise.
 #[must_use]
 pub fn uses(realize: &BlockRealize, var: &Ref<Var>, reduces: bool) -> bool {
     realize.block.iter_vars.iter().zip(realize.iter_values.iter()).any(|(axis, value)| {
@@ -81,9 +84,10 @@ pub fn uses(realize: &BlockRealize, var: &Ref<Var>, reduces: bool) -> bool {
     })
 }
 
-/// Whether a reduction that has its init in it may have nothing to reduce, so that it would never run.
+/// Returns true if a block with an initialisation may have an empty reduction domain, so that its initialisation would
+/// never run.
 ///
-/// Only extents that are numbers are known.
+/// An extent counts as positive only if it is a constant.
 #[must_use]
 pub fn may_be_empty(realize: &BlockRealize, loops: &[Ref<For>]) -> bool {
     let is_known = |extent: &Expr| as_int(extent).is_some_and(|extent| extent > 0);
@@ -93,18 +97,19 @@ pub fn may_be_empty(realize: &BlockRealize, loops: &[Ref<For>]) -> bool {
             || loops.iter().any(|node| uses(realize, &node.loop_var, true) && !is_known(&node.extent)))
 }
 
-/// The statement with each reduction taken apart that may have nothing to reduce, so that its results are always set.
+/// Decomposes each reduction whose domain may be empty, so that its results are always initialised.
 ///
-/// A reduction stays as it is where that is not to be seen: if something other than a loop is in between, or others in the
-/// loop use its results.
+/// A reduction stays as it is if its decomposition might not be valid: if a statement other than a loop or a sequence
+/// lies between its loops, if another statement in the loop uses its results, or if its block has ordered axes or
+/// allocates buffers.
 ///
 /// # Errors
-/// As [`take_apart`].
+/// Returns the error of [`take_apart`].
 pub fn with_empty_apart(stmt: &Stmt) -> Result<Stmt> {
     Apart { around: Vec::new() }.stmt(stmt)
 }
 
-/// Loops around, each with what is to stand in front of it.
+/// Enclosing loops, each with the statements to be placed in front of it.
 struct Apart {
     around: Vec<(Ref<For>, Vec<Stmt>)>,
 }
@@ -144,7 +149,7 @@ impl Mutator for Apart {
 }
 
 impl Apart {
-    /// What is below a statement that nothing is moved out of.
+    /// Transforms what is below a statement that no initialisation may be moved out of.
     fn alone(&mut self, stmt: &Stmt) -> Result<Stmt> {
         let around = std::mem::take(&mut self.around);
         let new = self.below_stmt(stmt);
@@ -174,7 +179,7 @@ impl Apart {
     }
 }
 
-/// Whether nothing else in a statement uses what a block in it writes.
+/// Returns true if no other statement uses the buffers that a block in `stmt` writes.
 fn is_only_user(stmt: &Stmt, own: &Stmt, block: &Block) -> bool {
     struct Users<'a> {
         own: &'a Stmt,
@@ -203,7 +208,7 @@ fn is_only_user(stmt: &Stmt, own: &Stmt, block: &Block) -> bool {
     !users.found
 }
 
-/// The condition of a block but for what is only about the loops of axes that reduce.
+/// Returns the predicate of a block without the conjuncts that depend only on reduction loops.
 fn of_results(realize: &BlockRealize, outside: &[Ref<For>], loops: &[Ref<For>]) -> Result<Expr> {
     let is_about = |part: &Expr, reduces: bool| {
         let vars = vars_of(part);
@@ -212,7 +217,7 @@ fn of_results(realize: &BlockRealize, outside: &[Ref<For>], loops: &[Ref<For>]) 
         };
         loops.iter().filter(is_its).any(|node| vars.contains(&address(&node.loop_var)))
     };
-    // Loops outside belong to axes that do not reduce, or to other blocks.
+    // Outer loops belong to spatial axes or to other blocks.
     let is_outside = |part: &Expr| {
         let vars = vars_of(part);
         outside.iter().any(|node| vars.contains(&address(&node.loop_var)))
@@ -250,7 +255,7 @@ fn address<T: Object>(node: &Ref<T>) -> usize {
     node.as_object().as_handle().addr()
 }
 
-/// Addresses of the variables that an expression uses.
+/// Returns the addresses of the variables that an expression uses.
 fn vars_of(expr: &Expr) -> Vec<usize> {
     struct Vars(Vec<usize>);
     impl Visitor for Vars {

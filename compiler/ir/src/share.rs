@@ -1,8 +1,8 @@
-//! Gives names to values that stand in many places.
+//! Names values that occur several times in an expression.
 //!
-//! A program makes expressions such as `x = x * x + x`, again and again: few nodes, but as a tree twice or three times as many
-//! at each step. All that looks at expressions, writes or compiles them goes through the tree, so what is too large as one is
-//! computed into variables first.
+//! A program builds expressions such as `x = x * x + x` repeatedly. These have few nodes, but as a tree the number
+//! doubles or triples at each step. Everything that inspects, prints or compiles expressions walks the tree, so shared
+//! parts of large trees are first computed into variables.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,19 @@ use crate::stmt::Stmt;
 use crate::visit::{Mutator, Visitor, on_enough_stack};
 use crate::{StmtKind, make, ops, packed};
 
-/// Nodes of the tree of a statement's expressions from which on values get names.
+/// Minimum number of tree nodes of an expression for its shared values to be named.
 const LARGE: u64 = 1000;
-/// Nodes of a value that is worth a name.
+/// Minimum number of tree nodes of a value that is named.
 const WORTH: u64 = 16;
 
-/// The statement with variables for what stands in several places of large expressions.
+/// Introduces variables for values that occur several times in large expressions.
 ///
-/// Places of elements stay as they are. A variable is set in front of the statement that uses it. So it stands only for what that statement computes in any case,
-/// or for what can be computed in any case: numbers that need no memory which may not be there.
+/// Indices of elements are left unchanged. The variable is defined in front of the statement that uses it. Its value is
+/// therefore one that the statement evaluates unconditionally, or one that is safe to evaluate: a number that needs no
+/// conditionally valid memory access.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` when memory runs out.
 pub fn name_shared(stmt: &Stmt) -> Result<Stmt> {
     struct Names;
     impl Mutator for Names {
@@ -56,14 +57,14 @@ pub fn name_shared(stmt: &Stmt) -> Result<Stmt> {
     Names.stmt(stmt)
 }
 
-/// Variables with their values, each of which may use those before it.
+/// Variables with their values, each of which may use the variables before it.
 type Lets = Vec<(Ref<Var>, Expr)>;
 
 fn within(lets: Lets, stmt: Stmt) -> Result<Stmt> {
     lets.into_iter().rev().try_fold(stmt, |body, (var, value)| make::let_stmt(var, value, body))
 }
 
-/// The expression with variables, and those; `None` if it is fine as it is.
+/// Returns the new variables and the expression that uses them, or `None` if there is nothing to name.
 fn named(expr: &Expr) -> Result<Option<(Lets, Expr)>> {
     let mut uses = Uses { found: HashMap::new(), size: 0, is_sure: true, is_again: false, is_closed: true };
     uses.expr(expr);
@@ -87,24 +88,24 @@ fn address(expr: &Expr) -> usize {
     expr.as_object().as_handle().addr()
 }
 
-/// How an expression is used.
+/// Occurrences of an expression.
 struct Use {
     places: u32,
-    /// Nodes as a tree.
+    /// Number of nodes, counted as a tree.
     size: u64,
-    /// Whether it is computed in any case.
+    /// True if the expression is evaluated unconditionally.
     is_sure: bool,
 }
 
 struct Uses {
-    /// By address.
+    /// Uses of each expression, by address.
     found: HashMap<usize, Use>,
-    /// Nodes as a tree of what has been looked at.
+    /// Number of nodes visited so far, counted as a tree.
     size: u64,
     is_sure: bool,
-    /// Whether what is looked at has been looked at before.
+    /// True while an expression is visited again.
     is_again: bool,
-    /// Whether all variables are those of outside, and nothing has an effect.
+    /// True if every variable is defined outside the expression and nothing in it has an effect.
     is_closed: bool,
 }
 
@@ -144,7 +145,7 @@ impl Visitor for Uses {
         if let Some(known) = self.found.get_mut(&key) {
             known.places += u32::from(!self.is_again);
             let size = known.size;
-            // What is below is computed in any case, too: once more, since that has not been known.
+            // The operands are evaluated unconditionally, too. They are visited again, since this was not known before.
             let becomes_sure = self.is_sure && !known.is_sure;
             known.is_sure |= self.is_sure;
             if becomes_sure {
@@ -166,19 +167,19 @@ impl Visitor for Uses {
     }
 }
 
-/// What is left of an expression as a tree.
+/// Size of an expression as a tree, after naming.
 #[derive(Clone, Copy, Default)]
 struct Tree {
     size: u64,
-    /// Whether something in it can be computed only where it is.
+    /// True if a part of it may only be evaluated where it stands.
     is_bound: bool,
 }
 
 struct Name<'a> {
     uses: &'a HashMap<usize, Use>,
-    /// What has become of expressions, by address.
+    /// Results for expressions that are already rewritten, by address.
     done: HashMap<usize, (Expr, Tree)>,
-    /// What has been gone through of the present expression.
+    /// Accumulated size of the expression being rewritten.
     here: Tree,
     lets: Lets,
 }
@@ -195,7 +196,7 @@ impl Mutator for Name<'_> {
                 self.uses.get(&address(expr)).map_or((1, false), |found| (found.places, found.is_sure));
             let own = Tree { size: 1, is_bound: needs_its_place(expr) };
             let outer = std::mem::replace(&mut self.here, own);
-            // Blocks say which places they read, where the variables are not known.
+            // Blocks declare the indices they read, and the variables are not known in these declarations.
             let is_load = matches!(ExprKind::of(expr), ExprKind::BufferLoad(_));
             let new = if is_load { expr.clone() } else { self.below_expr(expr)? };
             let mut tree = std::mem::replace(&mut self.here, outer);
@@ -221,7 +222,7 @@ impl Mutator for Name<'_> {
     }
 }
 
-/// Whether an operation may be wrong where its result is not used: it reads memory, or divides integers.
+/// Returns true if an operation may fail where its result is not used: it reads memory or divides integers.
 fn needs_its_place(expr: &Expr) -> bool {
     match ExprKind::of(expr) {
         ExprKind::BufferLoad(_) | ExprKind::ProducerLoad(_) => true,

@@ -1,9 +1,9 @@
-//! Size of nodes as trees.
+//! Size of nodes, counted as trees.
 //!
-//! A node may be an operand in many places. A walk that looks for something visits each node once. A walk to which a node means
-//! something else in each place, under other conditions or as other code, goes through the tree, which doubles with each level
-//! of `x = x + x`: 60 levels have 2^60 places. Such walks are safe behind these functions, which count the nodes of the tree in
-//! time linear in the number of nodes, and refuse what is too large.
+//! A node may be an operand of several nodes. A walk that searches for something visits each node once. A walk to which a
+//! node means something different at each occurrence, under other conditions or as other code, visits the tree, which
+//! doubles with each level of `x = x + x`: 60 levels have 2^60 occurrences. These functions guard such walks. They count
+//! the nodes of the tree in time linear in the number of distinct nodes, and refuse trees that are too large.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ use crate::kind::{ExprKind, StmtKind};
 use crate::stmt::Stmt;
 use crate::visit::Visitor;
 
-/// Most nodes of a function, statement or expression, counted as a tree.
+/// Maximum number of nodes of a function, statement or expression, counted as a tree.
 pub const MOST_NODES: u64 = 1 << 22;
 
-/// Checks that the statements and expressions of a function are not too many as a tree.
+/// Checks the number of statements and expressions of a function, counted as a tree.
 ///
 /// # Errors
-/// `ValueError` above [`MOST_NODES`].
+/// Returns `ValueError` above [`MOST_NODES`].
 pub fn check_func(func: &PrimFunc) -> Result<()> {
     let mut count = Count::default();
     for (_, buffer) in func.buffer_map.iter() {
@@ -33,53 +33,54 @@ pub fn check_func(func: &PrimFunc) -> Result<()> {
     count.check(&name.map_or_else(|| "the function".to_owned(), |name| format!("function `{name}`")))
 }
 
-/// Checks that the statements of a function are not too many as a tree, whatever expressions are in them.
+/// Checks the number of statements of a function, counted as a tree, regardless of its expressions.
 ///
 /// # Errors
-/// `ValueError` above [`MOST_NODES`].
+/// Returns `ValueError` above [`MOST_NODES`].
 pub fn check_statements(func: &PrimFunc) -> Result<()> {
     let mut count = Count { statements_only: true, ..Count::default() };
     count.stmt(&func.body);
     count.check("the function")
 }
 
-/// Checks that a statement is not too large as a tree.
+/// Checks the size of a statement, counted as a tree.
 ///
 /// # Errors
-/// `ValueError` above [`MOST_NODES`].
+/// Returns `ValueError` above [`MOST_NODES`].
 pub fn check_stmt(stmt: &Stmt, what: &str) -> Result<()> {
     let mut count = Count::default();
     count.stmt(stmt);
     count.check(what)
 }
 
-/// Checks that an expression is not too large as a tree.
+/// Checks the size of an expression, counted as a tree.
 ///
 /// # Errors
-/// `ValueError` above [`MOST_NODES`].
+/// Returns `ValueError` above [`MOST_NODES`].
 pub fn check_expr(expr: &Expr, what: &str) -> Result<()> {
     let mut count = Count::default();
     count.expr(expr);
     count.check(what)
 }
 
-/// Checks that an expression does not contain itself, as one with a node of another library can whose fields change. How large it is
-/// as a tree does not matter.
+/// Checks that an expression does not contain itself. It can if a node type of another library has mutable fields. Its
+/// size as a tree does not matter.
 ///
 /// # Errors
-/// `ValueError` if it does.
+/// Returns `ValueError` if the expression contains itself.
 pub fn check_acyclic(expr: &Expr, what: &str) -> Result<()> {
     let mut count = Count::default();
     count.expr(expr);
     count.check_acyclic(what)
 }
 
-/// Counts nodes: each is visited once, and what is below it counts in each place.
+/// Counter of nodes. Each node is visited once, and its size is added at each occurrence.
 #[derive(Default)]
 struct Count {
-    /// Sizes by address, none of those that are being visited; the nodes are kept so that the addresses stay theirs.
+    /// Sizes by address, `None` while a node is being visited. The nodes are kept alive so that their addresses stay
+    /// unique.
     known: HashMap<usize, (ObjectRef, Option<u64>)>,
-    /// Nodes so far of what is being visited.
+    /// Nodes counted so far below the node being visited.
     size: u64,
     statements_only: bool,
     is_cyclic: bool,
@@ -105,7 +106,7 @@ impl Count {
         Ok(())
     }
 
-    /// Counts a node with what `below` visits.
+    /// Counts a node and what `below` visits.
     fn node(&mut self, object: &ObjectRef, below: impl FnOnce(&mut Self)) {
         let key = object.as_handle().addr();
         if let Some((_, size)) = self.known.get(&key) {

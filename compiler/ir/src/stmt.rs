@@ -1,184 +1,184 @@
-//! Statements: what a function does.
+//! Statements: nodes that have an effect.
 
 use anyfn::{Any, Array, Map, Object, Ref, String};
 
 use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, IterVar, Var};
 
-/// A statement of any kind.
+/// Reference to a statement of any kind.
 pub type Stmt = Ref<StmtNode>;
 
-/// What all statements have.
+/// Base type of all statements.
 #[derive(Object)]
 #[object(key = "tir.Stmt", structural = "tree", child_slots = 30)]
 pub struct StmtNode {}
 
-/// Sets an element of a buffer.
+/// Store to an element of a buffer.
 #[derive(Object)]
 #[object(key = "tir.BufferStore", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct BufferStore {
     pub(crate) base: StmtNode,
-    /// The buffer.
+    /// Buffer that is written.
     pub buffer: Ref<Buffer>,
-    /// The new value.
+    /// Value that is stored.
     pub value: Expr,
-    /// The place, an index for each dimension; the last one may be a vector.
+    /// Index in each dimension. The last index may be a vector.
     pub indices: Array<Expr>,
 }
 
-/// Repeats a statement with a variable that counts.
+/// Loop with a counting variable.
 #[derive(Object)]
 #[object(key = "tir.For", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct For {
     pub(crate) base: StmtNode,
-    /// The variable.
+    /// Loop variable.
     #[field(structural = "def")]
     pub loop_var: Ref<Var>,
-    /// Its first value.
+    /// First value of the loop variable.
     pub min: Expr,
-    /// How often.
+    /// Number of iterations.
     pub extent: Expr,
-    /// How the repetitions are carried out.
+    /// Execution of the iterations.
     pub kind: ForKind,
-    /// What is repeated.
+    /// Statement that is repeated.
     pub body: Stmt,
-    /// Remarks for passes.
+    /// Annotations for passes.
     #[field(default)]
     pub annotations: Map<String, Any>,
 }
 
-/// Statements one after the other.
+/// Sequence of statements.
 #[derive(Object)]
 #[object(key = "tir.SeqStmt", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct SeqStmt {
     pub(crate) base: StmtNode,
-    /// The statements.
+    /// Statements in the order of execution.
     pub seq: Array<Stmt>,
 }
 
-/// One of two statements.
+/// Conditional statement.
 #[derive(Object)]
 #[object(key = "tir.IfThenElse", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct IfThenElse {
     pub(crate) base: StmtNode,
-    /// Which one it is.
+    /// Condition that chooses the statement.
     pub condition: Expr,
-    /// The statement if it holds.
+    /// Statement if the condition holds.
     pub then_case: Stmt,
-    /// The statement if not.
+    /// Statement if the condition does not hold.
     #[field(default)]
     pub else_case: Option<Stmt>,
 }
 
-/// A variable that stands for a value in a statement.
+/// Statement that binds a variable to a value.
 #[derive(Object)]
 #[object(key = "tir.LetStmt", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct LetStmt {
     pub(crate) base: StmtNode,
-    /// The variable.
+    /// Variable that is bound.
     #[field(structural = "def")]
     pub var: Ref<Var>,
-    /// What it stands for.
+    /// Value of the variable.
     pub value: Expr,
-    /// Where it is used.
+    /// Statement in which the variable is visible.
     pub body: Stmt,
 }
 
-/// Memory that exists while a statement runs.
+/// Allocation of memory for the duration of a statement.
 #[derive(Object)]
 #[object(key = "tir.Allocate", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct Allocate {
     pub(crate) base: StmtNode,
-    /// What it holds.
+    /// Buffer whose memory is allocated.
     #[field(structural = "def")]
     pub buffer: Ref<Buffer>,
-    /// Where it is used.
+    /// Statement in which the buffer is visible.
     pub body: Stmt,
 }
 
-/// Computes an expression for what it does.
+/// Evaluation of an expression for its effect.
 #[derive(Object)]
 #[object(key = "tir.Evaluate", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct Evaluate {
     pub(crate) base: StmtNode,
-    /// The expression.
+    /// Expression that is evaluated.
     pub value: Expr,
 }
 
-/// Ends the function with an error unless a condition holds.
+/// Assertion: ends the function with an error unless a condition holds.
 #[derive(Object)]
 #[object(key = "tir.AssertStmt", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct AssertStmt {
     pub(crate) base: StmtNode,
-    /// What must hold.
+    /// Condition that must hold.
     pub condition: Expr,
     /// Kind of the error.
     pub kind: String,
-    /// Its message: texts, and ints that are printed between them.
+    /// Message of the error: strings, and integers that are printed between them.
     pub message: Array<Expr>,
 }
 
-/// A piece of a computation that schedules move as a whole: what it computes for each value of its own axes, whatever loops
-/// are around it.
+/// Block: the smallest unit that a schedule moves. It describes a computation for each value of its axes, independent of
+/// the enclosing loops.
 #[derive(Object)]
 #[object(key = "tir.Block", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct Block {
     pub(crate) base: StmtNode,
-    /// The axes.
+    /// Axes of the block.
     #[field(structural = "def")]
     pub iter_vars: Array<Ref<IterVar>>,
-    /// What it reads, for one value of the axes.
+    /// Regions that the block reads, for one value of the axes.
     pub reads: Array<Ref<BufferRegion>>,
-    /// What it writes.
+    /// Regions that the block writes, for one value of the axes.
     pub writes: Array<Ref<BufferRegion>>,
-    /// Name, by which schedules find it.
+    /// Name by which schedules find the block.
     #[field(structural = "ignore")]
     pub name: String,
-    /// Memory that exists while the block runs.
+    /// Buffers whose memory exists while the block runs.
     #[field(structural = "def")]
     pub alloc_buffers: Array<Ref<Buffer>>,
-    /// What comes before the first iteration over the axes that reduce, also if there is none.
+    /// Initialisation, run before the first iteration over the reduction axes. It runs even if there are no iterations.
     pub init: Option<Stmt>,
-    /// What is computed.
+    /// Body of the block.
     pub body: Stmt,
-    /// Remarks for passes.
+    /// Annotations for passes.
     #[field(default)]
     pub annotations: Map<String, Any>,
 }
 
-/// A block at its place: which values its axes have there.
+/// Realization of a block: the values of its axes at its position in the loop nest.
 #[derive(Object)]
 #[object(key = "tir.BlockRealize", parent = StmtNode, structural = "tree", final)]
 #[repr(C)]
 pub struct BlockRealize {
     pub(crate) base: StmtNode,
-    /// A value for each axis.
+    /// Value of each axis.
     pub iter_values: Array<Expr>,
-    /// Where the block is computed; elsewhere it is passed over.
+    /// Condition under which the block runs.
     pub predicate: Expr,
-    /// The block.
+    /// Block that is realized.
     pub block: Ref<Block>,
 }
 
 crate::text_enum! {
-    /// How the repetitions of a loop are carried out.
+    /// Execution of the iterations of a loop.
     ForKind {
-        /// One after the other.
+        /// Iterations run one after the other.
         Serial = "serial",
-        /// By several threads.
+        /// Iterations are distributed over several threads.
         Parallel = "parallel",
-        /// By one instruction on vectors.
+        /// Iterations become the lanes of vector instructions.
         Vectorized = "vectorized",
-        /// Written out.
+        /// Iterations are unrolled.
         Unrolled = "unrolled",
     }
 }

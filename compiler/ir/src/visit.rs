@@ -1,7 +1,7 @@
-//! Looks through nodes, and makes changed copies of them.
+//! Visitors and mutators of IR nodes.
 //!
-//! A node of a type that is not defined in this crate is gone through by its fields, as the table of types tells them; so
-//! passes see what is inside of it.
+//! A node of a type that is not defined in this crate is traversed by its reflected fields, so that passes see its
+//! children.
 
 use std::collections::HashMap;
 
@@ -19,54 +19,54 @@ use crate::stmt::{
     StmtNode,
 };
 
-/// Stack that is always left for a step, and how much is added when less is.
+/// Stack space in bytes that a step of a recursion requires. If less remains, a segment of `MORE` bytes is allocated.
 const RED_ZONE: usize = 64 * 1024;
 const MORE: usize = 1024 * 1024;
 
-/// Runs a step of a recursion over nodes, on a new stack when the old one runs short.
+/// Runs a step of a recursion over nodes, on a new stack segment if little stack space remains.
 pub fn on_enough_stack<R>(step: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(RED_ZONE, MORE, step)
 }
 
-/// Nodes that a walk has visited.
+/// Set of nodes that a walk has visited.
 ///
-/// A node may be used in many places, so a walk through all of them would take time that doubles with each level: see
-/// [`size`](crate::size). A walk that only looks for something visits each node once.
+/// A node may be used in many places, so visiting every occurrence would take time that doubles with each level: see
+/// [`size`](crate::size). A walk that only searches for something visits each node once.
 #[derive(Default)]
 pub struct Seen(HashMap<usize, ObjectRef>);
 
 impl Seen {
-    /// Notes a node; returns true the first time. It is kept alive, so that its address stays its own.
+    /// Records a node and returns true the first time. The node is kept alive so that its address stays unique.
     pub fn is_first(&mut self, node: &ObjectRef) -> bool {
         self.0.insert(node.as_handle().addr(), node.clone()).is_none()
     }
 }
 
-/// Looks through nodes: each method does what is below the node, unless it is written anew.
+/// Visitor of nodes. By default, each method visits the children of the node.
 pub trait Visitor {
-    /// Looks at an expression.
+    /// Visits an expression.
     fn expr(&mut self, expr: &Expr) {
         self.below_expr(expr);
     }
 
-    /// Looks at a statement.
+    /// Visits a statement.
     fn stmt(&mut self, stmt: &Stmt) {
         self.below_stmt(stmt);
     }
 
-    /// Looks at a buffer where it is used.
+    /// Visits a use of a buffer.
     fn buffer(&mut self, _buffer: &Ref<Buffer>) {}
 
-    /// Looks at a variable where it is defined.
+    /// Visits the definition of a variable.
     fn define(&mut self, _var: &Ref<Var>) {}
 
-    /// Looks at a buffer where it is defined: at its shape and strides.
+    /// Visits the definition of a buffer: its data variable, shape and strides.
     fn define_buffer(&mut self, buffer: &Ref<Buffer>) {
         self.define(&buffer.data);
         buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
     }
 
-    /// What is below an expression.
+    /// Visits the children of an expression.
     fn below_expr(&mut self, expr: &Expr) {
         on_enough_stack(|| match ExprKind::of(expr) {
             ExprKind::Var(_) | ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {}
@@ -107,7 +107,7 @@ pub trait Visitor {
         });
     }
 
-    /// What is below a statement.
+    /// Visits the children of a statement.
     fn below_stmt(&mut self, stmt: &Stmt) {
         on_enough_stack(|| match StmtKind::of(stmt) {
             StmtKind::BufferStore(node) => {
@@ -161,14 +161,14 @@ pub trait Visitor {
         });
     }
 
-    /// An axis.
+    /// Visits an axis: its domain and its variable.
     fn iter_var(&mut self, axis: &Ref<IterVar>) {
         self.expr(&axis.dom.min);
         self.expr(&axis.dom.extent);
         self.define(&axis.var);
     }
 
-    /// A part of a buffer.
+    /// Visits a region of a buffer.
     fn region(&mut self, region: &Ref<BufferRegion>) {
         self.buffer(&region.buffer);
         for range in region.region.iter() {
@@ -177,12 +177,12 @@ pub trait Visitor {
         }
     }
 
-    /// Looks at an expression, statement, buffer, part of a buffer or sequence of them; at nothing else.
+    /// Visits an expression, statement, buffer, region or array of these. Ignores any other object.
     fn object(&mut self, object: &ObjectRef) {
         self.below_object(object);
     }
 
-    /// What is below an object that may be a node or a sequence of nodes.
+    /// Visits an object that may be a node, or the elements of an array.
     fn below_object(&mut self, object: &ObjectRef) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             self.expr(&expr);
@@ -198,7 +198,7 @@ pub trait Visitor {
         }
     }
 
-    /// What the fields of an object hold.
+    /// Visits the values of the fields of an object.
     fn fields(&mut self, object: &ObjectRef) {
         for field in TypeInfo::of(object).fields() {
             if let Ok(value) = object.get_field(field.name())
@@ -210,44 +210,44 @@ pub trait Visitor {
     }
 }
 
-/// Makes changed copies of nodes. What does not change stays the same object.
+/// Mutator of nodes: rebuilds a graph from transformed nodes. Nodes that do not change keep their identity.
 pub trait Mutator {
-    /// The new expression.
+    /// Returns the transformed expression.
     ///
     /// # Errors
-    /// That of whoever implements it.
+    /// Returns the error of the implementation.
     fn expr(&mut self, expr: &Expr) -> Result<Expr> {
         self.below_expr(expr)
     }
 
-    /// The new statement.
+    /// Returns the transformed statement.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of the implementation.
     fn stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
         self.below_stmt(stmt)
     }
 
-    /// The new buffer where one is used or defined.
+    /// Returns the transformed buffer, at a use or a definition.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of the implementation.
     fn buffer(&mut self, buffer: &Ref<Buffer>) -> Result<Ref<Buffer>> {
         Ok(buffer.clone())
     }
 
-    /// The expression with what is below it changed.
+    /// Returns the expression with transformed children.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming a child.
     fn below_expr(&mut self, expr: &Expr) -> Result<Expr> {
         on_enough_stack(|| self.below_expr_here(expr))
     }
 
-    /// The statement with what is below it changed.
+    /// Returns the statement with transformed children.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming a child.
     fn below_stmt(&mut self, stmt: &Stmt) -> Result<Stmt> {
         on_enough_stack(|| self.below_stmt_here(stmt))
     }
@@ -407,7 +407,7 @@ pub trait Mutator {
                 let predicate = self.expr(&node.predicate)?;
                 let new = self.stmt(&node.block.clone().into_parent())?;
                 let Ok(block) = new.clone().cast::<Block>() else {
-                    // A pass that takes the block away leaves what is in it.
+                    // If a pass replaces the block by another statement, that statement replaces the realization, too.
                     return Ok(new);
                 };
                 let is_same = same(&iter_values, &node.iter_values)
@@ -422,10 +422,10 @@ pub trait Mutator {
         })
     }
 
-    /// The block with what is below it changed.
+    /// Returns the block with transformed children.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming a child.
     fn block(&mut self, node: &Ref<Block>) -> Result<Ref<Block>> {
         let iter_vars = each(&node.iter_vars, |axis| self.iter_var(axis), Ref::ptr_eq)?;
         let reads = each(&node.reads, |region| self.region(region), Ref::ptr_eq)?;
@@ -446,38 +446,38 @@ pub trait Mutator {
         }))
     }
 
-    /// Expressions.
+    /// Transforms an array of expressions.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming an expression.
     fn exprs(&mut self, exprs: &Array<Expr>) -> Result<Array<Expr>> {
         each(exprs, |expr| self.expr(expr), Ref::ptr_eq)
     }
 
-    /// An axis; its variable stays.
+    /// Transforms the domain of an axis. Its variable is kept.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming a bound of the domain.
     fn iter_var(&mut self, axis: &Ref<IterVar>) -> Result<Ref<IterVar>> {
         let dom = self.range(&axis.dom)?;
         let (var, kind) = (axis.var.clone(), axis.kind);
         Ok(keep_or(axis, dom.ptr_eq(&axis.dom), || Ref::new(IterVar { dom, var, kind })))
     }
 
-    /// A range.
+    /// Transforms the bounds of a range.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming a bound.
     fn range(&mut self, range: &Ref<Range>) -> Result<Ref<Range>> {
         let (min, extent) = (self.expr(&range.min)?, self.expr(&range.extent)?);
         let is_same = min.ptr_eq(&range.min) && extent.ptr_eq(&range.extent);
         Ok(keep_or(range, is_same, || Ref::new(Range { min, extent })))
     }
 
-    /// A part of a buffer.
+    /// Transforms the buffer and the ranges of a region.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming the buffer or a range.
     fn region(&mut self, region: &Ref<BufferRegion>) -> Result<Ref<BufferRegion>> {
         let buffer = self.buffer(&region.buffer)?;
         let ranges = each(&region.region, |range| self.range(range), Ref::ptr_eq)?;
@@ -485,10 +485,10 @@ pub trait Mutator {
         Ok(keep_or(region, is_same, || Ref::new(BufferRegion { buffer, region: ranges })))
     }
 
-    /// How values are combined; its variables stay.
+    /// Transforms the expressions of a combiner. Its variables are kept.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming an expression.
     fn combiner(&mut self, combiner: &Ref<CommReducer>) -> Result<Ref<CommReducer>> {
         let (result, identity) = (self.exprs(&combiner.result)?, self.exprs(&combiner.identity)?);
         let is_same = same(&result, &combiner.result) && same(&identity, &combiner.identity);
@@ -496,10 +496,10 @@ pub trait Mutator {
         Ok(keep_or(combiner, is_same, || Ref::new(CommReducer { lhs, rhs, result, identity })))
     }
 
-    /// An expression, statement, buffer, part of a buffer or sequence of them; anything else stays.
+    /// Transforms an expression, statement, buffer, region or array of these. Returns any other object unchanged.
     ///
     /// # Errors
-    /// As above.
+    /// Returns the error of transforming the object.
     fn object(&mut self, object: &ObjectRef) -> Result<ObjectRef> {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             return Ok(self.expr(&expr)?.into_object());
@@ -534,12 +534,12 @@ pub trait Mutator {
     }
 }
 
-/// `old` if nothing has changed.
+/// Returns `old` if nothing has changed, otherwise the new node.
 fn keep_or<T: Clone>(old: &T, is_same: bool, new: impl FnOnce() -> T) -> T {
     if is_same { old.clone() } else { new() }
 }
 
-/// Whether an array is the same object.
+/// Returns true if both arrays are the same object.
 fn same<T>(a: &Array<T>, b: &Array<T>) -> bool {
     a.as_object().ptr_eq(b.as_object())
 }
@@ -551,7 +551,7 @@ fn same_option<T: Object>(a: Option<&Ref<T>>, b: Option<&Ref<T>>) -> bool {
     }
 }
 
-/// Changes each element; gives the same array if none changes.
+/// Transforms each element. Returns the same array if no element changes.
 fn each<T>(
     array: &Array<T>,
     mut change: impl FnMut(&T) -> Result<T>,
@@ -575,7 +575,7 @@ where
     if new.is_empty() { Ok(array.clone()) } else { Array::try_from_iter(new) }
 }
 
-/// An object of a type of somebody else, made anew with its fields changed; `None` if none changes.
+/// Rebuilds an object of a foreign type with transformed fields. Returns `None` if no field changes.
 fn rebuilt<M: Mutator + ?Sized>(mutator: &mut M, object: &ObjectRef) -> Result<Option<ObjectRef>> {
     let info = TypeInfo::of(object);
     let mut args = vec![Any::new(info.key())?];
@@ -604,7 +604,7 @@ fn expect<T: Object>(object: ObjectRef, what: &str) -> Result<Ref<T>> {
         .map_err(|object| anyfn::Error::new("TypeError", &format!("`{}` is not {what}", object.type_key())))
 }
 
-/// Replaces variables by expressions. What is in several places of an expression is so afterwards.
+/// Mutator that substitutes expressions for variables. Shared subexpressions stay shared.
 pub struct Substitute<F>(pub F);
 
 impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
@@ -617,8 +617,8 @@ impl<F: FnMut(&Ref<Var>) -> Option<Expr>> Mutator for Substitute<F> {
     }
 }
 
-/// Puts others in the place of expressions: the function gets each one, whose operands have been rewritten already, and gives
-/// the new one or nothing. One that is in several places of an expression is rewritten once.
+/// Mutator that replaces expressions. The function is called for each expression, after its operands have been
+/// transformed, and returns the replacement or `None`. A shared subexpression is rewritten once.
 pub struct Rewrite<F>(pub F);
 
 impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
@@ -628,10 +628,11 @@ impl<F: FnMut(&Expr) -> Result<Option<Expr>>> Mutator for Rewrite<F> {
     }
 }
 
-/// Changes each expression below one, the innermost first and each once, wherever it is.
+/// Transforms all subexpressions in post-order, and shared ones once.
 struct Once<'a> {
     change: &'a mut dyn FnMut(Expr) -> Result<Expr>,
-    /// What has become of expressions that may be in several places, by address; they are kept so that it stays theirs.
+    /// Results for expressions that may be shared, by address. The expressions are kept alive so that their addresses
+    /// stay unique.
     done: HashMap<usize, (Expr, Expr)>,
 }
 

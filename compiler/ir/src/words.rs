@@ -1,6 +1,6 @@
-//! Choices that other languages see as texts.
+//! Enums that other languages see as strings.
 
-/// An enum whose values are texts for other languages.
+/// Defines an enum whose values are strings in other languages.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! text_enum {
@@ -10,7 +10,7 @@ macro_rules! text_enum {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// The text by which other languages know it.
+            /// Returns the string that represents the value in other languages.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }

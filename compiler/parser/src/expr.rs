@@ -1,4 +1,4 @@
-//! Expressions.
+//! Parsing of expressions.
 
 use anyfn::{Array, DType, Error, ObjectRef, Ref, Result};
 use anyfn_ir::buffer::{Buffer, BufferRegion};
@@ -13,23 +13,23 @@ use crate::lexer::{Piece, Token};
 use crate::scope::{Named, Scope};
 use crate::source::{Source, nearest};
 
-/// How deep expressions and statements may be nested.
+/// Maximum nesting depth of expressions and statements.
 const DEEPEST: usize = 5_000;
 
 pub(crate) struct Parser<'a> {
     pub(crate) source: &'a Source<'a>,
     pub(crate) pieces: Vec<Piece<'a>>,
-    /// The next piece.
+    /// Index of the next token.
     pub(crate) at: usize,
     pub(crate) depth: usize,
     pub(crate) scope: Scope<'a>,
-    /// Whether unknown names are new variables: in the shapes of parameters.
+    /// True if unknown names define variables: in the shapes of parameters.
     pub(crate) defining: bool,
 }
 
-/// Pieces.
+/// Access to tokens.
 impl<'a> Parser<'a> {
-    /// The piece that is `ahead` of the next one.
+    /// Returns the token at a distance from the next one.
     pub(crate) fn ahead(&self, ahead: usize) -> &Token<'a> {
         self.pieces.get(self.at + ahead).map_or(&Token::End, |piece| &piece.token)
     }
@@ -38,12 +38,12 @@ impl<'a> Parser<'a> {
         self.ahead(0)
     }
 
-    /// Where the next piece begins.
+    /// Returns the byte offset at which the next token begins.
     pub(crate) fn start(&self) -> usize {
         self.pieces.get(self.at).map_or(self.source.text.len(), |piece| piece.start)
     }
 
-    /// Where the piece before the next one ends.
+    /// Returns the byte offset at which the previous token ends.
     fn last_end(&self) -> usize {
         self.at.checked_sub(1).and_then(|at| self.pieces.get(at)).map_or(0, |piece| piece.end)
     }
@@ -56,7 +56,7 @@ impl<'a> Parser<'a> {
         matches!(self.ahead(ahead), Token::Name(found) if *found == name)
     }
 
-    /// Goes on if the next piece is this sign.
+    /// Consumes the next token if it is this sign. Returns true if it was.
     pub(crate) fn eat(&mut self, sign: &str) -> bool {
         let is_there = self.is_sign(0, sign);
         self.at += usize::from(is_there);
@@ -69,18 +69,18 @@ impl<'a> Parser<'a> {
         is_there
     }
 
-    /// Goes on over a sign; `place` says where it belongs, as in "after the loop".
+    /// Consumes a sign. `place` describes where it belongs, as in "after the loop".
     pub(crate) fn expect(&mut self, sign: &str, place: &str) -> Result<()> {
         if self.eat(sign) {
             return Ok(());
         }
-        // What is missing at the end of a line is missing there.
+        // A token that is missing at the end of a line is reported there.
         let at = if *self.next() == Token::Newline { self.last_end() } else { self.start() };
         let space = if place.is_empty() { "" } else { " " };
         Err(self.source.error("SyntaxError", at, &format!("expected `{sign}`{space}{place}{}", self.but())))
     }
 
-    /// What comes instead, for errors.
+    /// Describes the next token, for error messages.
     pub(crate) fn but(&self) -> String {
         match self.next() {
             Token::Name(name) => format!(" but got `{name}`"),
@@ -100,7 +100,7 @@ impl<'a> Parser<'a> {
         Err(self.source.error(kind, at, message))
     }
 
-    /// A result whose error gets a place.
+    /// Adds a source location to the error of a result.
     pub(crate) fn located<T>(&self, at: usize, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| self.source.error(error.kind(), at, error.message()))
     }
@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An integer with its sign, outside of expressions.
+    /// Parses an integer with its sign, outside of expressions.
     pub(crate) fn plain_int(&mut self, what: &str) -> Result<i64> {
         let start = self.start();
         let minus = if self.eat("-") { "-" } else { "" };
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A data type: a text or its bare name.
+    /// Parses a data type, which is quoted or a bare name.
     pub(crate) fn dtype(&mut self) -> Result<DType> {
         let start = self.start();
         let name = match self.next() {
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
     }
 
     pub(crate) fn dtype_of(&self, name: &str, at: usize) -> Result<DType> {
-        // Other texts are known to the runtime, too, but are no names of data types here.
+        // The runtime also knows other strings, which are not names of data types here.
         let known = is_dtype_name(name).then(|| name.parse::<DType>().ok()).flatten();
         match known.filter(|dtype| dtype.to_string() == name) {
             Some(dtype) => Ok(dtype),
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Runs a step one level deeper.
+    /// Runs a step at the next nesting depth.
     pub(crate) fn deeper<T>(&mut self, step: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= DEEPEST {
             return self.fail("ValueError", self.start(), &format!("this is nested more than {DEEPEST} deep"));
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// An operation by its sign and how strongly it binds.
+/// Returns the binary operation that a token denotes.
 fn operator(token: &Token<'_>) -> Option<BinaryOp> {
     let (Token::Sign(text) | Token::Name(text)) = token else { return None };
     BinaryOp::ALL.iter().copied().find(|op| op.precedence() > 0 && op.text() == *text)
@@ -191,7 +191,7 @@ impl<'a> Parser<'a> {
         self.deeper(|p| p.binary(1))
     }
 
-    /// Operations that bind at least as strongly as `least`.
+    /// Parses binary operations whose precedence is at least `least`.
     fn binary(&mut self, least: u8) -> Result<Expr> {
         let mut left = self.unary(least)?;
         loop {
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
         self.primary()
     }
 
-    /// A number as it stands; its piece is the next one.
+    /// Parses a number. `text` is the number with its sign, and the digits are the next token.
     fn literal(&mut self, at: usize, text: &str) -> Result<Expr> {
         let is_int = matches!(self.next(), Token::Int(_));
         self.at += 1;
@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What begins with a name.
+    /// Parses an expression that begins with a name.
     fn named(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         self.at += 1;
         if self.is_sign(0, "(") {
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A variable that is defined by the shape that it stands in.
+    /// Defines a variable at its occurrence in a shape.
     fn new_extent(&mut self, name: &'a str, dtype: DType) -> Ref<Var> {
         let var = ops::var(name, dtype);
         self.scope.define(name, Named::Var(var.clone()));
@@ -331,7 +331,7 @@ impl<'a> Parser<'a> {
         self.fail("NameError", at, &format!("`{name}` is not defined here{hint}"))
     }
 
-    /// `A.data`, `A.handle`, or a node by the key of its type.
+    /// Parses `A.data`, `A.handle`, or a node by its type key.
     fn dotted(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         if let Some(Named::Buffer(buffer, handle)) = self.scope.find(name).cloned() {
             self.at += 1;
@@ -347,7 +347,7 @@ impl<'a> Parser<'a> {
             .or_else(|object| self.fail("TypeError", at, &format!("`{}` is no expression", object.type_key())))
     }
 
-    /// The indices of an element, in their brackets.
+    /// Parses the indices of an element, including the brackets.
     pub(crate) fn indices(&mut self) -> Result<Array<Expr>> {
         self.expect("[", "")?;
         if self.is_sign(0, "(") && self.is_sign(1, ")") {
@@ -358,7 +358,7 @@ impl<'a> Parser<'a> {
         self.list("]", "after the indices", Self::expr).map(|indices| indices.into_iter().collect())
     }
 
-    /// Items with commas between them, and perhaps one behind the last, up to a closing sign.
+    /// Parses items separated by commas, with an optional trailing comma, up to a closing sign.
     pub(crate) fn list<T>(
         &mut self,
         end: &str,
@@ -375,7 +375,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// What looks like a call.
+    /// Parses an expression that looks like a call.
     fn function(&mut self, name: &'a str, at: usize) -> Result<Expr> {
         if is_dtype_name(name) {
             let dtype = self.dtype_of(name, at)?;
@@ -507,7 +507,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A value of a data type, behind the opening bracket: a constant, or a conversion.
+    /// Parses a value of a data type, after the opening bracket: a constant or a conversion.
     fn converted(&mut self, dtype: DType, at: usize) -> Result<Expr> {
         let minus = usize::from(self.is_sign(0, "-"));
         let sign = if minus == 1 { "-" } else { "" };
@@ -548,7 +548,7 @@ impl<'a> Parser<'a> {
         self.located(at, result)
     }
 
-    /// A call, behind the opening bracket.
+    /// Parses a call, after the opening bracket.
     fn call(&mut self, op: &str, at: usize) -> Result<Expr> {
         let mut dtype = None;
         let args = self.list(")", "after the argument", |p| {
@@ -569,7 +569,7 @@ impl<'a> Parser<'a> {
         self.located(at, Ok(ops::call(dtype.unwrap_or(told), op, args)))
     }
 
-    /// An argument of a call: an expression, a buffer or a part of one, or another object.
+    /// Parses an argument of a call: an expression, a buffer, a region of a buffer, or another object.
     fn arg(&mut self) -> Result<ObjectRef> {
         if let Token::Name(name) = *self.next() {
             let is_alone = self.is_sign(1, ",") || self.is_sign(1, ")");
@@ -604,7 +604,7 @@ impl<'a> Parser<'a> {
         self.expr().map(|expr| expr.into_object())
     }
 
-    /// A part of a buffer.
+    /// Parses a region of a buffer.
     pub(crate) fn region(&mut self) -> Result<Ref<BufferRegion>> {
         let at = self.start();
         let name = self.word("the name of a buffer")?;
@@ -674,7 +674,7 @@ enum Number {
     Float(f64),
 }
 
-/// The extent of a range from its first value to that before `end`.
+/// Returns the extent of a range that begins at `min` and ends before `end`.
 pub(crate) fn extent_of(min: &Expr, end: Expr) -> Result<Expr> {
     if let ExprKind::Binary(BinaryOp::Add, sum) = ExprKind::of(&end)
         && make::is_equal(&sum.a, min)

@@ -1,4 +1,4 @@
-//! Functions and modules.
+//! Parsing of functions and modules.
 
 use anyfn::{Any, Map, Ref, Result, String as Str};
 use anyfn_ir::buffer::Buffer;
@@ -12,16 +12,16 @@ use crate::lexer::{Token, pieces};
 use crate::scope::{Named, Scope};
 use crate::source::Source;
 
-/// What a text holds.
+/// Result of parsing source.
 pub(crate) enum Program {
     Func(Ref<PrimFunc>),
     Module(Ref<IRModule>),
 }
 
-/// Functions with the names that they have in a module.
+/// Functions with their names in a module.
 type Functions = Vec<(String, Ref<PrimFunc>)>;
 
-/// A module of one function.
+/// Creates a module of one function.
 pub(crate) fn module_of(func: Ref<PrimFunc>) -> Result<Ref<IRModule>> {
     let name = match func.attrs.get("global_symbol")? {
         Some(symbol) => symbol.get::<String>()?,
@@ -36,7 +36,7 @@ fn module(functions: Functions, attrs: Map<Str, Any>) -> Result<Ref<IRModule>> {
 }
 
 impl Program {
-    /// Reads all of a text.
+    /// Parses the whole source.
     pub(crate) fn read(text: &str) -> Result<Program> {
         let source = Source { text };
         if text.len() > LARGEST {
@@ -83,7 +83,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `attr("key", value)` lines.
+    /// Parses lines of the form `attr("key", value)`.
     fn attributes(&mut self) -> Result<Vec<(Str, Any)>> {
         let mut attrs = Vec::new();
         while self.is_name(0, "attr") && self.is_sign(1, "(") {
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         Ok(attrs)
     }
 
-    /// A function, and its name in a module.
+    /// Parses a function, with its name in a module.
     fn keyed_func(&mut self) -> Result<(String, Ref<PrimFunc>)> {
         let mut key = None;
         if self.eat("@") {
@@ -110,7 +110,7 @@ impl<'a> Parser<'a> {
             self.expect(")", "after the name")?;
             self.newline()?;
         }
-        // Each function has names of its own.
+        // Names are local to a function.
         self.scope = Scope::default();
         if !self.eat_name("def") {
             return self.expected("`def`, the beginning of a function");
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
         Ok((key.unwrap_or_else(|| name.to_owned()), func))
     }
 
-    /// A function, behind its name.
+    /// Parses a function, after its name.
     fn func(&mut self, name: &str) -> Result<Ref<PrimFunc>> {
         self.expect("(", "after the name of the function")?;
         let mut buffers: Vec<(Ref<Var>, Ref<Buffer>)> = Vec::new();
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// A parameter, behind its name: its variable, and its buffer if it is one.
+    /// Parses a parameter, after its name. Returns its variable, and the buffer of a buffer parameter.
     fn param(&mut self, name: &'a str, at: usize) -> Result<(Ref<Var>, Option<Ref<Buffer>>)> {
         let known = self.scope.find(name).cloned();
         if self.is_name(0, "Buffer") && self.is_sign(1, "(") {
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
         }
         let dtype = self.dtype()?;
         match known {
-            // An extent that is passed as a number, too.
+            // The extent is passed as a number, too.
             Some(Named::Var(var)) if var.dtype == dtype => Ok((var, None)),
             Some(_) => {
                 let text = format!("`{name}` is the extent of a parameter before it, of another data type");

@@ -1,34 +1,34 @@
-//! Words, numbers, texts and signs of a program, with its lines and indentation.
+//! Lexer: splits source into names, numbers, strings, signs, lines and indentation.
 
 use anyfn::Result;
 
 use crate::source::Source;
 
-/// A piece of the text.
+/// Token of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
     Name(&'a str),
-    /// Digits.
+    /// Integer without a sign.
     Int(&'a str),
-    /// Digits with a point or an exponent.
+    /// Number with a decimal point or an exponent.
     Float(&'a str),
     Text(String),
     Sign(&'static str),
-    /// The end of a line that holds something.
+    /// End of a line that contains a token.
     Newline,
     Indent,
     Dedent,
     End,
 }
 
-/// A piece with where it begins and ends, in bytes.
+/// Token with the byte offsets of its start and end.
 pub(crate) struct Piece<'a> {
     pub(crate) token: Token<'a>,
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// Longer ones first.
+/// Operators and punctuation; longer ones come first.
 const SIGNS: &[&str] = &[
     "**", "//", "<<", ">>", "==", "!=", "<=", ">=", "+=", "-=", "*=", "+", "-", "*", "/", "%", "&", "|", "^",
     "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ":", ".", "@",
@@ -38,12 +38,12 @@ struct Lexer<'a> {
     source: &'a Source<'a>,
     rest: &'a str,
     pieces: Vec<Piece<'a>>,
-    /// Brackets that are open: inside of them, lines do not matter.
+    /// Open brackets with their offsets. Line breaks inside of brackets are ignored.
     open: Vec<(char, usize)>,
     indents: Vec<usize>,
 }
 
-/// All pieces of a text; the last one is [`Token::End`].
+/// Splits source into tokens. The last token is [`Token::End`].
 pub(crate) fn pieces<'a>(source: &'a Source<'a>) -> Result<Vec<Piece<'a>>> {
     let mut lexer =
         Lexer { source, rest: source.text, pieces: Vec::new(), open: Vec::new(), indents: Vec::new() };
@@ -69,7 +69,7 @@ impl<'a> Lexer<'a> {
         self.pieces.push(Piece { token, start, end });
     }
 
-    /// Goes on by a number of bytes that end a character; gives them.
+    /// Consumes bytes up to a character boundary and returns them.
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(bytes);
         self.rest = rest;
@@ -131,7 +131,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    /// The beginning of a line: empty ones and comments are passed over.
+    /// Lexes the indentation of a line. Empty lines and comments are skipped.
     fn indentation(&mut self) -> Result<()> {
         loop {
             let spaces = self.take_while(|c| c == ' ').len();
@@ -210,7 +210,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What stands behind a backslash.
+    /// Lexes an escape sequence, after the backslash.
     fn escape(&mut self, at: usize) -> Result<char> {
         let c = self.rest.chars().next().unwrap_or('\n');
         if c != '\n' {

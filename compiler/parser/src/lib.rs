@@ -1,11 +1,11 @@
-//! Reads functions and modules from text: what the printer of `anyfn-ir` writes, and what people write by hand.
+//! Parser of functions and modules, as printed by `anyfn-ir` or written by hand.
 //!
-//! What is read is equal to what was printed, node by node; nothing is folded. Beyond what the printer writes, a constant
-//! takes the data type of its surroundings, `reads` and `writes` may be left out, and `A[i] += x` is known. The grammar is
-//! described in `docs/ir-text.md`.
+//! Parsing printed source gives an equal function, node by node: nothing is folded. In addition to what the printer
+//! emits, a constant takes the data type of its context, `reads` and `writes` may be omitted, and `A[i] += x` is
+//! accepted. `docs/ir-text.md` describes the grammar.
 //!
-//! A recursive descent over pieces (`lexer`), without a library: the grammar is small, errors are to speak of loops and
-//! blocks, and a generated parser would not know them.
+//! The parser is a recursive descent over the tokens of `lexer`, without a parser library: the grammar is small, and its
+//! errors should refer to loops and blocks, which a generated parser does not know.
 
 #![forbid(unsafe_code)]
 
@@ -25,15 +25,16 @@ use anyfn_ir::func::{IRModule, PrimFunc};
 
 use func::Program;
 
-/// Largest text that is read.
+/// Maximum size of the source, in bytes.
 const LARGEST: usize = 1 << 28;
 
-/// A function or a module: what the text is.
+/// Parses source into a function or a module.
 ///
-/// One function without `module()` in front of it is a function; everything else is a module.
+/// Source with one function and without a leading `module()` is a function. Any other source is a module.
 ///
 /// # Errors
-/// `SyntaxError`, `NameError`, `TypeError` or `ValueError` with line and column, the line, and what was expected.
+/// Returns `SyntaxError`, `NameError`, `TypeError`, `ValueError` or `IndexError`, with line and column, the line itself,
+/// and what was expected.
 pub fn parse(text: &str) -> Result<ObjectRef> {
     Ok(match Program::read(text)? {
         Program::Func(func) => func.into_object(),
@@ -41,10 +42,10 @@ pub fn parse(text: &str) -> Result<ObjectRef> {
     })
 }
 
-/// The only function of a text.
+/// Parses source that contains one function.
 ///
 /// # Errors
-/// As [`parse`]; `ValueError` if the text holds several functions or none.
+/// Returns the errors of [`parse`], and `ValueError` if the source contains several functions or none.
 pub fn parse_func(text: &str) -> Result<Ref<PrimFunc>> {
     match Program::read(text)? {
         Program::Func(func) => Ok(func),
@@ -59,10 +60,10 @@ pub fn parse_func(text: &str) -> Result<Ref<PrimFunc>> {
     }
 }
 
-/// The functions of a text as a module.
+/// Parses source into a module.
 ///
 /// # Errors
-/// As [`parse`].
+/// Returns the errors of [`parse`].
 pub fn parse_module(text: &str) -> Result<Ref<IRModule>> {
     match Program::read(text)? {
         Program::Func(func) => func::module_of(func),

@@ -1,4 +1,4 @@
-//! What names stand for, and where.
+//! Scopes of names.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,15 @@ use anyfn_ir::expr::Var;
 #[derive(Clone)]
 pub(crate) enum Named {
     Var(Ref<Var>),
-    /// A buffer; with the parameter that it is passed by, if it is passed.
+    /// Buffer, with the parameter by which it is passed, if any.
     Buffer(Ref<Buffer>, Option<Ref<Var>>),
 }
 
-/// Names that are known at a place.
+/// Names that are visible at a position in the source.
 #[derive(Default)]
 pub(crate) struct Scope<'a> {
     names: HashMap<&'a str, Named>,
-    /// What each definition hid, to be brought back at the end of what it covers.
+    /// Definition that each new definition shadows, which is restored at the end of its scope.
     hidden: Vec<(&'a str, Option<Named>)>,
 }
 
@@ -35,12 +35,12 @@ impl<'a> Scope<'a> {
         self.names.keys().copied()
     }
 
-    /// A mark, for [`leave`](Self::leave).
+    /// Begins a scope. Returns a mark for [`leave`](Self::leave).
     pub(crate) fn enter(&self) -> usize {
         self.hidden.len()
     }
 
-    /// Forgets what was defined since a mark.
+    /// Ends a scope: removes the definitions since a mark.
     pub(crate) fn leave(&mut self, mark: usize) {
         while self.hidden.len() > mark {
             match self.hidden.pop() {

@@ -1,4 +1,4 @@
-//! The text, and errors that show where in it they are.
+//! Source, and errors that refer to a location in it.
 
 use anyfn::Error;
 
@@ -6,11 +6,11 @@ pub(crate) struct Source<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Longest part of a line that errors show.
+/// Maximum number of characters of a line that errors show.
 const SHOWN: usize = 120;
 
 impl Source<'_> {
-    /// An error at a place: with line, column, and the line itself.
+    /// Creates an error at a byte offset, with line, column, and the line itself.
     pub(crate) fn error(&self, kind: &str, at: usize, message: &str) -> Error {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -24,7 +24,7 @@ impl Source<'_> {
     }
 }
 
-/// Of some words the one that is most like another, if one is.
+/// Returns the known word that is most similar to another word, if one is similar enough.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = word.chars().count() / 3 + 1;
     let ranked = known.into_iter().map(|other| (distance(word, other), other));
@@ -34,7 +34,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, other)| other)
 }
 
-/// How many characters have to be changed, put in, left out or swapped with their neighbours.
+/// Returns the edit distance: the number of substitutions, insertions, deletions and swaps of neighbouring characters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,4 +1,4 @@
-//! Statements.
+//! Parsing of statements.
 
 use std::collections::HashSet;
 
@@ -16,14 +16,14 @@ use crate::expr::{Parser, extent_of};
 use crate::lexer::Token;
 use crate::scope::Named;
 
-/// What covers the rest of its statements.
+/// Definition whose scope is the rest of its statements.
 enum Cover {
     Let(Ref<Var>, Expr),
     Allocate(Ref<Buffer>),
 }
 
 impl<'a> Parser<'a> {
-    /// The indented statements behind a colon, with names of their own.
+    /// Parses the indented statements after a colon, in a scope of their own.
     fn suite(&mut self, place: &str) -> Result<Stmt> {
         self.open_suite(place)?;
         let mark = self.scope.enter();
@@ -65,14 +65,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Statements up to the end of their indentation, as one.
+    /// Parses statements up to the end of their indentation, as a single statement.
     pub(crate) fn stmts(&mut self) -> Result<Stmt> {
         Ok(one(self.items()?))
     }
 
-    /// Statements up to the end of their indentation; what covers others is one.
+    /// Parses statements up to the end of their indentation. A definition and its scope form one statement.
     fn items(&mut self) -> Result<Vec<Stmt>> {
-        // Those before each definition, and what it defines.
+        // The statements before each definition, and the definition.
         let mut outer: Vec<(Vec<Stmt>, Cover)> = Vec::new();
         let mut items = Vec::new();
         let mut has_pass = false;
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
                 self.newline()?;
                 has_pass = true;
             } else if self.declaration()? {
-                // Names only.
+                // The line only declares a name.
             } else if let Some(cover) = self.definition()? {
                 outer.push((std::mem::take(&mut items), cover));
                 has_pass = false;
@@ -111,7 +111,7 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// `x: int32` or `A: Buffer(..)`, which say what comes from elsewhere.
+    /// Parses `x: int32` or `A: Buffer(..)`, which declare names that are defined elsewhere.
     fn declaration(&mut self) -> Result<bool> {
         let Token::Name(name) = *self.next() else { return Ok(false) };
         if KEYWORDS.contains(&name) || !self.is_sign(1, ":") {
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// `x: int32 = value` or `A = alloc(..)`, which cover what comes after them.
+    /// Parses `x: int32 = value` or `A = alloc(..)`, whose scope is the rest of the statements.
     fn definition(&mut self) -> Result<Option<Cover>> {
         let Token::Name(name) = *self.next() else { return Ok(None) };
         if KEYWORDS.contains(&name) {
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         Ok(Some(Cover::Let(var, value)))
     }
 
-    /// `A = alloc(..)`, if it is next.
+    /// Parses `A = alloc(..)`, if this comes next.
     fn alloc(&mut self) -> Result<Option<Ref<Buffer>>> {
         let Token::Name(name) = *self.next() else { return Ok(None) };
         if !(self.is_sign(1, "=") && self.is_name(2, "alloc") && self.is_sign(3, "(")) {
@@ -179,7 +179,7 @@ impl<'a> Parser<'a> {
         Ok(Some(buffer))
     }
 
-    /// Shape, data type and what else a buffer is, behind the opening bracket.
+    /// Parses the shape, data type and further properties of a buffer, after the opening bracket.
     pub(crate) fn buffer(&mut self, name: &str) -> Result<Ref<Buffer>> {
         let at = self.start();
         let shape = self.shape("the shape, as in `(4, 4)`")?;
@@ -257,7 +257,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A constant as one of the data type of its surroundings; anything else stays.
+    /// Converts a constant to the data type of its context. Other expressions are returned unchanged.
     fn adopted(&self, value: Expr, dtype: DType, at: usize) -> Result<Expr> {
         if value.dtype == dtype || !matches!(ExprKind::of(&value), ExprKind::IntImm(_) | ExprKind::FloatImm(_))
         {
@@ -276,7 +276,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A store, or an expression that is computed for what it does.
+    /// Parses a store, or an expression that is evaluated for its effect.
     fn simple(&mut self) -> Result<Stmt> {
         let at = self.start();
         if let Token::Name(name @ ("reads" | "writes" | "where" | "attr")) = *self.next()
@@ -427,7 +427,8 @@ impl<'a> Parser<'a> {
         Ok(stmt)
     }
 
-    /// A bound of a loop, and whether it is a number without a data type, which takes that of the variable.
+    /// Parses a bound of a loop. Returns true with it if it is a number without a data type, which takes that of the
+    /// variable.
     fn bound(&mut self) -> Result<(Expr, bool)> {
         let minus = usize::from(self.is_sign(0, "-"));
         let is_open = matches!(self.ahead(minus), Token::Int(_))
@@ -501,7 +502,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A block; `is_placed` if its axes have values.
+    /// Parses a block. `is_placed` is true if its axes have values.
     fn block(&mut self, is_placed: bool) -> Result<Stmt> {
         self.expect("(", "after `block`")?;
         let name = self.text("the name of the block, as a text")?;
@@ -559,7 +560,7 @@ impl<'a> Parser<'a> {
                 break;
             }
         }
-        // A condition knows the loops, not the axes: those that it names become their values.
+        // The predicate is evaluated outside of the block: axes in it are replaced by their values.
         let axes: Vec<_> = parts.iter_vars.iter().map(|axis| address(&axis.var)).collect();
         let value_of =
             |var: &Ref<Var>| values.get(axes.iter().position(|axis| *axis == address(var))?).cloned();
@@ -573,7 +574,7 @@ impl<'a> Parser<'a> {
         Ok(if is_placed { make::realize(values, predicate, block) } else { block.into_parent() })
     }
 
-    /// `v = axis.spatial(extent, value)`.
+    /// Parses `v = axis.spatial(extent, value)`.
     fn axis(&mut self, is_placed: bool) -> Result<(Ref<IterVar>, Option<Expr>)> {
         let name = self.word("the name of an axis")?;
         self.at += 2;
@@ -616,7 +617,7 @@ impl<'a> Parser<'a> {
         Ok((Ref::new(IterVar { dom: Ref::new(Range { min, extent }), var, kind }), value))
     }
 
-    /// `(first, extent)`, or an extent in brackets.
+    /// Parses `(first, extent)`, or an extent in parentheses.
     fn pair(&mut self) -> Result<(Option<Expr>, Expr)> {
         let before = self.at;
         self.at += 1;
@@ -631,7 +632,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Statements as one.
+/// Combines statements into one.
 fn one(items: Vec<Stmt>) -> Stmt {
     match <[Stmt; 1]>::try_from(items) {
         Ok([only]) => only,
@@ -639,7 +640,7 @@ fn one(items: Vec<Stmt>) -> Stmt {
     }
 }
 
-/// What statements define.
+/// Variables that statements define, by address.
 #[derive(Default)]
 struct Inside(HashSet<usize>);
 
@@ -660,8 +661,8 @@ impl Inside {
         inside
     }
 
-    /// Parts of buffers without what is not known outside: all of a dimension where only the inside knows which part, and no
-    /// buffer that is defined inside.
+    /// Returns the regions as they are known outside of the statements. Where the index depends on an inner definition,
+    /// the region covers the whole dimension. Buffers defined inside are omitted.
     fn seen_from_outside(&self, regions: Vec<Ref<BufferRegion>>) -> Vec<Ref<BufferRegion>> {
         let mut seen: Vec<Ref<BufferRegion>> = Vec::new();
         for region in regions.into_iter().filter(|region| !self.0.contains(&address(&region.buffer.data))) {

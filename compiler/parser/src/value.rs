@@ -1,4 +1,4 @@
-//! Values that are no expressions: remarks, and the fields of nodes of other people's types.
+//! Parsing of values that are not expressions: annotations, and fields of foreign nodes.
 
 use anyfn::reflection::TypeInfo;
 use anyfn::{Any, Array, Map, ObjectRef, Result, String as Str, registry};
@@ -8,7 +8,8 @@ use crate::lexer::Token;
 use crate::scope::Named;
 
 impl<'a> Parser<'a> {
-    /// A value: what stands alone as a number, text or truth value is one; everything else is an expression.
+    /// Parses a value. A number, string, Boolean or `None` that stands alone is a plain value. Anything else is an
+    /// expression, a container or a node.
     pub(crate) fn value(&mut self) -> Result<Any> {
         self.deeper(Self::value_here)
     }
@@ -107,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `node("key", field=value)`, from the bracket on.
+    /// Parses `node("key", field=value)`, from the bracket on.
     pub(crate) fn node(&mut self, at: usize) -> Result<ObjectRef> {
         self.expect("(", "")?;
         let key = self.text("the key of a type, as a text")?;
@@ -117,7 +118,7 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// `my.Node(field=value)`, from the first point on.
+    /// Parses `my.Node(field=value)`, from the first dot on.
     pub(crate) fn keyed(&mut self, first: &str, at: usize) -> Result<ObjectRef> {
         let mut key = first.to_owned();
         while self.eat(".") {
@@ -131,7 +132,7 @@ impl<'a> Parser<'a> {
         self.fields(&key, at)
     }
 
-    /// An object of a registered type of its fields, behind the opening bracket.
+    /// Creates an object of a registered type from its fields, after the opening bracket.
     fn fields(&mut self, key: &str, at: usize) -> Result<ObjectRef> {
         if TypeInfo::from_key(key).is_none() {
             let text =
@@ -151,8 +152,8 @@ impl<'a> Parser<'a> {
         self.located(at, made.and_then(|made| made.get::<ObjectRef>()))
     }
 
-    /// Remarks, as in `, key=value, **{"another key": value}`, up to the closing bracket, which stays; `other` reads what
-    /// is no remark.
+    /// Parses annotations, as in `, key=value, **{"another key": value}`, up to the closing bracket, which is not
+    /// consumed. `other` parses keyword arguments that are not annotations.
     pub(crate) fn annotations(
         &mut self,
         mut other: impl FnMut(&mut Self, &str) -> Result<bool>,

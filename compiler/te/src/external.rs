@@ -1,4 +1,4 @@
-//! Tensors that a statement computes, or a function that is called.
+//! Tensors that are computed by a statement or by an external function.
 
 use anyfn::{Array, DType, Map, ObjectRef, Ref, Result, bail};
 use anyfn_ir::buffer::Buffer;
@@ -9,11 +9,12 @@ use anyfn_ir::{ExprKind, make, ops, packed, size};
 
 use crate::tensor::{ExternOp, Operation, Tensor, check_shape};
 
-/// Tensors of these shapes and data types that a statement computes of other tensors. `body` gets buffers that stand for the
-/// inputs, and those that stand for the results; a call of a function in it only reads the inputs.
+/// Creates tensors that a statement computes from other tensors. `body` receives the buffers of the inputs and those of
+/// the results. Calls in the statement only read the inputs.
 ///
 /// # Errors
-/// That of `body`; `ValueError` without results, or for an extent that is negative or no integer.
+/// Returns the error of `body`, `TypeError` if an extent is not an integer, and `ValueError` if there are no results or
+/// if an extent is negative or exceeds `int64`.
 pub fn external(
     results: Vec<(Array<Expr>, DType)>,
     inputs: &[Ref<Tensor>],
@@ -51,7 +52,7 @@ pub fn external(
     Ok(tensors.map(|(place, (shape, dtype))| Tensor::make(op.clone(), place, shape, dtype)).collect())
 }
 
-/// Says of buffers that calls only read them.
+/// Marks buffers as read-only arguments of calls.
 struct ReadOnly<'a>(&'a [Ref<Buffer>]);
 
 impl Mutator for ReadOnly<'_> {

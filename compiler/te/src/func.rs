@@ -1,4 +1,4 @@
-//! Makes functions of tensors.
+//! Creation of functions from tensors.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,14 +14,14 @@ use anyfn_ir::{analysis, make, printer, share};
 
 use crate::tensor::{ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor};
 
-/// A function that computes tensors: its parameters are `args`, the tensors that are given and those that it computes, and
-/// variables for numbers.
+/// Creates a function that computes tensors. The parameters `args` are placeholders, computed tensors, and variables for
+/// numbers.
 ///
-/// Each computed tensor becomes a block in loops over its axes. Tensors between are memory of the function's own.
+/// Each computed tensor becomes a block in loops over its axes. Intermediate tensors are allocated by the function.
 ///
 /// # Errors
-/// `TypeError` if an argument is neither tensor nor variable; `ValueError` if one comes twice, a placeholder that is
-/// used or a variable of their extents is not among them, or nothing is computed.
+/// Returns `TypeError` if an argument is neither tensor nor variable. Returns `ValueError` if a tensor is repeated, if a
+/// placeholder or a variable of the extents is missing from the arguments, or if no argument is a computed tensor.
 pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>> {
     let mut builder = Builder::default();
     let mut params: Vec<Ref<Var>> = Vec::new();
@@ -72,7 +72,8 @@ pub fn create_prim_func(args: &[ObjectRef], name: &str) -> Result<Ref<PrimFunc>>
     }))
 }
 
-/// The extents of arguments are told by variables among them, and by those that are an extent alone.
+/// Checks that the variables in the extents of arguments are known: each is an argument, or is the whole extent of a
+/// dimension.
 fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Result<()> {
     struct Vars(Vec<Ref<Var>>);
     impl Visitor for Vars {
@@ -104,7 +105,7 @@ fn check_extents(params: &[Ref<Var>], buffers: &[(Ref<Var>, Ref<Buffer>)]) -> Re
     Ok(())
 }
 
-/// What tells a tensor from others.
+/// Identity of a tensor: the address of its operation and the index of the result.
 type Key = (usize, i32);
 
 fn key(tensor: &Tensor) -> Key {
@@ -120,7 +121,7 @@ fn buffer_of(tensor: &Tensor) -> Ref<Buffer> {
     make::buffer(&name, tensor.shape.clone(), tensor.dtype)
 }
 
-/// The operations that tensors depend on, each after those that it depends on itself.
+/// Returns the operations that tensors depend on, in topological order.
 fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
     #[derive(PartialEq)]
     enum State {
@@ -154,13 +155,13 @@ fn in_order(outputs: &[Ref<Tensor>]) -> Result<Vec<Ref<Operation>>> {
     Ok(order)
 }
 
-/// The tensors that an operation reads.
+/// Returns the tensors that an operation reads.
 fn inputs_of(op: &Ref<Operation>) -> Vec<Ref<Tensor>> {
     #[derive(Default)]
     struct Inputs(Vec<Ref<Tensor>>, HashSet<usize>);
     impl Visitor for Inputs {
         fn expr(&mut self, expr: &Expr) {
-            // What is in several places is gone through once.
+            // Shared subexpressions are visited once.
             if !self.1.insert(expr.as_object().as_handle().addr()) {
                 return;
             }
@@ -183,13 +184,13 @@ fn inputs_of(op: &Ref<Operation>) -> Vec<Ref<Tensor>> {
     }
 }
 
-/// Puts a function together.
+/// Builder of a function.
 #[derive(Default)]
 struct Builder {
     buffers: HashMap<Key, Ref<Buffer>>,
     allocated: Vec<Ref<Buffer>>,
     stmts: Vec<Stmt>,
-    /// Names of blocks, by which schedules find them.
+    /// Names of the blocks, by which schedules find them.
     block_names: HashSet<String>,
 }
 
@@ -218,7 +219,7 @@ impl Builder {
         }
     }
 
-    /// The name of a block: that of its operation, or with a number if that is taken.
+    /// Returns a unique name for a block: the name of its operation, with a number if that is taken.
     fn block_name(&mut self, own: &str) -> String {
         let mut name = own.to_owned();
         let mut number = 0;
@@ -229,7 +230,7 @@ impl Builder {
         name
     }
 
-    /// The buffer of a result; memory of the function's own unless it is an argument.
+    /// Returns the buffer of a result. It is allocated by the function unless it is an argument.
     fn result(
         &mut self,
         op: &Ref<Operation>,
@@ -256,7 +257,7 @@ impl Builder {
             .collect();
         let first = node.body.first()?;
         let reduce = first.cast::<Reduce>().ok();
-        // The block has axes of its own, whose values are those of the loops around it.
+        // The block has its own axes. Their values are the variables of the enclosing loops.
         let mut axes: Vec<Ref<IterVar>> = node.axis.iter().collect();
         if let Some(reduce) = &reduce {
             axes.extend(reduce.axis.iter());
@@ -322,7 +323,7 @@ impl Builder {
     }
 }
 
-/// What comes before a reduction, and a step of it.
+/// Returns the initialisation and the update of a reduction.
 fn reduction(
     reduce: &Reduce,
     results: &[Ref<Buffer>],
@@ -350,7 +351,7 @@ fn reduction(
     if let ([buffer], [value]) = (results, &combined[..]) {
         return Ok((make::seq(init), make::store(buffer, value.clone(), indices.clone())?));
     }
-    // All are computed before the first one is stored.
+    // All values are computed before the first one is stored.
     let vars: Vec<Ref<Var>> = combined
         .iter()
         .zip(results)
@@ -367,11 +368,11 @@ fn reduction(
     Ok((make::seq(init), body))
 }
 
-/// Elements of tensors become those of buffers, axes the variables of a block.
+/// Mutator that replaces elements of tensors by elements of buffers, and axes by the variables of a block.
 struct Lower<'a> {
     buffers: &'a HashMap<Key, Ref<Buffer>>,
     vars: &'a HashMap<usize, Expr>,
-    /// What has become of expressions, by address: one that is in several places is so afterwards.
+    /// Results by the address of the expression, so that shared subexpressions stay shared.
     done: HashMap<usize, Expr>,
 }
 

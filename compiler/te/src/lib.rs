@@ -1,7 +1,7 @@
-//! Tensor expressions: what is computed, without how.
+//! Tensor expressions: descriptions of a computation without a schedule.
 //!
-//! [`placeholder`] and [`compute`] describe tensors; [`create_prim_func`] makes a function of them, whose loops a schedule
-//! can transform.
+//! [`placeholder`] and [`compute`] describe tensors. [`create_prim_func`] creates a function from them, whose loops a
+//! schedule can transform.
 
 #![forbid(unsafe_code)]
 

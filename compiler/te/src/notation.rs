@@ -1,7 +1,7 @@
-//! Tensor expressions as Rust programs write them: with operators.
+//! Operators for tensor expressions in Rust.
 //!
-//! A [`Term`] is an expression; `+ - * / %` and functions make new ones of terms, numbers, axes and variables. What cannot be
-//! combined is no panic: the term keeps the error, and [`compute`] or [`Term::expr`] gives it.
+//! A [`Term`] is an expression. The operators `+ - * / %` and functions combine terms, numbers, axes and variables to new
+//! terms. Invalid operands do not cause a panic: the term holds the error, and [`compute`] or [`Term::expr`] returns it.
 //!
 //! ```
 //! # use anyfn_core as _;
@@ -28,7 +28,7 @@ use anyfn_ir::{ops, printer};
 
 use crate::Tensor;
 
-/// An expression, or why there is none.
+/// Expression, or the error that occurred when it was built.
 #[derive(Clone)]
 pub struct Term(Result<Expr>);
 
@@ -42,63 +42,63 @@ impl std::fmt::Debug for Term {
 }
 
 impl Term {
-    /// The expression.
+    /// Returns the expression.
     ///
     /// # Errors
-    /// The first thing that could not be combined in it.
+    /// Returns the first error that occurred when the expression was built.
     pub fn expr(self) -> Result<Expr> {
         self.0
     }
 
-    /// The value as one of another data type.
+    /// Converts the value to another data type.
     #[must_use]
     pub fn astype(&self, dtype: DType) -> Term {
         self.map(|value| ops::cast(value, dtype))
     }
 
-    /// Whether it is less than another value.
+    /// Compares the value with another one: true if it is less.
     #[must_use]
     pub fn less(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Lt, self, other)
     }
 
-    /// Whether it is at most another value.
+    /// Compares the value with another one: true if it is at most the other.
     #[must_use]
     pub fn at_most(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Le, self, other)
     }
 
-    /// Whether it equals another value.
+    /// Compares the value with another one: true if both are equal.
     #[must_use]
     pub fn equal(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Eq, self, other)
     }
 
-    /// Whether both of two truth values hold.
+    /// Combines two Booleans by a logical AND.
     #[must_use]
     pub fn and(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::And, self, other)
     }
 
-    /// Whether one of two truth values holds.
+    /// Combines two Booleans by a logical OR.
     #[must_use]
     pub fn or(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::Or, self, other)
     }
 
-    /// The quotient rounded down.
+    /// Divides by another value and rounds the quotient down.
     #[must_use]
     pub fn floor_div(&self, other: impl Into<Term>) -> Term {
         binary(BinaryOp::FloorDiv, self, other)
     }
 
-    /// The value without its sign.
+    /// Returns the absolute value.
     #[must_use]
     pub fn abs(&self) -> Term {
         self.map(ops::abs)
     }
 
-    /// The value to a power.
+    /// Raises the value to a power.
     #[must_use]
     pub fn power(&self, other: impl Into<Term>) -> Term {
         let Term(other) = other.into();
@@ -150,7 +150,7 @@ macro_rules! numbers {
     )* };
 }
 
-// As in other languages, where a number takes the data type of what it is combined with.
+// As in other languages, a number takes the data type of the operand that it is combined with.
 numbers! { i32: int INT32, i64: int INT64, f32: float FLOAT32, f64: float FLOAT32, }
 
 fn binary(op: BinaryOp, a: impl Into<Term>, b: impl Into<Term>) -> Term {
@@ -184,8 +184,8 @@ macro_rules! operators {
     )* };
 }
 
-// `%` has the sign of the right operand, as in expressions of all languages.
-// `&`, `|` and `^` are those of truth values, too.
+// The result of `%` has the sign of the right operand, as in the expressions of all languages.
+// `&`, `|` and `^` also apply to Booleans.
 operators! {
     Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem FloorMod,
     BitAnd bitand BitAnd, BitOr bitor BitOr, BitXor bitxor BitXor, Shl shl ShiftLeft, Shr shr ShiftRight,
@@ -194,7 +194,7 @@ operators! {
 impl std::ops::Not for Term {
     type Output = Term;
 
-    /// The opposite of a truth value; of an integer, all bits changed.
+    /// Negates a Boolean, or inverts all bits of an integer.
     fn not(self) -> Term {
         self.map(ops::not)
     }
@@ -208,61 +208,61 @@ impl std::ops::Neg for Term {
     }
 }
 
-/// The larger of two values.
+/// Returns the larger of two values.
 pub fn max(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Max, a, b)
 }
 
-/// The smaller of two values.
+/// Returns the smaller of two values.
 pub fn min(a: impl Into<Term>, b: impl Into<Term>) -> Term {
     binary(BinaryOp::Min, a, b)
 }
 
-/// One of two values; of the other one nothing is read, so it may lie outside of a buffer.
+/// Chooses one of two values. The other value is not evaluated, so it may read outside the bounds of a buffer.
 pub fn select(condition: impl Into<Term>, yes: impl Into<Term>, no: impl Into<Term>) -> Term {
     let (Term(condition), Term(yes), Term(no)) = (condition.into(), yes.into(), no.into());
     Term(condition.and_then(|condition| ops::select(condition, yes?, no?)))
 }
 
-/// A function that code generators know, such as `exp`, of a value.
+/// Calls a function known to code generators, such as `exp`, with one argument.
 pub fn call(name: &str, value: impl Into<Term>) -> Term {
     value.into().map(|value| ops::math(name, [value]))
 }
 
-/// The sum over axes.
+/// Sums a value over axes.
 pub fn sum(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::sum(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// The product over axes.
+/// Multiplies a value over axes.
 pub fn product(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::prod(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// The largest value over axes.
+/// Returns the largest value over axes.
 pub fn max_over(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::max(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// The smallest value over axes.
+/// Returns the smallest value over axes.
 pub fn min_over(value: impl Into<Term>, axes: &[&Ref<IterVar>]) -> Term {
     value.into().map(|value| crate::min(value, axes.iter().map(|axis| (*axis).clone()).collect()))
 }
 
-/// An axis over which values are combined: from `begin` up to `end`, without it.
+/// Creates a reduction axis from `begin` to `end`, where `end` is excluded.
 ///
 /// # Errors
-/// As [`reduce_axis`](crate::reduce_axis).
+/// Returns the error of [`reduce_axis`](crate::reduce_axis), or an error held by a bound.
 pub fn axis(name: &str, begin: impl Into<Term>, end: impl Into<Term>) -> Result<Ref<IterVar>> {
     let begin = begin.into().expr()?;
     let extent = ops::sub(end.into().expr()?, begin.clone())?;
     crate::reduce_axis(begin, extent, name)
 }
 
-/// A tensor that is given when the function is called.
+/// Creates a placeholder: a tensor that is passed when the function is called.
 ///
 /// # Errors
-/// As [`placeholder`](crate::placeholder).
+/// Returns the error of [`placeholder`](crate::placeholder), or an error held by an extent.
 pub fn placeholder<S: Into<Term>, const N: usize>(
     shape: [S; N],
     dtype: DType,
@@ -271,10 +271,10 @@ pub fn placeholder<S: Into<Term>, const N: usize>(
     crate::placeholder(exprs(shape)?, dtype, name)
 }
 
-/// A tensor whose elements `element` computes from their indices.
+/// Creates a tensor whose elements `element` computes from their indices.
 ///
 /// # Errors
-/// As [`compute`](crate::compute), and what the term keeps.
+/// Returns the error of [`compute`](crate::compute), or an error held by a term.
 pub fn compute<S: Into<Term>, const N: usize>(
     shape: [S; N],
     name: &str,
@@ -286,10 +286,10 @@ pub fn compute<S: Into<Term>, const N: usize>(
     })
 }
 
-/// A function of tensors, those that are given and those that it computes.
+/// Creates a function from tensors: placeholders and computed tensors.
 ///
 /// # Errors
-/// As [`create_prim_func`](crate::create_prim_func).
+/// Returns the error of [`create_prim_func`](crate::create_prim_func).
 pub fn prim_func(name: &str, tensors: &[&Ref<Tensor>]) -> Result<Ref<PrimFunc>> {
     let args: Vec<ObjectRef> = tensors.iter().map(|tensor| (*tensor).clone().into_object()).collect();
     crate::create_prim_func(&args, name)
@@ -299,9 +299,9 @@ fn exprs<T: Into<Term>>(terms: impl IntoIterator<Item = T>) -> Result<Array<Expr
     Ok(terms.into_iter().map(|term| term.into().expr()).collect::<Result<Vec<_>>>()?.into_iter().collect())
 }
 
-/// Elements of tensors by their indices.
+/// Access to elements of tensors by index.
 pub trait At {
-    /// The element at a place: a tuple of an index for each dimension.
+    /// Returns the element at the given indices, a tuple with one index for each dimension.
     fn at(&self, indices: impl Indices) -> Term;
 }
 
@@ -311,9 +311,9 @@ impl At for Ref<Tensor> {
     }
 }
 
-/// Tuples of terms and what becomes one, up to six.
+/// Tuples of up to six terms, or of values that convert to terms.
 pub trait Indices {
-    /// They, in order.
+    /// Returns the terms in order.
     fn terms(self) -> Vec<Term>;
 }
 

@@ -1,4 +1,4 @@
-//! Reductions: a value combined over axes.
+//! Reductions: values combined over axes.
 
 use anyfn::{Array, DType, Ref, Result, bail};
 use anyfn_ir::expr::{BinaryOp, CommReducer, Expr, IterKind, IterVar, Reduce};
@@ -6,37 +6,37 @@ use anyfn_ir::kind::ExprKind;
 use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::printer;
 
-/// The sum over axes.
+/// Sums a value over axes.
 ///
 /// # Errors
-/// `TypeError` if the value is no number, `ValueError` without axes.
+/// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
 pub fn sum(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     let identity = ops::number(0, value.dtype)?;
     simple(BinaryOp::Add, value, axis, identity)
 }
 
-/// The product over axes.
+/// Multiplies a value over axes.
 ///
 /// # Errors
-/// As [`sum`].
+/// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
 pub fn prod(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     let identity = ops::number(1, value.dtype)?;
     simple(BinaryOp::Mul, value, axis, identity)
 }
 
-/// The smallest value over axes.
+/// Creates the reduction to the smallest value over axes.
 ///
 /// # Errors
-/// As [`sum`].
+/// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
 pub fn min(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     let identity = ops::limit(value.dtype, true)?;
     simple(BinaryOp::Min, value, axis, identity)
 }
 
-/// The largest value over axes.
+/// Creates the reduction to the largest value over axes.
 ///
 /// # Errors
-/// As [`sum`].
+/// Returns `TypeError` if the value is not a number, or the error of [`reduce`].
 pub fn max(value: Expr, axis: Array<Ref<IterVar>>) -> Result<Expr> {
     let identity = ops::limit(value.dtype, false)?;
     simple(BinaryOp::Max, value, axis, identity)
@@ -53,10 +53,12 @@ fn simple(op: BinaryOp, value: Expr, axis: Array<Ref<IterVar>>, identity: Expr) 
     reduce(&reducer, source, axis, ops::bool(true))?.get(0)
 }
 
-/// A way to combine values: `combine` gets those of what has been combined and those of what comes next.
+/// Creates a combiner. `combine` receives the values combined so far and the next values, and returns the combined
+/// values.
 ///
 /// # Errors
-/// That of `combine`; `TypeError` if it gives another number of values or other data types.
+/// Returns the error of `combine`, and `TypeError` if the combined values or the identity differ from `dtypes` in number
+/// or data type.
 pub fn reducer(
     dtypes: &[DType],
     combine: impl FnOnce(Array<Expr>, Array<Expr>) -> Result<Array<Expr>>,
@@ -77,11 +79,12 @@ pub fn reducer(
     Ok(Ref::new(CommReducer { lhs, rhs, result, identity }))
 }
 
-/// Values combined over axes, where `condition` holds: one result for each value.
+/// Combines values over axes where `condition` holds. Returns one result for each value.
 ///
 /// # Errors
-/// `ValueError` without axes or if one comes twice, `TypeError` if an axis is not one of [`reduce_axis`](crate::reduce_axis) or the values have other data
-/// types than the reducer's.
+/// Returns `ValueError` if there are no axes or an axis is repeated. Returns `TypeError` if an axis was not created by
+/// [`reduce_axis`](crate::reduce_axis), if the data types of the values differ from those of the reducer, or if the
+/// condition is not Boolean.
 pub fn reduce(
     reducer: &Ref<CommReducer>,
     source: Array<Expr>,
@@ -119,10 +122,10 @@ pub fn reduce(
         .map(|results| results.into_iter().collect())
 }
 
-/// A reduction of one value to which only what meets a condition adds; the condition may use the axes.
+/// Restricts a reduction to the values for which a condition holds. The condition may use the axes.
 ///
 /// # Errors
-/// `TypeError` if it is no reduction, or the condition no truth value.
+/// Returns `TypeError` if the expression is not a reduction or the condition is not Boolean.
 pub fn only_where(reduction: &Expr, condition: Expr) -> Result<Expr> {
     let ExprKind::Reduce(node) = ExprKind::of(reduction) else {
         bail!("TypeError", "`{}` is no reduction", printer::brief(reduction.as_object()));

@@ -1,4 +1,4 @@
-//! Tensors of a computation, and the operations that give them.
+//! Tensors of tensor expressions, and the operations that compute them.
 
 use std::collections::HashSet;
 
@@ -10,30 +10,30 @@ use anyfn_ir::ops::{self, DTypeExt};
 use anyfn_ir::stmt::Stmt;
 use anyfn_ir::{printer, size};
 
-/// An operation, which gives one or more tensors.
+/// Operation that yields one or more tensors.
 #[derive(Object)]
 #[object(key = "te.Operation", structural = "dag", child_slots = 8)]
 pub struct Operation {
-    /// Name for people, and of the block that computes it.
+    /// Name hint, which is also the name of the block that computes the operation.
     #[field(structural = "ignore")]
     pub name: String,
-    /// Remarks for passes.
+    /// Annotations for passes.
     pub attrs: Map<String, Any>,
 }
 
-/// A tensor: a result of an operation.
+/// Tensor: a result of an operation.
 #[derive(Object)]
 #[object(key = "te.Tensor", parent = DataProducer, structural = "dag", final)]
 #[repr(C)]
 pub struct Tensor {
     base: DataProducer,
-    /// The operation.
+    /// Operation that yields the tensor.
     pub op: Ref<Operation>,
-    /// Which of its results.
+    /// Index of the tensor among the results of the operation.
     pub value_index: i32,
 }
 
-/// A tensor that is given.
+/// Placeholder: a tensor that is passed to the function.
 #[derive(Object)]
 #[object(key = "te.PlaceholderOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
@@ -45,34 +45,34 @@ pub struct PlaceholderOp {
     pub dtype: DType,
 }
 
-/// Tensors whose elements are computed one by one.
+/// Computation of tensors element by element.
 #[derive(Object)]
 #[object(key = "te.ComputeOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
 pub struct ComputeOp {
     base: Operation,
-    /// The axes of the tensors.
+    /// Axes of the tensors.
     #[field(structural = "def")]
     pub axis: Array<Ref<IterVar>>,
-    /// An element of each tensor; one reduction, of several values, for all or none of them.
+    /// Value of an element of each tensor. Either all values are results of the same reduction, or none is a reduction.
     pub body: Array<Expr>,
 }
 
-/// Tensors that a statement computes.
+/// Computation of tensors by a statement.
 #[derive(Object)]
 #[object(key = "te.ExternOp", parent = Operation, structural = "dag", final)]
 #[repr(C)]
 pub struct ExternOp {
     pub(crate) base: Operation,
-    /// The tensors that it reads.
+    /// Tensors that the statement reads.
     pub inputs: Array<Ref<Tensor>>,
-    /// Buffers that stand for them in the statement.
+    /// Buffers that represent the inputs in the statement.
     #[field(structural = "def")]
     pub input_buffers: Array<Ref<Buffer>>,
-    /// Buffers that stand for the results.
+    /// Buffers that represent the results in the statement.
     #[field(structural = "def")]
     pub output_buffers: Array<Ref<Buffer>>,
-    /// The statement.
+    /// Statement that computes the results.
     pub body: Stmt,
 }
 
@@ -81,25 +81,26 @@ impl Tensor {
         Ref::new(Tensor { base: DataProducer { shape, dtype }, op, value_index })
     }
 
-    /// Name for people.
+    /// Returns the name hint.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.op.name
     }
 }
 
-/// An element of a tensor.
+/// Creates the load of an element of a tensor.
 ///
 /// # Errors
-/// `IndexError` for another number of indices than dimensions, `TypeError` if one is no integer.
+/// Returns `IndexError` if the number of indices differs from the number of dimensions, and `TypeError` if an index is
+/// not an integer or if an index other than the last one is a vector.
 pub fn element(tensor: &Ref<Tensor>, indices: Array<Expr>) -> Result<Expr> {
     ops::produce(&tensor.clone().into_parent(), tensor.name(), indices)
 }
 
-/// A tensor that is given when the function is called.
+/// Creates a placeholder: a tensor that is passed when the function is called.
 ///
 /// # Errors
-/// `ValueError` for an extent that is negative or no integer.
+/// Returns `TypeError` if an extent is not an integer, and `ValueError` if it is negative or exceeds `int64`.
 pub fn placeholder(shape: Array<Expr>, dtype: DType, name: &str) -> Result<Ref<Tensor>> {
     check_shape(name, &shape)?;
     let base = Operation { name: name.into(), attrs: Map::new() };
@@ -107,10 +108,11 @@ pub fn placeholder(shape: Array<Expr>, dtype: DType, name: &str) -> Result<Ref<T
     Ok(Tensor::make(op.into_parent(), 0, shape, dtype))
 }
 
-/// A tensor whose elements `element` computes from their indices.
+/// Creates a tensor whose elements `element` computes from their indices.
 ///
 /// # Errors
-/// That of `element`; `ValueError` for an extent that is negative or no integer.
+/// Returns the error of `element`, `TypeError` if an extent is not an integer, and `ValueError` if it is negative or
+/// exceeds `int64`. Returns `TypeError` if a reduction is nested in another expression.
 pub fn compute(
     shape: Array<Expr>,
     name: &str,
@@ -120,17 +122,18 @@ pub fn compute(
     tensors.get(0)
 }
 
-/// As [`compute`], for several tensors of the same shape at once.
+/// Creates several tensors of the same shape, computed together.
 ///
 /// # Errors
-/// As [`compute`]; `ValueError` if there is no value; `TypeError` if reductions are inside of other expressions, or not all the same.
+/// Returns the errors of [`compute`], `ValueError` if there is no value, and `TypeError` if not all values are results of
+/// the same reduction.
 pub fn compute_several(
     shape: Array<Expr>,
     name: &str,
     elements: impl FnOnce(Array<Expr>) -> Result<Array<Expr>>,
 ) -> Result<Array<Ref<Tensor>>> {
     check_shape(name, &shape)?;
-    // Loops are fused and tiled together: all count in one type.
+    // Loops are fused and tiled together, so all loop variables have the same data type.
     let counts = shape.iter().map(|extent| extent.dtype).reduce(|a, b| if a == b { a } else { DType::INT64 });
     let counts = counts.unwrap_or(DType::INT32);
     let axis: Array<Ref<IterVar>> = shape
@@ -156,10 +159,11 @@ pub fn compute_several(
     Ok(tensors.map(|(dtype, place)| Tensor::make(op.clone(), place, shape.clone(), dtype)).collect())
 }
 
-/// An axis over which values are combined.
+/// Creates a reduction axis.
 ///
 /// # Errors
-/// `TypeError` if the bounds are no integers of one type, `ValueError` for a negative extent.
+/// Returns `TypeError` if the bounds are not integers or cannot be converted to a common type, and `ValueError` if the
+/// extent is negative or a bound exceeds `int64`.
 pub fn reduce_axis(min: Expr, extent: Expr, name: &str) -> Result<Ref<IterVar>> {
     let (min, extent) = ops::unify(min, extent)?;
     if let Some(large) = [&min, &extent].into_iter().find(|bound| is_beyond_int64(bound)) {
@@ -208,12 +212,12 @@ pub(crate) fn check_shape(name: &str, shape: &Array<Expr>) -> Result<()> {
     Ok(())
 }
 
-/// Reductions stand at the top, and are the same one.
+/// Checks that reductions are not nested in other expressions, and that all values are results of the same reduction.
 fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
     struct Inner(bool, HashSet<usize>);
     impl anyfn_ir::visit::Visitor for Inner {
         fn expr(&mut self, expr: &Expr) {
-            // What is in several places is gone through once.
+            // Shared subexpressions are visited once.
             if self.1.insert(expr.as_object().as_handle().addr()) {
                 self.0 |= expr.is::<Reduce>();
                 self.below_expr(expr);
@@ -247,10 +251,10 @@ fn check_body(name: &str, body: &Array<Expr>) -> Result<()> {
     Ok(())
 }
 
-/// What an object of this crate is: a tensor or several.
+/// Converts an object to tensors: a tensor, or an array of tensors.
 ///
 /// # Errors
-/// `TypeError` if it is something else.
+/// Returns `TypeError` for any other object.
 pub fn tensors_of(object: ObjectRef) -> Result<Vec<Ref<Tensor>>> {
     match Ref::<Tensor>::try_from_object(object) {
         Ok(tensor) => Ok(vec![tensor]),

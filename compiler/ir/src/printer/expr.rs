@@ -1,4 +1,4 @@
-//! Expressions.
+//! Printing of expressions.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::packed::READ_ONLY;
 use crate::visit::on_enough_stack;
 
 impl Printer {
-    /// Prints an expression; with brackets if it binds less than `strength`.
+    /// Prints an expression, in parentheses if its precedence is below `strength`.
     pub(super) fn expr(&mut self, expr: &Expr, strength: u8) {
         if !self.is_full() {
             on_enough_stack(|| self.expr_here(expr, strength));
@@ -36,7 +36,7 @@ impl Printer {
                 let _ = write!(self.out, "{:?}", &*node.value);
             }
             ExprKind::Cast(node) => match ExprKind::of(&node.value) {
-                // A constant of the data type would look the same.
+                // A constant of the data type would be printed in the same way.
                 ExprKind::IntImm(_) | ExprKind::FloatImm(_) | ExprKind::StringImm(_) => {
                     let _ = write!(self.out, "cast({:?}, ", node.dtype.to_string());
                     self.expr(&node.value, LOOSE);
@@ -49,7 +49,7 @@ impl Printer {
                 let own = op.precedence();
                 let brackets = own < strength;
                 self.open(brackets);
-                // Comparisons do not chain.
+                // Comparisons are not chained.
                 self.expr(&node.a, own + u8::from(op.is_comparison()));
                 let _ = write!(self.out, " {} ", op.text());
                 self.expr(&node.b, own + 1);
@@ -139,7 +139,7 @@ impl Printer {
         };
     }
 
-    /// A floating-point number as an argument: a text if it is none that can be written.
+    /// Formats a floating-point number as an argument. Infinities and NaN become quoted strings.
     pub(super) fn number(&mut self, value: f64) -> String {
         if value.is_finite() { format!("{value:?}") } else { format!("{:?}", value.to_string()) }
     }
@@ -168,7 +168,7 @@ impl Printer {
             is_first = false;
             self.arg(&arg);
         }
-        // What the arguments do not tell: the data type is that of the first one if it is a number, or else int32.
+        // Prints the data type unless the parser infers it: that of the first argument, or int32 if this is not a number.
         let first = node.args.iter().next().and_then(|arg| Expr::try_from_object(arg).ok());
         let told = first.map(|first| first.dtype).filter(|dtype| *dtype != HANDLE);
         let told = told.unwrap_or(if op == READ_ONLY { HANDLE } else { DType::INT32 });
@@ -179,7 +179,7 @@ impl Printer {
         self.put(")");
     }
 
-    /// An argument of a call.
+    /// Prints an argument of a call.
     fn arg(&mut self, arg: &ObjectRef) {
         match Expr::try_from_object(arg.clone()) {
             Ok(expr) => self.expr(&expr, LOOSE),

@@ -1,4 +1,4 @@
-//! Functions and modules.
+//! Printing of functions and modules.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::stmt::Stmt;
 use crate::visit::{Seen, Visitor, on_enough_stack};
 
 impl Printer {
-    /// A function, with the name that it has in a module.
+    /// Prints a function; `key` is its name in a module.
     pub(super) fn func(&mut self, key: Option<&str>, func: &Ref<PrimFunc>) {
         let symbol = func.attrs.get("global_symbol").ok().flatten();
         let symbol = symbol.and_then(|symbol| symbol.get::<String>().ok());
@@ -27,7 +27,7 @@ impl Printer {
             let _ = write!(self.out, "@key({key:?})");
         }
         let Free { vars, buffers, bound, .. } = free(func);
-        // Extents that are parameters or appear first in a shape.
+        // An extent is a parameter, or a variable that is defined where a shape first mentions it.
         self.line();
         let _ = write!(self.out, "def {name}(");
         self.defining = true;
@@ -101,7 +101,7 @@ impl Printer {
             if let Ok(Some(func)) = module.functions.get(name.as_str()) {
                 self.func(Some(name), &func);
             }
-            // Each function has names of its own.
+            // Names are local to a function.
             self.names.clear();
             self.taken.clear();
             self.data.clear();
@@ -110,7 +110,7 @@ impl Printer {
     }
 }
 
-/// Variables and buffers that a function uses but that nothing in it defines. Each node is visited once.
+/// Variables and buffers that a function uses but does not define. Each node is visited once.
 #[derive(Default)]
 struct Free {
     defined: HashSet<usize>,
@@ -166,7 +166,7 @@ impl Visitor for Free {
 
     fn buffer(&mut self, buffer: &Ref<Buffer>) {
         if self.defined.insert(address(buffer)) {
-            // Its shape may use what is known here.
+            // The shape may use variables that are known here.
             buffer.shape.iter().chain(buffer.strides.iter()).for_each(|extent| self.expr(&extent));
             self.defined.insert(address(&buffer.data));
             self.buffers.push(buffer.clone());
@@ -190,7 +190,7 @@ fn free(func: &PrimFunc) -> Free {
     for (_, buffer) in func.buffer_map.iter() {
         free.define_buffer(&buffer);
     }
-    // Variables of shapes are defined by them.
+    // Parameters and their buffers define the variables in shapes.
     free.vars.clear();
     free.bound.clear();
     free.stmt(&func.body);

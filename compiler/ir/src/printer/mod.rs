@@ -1,9 +1,10 @@
-//! Prints nodes as a program.
+//! Printing of nodes as source code.
 //!
-//! The text looks like Python. A variable has the name that people gave it, with a number where two would have the same.
-//! Functions and modules can be read back: the crate `anyfn-parser`. So what the text leaves out is what a reader adds.
+//! The syntax resembles Python. A variable is printed with its name hint, and with a number if the name is already taken.
+//! The crate `anyfn-parser` parses printed functions and modules. The printer therefore omits only what the parser adds.
 //!
-//! A text has a limit in bytes, since a node that is used in several places is printed in each: see [`size`](crate::size).
+//! The output is limited in bytes, since a node that is used in several places is printed at each: see
+//! [`size`](crate::size).
 
 mod expr;
 mod func;
@@ -19,13 +20,13 @@ use crate::buffer::{Buffer, BufferRegion};
 use crate::expr::{Expr, Var};
 use crate::stmt::Stmt;
 
-/// Words that are no names in a program.
+/// Keywords, which cannot be names.
 pub const KEYWORDS: &[&str] = &[
     "and", "as", "assert", "def", "elif", "else", "for", "if", "in", "not", "or", "pass", "with", "True",
     "False", "None",
 ];
 
-/// Names of functions that are not calls, but nodes and statements of their own.
+/// Names of functions that are not printed calls, but syntax for other nodes and statements.
 pub const FORMS: &[&str] = &[
     "alloc",
     "attr",
@@ -58,7 +59,7 @@ pub const FORMS: &[&str] = &[
     "writes",
 ];
 
-/// Whether a text is a word: a letter or `_`, and then letters, digits and `_`.
+/// Returns true if a string is an identifier: a letter or `_`, followed by letters, digits and `_`.
 #[must_use]
 pub fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| is_word_char(c) && !c.is_ascii_digit()) && text.chars().all(is_word_char)
@@ -68,7 +69,7 @@ fn is_word_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Whether a word looks like the name of a data type, so that `word(x)` is a conversion: `float32`, `int8x4`, `bool`.
+/// Returns true if an identifier looks like a data type, so that `word(x)` is a conversion: `float32`, `int8x4`, `bool`.
 #[must_use]
 pub fn is_dtype_name(word: &str) -> bool {
     let names = ["bool", "handle", "uint", "int", "bfloat", "float", "complex"];
@@ -80,25 +81,26 @@ pub fn is_dtype_name(word: &str) -> bool {
     })
 }
 
-/// Longest text of a node in bytes; the rest is left out, and the text ends in ` ...`.
+/// Maximum length of the printed form of a node, in bytes. Longer output is truncated and ends in ` ...`.
 pub const MOST_BYTES: usize = 16 << 20;
 
-/// Longest text in an error message.
+/// Maximum length of a printed node in an error message, in bytes.
 const BRIEF: usize = 200;
 
-/// Returns the text of an expression, statement, function or module, of at most [`MOST_BYTES`]; of anything else its type.
+/// Returns the printed form of an expression, statement, function or module, of at most [`MOST_BYTES`]. For other
+/// objects, returns the type key.
 #[must_use]
 pub fn text(node: &ObjectRef) -> String {
     text_within(node, MOST_BYTES)
 }
 
-/// Returns the begin of the text of a node, for a message.
+/// Returns the beginning of the printed form of a node, for a message.
 #[must_use]
 pub fn brief(node: &ObjectRef) -> String {
     text_within(node, BRIEF)
 }
 
-/// Returns the text of a node of at most `most` bytes, or its begin and ` ...`.
+/// Returns the printed form of a node, truncated to `most` bytes and followed by ` ...` if it is longer.
 #[must_use]
 pub fn text_within(node: &ObjectRef, most: usize) -> String {
     let mut printer = Printer { most, ..Printer::default() };
@@ -111,23 +113,24 @@ pub fn text_within(node: &ObjectRef, most: usize) -> String {
     text
 }
 
-/// Strength of what stands inside of brackets.
+/// Precedence inside brackets, where an expression needs no parentheses.
 const LOOSE: u8 = 0;
 
 #[derive(Default)]
 struct Printer {
     out: String,
-    /// Bytes after which nothing more is printed.
+    /// Number of bytes after which printing stops.
     most: usize,
     depth: usize,
-    /// Names that have been given, by the address of a variable or buffer.
+    /// Assigned names, by the address of a variable or buffer.
     names: HashMap<usize, String>,
     taken: HashSet<String>,
-    /// Which buffer an address belongs to: the name of the first one.
+    /// Name of the first buffer with a given data variable, by the address of the variable.
     data: HashMap<usize, String>,
-    /// Buffers that share the memory of another one and are defined by no statement, by their address.
+    /// Buffers that share the memory of another buffer and that no statement defines, by the address of the data
+    /// variable.
     aliases: HashMap<usize, Vec<Ref<Buffer>>>,
-    /// Whether variables are defined where they are used: in the shapes of parameters.
+    /// True if variables are defined at their first use: in the shapes of parameters.
     defining: bool,
 }
 
@@ -155,7 +158,7 @@ impl Printer {
         }
     }
 
-    /// Whether the text is too long already; each node asks before it prints itself.
+    /// Returns true if the output exceeds its limit. Each node checks this before it is printed.
     fn is_full(&self) -> bool {
         self.out.len() > self.most
     }
@@ -184,7 +187,7 @@ impl Printer {
         self.depth -= 1;
     }
 
-    /// Items with commas between them.
+    /// Prints items separated by commas.
     fn list<T>(&mut self, items: impl IntoIterator<Item = T>, mut print: impl FnMut(&mut Self, T)) {
         for (place, item) in items.into_iter().enumerate() {
             if place > 0 {
@@ -198,7 +201,7 @@ impl Printer {
         self.list(exprs.iter(), |p, expr| p.expr(&expr, LOOSE));
     }
 
-    /// The name of a variable or buffer: its own, or with a number if that is taken.
+    /// Returns the name of a variable or buffer: its name hint, with a number if that is taken.
     fn name(&mut self, object: &ObjectRef, own: &str) -> String {
         let key = object.as_handle().addr();
         if let Some(name) = self.names.get(&key) {

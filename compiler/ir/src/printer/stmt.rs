@@ -1,4 +1,4 @@
-//! Statements.
+//! Printing of statements.
 
 use std::fmt::Write as _;
 
@@ -85,7 +85,7 @@ impl Printer {
                 self.line();
                 self.put("pass");
             }
-            // What has no text of its own otherwise.
+            // A sequence of one statement would otherwise be printed like that statement.
             1 => self.within("seq", |p| p.seq_items(node)),
             _ => self.seq_items(node),
         }
@@ -101,7 +101,7 @@ impl Printer {
                 StmtKind::SeqStmt(inner) => {
                     on_enough_stack(|| self.within("seq", |p| p.seq_items_or_pass(inner)));
                 }
-                // What a definition covers ends with it.
+                // The scope of the definition ends before the next statement.
                 StmtKind::LetStmt(_) | StmtKind::Allocate(_) if place + 1 < count => {
                     self.within("scope", |p| p.stmt(&stmt));
                 }
@@ -125,7 +125,7 @@ impl Printer {
     }
 
     fn for_loop(&mut self, first: &Ref<For>) {
-        // Loops right inside of each other that need no more to be said go into one line.
+        // Directly nested loops without further properties are printed as one `grid`.
         let dtype = first.loop_var.dtype;
         let is_plain = |node: &For| {
             node.kind == ForKind::Serial
@@ -150,7 +150,7 @@ impl Printer {
             p.put(&name);
         });
         self.put(" in ");
-        // An extent of another data type than the variable says so.
+        // An `int32` constant states its type if the variable has another one.
         let bound = |p: &mut Self, expr: &Expr| match ExprKind::of(expr) {
             ExprKind::IntImm(node) if node.dtype == DType::INT32 && dtype != DType::INT32 => {
                 let _ = write!(p.out, "int32({})", node.value);
@@ -215,7 +215,7 @@ impl Printer {
         self.declare_aliases(&buffer.data);
     }
 
-    /// Buffers whose memory was defined just now, under another name.
+    /// Declares the buffers that share memory which was just defined.
     pub(super) fn declare_aliases(&mut self, data: &Ref<Var>) {
         for buffer in self.aliases.remove(&address(data)).unwrap_or_default() {
             self.declare_buffer(&buffer);
@@ -230,7 +230,7 @@ impl Printer {
         self.put(")");
     }
 
-    /// Shape, data type and what else a buffer is.
+    /// Prints the shape, data type and further properties of a buffer.
     pub(super) fn buffer_type(&mut self, buffer: &Ref<Buffer>) {
         self.shape(&buffer.shape);
         let _ = write!(self.out, ", {:?}", buffer.dtype.to_string());
@@ -246,7 +246,7 @@ impl Printer {
         }
         let own = self.buffer_name(buffer);
         match (self.data.get(&address(&buffer.data)), self.names.get(&address(&buffer.data))) {
-            // The same memory as that of a buffer, or at an address, that is there already.
+            // The memory belongs to a buffer or variable that is already known.
             (Some(owner), _) | (None, Some(owner)) if *owner != own => {
                 let _ = write!(self.out, ", data={owner}");
             }
@@ -266,7 +266,7 @@ impl Printer {
         self.put(")");
     }
 
-    /// A block; at its place, if `realize` says which it is.
+    /// Prints a block, with its realization if there is one.
     fn block(&mut self, block: &Block, realize: Option<&BlockRealize>) {
         self.line();
         let word = if realize.is_some() { "block" } else { "bare_block" };
@@ -283,7 +283,7 @@ impl Printer {
                 p.line();
                 p.function("where", [&realize.predicate]);
             }
-            // Memory of its own comes behind what it reads and writes, unless that is part of it.
+            // Allocations follow the regions, unless a region refers to an allocated buffer.
             let mut regions = block.reads.iter().chain(block.writes.iter());
             let is_own = |region: Ref<BufferRegion>| {
                 block.alloc_buffers.iter().any(|own| own.data.ptr_eq(&region.buffer.data))
@@ -304,7 +304,7 @@ impl Printer {
             if let Some(init) = &block.init {
                 p.within("init", |p| p.stmt(init));
             }
-            // Memory that would look like that of the block.
+            // An `Allocate` here would look like an allocation of the block.
             if block.init.is_none() && matches!(StmtKind::of(&block.body), StmtKind::Allocate(_)) {
                 p.within("scope", |p| p.stmt(&block.body));
             } else {
@@ -364,8 +364,8 @@ impl Printer {
     }
 }
 
-/// What comes after the last value of a range, such that a reader can tell the extent from it: of two constants the sum, and
-/// otherwise a sum whose first part is the first value.
+/// Returns the exclusive end of a range, in a form from which the parser recovers the extent: for two constants their
+/// sum, and otherwise a sum whose left operand is the first value.
 fn end_of(min: &Expr, extent: &Expr) -> Option<Expr> {
     if min.dtype != extent.dtype {
         return None;

@@ -1,4 +1,4 @@
-//! Values that are no nodes: remarks, and the fields of nodes of other people's types.
+//! Printing of values that are not nodes: annotations, and fields of foreign nodes.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use crate::expr::Expr;
 use crate::kind::ExprKind;
 use crate::visit::on_enough_stack;
 
-/// How deep objects inside of objects are shown.
+/// Maximum depth of nested objects that are printed with their fields.
 const DEEPEST: usize = 16;
 
 impl Printer {
-    /// A value such that it can be told from an expression.
+    /// Prints a value in a form that distinguishes it from an expression.
     pub(super) fn value(&mut self, value: &Any, depth: usize) {
         if self.is_full() {
             return;
@@ -40,11 +40,11 @@ impl Printer {
         };
     }
 
-    /// An object that is a part of another one.
+    /// Prints an object that is contained in another one.
     fn part(&mut self, object: &ObjectRef, depth: usize) {
         if let Ok(expr) = Expr::try_from_object(object.clone()) {
             match ExprKind::of(&expr) {
-                // Constants say that they are nodes.
+                // Constant nodes are printed with their data type, to distinguish them from values.
                 ExprKind::IntImm(node) if node.dtype == DType::INT32 || node.dtype == DType::BOOL => {
                     let _ = write!(self.out, "{}({})", node.dtype, node.value);
                 }
@@ -83,7 +83,7 @@ impl Printer {
         }
     }
 
-    /// A node of a type of somebody else: its key, and its fields.
+    /// Prints a foreign node: its type key and its fields.
     pub(super) fn foreign(&mut self, object: &ObjectRef, depth: usize) {
         let key = object.type_key();
         let mut is_first = true;

@@ -1,4 +1,4 @@
-//! What processors have: this one, and those that a C compiler compiles for.
+//! Detection of processors: of this machine, and of the targets of C compilers.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyfn::{Error, Result, bail};
 
-/// A processor.
+/// Architecture, features and vector size of a processor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cpu {
     pub(super) arch: String,
@@ -18,7 +18,7 @@ pub(super) struct Cpu {
     pub(super) vector_bytes: i64,
 }
 
-/// Features of processors, each with the macro by which C compilers tell that they use it.
+/// Processor features, each with the macro that C compilers predefine for it.
 const FEATURES: &[(&str, &str)] = &[
     ("sse4.2", "__SSE4_2__"),
     ("avx", "__AVX__"),
@@ -44,7 +44,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("rvv", "__riscv_vector"),
 ];
 
-/// Kinds of processors, each with the macro by which C compilers tell that they compile for it.
+/// Architectures, each with the macro that C compilers predefine for it.
 const ARCHS: &[(&str, &str)] = &[
     ("x86_64", "__x86_64__"),
     ("aarch64", "__aarch64__"),
@@ -56,7 +56,7 @@ const ARCHS: &[(&str, &str)] = &[
     ("loongarch64", "__loongarch64"),
 ];
 
-/// The processor that a command compiles for, and its name.
+/// Returns the processor that a command compiles for, with its name.
 pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(String, Cpu)> {
     if let Some(bad) =
         mcpu.as_ref().filter(|name| !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c)))
@@ -73,7 +73,7 @@ pub(super) fn of(cc: &str, mcpu: Option<String>, extra: &[String]) -> Result<(St
     Ok((mcpu, cpu))
 }
 
-/// Arguments that choose a processor.
+/// Returns the compiler arguments that choose a processor.
 pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     match (mcpu, arch) {
         ("", _) => Vec::new(),
@@ -82,7 +82,8 @@ pub(super) fn options(arch: &str, mcpu: &str) -> Vec<String> {
     }
 }
 
-/// Whether a command is the compiler of this machine, as far as its name tells: those for others have the machine in theirs.
+/// Returns true if a command is a native compiler, judged by its name and arguments: the names of cross compilers contain
+/// the target.
 fn compiles_for_this_machine(cc: &str) -> bool {
     let words = words(cc);
     let name = name(&words);
@@ -94,12 +95,12 @@ fn compiles_for_this_machine(cc: &str) -> bool {
             .any(|word| word.trim_start_matches('-').starts_with("target") || word.starts_with("-m"))
 }
 
-/// Whether compilers for this kind of processor know what `native` is.
+/// Returns true if compilers for this architecture accept `native` as the name of a processor.
 const fn has_native() -> bool {
     cfg!(any(target_arch = "x86_64", target_arch = "x86", target_arch = "aarch64"))
 }
 
-/// This processor, by its own word.
+/// Detects the features of this processor.
 fn this() -> Cpu {
     let mut features: Vec<&'static str> = Vec::new();
     macro_rules! ask {
@@ -117,18 +118,18 @@ fn this() -> Cpu {
     Cpu { arch: std::env::consts::ARCH.to_owned(), vector_bytes: vector_bytes(&features, None), features }
 }
 
-/// Bytes of a vector register; 16 where nothing is known, which compilers make of smaller ones.
+/// Returns the size of a vector register in bytes. The default is 16, which compilers can compose from smaller registers.
 fn vector_bytes(features: &[&str], sve_bits: Option<i64>) -> i64 {
     match features {
         _ if features.contains(&"avx512f") => 64,
         _ if features.contains(&"avx") => 32,
-        // Only if its length was said: the length of SVE vectors is not known when code is compiled.
+        // Only if its length is specified: the length of SVE vectors is otherwise unknown at compile time.
         _ if sve_bits.is_some_and(|bits| bits >= 128) => sve_bits.unwrap_or(128) / 8,
         _ => 16,
     }
 }
 
-/// The processor that a compiler compiles for, by the macros that it defines. It is asked once.
+/// Determines the processor that a compiler targets from its predefined macros. The result is cached.
 fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     type Known = HashMap<(String, String, Vec<String>), Cpu>;
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
@@ -141,7 +142,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     if let Some(cpu) = known {
         return Ok(cpu);
     }
-    // What the option is called depends on the kind of processor, which the compiler tells without it.
+    // The name of the option depends on the architecture, which the compiler reports without the option.
     let arch = if mcpu.is_empty() { String::new() } else { read(&macros(cc, &[], extra)?).arch };
     let cpu = match macros(cc, &options(&arch, mcpu), extra) {
         Ok(text) => read(&text),
@@ -152,7 +153,7 @@ fn ask(cc: &str, mcpu: &str, extra: &[String]) -> Result<Cpu> {
     Ok(cpu)
 }
 
-/// The macros that a compiler defines, as text.
+/// Returns the output of a compiler that lists its predefined macros.
 fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     let words = words(cc);
     let mut command = Command::new(words.first().map_or("cc", String::as_str));
@@ -165,7 +166,7 @@ fn macros(cc: &str, cpu: &[String], extra: &[String]) -> Result<String> {
     }
 }
 
-/// Runs a program and gives what it prints. What interrupts the calling thread ends it.
+/// Runs a program and returns its status and output. If the calling thread is interrupted, the program is killed.
 fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, String)>> {
     fn reader(pipe: Option<impl Read + Send + 'static>) -> std::io::Result<JoinHandle<String>> {
         std::thread::Builder::new().spawn(move || {
@@ -195,7 +196,8 @@ fn output(command: &mut Command) -> Result<std::io::Result<(ExitStatus, String, 
     Ok(child.wait().map(|status| (status, read(out), read(err))))
 }
 
-/// The words of a command, as a shell takes them: blanks in quotes are part of a word. The path of a file is one word.
+/// Splits a command into words like a shell: blanks in quotes are part of a word. The path of an existing file is one
+/// word.
 pub(super) fn words(command: &str) -> Vec<String> {
     if command.contains('/') && Path::new(command).is_file() {
         return vec![command.to_owned()];
@@ -216,12 +218,12 @@ pub(super) fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// The name of a command's program.
+/// Returns the file name of the program of a command.
 fn name(words: &[String]) -> &str {
     words.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }
 
-/// The error that there is no such C compiler.
+/// Returns the error for a C compiler that cannot be started.
 #[cold]
 pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
     let text = format!(
@@ -232,7 +234,7 @@ pub(super) fn no_compiler(cc: &str, reason: &str) -> Error {
     Error::new("RuntimeError", &text)
 }
 
-/// The package of Debian that has a compiler, as far as its name tells.
+/// Returns the Debian package that contains a compiler, judged by its name.
 fn package(cc: &str) -> String {
     match name(&words(cc)).split_once("-linux-") {
         Some((arch, rest)) if rest.contains("-gcc") => {
@@ -243,7 +245,8 @@ fn package(cc: &str) -> String {
     }
 }
 
-/// What tells this processor from others that have the same of [`FEATURES`]: compilers know more of them.
+/// Returns a string that distinguishes this processor from others with the same [`FEATURES`]: compilers know further
+/// features.
 pub(super) fn this_one() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
@@ -258,7 +261,7 @@ pub(super) fn this_one() -> &'static str {
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
-            // One paragraph for each core, with the same lines.
+            // The file has one paragraph per core, with the same lines.
             let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
             let is_told =
                 |line: &&str| ["CPU", "Features", "isa", "uarch"].iter().any(|name| line.starts_with(name));
@@ -270,7 +273,7 @@ pub(super) fn this_one() -> &'static str {
     })
 }
 
-/// A processor by the macros that a compiler defines for it.
+/// Derives a processor from the macros that a compiler predefines for it.
 fn read(macros: &str) -> Cpu {
     let defined: HashMap<&str, &str> = macros
         .lines()
@@ -346,7 +349,7 @@ mod tests {
         let asked = ask("cc", "native", &[]).unwrap();
         let here = this();
         assert_eq!((asked.arch, asked.vector_bytes), (here.arch, here.vector_bytes));
-        // Compilers that are older than the processor know less of it.
+        // A compiler that is older than the processor knows only some of its features.
         assert!(asked.features.iter().all(|feature| here.features.contains(feature)));
     }
 }

@@ -1,4 +1,4 @@
-//! Targets: for which machine code is generated, and what compiles it.
+//! Targets: the machine that code is generated for, and the C compiler.
 
 mod cpu;
 
@@ -8,67 +8,69 @@ use anyfn::{
 
 use crate::func::IRModule;
 
-/// The machine that code is generated for, and the C compiler that compiles it.
+/// Target: the machine that code is generated for, and the C compiler that compiles the code.
 ///
-/// Without options it is this machine. Passes and code generators find it by [`Target::of`].
+/// The default is this machine. Passes and code generators obtain the target of a module by [`Target::of`].
 #[derive(Object)]
 #[object(key = "tir.Target", structural = "tree", final)]
 pub struct Target {
-    /// Kind of code: `c`.
+    /// Target kind, which is `c`.
     pub kind: String,
-    /// Kind of processor: `x86_64`, `aarch64`, ..
+    /// Architecture of the processor, such as `x86_64` or `aarch64`.
     pub arch: String,
-    /// Which processor, as the C compiler calls it; `native` is this one, empty what the compiler chooses by itself.
+    /// Name of the processor, as the C compiler expects it. `native` is the processor of this machine. If it is empty,
+    /// the compiler chooses.
     pub mcpu: String,
-    /// What the processor has, of what code generators ask for: `avx2`, `fma`, `neon`, ..
+    /// Features of the processor that code generators use, such as `avx2`, `fma` and `neon`.
     pub features: Array<String>,
-    /// Size of its vector registers; 0 for code that asks nothing of the compiler but C11.
+    /// Size of the vector registers in bytes; 0 for code that requires nothing but C11 of the compiler.
     pub vector_bytes: i64,
-    /// On how many cores the code will run, as far as is known.
+    /// Expected number of cores that run the code.
     pub num_cores: i64,
-    /// The command that compiles C, with its first arguments; quotes keep a name with blanks together.
+    /// Command of the C compiler, with its first arguments. Quotes group a name that contains blanks.
     pub cc: String,
-    /// Further arguments of it.
+    /// Further arguments of the C compiler.
     pub options: Array<String>,
 }
 
-/// What is said of a target; what is not said follows from the C compiler and this machine.
+/// Options of a target. Omitted options are derived from the C compiler and this machine.
 #[derive(Clone, Default, Debug)]
 pub struct TargetOptions {
-    /// [`Target::mcpu`]: `native` unless the compiler is one for other machines.
+    /// Value of [`Target::mcpu`]. The default is `native`, unless the compiler is a cross compiler.
     pub mcpu: Option<std::string::String>,
-    /// [`Target::cc`]: that of the environment variable `CC`, or `cc`.
+    /// Value of [`Target::cc`]. The default is the environment variable `CC`, or else `cc`.
     pub cc: Option<std::string::String>,
-    /// [`Target::options`].
+    /// Value of [`Target::options`].
     pub options: Vec<std::string::String>,
-    /// [`Target::num_cores`].
+    /// Value of [`Target::num_cores`]. The default is the number of cores of this machine.
     pub num_cores: Option<i64>,
-    /// [`Target::vector_bytes`]: 0, 16, 32 or 64.
+    /// Value of [`Target::vector_bytes`]: 0, 16, 32 or 64.
     pub vector_bytes: Option<i64>,
 }
 
 impl Target {
-    /// Kinds that there are.
+    /// Supported target kinds.
     pub const KINDS: &[&str] = &["c"];
 
-    /// Most cores of a target.
+    /// Maximum number of cores of a target.
     const MOST_CORES: i64 = 1 << 16;
 
-    /// This machine, and its C compiler.
+    /// Returns the target for this machine and its C compiler.
     ///
     /// # Errors
-    /// As [`Target::make`], if the environment variable `CC` names a compiler for other machines.
+    /// Returns the error of [`Target::make`] if the environment variable `CC` names a cross compiler.
     pub fn host() -> Result<Ref<Target>> {
         Target::make("c", TargetOptions::default()).map(Ref::new)
     }
 
-    /// A target of a kind.
+    /// Creates a target of a kind.
     ///
-    /// The C compiler is asked what it compiles for, once in a process, unless that is plainly this machine.
+    /// Runs the C compiler to determine the processor that it targets, once per process, unless this is clearly the
+    /// present machine.
     ///
     /// # Errors
-    /// `ValueError` for an unknown kind or processor, with those that are known; `RuntimeError` if the compiler is needed
-    /// and cannot be started.
+    /// Returns `ValueError` for an invalid option, and for an unknown kind or processor. Returns `RuntimeError` if the
+    /// compiler must be run and cannot be started.
     pub fn make(kind: &str, options: TargetOptions) -> Result<Target> {
         check_kind(kind)?;
         if options.cc.as_ref().is_some_and(|cc| cc.trim().is_empty()) {
@@ -96,10 +98,12 @@ impl Target {
         })
     }
 
-    /// The target of a module, which is its attribute `target`; this machine if it has none.
+    /// Returns the target of a module: its attribute `target`, or the target of this machine if there is no such
+    /// attribute.
     ///
     /// # Errors
-    /// As [`Target::host`]; `TypeError` if the attribute is something else.
+    /// Returns the error of [`Target::host`], `TypeError` if the attribute is not a target, and `ValueError` if a field
+    /// of the target is out of range.
     pub fn of(module: &IRModule) -> Result<Ref<Target>> {
         match module.attrs.get_any("target")? {
             Some(target) => {
@@ -111,17 +115,17 @@ impl Target {
         }
     }
 
-    /// The module with a target as its attribute.
+    /// Returns a copy of a module whose attribute `target` is the target.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` when memory runs out.
     pub fn put(target: &Ref<Target>, module: &IRModule) -> Result<Ref<IRModule>> {
         let mut attrs = module.attrs.clone();
         attrs.insert("target".into(), target.clone().into_any()?)?;
         Ok(Ref::new(IRModule { functions: module.functions.clone(), attrs }))
     }
 
-    /// Checks the fields of a target that may have been loaded.
+    /// Checks the fields of a target, which may have been deserialised.
     fn check(&self) -> Result<()> {
         check_kind(&self.kind)?;
         check_cores(self.num_cores)?;
@@ -132,25 +136,26 @@ impl Target {
         Ok(())
     }
 
-    /// Whether the processor has a feature, such as `avx2`.
+    /// Returns true if the processor has a feature, such as `avx2`.
     #[must_use]
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|known| &*known == feature)
     }
 
-    /// Arguments of the C compiler that choose the processor.
+    /// Returns the compiler arguments that choose the processor.
     #[must_use]
     pub fn cpu_options(&self) -> Vec<std::string::String> {
         cpu::options(&self.arch, &self.mcpu)
     }
 
-    /// What tells this machine's processor from others if code is compiled for just that one; else empty.
+    /// Returns a string that identifies the processor of this machine if code is compiled for `native`. Otherwise,
+    /// returns an empty string.
     #[must_use]
     pub fn processor(&self) -> &'static str {
         if &*self.mcpu == "native" { cpu::this_one() } else { "" }
     }
 
-    /// Whether code for it runs on this kind of processor.
+    /// Returns true if the architecture of the target is that of this machine.
     #[must_use]
     pub fn is_here(&self) -> bool {
         &*self.arch == std::env::consts::ARCH
@@ -177,8 +182,8 @@ fn check_cores(num_cores: i64) -> Result<()> {
 
 #[methods]
 impl Target {
-    /// A machine that code is generated for, and the command `cc` that compiles it. What is left out follows from this
-    /// machine, or from what the compiler compiles for.
+    /// Creates a target: the machine that code is generated for, and the command `cc` that compiles the code. Omitted
+    /// arguments are derived from this machine, or from the machine that the compiler targets.
     #[init]
     #[blocking]
     fn new(
@@ -195,26 +200,27 @@ impl Target {
         Target::make(&kind, TargetOptions { mcpu, cc, options, num_cores, vector_bytes })
     }
 
-    /// Whether the processor has a feature, such as `avx2`.
+    /// Returns true if the processor has a feature, such as `avx2`.
     fn supports(&self, feature: &str) -> bool {
         self.has(feature)
     }
 }
 
-/// The error that there is no such C compiler, with what to do.
+/// Returns the error for a C compiler that cannot be started, with advice for the user.
 #[must_use]
 pub fn no_compiler(cc: &str, reason: &str) -> anyfn::Error {
     cpu::no_compiler(cc, reason)
 }
 
-/// The words of a command such as [`Target::cc`]: blanks in quotes are part of a word, and the path of a file is one word.
+/// Splits a command such as [`Target::cc`] into words. Blanks in quotes are part of a word, and the path of an existing
+/// file is one word.
 #[must_use]
 pub fn words(command: &str) -> Vec<std::string::String> {
     cpu::words(command)
 }
 
-/// A target, or what stands for one: its kind, or a map of its kind and its options by name. The error is why there is no such
-/// target, or what has interrupted finding out.
+/// Target, or a value that converts to one: its kind, or a map of its kind and its options by name. It holds an error if
+/// the target is invalid or if its detection was interrupted.
 pub struct AsTarget(pub Result<Ref<Target>>);
 
 impl FromArg for AsTarget {
