@@ -1,4 +1,4 @@
-//! What the macros read from functions and attributes.
+//! Information that the macros read from functions and attributes.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -9,7 +9,7 @@ use syn::{
     PathArguments, Receiver, Signature, Token, Type, UnOp,
 };
 
-/// The doc comment, one line per line.
+/// Returns the doc comment, with one line for each of its lines.
 pub(crate) fn doc(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
@@ -21,25 +21,25 @@ pub(crate) fn doc(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What a function tells of its arguments.
+/// The information about a function's arguments.
 pub(crate) struct Arguments {
     names: Vec<String>,
-    /// `::anyfn::Literal` values of the last arguments.
+    /// Defaults of the last arguments, as `::anyfn::Literal` values.
     defaults: Vec<TokenStream>,
     read_only: Vec<String>,
-    /// Items that let the compiler check the defaults against the types.
+    /// Items with which the compiler checks the types of the defaults.
     checks: Vec<TokenStream>,
 }
 
 impl Arguments {
-    /// Reads the arguments of a function and removes the attributes that are ours.
+    /// Reads the arguments of a function and removes the attributes of these macros.
     pub(crate) fn take(function: &mut ItemFn) -> syn::Result<Arguments> {
         Arguments::read(&mut function.sig, |this| {
             Err(syn::Error::new_spanned(this, "a method cannot be registered by itself; see #[methods]"))
         })
     }
 
-    /// The same for a method, whose receiver is an argument named `self`.
+    /// Reads the arguments of a method, whose receiver is an argument named `self`.
     pub(crate) fn of_method(signature: &mut Signature) -> syn::Result<Arguments> {
         Arguments::read(signature, |this| match (&this.reference, &this.mutability, &this.colon_token) {
             (Some(_), None, None) => Ok(()),
@@ -64,7 +64,7 @@ impl Arguments {
         Ok(taken)
     }
 
-    /// Calls the first argument `self`, as callers of other languages know it.
+    /// Renames the first argument to `self`, the name that callers in other languages know.
     pub(crate) fn first_is_self(&mut self) {
         if let Some(first) = self.names.first_mut() {
             *first = "self".into();
@@ -72,7 +72,7 @@ impl Arguments {
     }
 
     fn add(&mut self, index: usize, arg: &mut PatType) -> syn::Result<()> {
-        // An argument that is a pattern is called by its position.
+        // An argument that is a pattern is named by its position.
         let name = match &*arg.pat {
             Pat::Ident(name) => name.ident.unraw().to_string(),
             _ => format!("arg{index}"),
@@ -109,7 +109,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// A constant `::anyfn::Names` of the function, and the checks that go beside it.
+    /// Generates the `::anyfn::Names` constant of the function, and the checks that accompany it.
     pub(crate) fn names(&self, function: &impl ToTokens, doc: &str) -> (TokenStream, TokenStream) {
         let Arguments { names, defaults, read_only, checks } = self;
         let names = quote! {
@@ -124,13 +124,13 @@ impl Arguments {
         (names, quote!(#(#checks)*))
     }
 
-    /// Those of a function of which only the path is known.
+    /// Creates the arguments of a function of which only the path is known.
     pub(crate) fn unknown() -> Arguments {
         Arguments { names: vec![], defaults: vec![], read_only: vec![], checks: vec![] }
     }
 }
 
-/// A default as an `::anyfn::Literal`.
+/// Converts a default to an `::anyfn::Literal`.
 pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     let class = quote!(::anyfn::Literal);
     let is_number = |value: &Expr| matches!(value, Expr::Lit(ExprLit { lit: Lit::Int(_) | Lit::Float(_), .. }));
@@ -160,7 +160,8 @@ pub(crate) fn literal(value: &Expr) -> syn::Result<TokenStream> {
     ))
 }
 
-/// An item that compiles only if the default is of the argument's type; none for types that are not simple.
+/// Generates an item that compiles only if the default has the argument's type, or `None` for types that are not
+/// simple.
 pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream>> {
     let is_none = matches!(default, Expr::Path(_));
     let (ty, optional) = match optional(ty) {
@@ -182,7 +183,7 @@ pub(crate) fn check(ty: &Type, default: &Expr) -> syn::Result<Option<TokenStream
     Ok(Some(quote!(const _: #ty = #default;)))
 }
 
-/// The `T` of an `Option<T>`.
+/// Returns the `T` of an `Option<T>`.
 fn optional(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;

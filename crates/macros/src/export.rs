@@ -1,4 +1,4 @@
-//! `export! { .. }`
+//! Expansion of `export! { .. }`.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -54,41 +54,42 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     }
     out.extend(quote! {
         const _: () = {
-            /// What `#[register]` has collected in this library, for the loader.
+            /// Returns the functions that `#[register]` has collected in this library, for the loader.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_registrations(count: *mut i32) -> *const ::anyfn::abi::TVMFFIMethodInfo {
                 // SAFETY: the loader passes NULL or a writable count.
                 unsafe { ::anyfn::__private::registrations(count) }
             }
 
-            /// Number of live objects that code of this library has made.
+            /// Returns the number of live objects that code of this library has created.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_live_objects() -> i64 {
                 ::anyfn::live_objects() as i64
             }
 
-            /// Has the ends of objects counted by code of the process, which stays when this library goes.
+            /// Sets the function that counts the ends of objects: code of the process, which stays when this library
+            /// is unmapped.
             #[unsafe(no_mangle)]
             unsafe extern "C" fn __anyfn_use_count_end(count: ::anyfn::CountEnd) {
                 // SAFETY: the loader passes a function of the runtime.
                 unsafe { ::anyfn::use_count_end(count) };
             }
 
-            /// Has the process's ledger told of the objects that code of this library makes.
+            /// Sets the ledger of the process, which records the objects that code of this library creates.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_use_ledger(ledger: &'static ::anyfn::Ledger) {
                 ::anyfn::use_ledger(ledger);
             }
 
-            /// Where this library looks whether somebody watches calls.
+            /// Returns the address of the pointer through which this library finds the observer of calls.
             #[unsafe(no_mangle)]
             extern "C" fn __anyfn_observer_place() -> *mut ::core::ffi::c_void {
-                // SAFETY: the loader stores observers there, which live as long as the process.
+                // SAFETY: the loader stores only observers there that live as long as the process.
                 let place = unsafe { ::anyfn::observe::place() };
                 ::core::ptr::from_ref(place).cast_mut().cast()
             }
 
-            /// What the library was built for, read before any of its code runs.
+            /// The ABI version and the core that the library was built for, read before any of its code runs.
             #[used]
             #[cfg_attr(target_os = "linux", unsafe(link_section = ".note.anyfn"))]
             static NOTE: ::anyfn::__private::Note = ::anyfn::__private::NOTE;
@@ -97,7 +98,7 @@ pub(crate) fn expand(items: TokenStream) -> syn::Result<TokenStream> {
     Ok(out)
 }
 
-/// Refuses names whose symbols the loader takes for something else: `__tvm_ffi__library_ctx` is data that it writes to.
+/// Refuses names whose symbols the loader interprets differently: `__tvm_ffi__library_ctx` is data that it writes to.
 fn check_name(name: &str, at: &impl quote::ToTokens) -> syn::Result<()> {
     let reserved = ["_library_", "_metadata_", "_doc_"];
     if name.is_empty() || reserved.iter().any(|begin| name.starts_with(begin)) {
@@ -109,7 +110,7 @@ fn check_name(name: &str, at: &impl quote::ToTokens) -> syn::Result<()> {
     Ok(())
 }
 
-/// The exported symbols of one function.
+/// Generates the exported symbols of one function.
 fn symbols(name: &str, function: &impl quote::ToTokens, arguments: &Arguments, doc: &str) -> TokenStream {
     let call = format!("__tvm_ffi_{name}");
     let metadata = format!("__tvm_ffi__metadata_{name}");

@@ -14,13 +14,18 @@ fn finish(result: syn::Result<proc_macro2::TokenStream>) -> TokenStream {
 
 /// Registers a function as a global function, for all languages: `#[register("name")]`.
 ///
-/// In a program it is there from the first use of the registry on; in a plugin from the time it is loaded until its
-/// module is released. Argument names and doc comments are kept as the function's signature.
-/// An argument with `#[default(2)]` may be left out, by callers of any language; the arguments behind it need a default,
-/// too. `#[read_only]` says that the function only reads a tensor, so that arrays which must not change are accepted.
-/// `#[register("name", override)]` replaces a function of the same name. With `blocking` callers release locks of their
-/// language during the call; a function that waits for other threads needs that. With `unsafe` the function is an `unsafe fn`
-/// that trusts addresses which its callers pass: safe Rust and remote peers cannot look it up.
+/// In a program, the function is available from the first use of the registry on; in a plugin, from the time the
+/// plugin is loaded until its module is released. The argument names and the doc comment are kept as the function's
+/// signature.
+///
+/// - An argument with `#[default(2)]` may be omitted by callers of any language. The arguments after it need a
+///   default, too.
+/// - `#[read_only]` declares that the function only reads a tensor, so that arrays that must not change are accepted.
+/// - `#[register("name", override)]` replaces a function of the same name.
+/// - With `blocking`, callers release the locks of their language during the call. A function that waits for other
+///   threads needs it.
+/// - With `unsafe`, the function is an `unsafe fn` that trusts the addresses that its callers pass. Safe Rust code
+///   and remote peers cannot look it up.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -40,9 +45,10 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
     finish(register::expand(args.into(), item.into()))
 }
 
-/// Makes a `cdylib` a library module: exports functions by name, and what `#[register]` has collected.
+/// Makes a `cdylib` a library module: exports functions by name, together with the functions that `#[register]` has
+/// collected.
 ///
-/// Use it once per library. Each entry is a function, exported under its name, or `"name" => path`.
+/// Use it once per library. Each entry is either a function, which is exported under its name, or `"name" => path`.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -60,7 +66,8 @@ pub fn register(args: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused: behind `__tvm_ffi_`, the loader takes them for data.
+/// Names that begin with `_library_`, `_metadata_` or `_doc_` are refused: after the prefix `__tvm_ffi_`, the loader
+/// takes them for data.
 ///
 /// ```compile_fail
 /// anyfn::export! {
@@ -72,12 +79,13 @@ pub fn export(items: TokenStream) -> TokenStream {
     finish(export::expand(items.into()))
 }
 
-/// Lets a Rust type live in an object, and tells all languages of its fields: `#[derive(Object)]`.
+/// Implements an object type for a Rust type and registers its fields for all languages: `#[derive(Object)]`.
 ///
-/// The named fields become fields that every language reads by name, with their doc comments; of arguments for them every
-/// language makes objects. A field needs a type that functions take and return, or an atomic number or a `Cell`, which can
-/// be set at any time; other fields do not change once the object is made. A function that returns the type itself returns
-/// a new object. [`macro@methods`] adds methods.
+/// The named fields become reflected fields, which every language reads by name and whose doc comments it sees. Every
+/// language can construct objects from arguments for these fields. The type of a field must be one that functions
+/// take and return, an atomic number or a `Cell`. Atomic numbers and `Cell`s can be set at any time; other fields do
+/// not change after the object is constructed. A function that returns the type itself returns a new object.
+/// [`macro@methods`] adds methods.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -106,21 +114,23 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// ```
 ///
 /// Options of the type, in `#[object(..)]`:
-/// - `key = "my.Node"`: the name of the type, needed.
-/// - `parent = Base`: the type derives from another one. The first field holds the parent; the struct is `#[repr(C)]`.
-///   An object is taken wherever one of the parent is expected, and dereferences to the parent.
-/// - `final`: no type derives from it. `child_slots = N`: keeps type indices for derived types.
-/// - `structural = "tree"`, `"dag"`, `"var"`, `"const_tree"` or `"unique"`: how structural equality and hash see it.
-/// - `init = false`: only Rust code makes objects. `opaque`: nothing but the key is told.
+/// - `key = "my.Node"`: the type key, which is required.
+/// - `parent = Base`: the type derives from another one. The first field holds the parent, and the struct is
+///   `#[repr(C)]`. An object of the type is accepted wherever one of the parent is expected, and dereferences to the
+///   parent.
+/// - `final`: no type derives from this one. `child_slots = N`: reserves type indices for derived types.
+/// - `structural = "tree"`, `"dag"`, `"var"`, `"const_tree"` or `"unique"`: how structural equality and structural
+///   hash treat the type.
+/// - `init = false`: only Rust code constructs objects. `opaque`: only the type key is registered.
 ///
 /// Options of a field, in `#[field(..)]`:
-/// - `default = value`, or `default` for that of its type: need not be given. A value that is not a constant is computed
-///   anew each time.
-/// - `skip`: other languages do not see the field. If it has a `default`, they still can make objects.
+/// - `default = value`, or `default` for the default of its type: the field may be omitted. A value that is not a
+///   constant is computed anew each time.
+/// - `skip`: other languages do not see the field. If it has a `default`, they can still construct objects.
 /// - `kw_only`, `init = false`, `repr = false`, `compare = false`, `hash = false`, `name = ".."`.
 /// - `structural = "ignore"`, `"def"` (the field defines variables) or `"def_simple"`.
 ///
-/// Fields are used by reference, so a type cannot be `#[repr(packed)]`:
+/// Fields are accessed by reference, so a type cannot be `#[repr(packed)]`:
 ///
 /// ```compile_fail,E0080
 /// #[derive(anyfn::Object)]
@@ -132,7 +142,7 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// A default is safe code:
+/// The expression of a default is safe code:
 ///
 /// ```compile_fail,E0133
 /// #[derive(anyfn::Object)]
@@ -143,20 +153,21 @@ pub fn export(items: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// **A type that is compiled again** while the process runs, in a library that is reloaded, goes on if it consists of the same
-/// bytes. That is known of fields that other languages see, and of fields of types of the standard library and of `anyfn`. With a
-/// field of another type that has no name or is skipped, the new library is refused, because that type may have changed; only
-/// with the same `SOURCE_DATE_EPOCH` in the environment of both builds it is taken for the same.
+/// **A type that is recompiled** while the process runs, in a library that is reloaded, continues to work if it
+/// consists of the same bytes. This can be determined for reflected fields, and for fields of types of the standard
+/// library and of `anyfn`. If the type has a field of another type that has no name or is skipped, the new library is
+/// refused, because that type may have changed. It is accepted only if both builds have the same `SOURCE_DATE_EPOCH`
+/// in their environment.
 #[proc_macro_derive(Object, attributes(object, field))]
 pub fn derive_object(item: TokenStream) -> TokenStream {
     finish(object::expand(item.into()))
 }
 
-/// Tells all languages of the functions in an `impl` of a derived type: `#[methods]`.
+/// Registers the functions in an `impl` of a derived type for all languages: `#[methods]`.
 ///
-/// Functions that take `&self`, or `this: Ref<Self>` first, become methods; others become static methods. Types, defaults,
-/// names and doc comments are taken as [`macro@register`] takes them. Helpers for Rust alone go into another `impl`; a type
-/// may have several blocks with `#[methods]`.
+/// Functions whose first parameter is `&self` or `this: Ref<Self>` become methods; the others become static methods.
+/// Types, defaults, names and doc comments are treated as in [`macro@register`]. Helpers for Rust alone belong in
+/// another `impl`. A type may have several `#[methods]` blocks.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -205,12 +216,13 @@ pub fn derive_object(item: TokenStream) -> TokenStream {
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 ///
-/// - `#[init]`: the function is the constructor that other languages call, `__ffi_init__`, in place of the one that takes the
-///   fields. One per type.
-/// - `#[blocking]`: the method runs long or waits; callers release locks of their language during the call.
-/// - `#[name = ".."]`: what other languages call it.
+/// - `#[init]`: the function is the constructor that other languages call, `__ffi_init__`, and replaces the one that
+///   takes the fields. A type has at most one.
+/// - `#[blocking]`: the method runs for a long time or waits. Callers release the locks of their language during the
+///   call.
+/// - `#[name = ".."]`: the name of the method in other languages.
 ///
-/// Once a plugin is unmapped, its methods are errors; they work again when it is loaded again.
+/// After a plugin is unmapped, calls of its methods fail. They work again when the plugin is loaded again.
 #[proc_macro_attribute]
 pub fn methods(args: TokenStream, item: TokenStream) -> TokenStream {
     finish(methods::expand(args.into(), item.into()))

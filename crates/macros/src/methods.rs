@@ -1,4 +1,4 @@
-//! `#[methods]`
+//! Expansion of `#[methods]`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -7,7 +7,7 @@ use syn::{Attribute, Expr, ExprLit, FnArg, ImplItem, ImplItemFn, ItemImpl, Lit, 
 
 use crate::attributes::{Arguments, doc};
 
-/// What stands in front of a method for this macro.
+/// The options in front of a method.
 #[derive(Default)]
 struct Options {
     name: Option<LitStr>,
@@ -16,7 +16,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads the attributes that are ours and removes them.
+    /// Reads the attributes of this macro and removes them.
     fn take(attributes: &mut Vec<Attribute>) -> syn::Result<Options> {
         let mut options = Options::default();
         let mut others = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// The `MethodDef` of a function.
+/// Generates the `MethodDef` of a function.
 fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<TokenStream> {
     let signature = &mut function.sig;
     let generic = signature.generics.type_params().next().map(ToTokens::to_token_stream);
@@ -123,7 +123,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
     let ident = &signature.ident;
     let name = options.name.clone().unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
     let doc = doc(&function.attrs);
-    // Whether the function is there at all.
+    // Attributes that decide whether the function exists.
     let cfg = function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     let (names, checks) = arguments.names(&quote!(NAME), &doc);
     let body = if options.blocking { quote!(__p::Blocking(This::#ident)) } else { quote!(This::#ident) };
@@ -154,7 +154,7 @@ fn definition(function: &mut ImplItemFn, options: &Options) -> syn::Result<Token
                 is_static: #is_static,
                 is_init: #is_init,
                 blocking: #blocking,
-                // SAFETY: `call` passes on what the ABI promises, and does not look at its first argument.
+                // SAFETY: `call` relies only on what the ABI promises, and ignores its first argument.
                 #[allow(clippy::undocumented_unsafe_blocks)]
                 call: unsafe { __p::MethodCode::new(call) },
                 signature: || __p::signature_text(&NAMES, #body),
@@ -167,7 +167,7 @@ fn is_this(pattern: &Pat) -> bool {
     matches!(pattern, Pat::Ident(name) if name.ident == "this")
 }
 
-/// Whether a type is `&Self`, `Ref<..>` or `&Type`.
+/// Returns true if a type is `&Self`, `Ref<..>` or `&Type`.
 fn is_receiver(ty: &Type) -> bool {
     match ty {
         Type::Reference(reference) => reference.mutability.is_none(),

@@ -1,4 +1,4 @@
-//! `#[derive(Object)]`
+//! Expansion of `#[derive(Object)]`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use syn::{Data, DeriveInput, Expr, Fields, Ident, LitBool, LitInt, LitStr, Membe
 
 use crate::attributes::{check, doc, literal};
 
-/// What stands in `#[object(..)]`.
+/// The options in `#[object(..)]`.
 #[derive(Default)]
 struct TypeOptions {
     key: Option<LitStr>,
@@ -67,14 +67,14 @@ fn structural_kind(name: &LitStr) -> syn::Result<Ident> {
     Ok(format_ident!("kTVMFFISEqHashKind{kind}"))
 }
 
-/// What stands in `#[field(..)]`.
+/// The options in `#[field(..)]`.
 #[derive(Default)]
 struct FieldOptions {
     skip: bool,
     name: Option<LitStr>,
-    /// `None` inside for the default of the field's type.
+    /// Default of the field. The inner `None` means the default of the field's type.
     default: Option<Option<Expr>>,
-    /// `kTVMFFIFieldFlagBitMask` and this.
+    /// Suffixes of flags, which follow `kTVMFFIFieldFlagBitMask`.
     flags: Vec<&'static str>,
 }
 
@@ -131,7 +131,7 @@ impl FieldOptions {
     }
 }
 
-/// A field of the struct.
+/// One field of the struct.
 struct Field<'a> {
     member: Member,
     ty: &'a Type,
@@ -151,7 +151,7 @@ impl<'a> Field<'a> {
         Ok(Field { member, ty: &field.ty, name, doc: doc(&field.attrs), options })
     }
 
-    /// The `FieldDef`, of the field with this number among those that are told of.
+    /// Generates the `FieldDef` of the reflected field with this number.
     fn definition(&self, this: &Ident, number: usize) -> syn::Result<TokenStream> {
         let Field { member, ty, name, doc, options } = self;
         let offset = quote!((__p::content_offset::<#this>() + ::core::mem::offset_of!(#this, #member)));
@@ -195,7 +195,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// Whether a default is a number, a truth value, a text or None, which other languages can be told.
+/// Returns true if a default is a number, a bool, a string or `None`, which can be registered as a constant.
 fn is_constant(expr: &Expr) -> bool {
     !matches!(expr, Expr::Array(_)) && literal(expr).is_ok()
 }
@@ -250,7 +250,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
                     && ::anyfn::__private::content_offset::<#this>() == ::anyfn::__private::content_offset::<#parent>(),
                 #text
             );
-            // SAFETY: the assertion above, and `parent_index`.
+            // SAFETY: the assertion above checks the layout, and `parent_index` returns the type index of the parent.
             unsafe impl ::anyfn::Derived for #this {
                 type Parent = #parent;
             }
@@ -265,7 +265,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     Ok(quote! {
         #definition
         #derived
-        // SAFETY: the index is registered for this key once and kept; `TypeIndex` refuses a key of another type.
+        // SAFETY: the index is registered once for this key and kept, and `TypeIndex` refuses a key of another type.
         unsafe impl ::anyfn::Object for #this {
             const TYPE_KEY: &'static str = #key;
             #[inline]
@@ -274,7 +274,7 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
             }
             #parent_index
         }
-        /// By value it becomes a new object.
+        /// Converts the value to a new object.
         impl ::anyfn::IntoAny for #this {
             fn schema() -> ::anyfn::Schema {
                 ::anyfn::Schema::plain(#key)
@@ -293,20 +293,20 @@ pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
     })
 }
 
-/// The fields of the type.
+/// Reads the fields of the type.
 fn fields(data: &Data) -> syn::Result<Vec<Field<'_>>> {
     let Data::Struct(data) = data else { return Ok(Vec::new()) };
     let named = matches!(data.fields, Fields::Named(_));
     let read = |(index, field)| {
         let mut field = Field::read(index, field)?;
-        // Without a name, a field is told of only if it is given one.
+        // A field without a name is reflected only if it is given one.
         field.options.skip |= !named && field.options.name.is_none();
         Ok(field)
     };
     data.fields.iter().enumerate().map(read).collect()
 }
 
-/// The implementation of `Define`.
+/// Generates the implementation of `Define`.
 fn definition(
     input: &DeriveInput,
     options: &TypeOptions,
@@ -322,7 +322,7 @@ fn definition(
         .enumerate()
         .map(|(number, field)| field.definition(this, number))
         .collect::<syn::Result<Vec<TokenStream>>>()?;
-    // Nobody but Rust code can make an object with a field of which there is nothing to begin with.
+    // Only Rust code can construct objects with a field that is neither reflected nor has a default.
     let is_struct = matches!(input.data, Data::Struct(_));
     let prepares = is_struct && left.iter().all(|field| field.options.default.is_some());
     let define_parent = base.map(|(parent, _)| {
@@ -340,7 +340,7 @@ fn definition(
     let drop_base = base.map(|(parent, member)| {
         quote!(unsafe { <#parent as __p::Define>::drop_partial(&raw mut (*this).#member, is_set) };)
     });
-    // Methods of a trait of their own: expressions of the user are safe code, and may name `Self`.
+    // These are methods of a separate trait, because the user's expressions are safe code and may name `Self`.
     let (mut begins, mut begin) = (Vec::new(), Vec::new());
     let mut prepare = Vec::new();
     for (number, Field { member, ty, options, .. }) in left.iter().enumerate().filter(|_| prepares) {
@@ -381,17 +381,17 @@ fn definition(
     Ok(quote! {
         const _: () = {
             use ::anyfn::__private as __p;
-            /// Number of the first field that the type itself tells of.
+            /// Number of the first reflected field of the type itself.
             const FIRST: usize = #parents_count;
             #aligned
-            /// First values of the fields that are not told of.
+            /// Initial values of the fields that are not reflected.
             trait Begin {
                 #(#begins)*
             }
             impl Begin for #this {
                 #(#begin)*
             }
-            // SAFETY: the fields are those of the struct, and the functions go through all of them.
+            // SAFETY: the fields are those of the struct, and the functions visit all of them.
             unsafe impl __p::Define for #this {
                 const DEFINITION: &'static __p::Definition = &__p::Definition {
                     doc: #doc,
@@ -431,8 +431,8 @@ fn definition(
     })
 }
 
-/// Refuses structs whose fields are not aligned, since fields are used by reference. Attributes alone do not say so: others may be
-/// added behind the derive.
+/// Refuses structs whose fields are not aligned, because fields are accessed by reference. The attributes before the
+/// derive do not suffice for this check: others may be added after it.
 fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -> TokenStream {
     let fields = fields.iter().map(|field| (field.ty, &field.member)).chain(base);
     let asserts = fields.map(|(ty, member)| {
@@ -447,9 +447,9 @@ fn aligned(this: &Ident, base: Option<(&Type, &Member)>, fields: &[Field<'_>]) -
     quote!(#(#asserts)*)
 }
 
-/// The implementation of `Define::digest`.
+/// Generates the implementation of `Define::digest`.
 fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -> TokenStream {
-    // The schema of a told field says what it consists of.
+    // The schema of a reflected field describes its content.
     let told = told.iter().map(|Field { member, ty, .. }| {
         quote!(digest.field(::core::mem::offset_of!(#this, #member), &__p::FieldType::<#ty>::NEW, 0);)
     });
@@ -472,7 +472,8 @@ fn digest(data: &Data, this: &Ident, told: &[&Field<'_>], left: &[&Field<'_>]) -
     }
 }
 
-/// A number that differs whenever a crate is compiled again, unless the environment asks for builds that can be reproduced.
+/// Returns a number that changes whenever a crate is compiled again, unless the environment requests reproducible
+/// builds.
 fn build() -> u64 {
     static BUILD: OnceLock<u64> = OnceLock::new();
     *BUILD.get_or_init(|| {
@@ -481,7 +482,7 @@ fn build() -> u64 {
             Ok(epoch) => epoch.hash(&mut hasher),
             Err(_) => (SystemTime::now(), std::process::id()).hash(&mut hasher),
         }
-        // 0 stands for no build.
+        // The number 0 means that there is no build number.
         hasher.finish().max(1)
     })
 }

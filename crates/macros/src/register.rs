@@ -1,4 +1,4 @@
-//! `#[register("name")]`
+//! Expansion of `#[register("name")]`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -7,7 +7,7 @@ use syn::{FnArg, ItemFn, LitStr, Token};
 
 use crate::attributes::{Arguments, doc};
 
-/// The words that may follow the name.
+/// The keywords that may follow the name.
 mod kw {
     syn::custom_keyword!(blocking);
 }
@@ -73,8 +73,8 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenS
     })
 }
 
-/// A function `call` that passes its arguments on to an `unsafe fn`. It can be reached through the registry only, where
-/// the function is marked.
+/// Generates a function `call` that passes its arguments on to an `unsafe fn`. It is reachable only through the
+/// registry, where the function is marked as unsafe.
 fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     let mut signature = function.sig.clone();
     if signature.unsafety.take().is_none() {
@@ -94,7 +94,8 @@ fn wrapper(function: &ItemFn) -> syn::Result<TokenStream> {
     }
     Ok(quote! {
         #signature {
-            // SAFETY: the registered function is marked as one whose callers keep what the function asks for.
+            // SAFETY: the registered function is marked as unsafe, so its callers meet the requirements of the
+            // `unsafe fn`.
             unsafe { #ident(#(#names),*) }
         }
     })

@@ -1,7 +1,8 @@
-//! The table of this process: that of the runtime, which all libraries share.
+//! The access table of this process, which belongs to the runtime and is shared by all libraries.
 //!
-//! The runtime shows its functions as an attribute of the type of tensors. Another runtime of the same ABI has none; there each
-//! library keeps a table of its own, which excludes its own accesses.
+//! The runtime publishes the functions of the table as an attribute of the tensor type. Another implementation of the
+//! stable ABI has no such attribute; each library then keeps its own table, which excludes conflicts between its own
+//! accesses only.
 
 use core::marker::PhantomData;
 use core::ptr;
@@ -13,26 +14,27 @@ use super::table::{Outcome, RANGES_MAX, Table};
 use super::{Access, Wanted};
 use crate::{Error, Result, types};
 
-/// Attribute of the type of tensors that holds the address of the runtime's [`Functions`].
+/// Attribute of the tensor type that holds the address of the runtime's [`Functions`].
 const ATTRIBUTE: &str = "__anyfn_access__";
 
-/// The functions of a table.
+/// The functions of an access table.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Debug)]
 pub struct Functions {
-    /// Size of this struct.
+    /// Size of this struct in bytes.
     size: usize,
-    /// Takes `count` ranges, waits up to `milliseconds`, writes as many tickets; one of the codes below. On `OWN`, the first ticket
-    /// is the index of the range times two, plus one if the access in progress writes.
+    /// Function that begins accesses to `count` ranges: it waits for up to `milliseconds`, writes `count` tickets,
+    /// and returns one of the codes below. For `OWN`, the first ticket is twice the index of the range, plus one if
+    /// the access in progress writes.
     begin: unsafe extern "C" fn(*const Wanted, count: usize, milliseconds: u32, tickets: *mut u64) -> i32,
-    /// Ends an access.
+    /// Function that ends an access.
     end: unsafe extern "C" fn(ticket: u64),
-    /// Enters a range that must not be written. Its ticket, or 0 if memory is short.
+    /// Function that enters a range that must not be written. It returns the ticket, or 0 if memory allocation fails.
     protect: unsafe extern "C" fn(*const Wanted) -> u64,
-    /// Takes such a range out.
+    /// Function that removes such a range.
     unprotect: unsafe extern "C" fn(ticket: u64),
-    /// 1 if a byte of a range must not be written, else 0.
+    /// Function that returns 1 if a byte of a range must not be written, and 0 otherwise.
     is_protected: unsafe extern "C" fn(*const Wanted) -> i32,
 }
 
@@ -55,14 +57,15 @@ static OWN: Functions = Functions {
     is_protected: is_protected_own,
 };
 
-/// The functions of the table in this copy of the crate, and the attribute that shows them; for the runtime.
+/// Returns the functions of the table in this copy of the crate, and the name of the attribute that publishes them.
+/// Used by the runtime.
 #[doc(hidden)]
 pub fn functions() -> (&'static str, &'static Functions) {
     (ATTRIBUTE, &OWN)
 }
 
 /// # Safety
-/// `count` ranges must be readable and as many tickets writable.
+/// `ranges` must point to `count` readable ranges, and `tickets` to `count` writable tickets.
 unsafe extern "C" fn begin_own(
     ranges: *const Wanted,
     count: usize,
@@ -72,9 +75,9 @@ unsafe extern "C" fn begin_own(
     if count > RANGES_MAX {
         return code::OUT_OF_MEMORY;
     }
-    // SAFETY: the caller guarantees so many ranges.
+    // SAFETY: the caller guarantees `count` ranges.
     let ranges = unsafe { core::slice::from_raw_parts(ranges, count) };
-    // SAFETY: the caller guarantees as many tickets.
+    // SAFETY: the caller guarantees `count` tickets.
     let tickets = unsafe { core::slice::from_raw_parts_mut(tickets, count) };
     match TABLE.begin(imp::thread(), ranges, || imp::deadline(milliseconds), tickets) {
         Outcome::Begun => code::BEGUN,
@@ -95,9 +98,9 @@ unsafe extern "C" fn end_own(ticket: u64) {
 }
 
 /// # Safety
-/// The range must be readable.
+/// `range` must be readable.
 unsafe extern "C" fn protect_own(range: *const Wanted) -> u64 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a readable range.
     TABLE.protect(imp::thread(), unsafe { *range })
 }
 
@@ -106,9 +109,9 @@ unsafe extern "C" fn unprotect_own(ticket: u64) {
 }
 
 /// # Safety
-/// The range must be readable.
+/// `range` must be readable.
 unsafe extern "C" fn is_protected_own(range: *const Wanted) -> i32 {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a readable range.
     i32::from(TABLE.is_protected(unsafe { &*range }))
 }
 
@@ -116,7 +119,8 @@ static FUNCTIONS: AtomicPtr<Functions> = AtomicPtr::new(ptr::null_mut());
 
 #[inline]
 fn shared() -> &'static Functions {
-    // SAFETY: NULL, or functions that live as long as the process (the runtime's) or as this library (its own).
+    // SAFETY: the pointer is NULL, or refers to functions that live as long as the process (those of the runtime) or
+    // as this library (its own).
     match unsafe { FUNCTIONS.load(Ordering::Acquire).as_ref() } {
         Some(functions) => functions,
         None => find(),
@@ -128,14 +132,14 @@ fn find() -> &'static Functions {
     let found = types::attribute(ATTRIBUTE, kTVMFFITensor).filter(|value| value.type_index == kTVMFFIOpaquePtr);
     // SAFETY: an opaque pointer has its value in `v_ptr`.
     let found = found.map(|value| unsafe { value.value.v_ptr }.cast::<Functions>());
-    // SAFETY: the runtime sets the attribute before anybody else can, to functions that live as long as it.
+    // SAFETY: the runtime sets the attribute before other code can, to functions that live as long as the runtime.
     let found = found.and_then(|found| unsafe { found.as_ref() });
     let functions = found.filter(|found| found.size >= size_of::<Functions>()).unwrap_or(&OWN);
     FUNCTIONS.store(ptr::from_ref(functions).cast_mut(), Ordering::Release);
     functions
 }
 
-/// Looks for signals so often while it waits.
+/// Interval in milliseconds at which a waiting thread checks for signals.
 const SLICE_MS: u32 = 100;
 
 #[inline]
@@ -151,7 +155,7 @@ pub(super) fn begin<const N: usize>(wanted: [Wanted; N], limit_ms: Option<u32>) 
     Ok(tickets.map(|ticket| Access { ticket, _thread: PhantomData }))
 }
 
-/// Waits on, or says why that is in vain.
+/// Continues to wait, or returns the error that says why waiting is in vain.
 #[cold]
 fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &mut [u64]) -> Result<()> {
     let mut waited = SLICE_MS;
@@ -163,7 +167,7 @@ fn again(mut outcome: i32, wanted: &[Wanted], limit_ms: Option<u32>, tickets: &m
             );
         }
         crate::check_signals()?;
-        // SAFETY: both slices have as many entries.
+        // SAFETY: both slices have the same number of entries.
         outcome = unsafe { (shared().begin)(wanted.as_ptr(), wanted.len(), SLICE_MS, tickets.as_mut_ptr()) };
         waited = waited.saturating_add(SLICE_MS);
     }
@@ -201,7 +205,7 @@ pub(super) fn protect(range: Wanted) -> Result<u64> {
 }
 
 pub(super) fn unprotect(ticket: u64) {
-    // SAFETY: a ticket of `protect`; the table ignores others.
+    // SAFETY: the ticket comes from `protect`, and the table ignores unknown tickets.
     unsafe { (shared().unprotect)(ticket) };
 }
 
@@ -213,19 +217,19 @@ pub(super) fn is_protected(range: Wanted) -> bool {
 #[inline]
 pub(super) fn end(ticket: u64) {
     if ticket != 0 {
-        // SAFETY: each ticket that was given out ends once; the table ignores others.
+        // SAFETY: each ticket ends once, and the table ignores unknown tickets.
         unsafe { (shared().end)(ticket) };
     }
 }
 
-/// Takes the table's lock before a fork, so that no other thread leaves it half changed in the child; each call is followed by
-/// [`after_fork`] on the same thread, in both processes.
+/// Acquires the table's lock before a fork, so that no other thread leaves the table half changed in the child. Each
+/// call must be followed by a call of [`after_fork`] on the same thread, in both processes.
 #[doc(hidden)]
 pub fn before_fork() {
     imp::before_fork();
 }
 
-/// Gives the lock back after a fork. In the child only the accesses of the thread that forked are left.
+/// Releases the lock after a fork. In the child, only the accesses of the thread that forked remain.
 #[doc(hidden)]
 pub fn after_fork(in_child: bool) {
     imp::after_fork(in_child);
@@ -279,7 +283,7 @@ mod imp {
         }
     }
 
-    /// The lock, while a thread forks.
+    /// The guard of the lock while a thread forks.
     struct Kept(UnsafeCell<Option<MutexGuard<'static, State>>>);
 
     // SAFETY: used only by the thread that holds the table's lock.
@@ -289,12 +293,13 @@ mod imp {
 
     pub(super) fn before_fork() {
         let guard = TABLE.0.lock();
-        // SAFETY: the lock is held, and nothing else refers to the content.
+        // SAFETY: the lock is held, and no other reference to the content exists.
         unsafe { *KEPT.0.get() = Some(guard) };
     }
 
     pub(super) fn after_fork(in_child: bool) {
-        // SAFETY: the thread still holds the lock that `before_fork` has taken, and nothing else refers to the content.
+        // SAFETY: the thread still holds the lock that `before_fork` acquired, and no other reference to the content
+        // exists.
         let kept = unsafe { &mut *KEPT.0.get() };
         if let Some(mut guard) = kept.take()
             && in_child
@@ -307,7 +312,7 @@ mod imp {
         Instant::now() + Duration::from_millis(milliseconds.into())
     }
 
-    /// A number that no other living thread has.
+    /// Returns a number that is unique among living threads.
     #[inline]
     pub(super) fn thread() -> usize {
         std::thread_local! {
@@ -325,13 +330,14 @@ mod imp {
 
     use super::super::table::{Monitor, State};
 
-    /// A lock that spins. There is one thread, or there are several that take turns, so a conflict is one's own.
+    /// A spin lock. There is one thread, or there are several that take turns, so every conflict is with the thread
+    /// itself.
     pub(super) struct Lock {
         taken: AtomicBool,
         state: UnsafeCell<State>,
     }
 
-    // SAFETY: the state is used by the holder of the lock only.
+    // SAFETY: only the holder of the lock uses the state.
     unsafe impl Sync for Lock {}
 
     pub(super) struct Guard<'a>(&'a Lock);

@@ -1,4 +1,4 @@
-//! Elements of tensors in main memory as slices.
+//! Slices of the elements of tensors in host memory.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -12,8 +12,8 @@ use crate::{Element, Result, Tensor, TensorView, bail};
 
 /// The elements of a tensor, for reading: a slice in row-major order.
 ///
-/// While it is alive, the runtime's functions and guards that write the same memory wait for it on other threads, and are a
-/// `RuntimeError` on this one. Drop it before calling functions that may use the tensor.
+/// While it is alive, functions and guards of the runtime that write the same memory wait for it on other threads,
+/// and fail with `RuntimeError` on this thread. Drop it before calling functions that may use the tensor.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -23,7 +23,7 @@ use crate::{Element, Result, Tensor, TensorView, bail};
 /// # Ok::<(), anyfn::Error>(())
 /// ```
 ///
-/// The elements cannot be changed through it, it does not outlive the tensor, and it stays on its thread:
+/// The guard cannot change the elements, cannot outlive the tensor, and stays on its thread:
 ///
 /// ```compile_fail,E0594
 /// fn f(tensor: &anyfn::Tensor) {
@@ -53,8 +53,8 @@ pub struct TensorRead<'a, T> {
 
 /// The elements of a tensor, for writing: a slice in row-major order.
 ///
-/// While it is alive, the runtime's functions and guards that use the same memory wait for it on other threads, and are a
-/// `RuntimeError` on this one. Drop it before calling functions that may use the tensor.
+/// While it is alive, functions and guards of the runtime that use the same memory wait for it on other threads, and
+/// fail with `RuntimeError` on this thread. Drop it before calling functions that may use the tensor.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -76,16 +76,18 @@ pub struct TensorWrite<'a, T> {
     _elements: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: shared references to the guards give shared references to plain numbers.
+// SAFETY: a shared reference to the guard gives only shared references to plain numbers.
 unsafe impl<T: Sync> Sync for TensorRead<'_, T> {}
-// SAFETY: a shared reference to the guard gives shared references to plain numbers; writing takes an exclusive one.
+// SAFETY: a shared reference to the guard gives only shared references to plain numbers; writing needs an exclusive
+// one.
 unsafe impl<T: Sync> Sync for TensorWrite<'_, T> {}
 
 impl<T> Deref for TensorRead<'_, T> {
     type Target = [T];
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: the layout was checked when the guard was made; the access keeps writers away while it is alive.
+        // SAFETY: the layout was checked when the guard was created, and the access excludes writers while it is
+        // alive.
         unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -94,7 +96,8 @@ impl<T> Deref for TensorWrite<'_, T> {
     type Target = [T];
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: the layout was checked when the guard was made; the access keeps everybody else away while it is alive.
+        // SAFETY: the layout was checked when the guard was created, and the access excludes all other accesses while
+        // it is alive.
         unsafe { core::slice::from_raw_parts(self.data.as_ptr(), self.len) }
     }
 }
@@ -102,8 +105,8 @@ impl<T> Deref for TensorWrite<'_, T> {
 impl<T> DerefMut for TensorWrite<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: the layout was checked when the guard was made; the access keeps everybody else away, and the guard is borrowed
-        // exclusively.
+        // SAFETY: the layout was checked when the guard was created, the access excludes all other accesses while it
+        // is alive, and the guard is borrowed exclusively.
         unsafe { core::slice::from_raw_parts_mut(self.data.as_ptr(), self.len) }
     }
 }
@@ -120,7 +123,7 @@ impl<T: fmt::Debug> fmt::Debug for TensorWrite<'_, T> {
     }
 }
 
-/// Elements that were checked: they lie in main memory without gaps.
+/// Elements that were checked to be compact and in host memory.
 #[derive(Clone, Copy)]
 struct Elements<T> {
     data: NonNull<T>,
@@ -136,7 +139,7 @@ impl<T> Elements<T> {
     }
 
     fn region(self) -> Region {
-        // The length was checked: no tensor is larger than half of all memory.
+        // The product does not overflow: `len` was checked, and no tensor is larger than half of the address space.
         Region::host(self.data.as_ptr().cast_const().cast(), self.len * size_of::<T>())
     }
 
@@ -150,47 +153,51 @@ impl<T> Elements<T> {
 }
 
 impl Tensor {
-    /// Reads the elements in place; see [`TensorRead`].
+    /// Borrows the elements for reading; see [`TensorRead`].
     ///
     /// # Errors
-    /// As [`TensorView::read`].
+    /// Returns the errors of [`TensorView::read`].
     pub fn read<T: Element>(&self) -> Result<TensorRead<'_, T>> {
         self.view().read()
     }
 
-    /// Writes the elements in place; see [`TensorWrite`].
+    /// Borrows the elements for writing; see [`TensorWrite`].
     ///
     /// # Errors
-    /// As [`TensorView::write`].
+    /// Returns the errors of [`TensorView::write`].
     pub fn write<T: Element>(&self) -> Result<TensorWrite<'_, T>> {
         self.view().write()
     }
 }
 
 impl<'a> TensorView<'a> {
-    /// Reads the elements in place; see [`TensorRead`].
+    /// Borrows the elements for reading; see [`TensorRead`].
     ///
     /// # Errors
-    /// `TypeError` if they are not of type `T`; `ValueError` if they are not contiguous, aligned and in main memory;
-    /// `RuntimeError` if this thread writes them already, or if waiting for who writes them would never end.
+    /// - Returns `TypeError` if the data type is not `T`.
+    /// - Returns `ValueError` if the elements are not compact, aligned and in host memory.
+    /// - Returns `RuntimeError` if this thread already writes the elements, or if waiting for the writer would never
+    ///   end; see [`Access::begin`].
     pub fn read<T: Element>(&self) -> Result<TensorRead<'a, T>> {
         let elements = Elements::of(self.checked()?)?;
         let [access] = Access::begin([(elements.region(), Mode::Read)])?;
         Ok(elements.read(access))
     }
 
-    /// Writes the elements in place; see [`TensorWrite`].
+    /// Borrows the elements for writing; see [`TensorWrite`].
     ///
     /// # Errors
-    /// As [`TensorView::read`], also if this thread reads them already; `ValueError` if the memory is read-only.
+    /// Returns the errors of [`TensorView::read`], also if this thread already reads the elements, and `ValueError`
+    /// if the memory is read-only.
     pub fn write<T: Element>(&self) -> Result<TensorWrite<'a, T>> {
         let elements = self.writable()?;
         let [access] = Access::begin([(elements.region(), Mode::Write)])?;
         Ok(elements.write(access))
     }
 
-    /// Reads the elements of one tensor and writes those of another one, as most kernels do. Both accesses begin at once, so
-    /// kernels that run on other threads at the same time, with the tensors the other way round, wait for their turn.
+    /// Borrows the elements of one tensor for reading and those of another one for writing, as most kernels need.
+    /// Both accesses begin at once, so kernels that run on other threads at the same time with the tensors swapped
+    /// wait for their turn.
     ///
     /// ```
     /// # use anyfn_core as _;
@@ -210,7 +217,8 @@ impl<'a> TensorView<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`TensorView::read`] and [`TensorView::write`]; `ValueError` if the tensors share memory.
+    /// Returns the errors of [`TensorView::read`] and [`TensorView::write`], and `ValueError` if the tensors share
+    /// memory.
     pub fn read_and_write<'b, T: Element, U: Element>(
         &self,
         to: &TensorView<'b>,
@@ -224,20 +232,20 @@ impl<'a> TensorView<'a> {
         Ok((from.read(read), into.write(write)))
     }
 
-    /// Reads the bytes of the elements in place, whatever type they have.
+    /// Borrows the bytes of the elements for reading, whatever their data type.
     ///
     /// # Errors
-    /// As [`TensorView::read`].
+    /// Returns the errors of [`TensorView::read`].
     pub fn read_bytes(&self) -> Result<TensorRead<'a, u8>> {
         let elements = Elements::of(self.checked_bytes()?)?;
         let [access] = Access::begin([(elements.region(), Mode::Read)])?;
         Ok(elements.read(access))
     }
 
-    /// Writes the bytes of the elements in place, whatever type they have.
+    /// Borrows the bytes of the elements for writing, whatever their data type.
     ///
     /// # Errors
-    /// As [`TensorView::write`].
+    /// Returns the errors of [`TensorView::write`].
     pub fn write_bytes(&self) -> Result<TensorWrite<'a, u8>> {
         self.check_writable()?;
         let elements = Elements::of(self.checked_bytes()?)?;
@@ -245,8 +253,8 @@ impl<'a> TensorView<'a> {
         Ok(elements.write(access))
     }
 
-    /// The region of main memory that the elements span, with the gaps between them; `None` on devices whose memory the processor
-    /// cannot address, and for elements beyond all memory.
+    /// Returns the region of host memory that the elements span, including the gaps between them. Returns `None` on
+    /// devices whose memory the processor cannot address, and for elements beyond the address space.
     pub fn host_region(&self) -> Option<Region> {
         if !matches!(self.device().0.device_type, kDLCPU | kDLCUDAHost | kDLROCMHost) {
             return None;

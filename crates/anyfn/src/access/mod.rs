@@ -1,16 +1,16 @@
 //! Access to the elements of tensors: many readers or one writer for each range of memory, on each device.
 //!
-//! A [`Tensor`](crate::Tensor) and a [`TensorView`](crate::TensorView) describe memory; neither gives access to it. Elements are
-//! read through [`TensorRead`] and written through [`TensorWrite`], and each function of
-//! the runtime that touches elements holds an [`Access`] meanwhile. All of them are in one table of the process, which holds
-//! byte ranges instead of objects, so views of one tensor exclude each other where they overlap and nowhere else.
+//! A [`Tensor`](crate::Tensor) and a [`TensorView`](crate::TensorView) describe memory; neither gives access to it.
+//! Elements are read through [`TensorRead`] and written through [`TensorWrite`], and each function of the runtime
+//! that touches elements holds an [`Access`] meanwhile. All accesses are entered in one table of the process. The
+//! table holds byte ranges and not objects, so views of one tensor exclude each other only where they overlap.
 //!
-//! - An access that conflicts with one of another thread waits for it. Ranges that are needed together are taken together
-//!   ([`Access::begin`]), so functions that copy in opposite directions do not block each other for ever.
-//! - An access that conflicts with one of the same thread is a `RuntimeError`. So is one that could only wait for ever, since
-//!   the threads that it waits for wait for the calling thread.
-//! - Foreign code and compiled kernels read and write what they are given without asking. Whoever calls them ensures that
-//!   nothing else uses the memory meanwhile.
+//! - An access that conflicts with an access of another thread waits for it to end. Ranges that are needed together
+//!   are taken together ([`Access::begin`]), so functions that copy in opposite directions do not deadlock.
+//! - An access that conflicts with an access of the same thread fails with `RuntimeError`. So does an access that
+//!   would wait forever, because the threads that it waits for are waiting for the calling thread.
+//! - Foreign code and compiled kernels read and write their arguments without consulting the table. The caller of
+//!   such code ensures that no other code uses the memory at the same time.
 
 mod functions;
 mod guards;
@@ -32,14 +32,15 @@ pub struct Region {
 }
 
 impl Region {
-    /// Main memory from an address on.
+    /// Returns the region of `bytes` bytes of host memory that begins at `data`.
     pub fn host(data: *const u8, bytes: usize) -> Region {
         let start = data.addr() as u64;
         Region { space: 0, base: 0, start, end: start.saturating_add(bytes as u64) }
     }
 
-    /// Memory of a device. `base` is the handle of an allocation whose bytes are counted from 0, or 0 where bytes have addresses.
-    /// Devices whose memory the processor can address share one space of addresses with it: use [`Region::host`] there.
+    /// Returns a region of device memory. `base` is the handle of an allocation whose bytes are counted from 0, or 0
+    /// if the memory of the device has addresses. Devices whose memory the processor can address share its address
+    /// space: use [`Region::host`] for them.
     pub fn on_device(device: Device, base: u64, start: u64, bytes: u64) -> Region {
         let (kind, index) = (device.0.device_type as u32, device.0.device_id as u32);
         let space = u64::from(kind) << 32 | u64::from(index);
@@ -52,28 +53,28 @@ impl Region {
         within && self.space == other.space && self.base == other.base
     }
 
-    /// Returns true if a byte of it belongs to memory that a caller lends for reading only at this moment; see [`ReadOnly`].
+    /// Returns true if a byte of the region is currently marked as read-only; see [`ReadOnly`].
     pub fn is_read_only(&self) -> bool {
         functions::is_protected(Wanted::new(*self, Mode::Read))
     }
 
-    /// Whether a byte belongs to both regions.
+    /// Returns true if a byte belongs to both regions.
     pub fn overlaps(&self, other: &Region) -> bool {
         let both = self.start.max(other.start) < self.end.min(other.end);
         both && self.space == other.space && self.base == other.base
     }
 }
 
-/// How a region is used.
+/// The way in which a region is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Others may read meanwhile.
+    /// Read access: other accesses may read at the same time.
     Read,
-    /// Nobody else reads or writes meanwhile.
+    /// Write access: no other access may read or write at the same time.
     Write,
 }
 
-/// A region and how it is used, as it crosses the C interface.
+/// A region and its mode, as passed across the C interface.
 #[doc(hidden)]
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +83,7 @@ pub struct Wanted {
     base: u64,
     start: u64,
     end: u64,
-    /// 0 or 1.
+    /// Mode of the access: 1 to write, 0 to read.
     write: u64,
 }
 
@@ -105,37 +106,39 @@ impl Wanted {
 #[doc(hidden)]
 pub use functions::{Functions, after_fork, before_fork, functions};
 
-/// An access in progress; it ends when this is dropped, on the thread that has begun it.
+/// An access in progress. It ends when this is dropped, on the thread that began it.
 ///
-/// It says who uses the memory and gives no access by itself: code that holds one and uses raw pointers still needs `unsafe`.
-/// Leaking it (`core::mem::forget`) leaves the memory in use, also when the tensor is freed and the memory has become another
-/// one's.
+/// It records that the memory is in use and gives no access to it: code that holds an `Access` and uses raw pointers
+/// still needs `unsafe`. Leaking it (`core::mem::forget`) leaves the memory marked as in use, even after the tensor
+/// is freed and the memory is reused.
 #[must_use = "the access ends when this is dropped"]
 pub struct Access {
     ticket: u64,
-    /// The table knows the thread.
+    /// Marker that keeps the access on its thread, which the table records.
     _thread: PhantomData<*const ()>,
 }
 
-// SAFETY: a shared reference gives nothing; only the type itself must stay on its thread.
+// SAFETY: a shared reference allows no operation; only the value itself must stay on its thread.
 unsafe impl Sync for Access {}
 
 impl Access {
-    /// Begins accesses to several regions at once, as soon as no access of another thread conflicts with one of them. The regions
-    /// may overlap each other: how their bytes are used is up to the caller.
+    /// Begins accesses to several regions at once, as soon as no access of another thread conflicts with any of them.
+    /// The regions may overlap each other: the caller decides how their bytes are used.
     ///
     /// # Errors
-    /// `RuntimeError` if this thread has a conflicting access, or if waiting would never end; what
-    /// [`check_signals`](crate::check_signals) says while it waits; `MemoryError` when memory is short.
+    /// - Returns `RuntimeError` if this thread has a conflicting access, or if waiting would never end.
+    /// - Returns the error of [`check_signals`](crate::check_signals) if it fails while the access waits.
+    /// - Returns `MemoryError` if memory allocation fails.
     #[inline]
     pub fn begin<const N: usize>(wanted: [(Region, Mode); N]) -> Result<[Access; N]> {
         functions::begin(wanted.map(|(region, mode)| Wanted::new(region, mode)), None)
     }
 
-    /// As [`Access::begin`]; waits so many milliseconds at most.
+    /// Begins accesses like [`Access::begin`], with a limit on the waiting time in milliseconds. A limit above 100 ms
+    /// is rounded up to a multiple of 100 ms.
     ///
     /// # Errors
-    /// As [`Access::begin`], and `RuntimeError` if the memory is still in use then.
+    /// Returns the errors of [`Access::begin`], and `RuntimeError` if the memory is still in use after that time.
     pub fn begin_within<const N: usize>(wanted: [(Region, Mode); N], milliseconds: u32) -> Result<[Access; N]> {
         functions::begin(wanted.map(|(region, mode)| Wanted::new(region, mode)), Some(milliseconds))
     }
@@ -154,10 +157,10 @@ impl fmt::Debug for Access {
     }
 }
 
-/// Memory that is lent for reading only, until this is dropped.
+/// A guard that marks memory as read-only until it is dropped.
 ///
-/// A description of a tensor cannot tell that its memory must not be written. A caller that passes such memory to a kernel enters it
-/// here, so that callbacks of the kernel, on whichever thread or machine, get tensors that are read-only.
+/// The description of a tensor cannot express that its memory must not be written. A caller that passes such memory
+/// to a kernel marks it here, so that callbacks of the kernel, on any thread or machine, receive read-only tensors.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -177,10 +180,10 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Enters a region.
+    /// Marks a region as read-only.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn begin(region: Region) -> Result<ReadOnly> {
         functions::protect(Wanted::new(region, Mode::Read)).map(|ticket| ReadOnly { ticket })
     }

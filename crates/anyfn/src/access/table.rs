@@ -1,6 +1,6 @@
-//! The table of accesses that are in progress: a lock for each range of memory, without an object for each range.
+//! The table of accesses in progress: it locks ranges of memory without an object for each range.
 //!
-//! It is generic over the lock that it is made of, so that its tests run the very same code on `loom`'s.
+//! It is generic over the lock that it uses, so that its tests run the same code with the locks of `loom`.
 
 use alloc::vec::Vec;
 use core::ops::DerefMut;
@@ -18,7 +18,7 @@ pub(super) trait Monitor {
     /// A point in time.
     type Deadline: Copy;
     fn lock(&self) -> Self::Guard<'_>;
-    /// Waits for a notification; the flag says that the deadline has passed. There may be wake-ups without a reason.
+    /// Waits for a notification. The flag is true if the deadline has passed. Spurious wake-ups are possible.
     fn wait<'a>(&'a self, guard: Self::Guard<'a>, deadline: Self::Deadline) -> (Self::Guard<'a>, bool);
     fn notify_all(&self);
 }
@@ -26,13 +26,13 @@ pub(super) trait Monitor {
 /// Result of [`Table::begin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The accesses are in the table.
+    /// The accesses were entered in the table.
     Begun,
     /// The calling thread itself has a conflicting access.
     Own {
-        /// Index of the range.
+        /// Index of the requested range.
         index: usize,
-        /// Whether the access in progress writes.
+        /// True if the access in progress writes.
         writes: bool,
     },
     /// Waiting would never end: the threads that hold the ranges wait for accesses of the calling thread.
@@ -49,14 +49,14 @@ struct Held {
     range: Wanted,
 }
 
-/// A thread that waits, and the ranges that it waits for.
+/// A thread that waits, with the ranges that it waits for.
 struct Waiting {
     order: u64,
     thread: usize,
     ranges: [Wanted; RANGES_MAX],
 }
 
-/// Accesses in progress, and threads that wait for theirs.
+/// The accesses in progress, and the threads that wait for an access.
 pub(super) struct State {
     held: Vec<Held>,
     waiting: Vec<Waiting>,
@@ -77,7 +77,7 @@ impl State {
         State { held: Vec::new(), waiting: Vec::new(), protected: Vec::new(), last_ticket: 0, last_order: 0 }
     }
 
-    /// Decides on a request; `order` is its place in the queue, if it has one.
+    /// Decides on a request. `order` is its position in the queue, if it is queued.
     fn judge(&self, me: usize, wanted: &[Wanted], order: Option<u64>) -> Verdict {
         let mut blocked = false;
         for held in &self.held {
@@ -97,15 +97,16 @@ impl State {
             let stuck = holds_any && self.waits_for(me, wanted);
             return if stuck { Verdict::Failed(Outcome::Deadlock) } else { Verdict::Wait };
         }
-        // First come, first served, so that a writer gets its turn among readers. A thread that holds an access passes: who
-        // is in front of it may wait for that very access.
+        // First come, first served, so that a writer gets its turn among readers. A thread that already holds an
+        // access does not queue: the threads ahead of it may wait for that very access.
         let in_front =
             |waiting: &&Waiting| waiting.thread != me && order.is_none_or(|order| waiting.order < order);
         let behind = !holds_any && self.waiting.iter().filter(in_front).any(|waiting| waiting.meets(wanted));
         if behind { Verdict::Wait } else { Verdict::Free }
     }
 
-    /// Whether a thread that holds one of the ranges waits, directly or by way of others, for an access of `me`.
+    /// Returns true if a thread that holds one of the ranges waits, directly or through other threads, for an access
+    /// of `me`.
     fn waits_for(&self, me: usize, wanted: &[Wanted]) -> bool {
         let holders = |ranges: &[Wanted], out: &mut Vec<usize>| {
             for held in &self.held {
@@ -131,7 +132,7 @@ impl State {
 
     fn enter(&mut self, me: usize, wanted: &[Wanted], tickets: &mut [u64]) {
         for (range, ticket) in wanted.iter().zip(tickets) {
-            // Nothing can conflict with an empty range, so it takes no place.
+            // Nothing conflicts with an empty range, so it needs no entry.
             *ticket = 0;
             if range.start < range.end {
                 self.last_ticket += 1;
@@ -145,7 +146,7 @@ impl State {
         self.waiting.retain(|waiting| waiting.order != order);
     }
 
-    /// Keeps the accesses of one thread: the others do not exist in the child of a fork.
+    /// Keeps only the entries of one thread, because the other threads do not exist in the child of a fork.
     pub(super) fn keep_only(&mut self, thread: usize) {
         self.held.retain(|held| held.thread == thread);
         self.protected.retain(|held| held.thread == thread);
@@ -164,12 +165,13 @@ impl Waiting {
     }
 }
 
-/// The table.
+/// The table of accesses, with its lock.
 pub(super) struct Table<M>(pub(super) M);
 
 impl<M: Monitor> Table<M> {
-    /// Takes all ranges at once for the thread `me`, as soon as no access of another thread conflicts; writes their tickets. The
-    /// ranges may conflict with each other. Nothing is taken unless the outcome is [`Outcome::Begun`].
+    /// Begins all accesses at once for the thread `me`, as soon as no access of another thread conflicts, and writes
+    /// their tickets. The ranges may conflict with each other. No access begins unless the outcome is
+    /// [`Outcome::Begun`].
     pub(super) fn begin(
         &self,
         me: usize,
@@ -224,13 +226,14 @@ impl<M: Monitor> Table<M> {
         let others = !state.waiting.is_empty();
         drop(state);
         if others {
-            // Somebody may have waited behind this request.
+            // Other threads may have waited behind this request.
             self.0.notify_all();
         }
         outcome
     }
 
-    /// Enters a range that must not be written, for the thread `me`. Its ticket, or 0 if the table could not grow.
+    /// Enters a range that must not be written, for the thread `me`. Returns its ticket, or 0 if the table could not
+    /// grow.
     pub(super) fn protect(&self, me: usize, range: Wanted) -> u64 {
         let mut state = self.0.lock();
         if state.protected.try_reserve(1).is_err() {
@@ -242,7 +245,7 @@ impl<M: Monitor> Table<M> {
         ticket
     }
 
-    /// Takes out what [`Table::protect`] has entered.
+    /// Removes a range that [`Table::protect`] has entered.
     pub(super) fn unprotect(&self, ticket: u64) {
         let mut state = self.0.lock();
         if let Some(at) = state.protected.iter().rposition(|held| held.ticket == ticket) {
@@ -250,9 +253,9 @@ impl<M: Monitor> Table<M> {
         }
     }
 
-    /// Whether a byte of a range must not be written.
+    /// Returns true if a byte of a range must not be written.
     pub(super) fn is_protected(&self, range: &Wanted) -> bool {
-        // A write conflicts with whatever else there is.
+        // A write conflicts with every entry.
         let write = Wanted { write: 1, ..*range };
         self.0.lock().protected.iter().any(|held| held.range.conflicts_with(&write))
     }
@@ -260,7 +263,7 @@ impl<M: Monitor> Table<M> {
     /// Ends an access.
     pub(super) fn end(&self, ticket: u64) {
         let mut state = self.0.lock();
-        // The last ones end first, mostly.
+        // Accesses mostly end in reverse order.
         if let Some(at) = state.held.iter().rposition(|held| held.ticket == ticket) {
             state.held.swap_remove(at);
         }

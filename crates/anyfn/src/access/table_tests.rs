@@ -1,4 +1,4 @@
-//! The table against a model, and in all orders of what threads do.
+//! Tests of the table against a model, and under the thread interleavings that `loom` explores.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ fn range(start: u64, end: u64, write: bool) -> Wanted {
     Wanted { space: 0, base: 0, start, end, write: u64::from(write) }
 }
 
-/// A lock for one thread: a wait is late at once.
+/// A lock for one thread, where every wait times out at once.
 struct Single(RefCell<State>);
 
 impl Monitor for Single {
@@ -40,7 +40,7 @@ fn begin<M: Monitor<Deadline = ()>>(
 
 #[test]
 fn it_agrees_with_a_model_of_single_bytes() {
-    // A byte of the model: its readers, and its writer.
+    // The model considers single bytes: each has readers or a writer.
     const BYTES: usize = 24;
     const THREADS: usize = 3;
     let mut random = 11_u64;
@@ -116,7 +116,7 @@ fn spaces_and_bases_are_apart_and_nothing_conflicts_with_an_empty_range() {
     assert_eq!(begin(&table, 1, &[range(7, 8, false)]), Err(Outcome::Own { index: 0, writes: true }));
 }
 
-/// Locks of loom.
+/// A lock of `loom`.
 struct Loom {
     state: loom::sync::Mutex<State>,
     changed: loom::sync::Condvar,
@@ -142,15 +142,15 @@ impl Monitor for Loom {
     }
 }
 
-/// A byte of memory that loom watches for races, with the table.
+/// Bytes of memory that `loom` watches for races, with the table.
 struct Memory {
     table: Table<Loom>,
     bytes: [loom::cell::UnsafeCell<u8>; 2],
 }
 
-// SAFETY: the table excludes conflicting accesses; loom checks that.
+// SAFETY: the table excludes conflicting accesses, which `loom` checks.
 unsafe impl Sync for Memory {}
-// SAFETY: plain bytes.
+// SAFETY: the bytes are plain data.
 unsafe impl Send for Memory {}
 
 impl Memory {
@@ -161,7 +161,7 @@ impl Memory {
 
     fn read(&self, me: usize, at: usize) -> u8 {
         let tickets = begin(&self.table, me, &[range(at as u64, at as u64 + 1, false)]).unwrap();
-        // SAFETY: the table excludes writers; loom checks that.
+        // SAFETY: the table excludes writers, which `loom` checks.
         let byte = self.bytes[at].with(|byte| unsafe { *byte });
         self.table.end(tickets[0]);
         byte
@@ -169,7 +169,7 @@ impl Memory {
 
     fn add(&self, me: usize, at: usize) {
         let tickets = begin(&self.table, me, &[range(at as u64, at as u64 + 1, true)]).unwrap();
-        // SAFETY: the table excludes everybody else; loom checks that.
+        // SAFETY: the table excludes all other accesses, which `loom` checks.
         self.bytes[at].with_mut(|byte| unsafe { *byte += 1 });
         self.table.end(tickets[0]);
     }
@@ -177,9 +177,9 @@ impl Memory {
     fn copy(&self, me: usize, from: usize, to: usize) {
         let wanted = [range(from as u64, from as u64 + 1, false), range(to as u64, to as u64 + 1, true)];
         let tickets = begin(&self.table, me, &wanted).unwrap();
-        // SAFETY: the table excludes writers; loom checks that.
+        // SAFETY: the table excludes writers, which `loom` checks.
         let byte = self.bytes[from].with(|byte| unsafe { *byte });
-        // SAFETY: the table excludes everybody else; loom checks that.
+        // SAFETY: the table excludes all other accesses, which `loom` checks.
         self.bytes[to].with_mut(|to| unsafe { *to = byte });
         tickets.into_iter().for_each(|ticket| self.table.end(ticket));
     }
@@ -239,7 +239,7 @@ fn a_cycle_of_waiting_threads_is_an_error_of_one_of_them() {
     });
 }
 
-/// A lock of the standard library whose waits are announced.
+/// A lock of the standard library that announces each wait.
 struct Announced {
     state: std::sync::Mutex<State>,
     changed: std::sync::Condvar,
@@ -279,7 +279,7 @@ fn a_writer_gets_its_turn_before_readers_that_come_later() {
         thread
     };
     let threads = [spawn(2, true), spawn(3, false)];
-    // Who holds an access already is not kept waiting by the queue.
+    // A thread that already holds an access does not wait in the queue.
     let more = begin(&table, 1, &[range(4, 5, false)]).unwrap();
     held.into_iter().chain(more).for_each(|ticket| table.end(ticket));
     threads.into_iter().for_each(|thread| thread.join().unwrap());

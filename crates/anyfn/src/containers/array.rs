@@ -9,13 +9,13 @@ use super::seq::{self, Seq};
 use super::slice::{Places, Slice};
 use crate::{Any, AnyView, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result};
 
-/// Room that a new Array has.
+/// Initial capacity of a new Array.
 const DEFAULT_CAPACITY: usize = 4;
 
-/// A sequence of values: shared without a copy, copied when changed while shared.
+/// A sequence of values with copy-on-write semantics: clones share the elements until one clone is changed.
 ///
-/// The element type is checked when a value of another language comes in, so an `Array<i64>` holds ints (and bools)
-/// only. [`Array`] alone holds values of any type.
+/// The element type is checked when a value comes in from another language, so an `Array<i64>` contains only ints
+/// (and bools). [`Array`] without a type argument holds values of any type.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -36,41 +36,41 @@ pub struct Array<T = Any> {
 }
 
 impl<T> Array<T> {
-    /// Makes an empty Array.
+    /// Creates an empty Array.
     #[must_use]
     pub fn new() -> Array<T> {
         Self::with_capacity(DEFAULT_CAPACITY).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes an empty Array with room for `capacity` elements.
+    /// Creates an empty Array with room for `capacity` elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn with_capacity(capacity: usize) -> Result<Array<T>> {
         seq::new_array(capacity).map(Self::from_object_unchecked)
     }
 
-    /// Takes an object that is known to be an Array of such elements.
+    /// Wraps an object that is known to be an Array of `T`.
     #[inline]
     pub(super) fn from_object_unchecked(object: ObjectRef) -> Array<T> {
         debug_assert_eq!(object.type_index(), anyfn_abi::kTVMFFIArray);
         Array { object, items: PhantomData }
     }
 
-    /// Makes an Array of values; the elements are not checked against `T`.
+    /// Creates an Array from values, which are not checked against `T`.
     pub(super) fn from_values(values: impl ExactSizeIterator<Item = Any>) -> Result<Array<T>> {
         let array = Self::with_capacity(values.len())?;
-        // SAFETY: nobody else knows the new object.
+        // SAFETY: the object is new, and no other code can access it.
         let mut seq = unsafe { seq::seq_of(&array.object) };
         let room = seq.capacity();
         values.take(room).for_each(|value| seq.push(value));
         Ok(array)
     }
 
-    /// Makes an Array of all that an iterator gives.
+    /// Creates an Array from the elements of an iterator.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if an element cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn try_from_iter<I: IntoIterator<Item: IntoAny>>(iter: I) -> Result<Array<T>> {
         let iter = iter.into_iter();
         let mut array = Self::with_capacity(iter.size_hint().0)?;
@@ -80,29 +80,29 @@ impl<T> Array<T> {
         Ok(array)
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The elements as values.
+    /// Returns the elements as values.
     #[inline]
     pub fn as_slice(&self) -> &[Any] {
-        // SAFETY: an Array changes only by `&mut self`, and only if nobody else holds it.
+        // SAFETY: an Array changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { seq::items_of(&self.object) }
     }
 
-    /// The elements at the places of a slice, as a new Array.
+    /// Returns the elements at the indices of a slice as a new Array.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn slice(&self, slice: Slice) -> Result<Array<T>> {
         let items = self.as_slice();
         Self::from_places(items, slice.places(items.len()))
@@ -112,29 +112,29 @@ impl<T> Array<T> {
         Self::from_values(places.map(|at| items[at].clone()))
     }
 
-    /// Number of elements that fit without moving.
+    /// Returns the number of elements that fit without reallocation.
     pub fn capacity(&self) -> usize {
-        // SAFETY: only the cell is read, which changes only by `&mut self`.
+        // SAFETY: only the cell is read, and it changes only through `&mut self`.
         unsafe { seq::capacity_of(&self.object) }
     }
 
-    /// Whether there is an element equal to `value`.
+    /// Returns true if an element equals `value`.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `value`.
     pub fn contains(&self, value: impl IntoArg) -> Result<bool> {
         Ok(self.position(value)?.is_some())
     }
 
-    /// Index of the first element equal to `value`.
+    /// Returns the index of the first element equal to `value`.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `value`.
     pub fn position(&self, value: impl IntoArg) -> Result<Option<usize>> {
         super::with_view(value, |view| seq::position(self.as_slice(), view))
     }
 
-    /// The elements, to be changed, with room for `extra` more: in place if nobody else holds them.
+    /// Returns the elements for modification, with room for `extra` more. Copies them first if the Array is shared.
     fn make_mut(&mut self, extra: usize) -> Result<Seq<'_>> {
         let (len, room) = (self.len(), self.capacity());
         let needed = len.saturating_add(extra);
@@ -148,7 +148,7 @@ impl<T> Array<T> {
 
     fn move_to(&mut self, capacity: usize) -> Result<()> {
         let to = seq::new_array(capacity)?;
-        // SAFETY: nobody else knows the new object.
+        // SAFETY: the object is new, and no other code can access it.
         let mut seq = unsafe { seq::seq_of(&to) };
         if self.object.is_unique() {
             // SAFETY: this is the only reference, and `self` is borrowed exclusively.
@@ -166,18 +166,18 @@ impl<T> Array<T> {
         Ok(())
     }
 
-    /// Makes room for `extra` more elements.
+    /// Reserves room for `extra` more elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn reserve(&mut self, extra: usize) -> Result<()> {
         self.make_mut(extra).map(drop)
     }
 
-    /// Keeps the first `len` elements.
+    /// Removes all elements after the first `len`.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn truncate(&mut self, len: usize) -> Result<()> {
         let old = self.len();
         if len < old {
@@ -190,7 +190,7 @@ impl<T> Array<T> {
     /// Removes all elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn clear(&mut self) -> Result<()> {
         if self.object.is_unique() {
             return self.truncate(0);
@@ -202,19 +202,19 @@ impl<T> Array<T> {
     /// Reverses the order of the elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn reverse(&mut self) -> Result<()> {
         self.make_mut(0)?.reverse();
         Ok(())
     }
 
-    /// The Array as an object.
+    /// Converts the Array into an object reference.
     #[inline]
     pub fn into_object(self) -> ObjectRef {
         self.object
     }
 
-    /// The Array as an object, borrowed.
+    /// Returns the Array as a borrowed object reference.
     #[inline]
     pub fn as_object(&self) -> &ObjectRef {
         &self.object
@@ -222,10 +222,11 @@ impl<T> Array<T> {
 }
 
 impl<T: FromArg> Array<T> {
-    /// The element at `index`.
+    /// Returns the element at `index`.
     ///
     /// # Errors
-    /// `IndexError` if there is none.
+    /// Returns `IndexError` if there is no such element, and a conversion error if the element is no longer a `T`;
+    /// see [`Array::iter`].
     #[inline]
     pub fn get(&self, index: usize) -> Result<T::Arg<'_>> {
         let items = self.as_slice();
@@ -235,36 +236,36 @@ impl<T: FromArg> Array<T> {
         }
     }
 
-    /// The first element.
+    /// Returns the first element.
     ///
     /// # Errors
-    /// As [`Array::get`].
+    /// Returns the errors of [`Array::get`].
     pub fn first(&self) -> Result<T::Arg<'_>> {
         self.get(0)
     }
 
-    /// The last element.
+    /// Returns the last element.
     ///
     /// # Errors
-    /// As [`Array::get`].
+    /// Returns the errors of [`Array::get`].
     pub fn last(&self) -> Result<T::Arg<'_>> {
         self.get(self.len().saturating_sub(1))
     }
 
-    /// The elements in order.
+    /// Returns an iterator over the elements.
     ///
     /// # Panics
-    /// The iterator does if an element that is itself a List or Dict was changed so that it is no `T` any more;
-    /// [`Array::get`] gives an error then.
+    /// The iterator panics at an element that is a List or Dict and was changed so that it is no longer a `T`.
+    /// [`Array::get`] returns an error for such an element.
     #[inline]
     pub fn iter(&self) -> ArrayIter<'_, T> {
         ArrayIter { items: self.as_slice().iter(), kind: PhantomData }
     }
 
-    /// An Array object as an Array of `T`.
+    /// Casts an Array object to an Array of `T`.
     ///
     /// # Errors
-    /// The object itself, if it is none or an element is not a `T`.
+    /// Returns the object if it is not an Array or if an element is not a `T`.
     pub fn try_from_object(object: ObjectRef) -> Result<Array<T>, ObjectRef> {
         if object.type_index() != anyfn_abi::kTVMFFIArray {
             return Err(object);
@@ -283,28 +284,28 @@ impl<T: FromArg> Array<T> {
 }
 
 impl<T: Value> Array<T> {
-    /// Adds an element.
+    /// Appends an element.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if the element cannot be converted, and `MemoryError` if memory allocation fails.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<()> {
         self.push_any(value.into_any()?)
     }
 
-    /// Removes the last element; `None` if there is none.
+    /// Removes the last element and returns it; `None` if the Array is empty.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails, and a conversion error if the element is no longer a `T`.
     pub fn pop(&mut self) -> Result<Option<T>> {
         let removed = self.make_mut(0)?.pop();
         removed.map(|value| value.get::<T>()).transpose()
     }
 
-    /// Puts another element at `index`.
+    /// Replaces the element at `index`.
     ///
     /// # Errors
-    /// `IndexError` if there is none; else as [`Array::push`].
+    /// Returns `IndexError` if there is no such element, and otherwise the errors of [`Array::push`].
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
         let (index, value) = (seq::check_index(index, self.len())?, value.into_any()?);
         let old = self.make_mut(0)?.replace(index, value);
@@ -312,40 +313,41 @@ impl<T: Value> Array<T> {
         Ok(())
     }
 
-    /// Puts an element in front of the one at `index`, or at the end.
+    /// Inserts an element before the one at `index`, or at the end.
     ///
     /// # Errors
-    /// `IndexError` if `index` is beyond the end; else as [`Array::push`].
+    /// Returns `IndexError` if `index` is beyond the end, and otherwise the errors of [`Array::push`].
     pub fn insert(&mut self, index: usize, value: T) -> Result<()> {
         let (index, value) = (seq::check_position(index, self.len())?, value.into_any()?);
         self.make_mut(1)?.insert_one(index, value);
         Ok(())
     }
 
-    /// Removes the element at `index`.
+    /// Removes the element at `index` and returns it.
     ///
     /// # Errors
-    /// `IndexError` if there is none.
+    /// Returns `IndexError` if there is no such element, `MemoryError` if memory allocation fails, and a conversion
+    /// error if the element is no longer a `T`.
     pub fn remove(&mut self, index: usize) -> Result<T> {
         let index = seq::check_index(index, self.len())?;
         let removed = self.make_mut(0)?.remove(index);
         removed.get::<T>()
     }
 
-    /// Adds all that an iterator gives.
+    /// Appends the elements of an iterator.
     ///
     /// # Errors
-    /// As [`Array::push`]; the elements before the one that failed have been added.
+    /// Returns the error of [`Array::push`]; the elements before the one that failed have been added.
     pub fn extend(&mut self, values: impl IntoIterator<Item = T>) -> Result<()> {
         let values = values.into_iter();
         self.reserve(values.size_hint().0)?;
         values.into_iter().try_for_each(|value| self.push(value))
     }
 
-    /// The elements as a vector.
+    /// Returns the elements as a vector.
     ///
     /// # Errors
-    /// As [`Array::get`].
+    /// Returns the errors of [`Array::get`].
     pub fn to_vec(&self) -> Result<alloc::vec::Vec<T>> {
         (0..self.len()).map(|index| self.get(index)).collect()
     }
@@ -364,7 +366,7 @@ impl<T> Default for Array<T> {
     }
 }
 
-/// Arrays are equal if their elements are, in order; elements are equal as map keys are.
+/// Arrays are equal if they have equal elements in the same order. Elements are compared in the same way as Map keys.
 impl<T, U> PartialEq<Array<U>> for Array<T> {
     fn eq(&self, other: &Array<U>) -> bool {
         self.as_slice() == other.as_slice()
@@ -377,7 +379,7 @@ impl<T> fmt::Debug for Array<T> {
     }
 }
 
-/// Panics for an integer beyond 64 signed bits and when memory is short; see [`Array::try_from_iter`].
+/// Panics if an element cannot be converted or memory allocation fails; see [`Array::try_from_iter`].
 impl<T: IntoAny> FromIterator<T> for Array<T> {
     fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
@@ -396,27 +398,27 @@ impl<T: IntoAny + Clone> From<&[T]> for Array<T> {
     }
 }
 
-/// An Array that is being made: elements are added without asking who else holds it.
+/// A builder of an Array, which adds elements without checking whether the Array is shared.
 pub struct ArrayBuilder {
     array: Array,
 }
 
 impl ArrayBuilder {
-    /// Begins an Array with room for `capacity` elements.
+    /// Creates a builder with room for `capacity` elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn with_capacity(capacity: usize) -> Result<ArrayBuilder> {
         Array::with_capacity(capacity).map(|array| ArrayBuilder { array })
     }
 
-    /// Adds an element.
+    /// Appends an element.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     #[inline(always)]
     pub fn push(&mut self, value: Any) -> Result<()> {
-        // SAFETY: nobody else knows the new object.
+        // SAFETY: the object is new, and no other code can access it.
         let mut seq = unsafe { seq::seq_of(&self.array.object) };
         match seq.push_if_room(value) {
             None => Ok(()),
@@ -424,13 +426,13 @@ impl ArrayBuilder {
         }
     }
 
-    /// Adds an int.
+    /// Appends an int.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     #[inline(always)]
     pub fn push_int(&mut self, value: i64) -> Result<()> {
-        // SAFETY: nobody else knows the new object.
+        // SAFETY: the object is new, and no other code can access it.
         let mut seq = unsafe { seq::seq_of(&self.array.object) };
         if seq.push_int_if_room(value) { Ok(()) } else { self.grow(Any::new(value)?) }
     }
@@ -440,13 +442,13 @@ impl ArrayBuilder {
         self.array.push_any(value)
     }
 
-    /// The finished Array.
+    /// Returns the finished Array.
     pub fn finish(self) -> Array {
         self.array
     }
 }
 
-/// The elements of an [`Array`].
+/// An iterator over the elements of an [`Array`].
 pub struct ArrayIter<'a, T = Any> {
     items: core::slice::Iter<'a, Any>,
     kind: PhantomData<fn() -> T>,

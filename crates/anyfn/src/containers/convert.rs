@@ -1,4 +1,4 @@
-//! Rust types from and to containers.
+//! Conversions between Rust types and containers.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -11,7 +11,7 @@ use crate::convert::take_object;
 use crate::reflection::Conversion;
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, Schema};
 
-/// Checks that each element is a `T`; `C` is what was expected of the whole, `name` how texts call it.
+/// Checks that each element is a `T`. `C` is the expected type of the container, and `name` its name in messages.
 pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> Result<(), Mismatch> {
     if T::ALL {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn check_items<C: FromArg, T: FromArg>(name: &str, items: &[Any]) -> 
     Ok(())
 }
 
-/// The mismatch of an element as one of its sequence.
+/// Turns the mismatch of an element into one of its sequence.
 #[cold]
 pub(super) fn in_sequence<C: FromArg + ?Sized>(name: &str, index: usize, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[index {index}: {}]", mismatch.got());
@@ -36,13 +36,13 @@ fn is_sequence(index: i32) -> bool {
     matches!(index, kTVMFFIArray | kTVMFFIList)
 }
 
-/// The mismatch when memory for a copy is short.
+/// Creates the mismatch for a copy that could not be allocated.
 #[cold]
 fn short_of_memory<C: FromArg + ?Sized>(error: &crate::Error) -> Mismatch {
     Mismatch::new("MemoryError", C::schema().to_string(), error.message().to_string())
 }
 
-/// The object of an Array or List, else a mismatch.
+/// Returns the object of an Array or List, and a mismatch for other values.
 pub(super) fn sequence<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
     take_object(view, is_sequence).ok_or_else(|| Mismatch::of_type::<C>(view))
 }
@@ -86,7 +86,8 @@ impl<T: FromArg> FromArg for List<T> {
     }
 }
 
-/// Checks that each pair fits; `C` is what was expected of the whole, `name` how texts call it.
+/// Checks that each pair has the types `K` and `V`. `C` is the expected type of the container, and `name` its name in
+/// messages.
 pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     name: &str,
     pairs: impl Iterator<Item = (&'a Any, &'a Any)>,
@@ -105,14 +106,14 @@ pub(super) fn check_pairs<'a, C: FromArg, K: FromArg, V: FromArg>(
     Ok(())
 }
 
-/// The mismatch of a key as one of its mapping.
+/// Turns the mismatch of a key into one of its mapping.
 #[cold]
 pub(super) fn of_key<C: FromArg + ?Sized>(name: &str, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[some key is {}, V]", mismatch.got());
     mismatch.inside(".key", C::schema().to_string(), got)
 }
 
-/// The mismatch of a value as one of its mapping.
+/// Turns the mismatch of a value into one of its mapping.
 #[cold]
 pub(super) fn of_value<C: FromArg + ?Sized>(name: &str, key: &Any, mismatch: Mismatch) -> Mismatch {
     let got = format!("{name}[K, some value is {}]", mismatch.got());
@@ -124,7 +125,7 @@ fn is_mapping(index: i32) -> bool {
     matches!(index, kTVMFFIMap | kTVMFFIDict)
 }
 
-/// The object of a Map or Dict, else a mismatch.
+/// Returns the object of a Map or Dict, and a mismatch for other values.
 pub(super) fn mapping<C: FromArg + ?Sized>(view: &AnyView<'_>) -> Result<ObjectRef, Mismatch> {
     take_object(view, is_mapping).ok_or_else(|| Mismatch::of_type::<C>(view))
 }
@@ -168,7 +169,7 @@ impl<K: FromArg, V: FromArg> FromArg for Dict<K, V> {
     }
 }
 
-/// What a container does as a value and as an argument.
+/// Implements the conversions of a container to values and arguments.
 macro_rules! container {
     ($name:ident<$($param:ident),*>, $key:literal) => {
         impl<$($param: FromArg),*> IntoAny for $name<$($param),*> {
@@ -189,7 +190,7 @@ macro_rules! container {
             }
         }
 
-        // SAFETY: the reference moves into the value.
+        // SAFETY: the reference moves into the value, which is owned.
         unsafe impl<$($param),*> IntoArg for $name<$($param),*> {
             const OWNED: bool = true;
             #[inline]
@@ -198,7 +199,7 @@ macro_rules! container {
             }
         }
 
-        // SAFETY: a view of an object that the borrow keeps alive.
+        // SAFETY: the result is a view of an object that the borrow keeps alive.
         unsafe impl<$($param),*> IntoArg for &$name<$($param),*> {
             const OWNED: bool = false;
             #[inline]

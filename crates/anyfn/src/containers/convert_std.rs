@@ -1,4 +1,4 @@
-//! Rust's own collections, tuples and slices from and to containers.
+//! Conversions between the standard collections, tuples and slices of Rust and containers.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,7 +12,7 @@ use super::convert::{in_sequence, mapping, of_key, of_value, sequence};
 use super::{Array, Dict, List, Map, Value};
 use crate::{Any, AnyView, DType, Device, FromArg, IntoAny, IntoArg, Mismatch, Result, Schema, Shape, String};
 
-/// Runs `then` with the elements of an Array, or of a List at this moment.
+/// Calls `then` with the elements of an Array, or with a snapshot of the elements of a List.
 fn with_items<C: FromArg + ?Sized, R>(
     view: &AnyView<'_>,
     then: impl FnOnce(&[Any]) -> Result<R, Mismatch>,
@@ -24,7 +24,7 @@ fn with_items<C: FromArg + ?Sized, R>(
     then(&List::<Any>::from_object_unchecked(object).snapshot())
 }
 
-/// An element as a `T`.
+/// Converts an element to a `T`.
 #[inline]
 fn element<C: FromArg + ?Sized, T: Value>(index: usize, item: &Any) -> Result<T, Mismatch> {
     T::from_arg(item.view_ref()).map_err(|mismatch| in_sequence::<C>("Array", index, mismatch))
@@ -61,7 +61,7 @@ fn wrong_size<C: FromArg + ?Sized>(size: usize) -> Mismatch {
     Mismatch::new("TypeError", C::schema().to_string(), format!("Array[size={size}]"))
 }
 
-/// Makes an Array of the values of an iterator.
+/// Creates an Array from the values of an iterator.
 fn into_array<T: IntoAny>(items: impl IntoIterator<Item = T>) -> Result<Any> {
     Array::<Any>::try_from_iter(items).map(Any::from)
 }
@@ -106,7 +106,7 @@ impl<T: IntoAny + Clone, const N: usize> IntoAny for &[T; N] {
     }
 }
 
-/// Arguments that own what they hold.
+/// Implements `IntoArg` for types whose arguments own their content.
 macro_rules! by_value {
     ([$($generics:tt)*] $ty:ty) => {
         // SAFETY: the value is owned.
@@ -120,7 +120,7 @@ macro_rules! by_value {
     };
 }
 
-/// Slices become Arrays, but for `&[u8]`, which becomes bytes.
+/// Implements the conversion of slices to Arrays, except for `&[u8]`, which is converted to bytes.
 macro_rules! slices {
     ($($ty:ty),*) => { $(
         impl IntoAny for &[$ty] {
@@ -163,7 +163,7 @@ by_value!([T: IntoAny] Vec<T>);
 by_value!([T: IntoAny + Clone] &Vec<T>);
 by_value!([T: IntoAny, const N: usize] [T; N]);
 
-/// Tuples are Arrays of exactly as many elements.
+/// Implements the conversions of tuples, which correspond to Arrays with the same number of elements.
 macro_rules! tuples {
     ($( ($count:literal: $($name:ident $index:tt),*) )*) => { $(
         impl<$($name: Value),*> FromArg for ($($name,)*) {
@@ -205,7 +205,7 @@ tuples! {
     (8: A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
 }
 
-/// Reads the pairs of a Map, or of a Dict at this moment.
+/// Passes the pairs of a Map, or of a snapshot of a Dict, to `put`.
 fn read_pairs<C: FromArg, K: Value, V: Value>(
     view: &AnyView<'_>,
     mut put: impl FnMut(K, V),
@@ -228,7 +228,7 @@ fn read_pairs<C: FromArg, K: Value, V: Value>(
         .try_for_each(|(key, value)| read(key, value))
 }
 
-/// Rust's mappings are Maps.
+/// Implements the conversion of Maps to mapping types of Rust.
 macro_rules! mappings {
     ($( [$($bound:path),*] [$($extra:ident: $default:path)?] $ty:ty; )*) => { $(
         impl<K: Value $(+ $bound)*, V: Value $(, $extra: $default)?> FromArg for $ty {
@@ -273,7 +273,7 @@ mod hash_map {
         [Eq, Hash] [S: DefaultHasher] HashMap<K, V, S>;
     }
 
-    /// A hasher that a new HashMap can have.
+    /// A hasher builder with which a new HashMap can be created.
     pub trait DefaultHasher: BuildHasher + Default {}
     impl<S: BuildHasher + Default> DefaultHasher for S {}
 

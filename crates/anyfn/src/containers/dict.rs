@@ -15,10 +15,11 @@ use super::lock::{Locked, lock};
 use super::mapping::{self, Added, Mapping};
 use crate::{Any, AnyView, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
-/// A mutable mapping of keys to values in insertion order that all holders share, from any thread and language.
+/// A mutable mapping of keys to values in insertion order, which all holders share across threads and languages.
 ///
-/// Each operation is atomic; iteration and comparison see the pairs of one moment. Keys are equal as those of a
-/// [`crate::Map`] are. Types are checked when a pair is read, since code of another language may have put in anything.
+/// Each operation is atomic. Iteration and comparison use a snapshot of the pairs. Keys are compared in the same way
+/// as those of a [`crate::Map`]. Types are checked when a pair is read, because code in another language may have
+/// inserted values of any type.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -37,7 +38,7 @@ pub struct Dict<K = Any, V = Any> {
     pairs: PhantomData<fn() -> (K, V)>,
 }
 
-/// The pairs of a Dict under its lock.
+/// The pairs of a Dict while its lock is held.
 struct Guard<'a> {
     mapping: Mapping<'a>,
     _lock: Locked<'a>,
@@ -58,33 +59,34 @@ impl DerefMut for Guard<'_> {
     }
 }
 
-/// What hooks have told about keys so far.
+/// The results of hooks for keys, collected so far.
 ///
-/// Hooks are code of others and must not run under the lock. An operation that meets a key for which one is needed
-/// gives the lock back, asks the hook, and begins again, knowing more.
+/// Hooks are foreign code and must not run under the lock. An operation that needs the result of a hook releases the
+/// lock, calls the hook, and starts again with the result.
 #[derive(Default)]
 struct Told {
-    /// Keys that were compared with the one that is looked for. Held, so that no other key gets their address.
+    /// Keys that were compared with the key that is looked up. They are kept alive, so that no other key gets their
+    /// address.
     equal: Vec<(Any, bool)>,
-    /// Hashes of keys, by the address of the key.
+    /// Hashes of keys, indexed by the address of the key.
     hashes: BTreeMap<u64, (Any, u64)>,
 }
 
-/// A key that is looked for.
+/// A key that is looked up.
 struct Probe<'a> {
     key: &'a AnyView<'a>,
-    /// The hash, if a hook may have to compute it; else it is computed when needed.
+    /// Hash of the key if its type has a hash hook; otherwise the hash is computed when it is needed.
     hash: Option<u64>,
-    /// Whether keys of its type are compared by a hook.
+    /// True if a hook compares keys of this type.
     hooked: bool,
     told: Told,
 }
 
-/// Why an operation has to begin again: what it needs to be told.
+/// The reason why an operation has to start again: a hook result that it needs.
 enum Ask {
-    /// Whether this key equals the one that is looked for.
+    /// Result of the comparison of this key with the key that is looked up.
     Equal(Any),
-    /// The hashes of these keys.
+    /// Hashes of these keys.
     Hashes(Vec<Any>),
 }
 
@@ -99,7 +101,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// The place of the key, or the key that a hook has to compare first.
+    /// Returns the slot of the key, or the key that a hook has to compare first.
     #[inline]
     fn find(&self, mapping: &Mapping<'_>) -> Result<Option<u64>, Ask> {
         let layout = mapping.layout();
@@ -117,7 +119,7 @@ impl<'a> Probe<'a> {
         unknown.map_or(Ok(at), |key| Err(Ask::Equal(key)))
     }
 
-    /// Whether a key equals the one that is looked for, as far as that is known.
+    /// Returns true if a key equals the key that is looked up, and `None` if a hook has to decide that first.
     fn is_equal(&self, other: &Any) -> Option<bool> {
         if other.type_index() != self.key.type_index() {
             return Some(false);
@@ -134,7 +136,7 @@ impl<'a> Probe<'a> {
         self.told.hashes.get(&key.view_ref().bits()).map(|(_, hash)| *hash)
     }
 
-    /// Asks hooks. Not to be called under the lock.
+    /// Calls the hooks. Must not be called under the lock.
     #[cold]
     fn ask(&mut self, ask: Ask) {
         match ask {
@@ -153,56 +155,56 @@ impl<'a> Probe<'a> {
 }
 
 impl<K, V> Dict<K, V> {
-    /// Makes an empty Dict.
+    /// Creates an empty Dict.
     #[must_use]
     pub fn new() -> Dict<K, V> {
         let object = mapping::new_small(kTVMFFIDict, 0).unwrap_or_else(|error| panic!("{error}"));
         Self::from_object_unchecked(object)
     }
 
-    /// Takes an object that is known to be a Dict.
+    /// Wraps an object that is known to be a Dict.
     #[inline]
     pub(super) fn from_object_unchecked(object: ObjectRef) -> Dict<K, V> {
         debug_assert_eq!(object.type_index(), kTVMFFIDict);
         Dict { object, pairs: PhantomData }
     }
 
-    /// Makes a Dict of pairs; they are not checked against `K` and `V`.
+    /// Creates a Dict from pairs, which are not checked against `K` and `V`.
     pub(super) fn from_values(pairs: Vec<(Any, Any)>) -> Result<Dict<K, V>> {
         mapping::from_pairs(kTVMFFIDict, pairs).map(Self::from_object_unchecked)
     }
 
-    /// Makes a Dict of all pairs that an iterator gives; the last value of a key counts.
+    /// Creates a Dict from the pairs of an iterator. If a key occurs more than once, its last value is used.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if a key or value cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn try_from_iter<A: IntoAny, B: IntoAny>(iter: impl IntoIterator<Item = (A, B)>) -> Result<Dict<K, V>> {
         Self::from_values(super::into_pairs(iter)?)
     }
 
-    /// Takes the lock. While it is held no value is released and no code of others runs; what is to be released is
-    /// therefore declared before it.
+    /// Acquires the lock. While it is held, no value is released and no foreign code runs. Variables whose values are
+    /// to be released are therefore declared before it.
     #[inline]
     fn lock(&self) -> Guard<'_> {
-        // SAFETY: `self` keeps the object alive; all use of a Dict's flags is by this lock.
+        // SAFETY: `self` keeps the object alive, and the flags of a Dict are only used through this lock.
         let lock = unsafe { lock(self.object.header()) };
         // SAFETY: the object is a Dict, and the lock makes this use exclusive.
         Guard { mapping: unsafe { mapping::mapping_of(&self.object) }, _lock: lock }
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     #[inline]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no pairs.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The pairs of this moment, as values.
+    /// Returns a snapshot of the pairs, as values.
     pub fn snapshot(&self) -> Vec<(Any, Any)> {
         let mapping = self.lock();
         let mut pairs = Vec::with_capacity(mapping.len());
@@ -210,10 +212,10 @@ impl<K, V> Dict<K, V> {
         pairs
     }
 
-    /// The value of a key, as a value.
+    /// Returns the value of a key without converting it; `None` if the key is absent.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`.
     #[inline]
     pub fn get_any(&self, key: impl IntoArg) -> Result<Option<Any>> {
         super::with_view(key, |key| {
@@ -231,15 +233,15 @@ impl<K, V> Dict<K, V> {
         })
     }
 
-    /// Whether there is a pair with this key.
+    /// Returns true if the Dict contains the key.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`.
     pub fn contains_key(&self, key: impl IntoArg) -> Result<bool> {
         Ok(self.get_any(key)?.is_some())
     }
 
-    /// Sets the value of a key; gives the old one.
+    /// Sets the value of a key and returns the old value.
     fn set_any(&self, key: Any, value: Any) -> Result<Option<Any>> {
         let held = key.clone();
         let view = held.as_view();
@@ -271,10 +273,10 @@ impl<K, V> Dict<K, V> {
         }
     }
 
-    /// Removes the pair of a key; gives its value.
+    /// Removes the pair of a key and returns its value.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`.
     pub fn remove(&self, key: impl IntoArg) -> Result<Option<Any>> {
         super::with_view(key, |key| {
             let mut probe = Probe::new(key);
@@ -297,10 +299,10 @@ impl<K, V> Dict<K, V> {
         })
     }
 
-    /// The value of a key, which is set to `value` first if it is not there.
+    /// Returns the value of a key, which is first inserted with `value` if it is absent.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn get_or_set(&self, key: Any, value: Any) -> Result<Any> {
         let held = key.clone();
         let view = held.as_view();
@@ -329,26 +331,26 @@ impl<K, V> Dict<K, V> {
         }
     }
 
-    /// Removes the newest pair, if there is one.
+    /// Removes the newest pair, if any, and returns it.
     pub fn pop_last(&self) -> Option<(Any, Any)> {
         let mut mapping = self.lock();
         let at = mapping.last()?;
         Some(mapping.remove(at))
     }
 
-    /// The pairs, read without the lock.
+    /// Returns an iterator over the pairs that does not take the lock.
     ///
     /// # Safety
-    /// Nothing may change the Dict as long as the result lives.
+    /// The Dict must not change while the result is alive.
     pub unsafe fn iter_unlocked(&self) -> impl Iterator<Item = (&Any, &Any)> {
-        // SAFETY: a Dict, and the caller guarantees that it does not change.
+        // SAFETY: the object is a Dict, and the caller guarantees that it does not change.
         unsafe { mapping::layout_of(&self.object) }.iter()
     }
 
-    /// As [`Dict::snapshot`], of a Dict of any size.
+    /// Returns a snapshot of the pairs like [`Dict::snapshot`], but reports a failed allocation as an error.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn try_snapshot(&self) -> Result<Vec<(Any, Any)>> {
         let mut pairs = Vec::new();
         let mapping = self.lock();
@@ -359,10 +361,10 @@ impl<K, V> Dict<K, V> {
         Ok(pairs)
     }
 
-    /// Makes a Dict of pairs; the last value of a key counts.
+    /// Creates a Dict from pairs. If a key occurs more than once, its last value is used.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn from_vec(pairs: Vec<(Any, Any)>) -> Result<Dict<K, V>> {
         Self::from_values(pairs)
     }
@@ -370,20 +372,20 @@ impl<K, V> Dict<K, V> {
     /// Removes all pairs.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn clear(&self) -> Result<()> {
         let removed = self.lock().take_all()?;
         drop(removed);
         Ok(())
     }
 
-    /// The Dict as an object.
+    /// Converts the Dict into an object reference.
     #[inline]
     pub fn into_object(self) -> ObjectRef {
         self.object
     }
 
-    /// The Dict as an object, borrowed.
+    /// Returns the Dict as a borrowed object reference.
     #[inline]
     pub fn as_object(&self) -> &ObjectRef {
         &self.object
@@ -391,10 +393,10 @@ impl<K, V> Dict<K, V> {
 }
 
 impl<K: FromArg, V: FromArg> Dict<K, V> {
-    /// A Dict object as a Dict of `K` and `V`.
+    /// Casts a Dict object to a Dict of `K` and `V`.
     ///
     /// # Errors
-    /// The object itself, if it is none or a pair does not fit.
+    /// Returns the object if it is not a Dict or if a pair has other types.
     pub fn try_from_object(object: ObjectRef) -> Result<Dict<K, V>, ObjectRef> {
         if object.type_index() != kTVMFFIDict {
             return Err(object);
@@ -406,7 +408,7 @@ impl<K: FromArg, V: FromArg> Dict<K, V> {
         }
     }
 
-    /// Checks that each pair fits at this moment.
+    /// Checks that each current pair has the types `K` and `V`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
         if K::ALL && V::ALL {
             return Ok(());
@@ -417,64 +419,65 @@ impl<K: FromArg, V: FromArg> Dict<K, V> {
 }
 
 impl<K: Value, V: Value> Dict<K, V> {
-    /// The value of a key; `None` if there is no such key.
+    /// Returns the value of a key; `None` if the key is absent.
     ///
     /// # Errors
-    /// `TypeError` if it is not a `V`; `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`, and a conversion error, such as `TypeError`, if the
+    /// value is not a `V`.
     #[inline]
     pub fn get(&self, key: impl IntoArg) -> Result<Option<V>> {
         self.get_any(key)?.map(|value| value.get::<V>()).transpose()
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of an existing key.
     ///
     /// # Errors
-    /// `KeyError` if there is no such key; else as [`Dict::get`].
+    /// Returns `KeyError` if the key is absent, and otherwise the errors of [`Dict::get`].
     pub fn at(&self, key: impl IntoArg) -> Result<V> {
         self.get(key)?.ok_or_else(mapping::missing_key)
     }
 
-    /// Sets the value of a key and gives the old one. A key that is there keeps its place in the order.
+    /// Sets the value of a key and returns the old value. An existing key keeps its position in the order.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if the key or value cannot be converted, and `MemoryError` if memory allocation fails.
     #[inline]
     pub fn insert(&self, key: K, value: V) -> Result<Option<Any>> {
         self.set_any(key.into_any()?, value.into_any()?)
     }
 
-    /// Sets all pairs that an iterator gives, one after the other.
+    /// Inserts the pairs of an iterator, one after the other.
     ///
     /// # Errors
-    /// As [`Dict::insert`]; the pairs before the one that failed are set.
+    /// Returns the error of [`Dict::insert`]; the pairs before the one that failed have been inserted.
     pub fn extend(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
         pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value).map(drop))
     }
 
-    /// The pairs of this moment, in insertion order.
+    /// Returns an iterator over a snapshot of the pairs, in insertion order.
     pub fn iter(&self) -> DictIter<K, V> {
         DictIter { pairs: self.snapshot().into_iter(), kind: PhantomData }
     }
 
-    /// The keys of this moment, in insertion order.
+    /// Returns a snapshot of the keys, in insertion order.
     ///
     /// # Errors
-    /// `TypeError` if one is not a `K`.
+    /// Returns a conversion error, such as `TypeError`, if a key is not a `K`.
     pub fn keys(&self) -> Result<Vec<K>> {
         self.snapshot().iter().map(|(key, _)| key.get::<K>()).collect()
     }
 
-    /// The values of this moment, in insertion order of their keys.
+    /// Returns a snapshot of the values, in insertion order of their keys.
     ///
     /// # Errors
-    /// `TypeError` if one is not a `V`.
+    /// Returns a conversion error, such as `TypeError`, if a value is not a `V`.
     pub fn values(&self) -> Result<Vec<V>> {
         self.snapshot().iter().map(|(_, value)| value.get::<V>()).collect()
     }
 }
 
 impl<K, V> Clone for Dict<K, V> {
-    /// Another reference to the same Dict.
+    /// Returns another reference to the same Dict.
     #[inline]
     fn clone(&self) -> Self {
         Self::from_object_unchecked(self.object.clone())
@@ -487,7 +490,7 @@ impl<K, V> Default for Dict<K, V> {
     }
 }
 
-/// Dicts are equal if they have equal values for the same keys, in whichever order, each Dict's at one moment.
+/// Dicts are equal if they have equal values for the same keys, in any order. A snapshot of each Dict is compared.
 impl<K, V, K2, V2> PartialEq<Dict<K2, V2>> for Dict<K, V> {
     fn eq(&self, other: &Dict<K2, V2>) -> bool {
         if self.object.ptr_eq(&other.object) {
@@ -507,14 +510,14 @@ impl<K, V> fmt::Debug for Dict<K, V> {
     }
 }
 
-/// Panics for an integer beyond 64 signed bits and when memory is short; see [`Dict::try_from_iter`].
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Dict::try_from_iter`].
 impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Dict<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
-/// The pairs that a [`Dict`] had at one moment. A pair that does not fit gives a `TypeError`.
+/// An iterator over a snapshot of the pairs of a [`Dict`]. It yields an error for a pair that has other types.
 pub struct DictIter<K = Any, V = Any> {
     pairs: vec::IntoIter<(Any, Any)>,
     kind: PhantomData<fn() -> (K, V)>,

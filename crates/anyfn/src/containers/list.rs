@@ -12,10 +12,10 @@ use super::lock::{Locked, lock};
 use super::seq::{self, Seq};
 use crate::{Any, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
-/// A mutable sequence of values that all holders share, from any thread and language.
+/// A mutable sequence of values, which all holders share across threads and languages.
 ///
-/// Each operation is atomic; iteration and comparison see the elements of one moment. The element type is checked
-/// when an element is read, since code of another language may have put in anything.
+/// Each operation is atomic. Iteration and comparison use a snapshot of the elements. The element type is checked
+/// when an element is read, because code in another language may have added values of any type.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -33,7 +33,7 @@ pub struct List<T = Any> {
     items: PhantomData<fn() -> T>,
 }
 
-/// The elements of a List under its lock.
+/// The elements of a List while its lock is held.
 pub(super) struct Guard<'a> {
     seq: Seq<'a>,
     _lock: Locked<'a>,
@@ -55,117 +55,117 @@ impl DerefMut for Guard<'_> {
 }
 
 impl<T> List<T> {
-    /// Makes an empty List.
+    /// Creates an empty List.
     #[must_use]
     pub fn new() -> List<T> {
         Self::with_capacity(0).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes an empty List with room for `capacity` elements.
+    /// Creates an empty List with room for `capacity` elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn with_capacity(capacity: usize) -> Result<List<T>> {
         seq::new_list(capacity).map(Self::from_object_unchecked)
     }
 
-    /// Takes an object that is known to be a List.
+    /// Wraps an object that is known to be a List.
     #[inline]
     pub(super) fn from_object_unchecked(object: ObjectRef) -> List<T> {
         debug_assert_eq!(object.type_index(), anyfn_abi::kTVMFFIList);
         List { object, items: PhantomData }
     }
 
-    /// Makes a List of values; the elements are not checked against `T`.
+    /// Creates a List from values, which are not checked against `T`.
     pub(super) fn from_values(values: impl ExactSizeIterator<Item = Any>) -> Result<List<T>> {
         let list = Self::with_capacity(values.len())?;
-        // SAFETY: nobody else knows the new object.
+        // SAFETY: the object is new, and no other code can access it.
         let mut seq = unsafe { seq::seq_of(&list.object) };
         let room = seq.capacity();
         values.take(room).for_each(|value| seq.push(value));
         Ok(list)
     }
 
-    /// Makes a List of all that an iterator gives.
+    /// Creates a List from the elements of an iterator.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if an element cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn try_from_iter<I: IntoIterator<Item: IntoAny>>(iter: I) -> Result<List<T>> {
         let values = iter.into_iter().map(IntoAny::into_any).collect::<Result<Vec<Any>>>()?;
         Self::from_values(values.into_iter())
     }
 
-    /// Takes the lock. While it is held no value is released and no code of others runs; what is to be released is
-    /// therefore declared before it.
+    /// Acquires the lock. While it is held, no value is released and no foreign code runs. Variables whose values are
+    /// to be released are therefore declared before it.
     #[inline]
     pub(super) fn lock(&self) -> Guard<'_> {
-        // SAFETY: `self` keeps the object alive; all use of a List's flags is by this lock.
+        // SAFETY: `self` keeps the object alive, and the flags of a List are only used through this lock.
         let lock = unsafe { lock(self.object.header()) };
         // SAFETY: the object is a List, and the lock makes this use exclusive.
         Guard { seq: unsafe { seq::seq_of(&self.object) }, _lock: lock }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of elements that fit without moving.
+    /// Returns the number of elements that fit without reallocation.
     pub fn capacity(&self) -> usize {
         self.lock().capacity()
     }
 
-    /// The elements of this moment, as values.
+    /// Returns a snapshot of the elements, as values.
     pub fn snapshot(&self) -> Vec<Any> {
         self.lock().items().to_vec()
     }
 
-    /// The elements, read without the lock.
+    /// Returns the elements without taking the lock.
     ///
     /// # Safety
-    /// Nothing may change the List as long as the result lives.
+    /// The List must not change while the result is alive.
     pub unsafe fn as_slice_unlocked(&self) -> &[Any] {
-        // SAFETY: a List, and the caller guarantees that it does not change.
+        // SAFETY: the object is a List, and the caller guarantees that it does not change.
         unsafe { seq::items_of(&self.object) }
     }
 
-    /// As [`List::snapshot`], of a List of any length.
+    /// Returns a snapshot of the elements like [`List::snapshot`], but reports a failed allocation as an error.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn try_snapshot(&self) -> Result<Vec<Any>> {
         seq::try_to_vec(self.lock().items())
     }
 
-    /// Makes a List of values.
+    /// Creates a List from values.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn from_vec(values: Vec<Any>) -> Result<List<T>> {
         Self::from_values(values.into_iter())
     }
 
-    /// The element at `index`, as a value.
+    /// Returns the element at `index` without converting it.
     ///
     /// # Errors
-    /// `IndexError` if there is none.
+    /// Returns `IndexError` if there is no such element.
     #[inline]
     pub fn get_any(&self, index: usize) -> Result<Any> {
         let seq = self.lock();
         seq.items().get(index).cloned().ok_or_else(|| seq::out_of_bounds(index as i64, seq.len()))
     }
 
-    /// Makes room for `capacity` elements in all.
+    /// Reserves room for a total of `capacity` elements.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn reserve(&self, capacity: usize) -> Result<()> {
         let _old;
         let mut seq = self.lock();
@@ -184,22 +184,22 @@ impl<T> List<T> {
         self.lock().reverse();
     }
 
-    /// Whether there is an element equal to `value`.
+    /// Returns true if an element equals `value`.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `value`.
     pub fn contains(&self, value: impl IntoArg) -> Result<bool> {
         Ok(self.position(value)?.is_some())
     }
 
-    /// Index of the first element equal to `value`.
+    /// Returns the index of the first element equal to `value`.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `value`.
     pub fn position(&self, value: impl IntoArg) -> Result<Option<usize>> {
         super::with_view(value, |view| {
             if hash::has_equal_hook(view) {
-                // The hook is code of others: it runs on a copy, without the lock.
+                // The hook is foreign code, so it runs on a snapshot, without the lock.
                 seq::position(&self.snapshot(), view)
             } else {
                 seq::position(self.lock().items(), view)
@@ -210,15 +210,16 @@ impl<T> List<T> {
     /// Removes the elements of a range.
     ///
     /// # Errors
-    /// `IndexError` if the range is not within the List.
+    /// Returns `IndexError` if the range is not empty and not within the List.
     pub fn remove_range(&self, range: Range<usize>) -> Result<()> {
         self.replace_range(range, Vec::new())
     }
 
-    /// Puts values in place of a range of elements.
+    /// Replaces the elements of a range by `values`.
     ///
     /// # Errors
-    /// `IndexError` if the range is not within the List; `MemoryError` when memory is short. Nothing has changed then.
+    /// Returns `IndexError` if the range is not within the List, unless both the range and `values` are empty.
+    /// Returns `MemoryError` if memory allocation fails. The List is unchanged in both cases.
     pub fn replace_range(&self, range: Range<usize>, mut values: Vec<Any>) -> Result<()> {
         let (_removed, _old);
         let mut seq = self.lock();
@@ -237,13 +238,13 @@ impl<T> List<T> {
         Ok(())
     }
 
-    /// The List as an object.
+    /// Converts the List into an object reference.
     #[inline]
     pub fn into_object(self) -> ObjectRef {
         self.object
     }
 
-    /// The List as an object, borrowed.
+    /// Returns the List as a borrowed object reference.
     #[inline]
     pub fn as_object(&self) -> &ObjectRef {
         &self.object
@@ -251,36 +252,37 @@ impl<T> List<T> {
 }
 
 impl<T: Value> List<T> {
-    /// The element at `index`.
+    /// Returns the element at `index`.
     ///
     /// # Errors
-    /// `IndexError` if there is none; `TypeError` if it is not a `T`.
+    /// Returns `IndexError` if there is no such element, and a conversion error, such as `TypeError`, if it is not a
+    /// `T`.
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
         self.get_any(index)?.get::<T>()
     }
 
-    /// The first element.
+    /// Returns the first element.
     ///
     /// # Errors
-    /// As [`List::get`].
+    /// Returns the errors of [`List::get`].
     pub fn first(&self) -> Result<T> {
         self.get(0)
     }
 
-    /// The last element.
+    /// Returns the last element.
     ///
     /// # Errors
-    /// As [`List::get`].
+    /// Returns the errors of [`List::get`].
     pub fn last(&self) -> Result<T> {
         let last = self.lock().items().last().cloned();
         last.ok_or_else(|| seq::out_of_bounds(-1, 0))?.get::<T>()
     }
 
-    /// Adds an element.
+    /// Appends an element.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if the element cannot be converted, and `MemoryError` if memory allocation fails.
     #[inline]
     pub fn push(&self, value: T) -> Result<()> {
         let value = value.into_any()?;
@@ -291,20 +293,21 @@ impl<T: Value> List<T> {
         Ok(())
     }
 
-    /// Removes the last element; `None` if there is none.
+    /// Removes the last element and returns it; `None` if the List is empty.
     ///
     /// # Errors
-    /// `TypeError` if it is not a `T`; it is removed nevertheless.
+    /// Returns a conversion error, such as `TypeError`, if the element is not a `T`. The element is removed in that
+    /// case, too.
     #[inline]
     pub fn pop(&self) -> Result<Option<T>> {
         let removed = self.lock().pop();
         removed.map(|value| value.get::<T>()).transpose()
     }
 
-    /// Puts another element at `index`.
+    /// Replaces the element at `index`.
     ///
     /// # Errors
-    /// `IndexError` if there is none; else as [`List::push`].
+    /// Returns `IndexError` if there is no such element, and an error if `value` cannot be converted.
     pub fn set(&self, index: usize, value: T) -> Result<()> {
         let value = value.into_any()?;
         let _old;
@@ -314,10 +317,10 @@ impl<T: Value> List<T> {
         Ok(())
     }
 
-    /// Puts an element in front of the one at `index`, or at the end.
+    /// Inserts an element before the one at `index`, or at the end.
     ///
     /// # Errors
-    /// `IndexError` if `index` is beyond the end; else as [`List::push`].
+    /// Returns `IndexError` if `index` is beyond the end, and otherwise the errors of [`List::push`].
     pub fn insert(&self, index: usize, value: T) -> Result<()> {
         let value = value.into_any()?;
         let _old;
@@ -328,10 +331,11 @@ impl<T: Value> List<T> {
         Ok(())
     }
 
-    /// Removes the element at `index`.
+    /// Removes the element at `index` and returns it.
     ///
     /// # Errors
-    /// `IndexError` if there is none; `TypeError` if it is not a `T`; it is removed nevertheless.
+    /// Returns `IndexError` if there is no such element, and a conversion error, such as `TypeError`, if it is not a
+    /// `T`. The element is removed in the latter case, too.
     pub fn remove(&self, index: usize) -> Result<T> {
         let removed = {
             let mut seq = self.lock();
@@ -341,10 +345,10 @@ impl<T: Value> List<T> {
         removed.get::<T>()
     }
 
-    /// Adds all that an iterator gives, at once.
+    /// Appends the elements of an iterator in one atomic operation.
     ///
     /// # Errors
-    /// As [`List::push`]; nothing has been added then.
+    /// Returns the error of [`List::push`]; the List is unchanged in that case.
     pub fn extend(&self, values: impl IntoIterator<Item = T>) -> Result<()> {
         let mut values = values.into_iter().map(IntoAny::into_any).collect::<Result<Vec<Any>>>()?;
         let _old;
@@ -355,25 +359,25 @@ impl<T: Value> List<T> {
         Ok(())
     }
 
-    /// The elements of this moment.
+    /// Returns an iterator over a snapshot of the elements.
     pub fn iter(&self) -> ListIter<T> {
         ListIter { items: self.snapshot().into_iter(), kind: PhantomData }
     }
 
-    /// The elements of this moment as a vector.
+    /// Returns a snapshot of the elements as a vector.
     ///
     /// # Errors
-    /// `TypeError` if one is not a `T`.
+    /// Returns a conversion error, such as `TypeError`, if an element is not a `T`.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         self.iter().collect()
     }
 }
 
 impl<T: FromArg> List<T> {
-    /// A List object as a List of `T`.
+    /// Casts a List object to a List of `T`.
     ///
     /// # Errors
-    /// The object itself, if it is none or an element is not a `T`.
+    /// Returns the object if it is not a List or if an element is not a `T`.
     pub fn try_from_object(object: ObjectRef) -> Result<List<T>, ObjectRef> {
         if object.type_index() != anyfn_abi::kTVMFFIList {
             return Err(object);
@@ -385,14 +389,14 @@ impl<T: FromArg> List<T> {
         }
     }
 
-    /// Checks that each element is a `T` at this moment.
+    /// Checks that each current element is a `T`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
         if T::ALL { Ok(()) } else { super::convert::check_items::<Self, T>("List", &self.snapshot()) }
     }
 }
 
 impl<T> Clone for List<T> {
-    /// Another reference to the same List.
+    /// Returns another reference to the same List.
     #[inline]
     fn clone(&self) -> Self {
         Self::from_object_unchecked(self.object.clone())
@@ -405,7 +409,7 @@ impl<T> Default for List<T> {
     }
 }
 
-/// Lists are equal if their elements are, in order, each List's at one moment.
+/// Lists are equal if they have equal elements in the same order. A snapshot of each List is compared.
 impl<T, U> PartialEq<List<U>> for List<T> {
     fn eq(&self, other: &List<U>) -> bool {
         self.object.ptr_eq(&other.object) || self.snapshot() == other.snapshot()
@@ -418,7 +422,7 @@ impl<T> fmt::Debug for List<T> {
     }
 }
 
-/// Panics for an integer beyond 64 signed bits and when memory is short; see [`List::try_from_iter`].
+/// Panics if an element cannot be converted or memory allocation fails; see [`List::try_from_iter`].
 impl<T: IntoAny> FromIterator<T> for List<T> {
     fn from_iter<I: IntoIterator<Item = T>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
@@ -431,7 +435,7 @@ impl<T: IntoAny> From<Vec<T>> for List<T> {
     }
 }
 
-/// The elements that a [`List`] had at one moment. An element that is not a `T` gives a `TypeError`.
+/// An iterator over a snapshot of the elements of a [`List`]. It yields an error for an element that is not a `T`.
 pub struct ListIter<T = Any> {
     items: vec::IntoIter<Any>,
     kind: PhantomData<fn() -> T>,

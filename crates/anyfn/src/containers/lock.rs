@@ -1,25 +1,25 @@
-//! The lock of one List, Dict or Error: a bit in its header. An Error has two, see [`Bit`].
+//! The lock of a List, Dict or Error: a bit in the object's header. An Error has two locks, see [`Bit`].
 //!
-//! It is held for a few memory operations only, never while code of others runs: values are hashed and compared by
-//! hooks before it is taken, and what an operation removes is released after it is given back.
+//! A lock is held only for a few memory operations and never while foreign code runs: hooks hash and compare values
+//! before it is taken, and removed values are released after it is released.
 
 use core::hint;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use anyfn_abi::{OBJECT_FLAG_LOCKED, TVMFFIObject};
 
-/// The lock, held until dropped.
+/// A lock that is held until it is dropped.
 pub(crate) struct Locked<'a>(&'a AtomicU32);
 
-/// Takes the lock of an object.
+/// Acquires the lock of an object.
 ///
 /// # Safety
-/// `header` must be live for `'a`, and all who change its flags must do so by this lock.
+/// `header` must point to an object that is live for `'a`. No code may change its flags other than through this lock.
 #[inline]
 pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     // SAFETY: the caller guarantees a live header.
     let flags = unsafe { &raw mut (*header).flags };
-    // SAFETY: the word is aligned, live, and used atomically only.
+    // SAFETY: the word is aligned, live, and only used atomically.
     let flags = unsafe { AtomicU32::from_ptr(flags) };
     if flags.fetch_or(OBJECT_FLAG_LOCKED, Ordering::Acquire) & OBJECT_FLAG_LOCKED != 0 {
         wait(flags, OBJECT_FLAG_LOCKED);
@@ -27,19 +27,22 @@ pub(crate) unsafe fn lock<'a>(header: *mut TVMFFIObject) -> Locked<'a> {
     Locked(flags)
 }
 
-/// One of the locks of an Error, held until dropped. Who reads or changes a trace takes `OBJECT_FLAG_TRACE_LOCKED`, since
-/// what changes the trace of another maker's error takes no lock; what changes the trace of an error of ours takes
-/// `OBJECT_FLAG_LOCKED`, since others call it without the first one. Who takes both takes them in this order.
+/// One of the two locks of an Error, held until it is dropped.
+///
+/// Code that reads or changes a backtrace takes `OBJECT_FLAG_TRACE_LOCKED`, because the function that changes the
+/// backtrace of an error created by other code takes no lock. The function that changes the backtrace of an error
+/// created by this crate takes `OBJECT_FLAG_LOCKED`, because other code calls it without the first lock. Code that
+/// takes both takes them in this order.
 pub(crate) struct Bit<'a>(&'a AtomicU32, u32);
 
-/// Takes a lock of an error.
+/// Acquires one of the locks of an error.
 ///
 /// # Safety
-/// `header` must be that of an Error that is live for `'a`.
+/// `header` must be the header of an Error that is live for `'a`.
 pub(crate) unsafe fn lock_bit<'a>(header: *mut TVMFFIObject, bit: u32) -> Bit<'a> {
     // SAFETY: the caller guarantees a live header.
     let flags = unsafe { &raw mut (*header).flags };
-    // SAFETY: the word is aligned, live, and used atomically only.
+    // SAFETY: the word is aligned, live, and only used atomically.
     let flags = unsafe { AtomicU32::from_ptr(flags) };
     if flags.fetch_or(bit, Ordering::Acquire) & bit != 0 {
         wait(flags, bit);
@@ -49,7 +52,7 @@ pub(crate) unsafe fn lock_bit<'a>(header: *mut TVMFFIObject, bit: u32) -> Bit<'a
 
 impl Drop for Bit<'_> {
     fn drop(&mut self) {
-        // Others may change the other bit meanwhile.
+        // Other threads may change the other bit at the same time.
         self.0.fetch_and(!self.1, Ordering::Release);
     }
 }
@@ -70,7 +73,7 @@ fn wait(flags: &AtomicU32, bit: u32) {
     }
 }
 
-/// Lets another thread run: the holder may be waiting for this processor.
+/// Lets another thread run, because the holder of the lock may be waiting for this processor.
 #[cfg(unix)]
 pub(crate) fn give_way() {
     unsafe extern "C" {
@@ -79,7 +82,7 @@ pub(crate) fn give_way() {
     let _ = sched_yield();
 }
 
-/// Lets another thread run, as far as that is known here.
+/// Spins for a moment, because this platform has no known way to yield to another thread.
 #[cfg(not(unix))]
 pub(crate) fn give_way() {
     hint::spin_loop();
@@ -88,7 +91,7 @@ pub(crate) fn give_way() {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        // The holder is the only one that changes the word, but for waiters that set the bit again.
+        // Only the holder changes the word, except that waiters set the bit again, which is already set.
         let flags = self.0.load(Ordering::Relaxed);
         self.0.store(flags & !OBJECT_FLAG_LOCKED, Ordering::Release);
     }

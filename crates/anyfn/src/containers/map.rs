@@ -11,10 +11,11 @@ use anyfn_abi::kTVMFFIMap;
 use super::mapping::{self, Layout, Mapping};
 use crate::{Any, Error, FromArg, IntoAny, IntoArg, Mismatch, ObjectRef, Result, hash};
 
-/// A mapping of keys to values in insertion order: shared without a copy, copied when changed while shared.
+/// A mapping of keys to values in insertion order, with copy-on-write semantics: clones share the pairs until one
+/// clone is changed.
 ///
-/// Keys are equal if they are of the same type with the same bits, or strings or bytes of equal content, or equal by
-/// their type's own hook: 1, 1.0 and true are three keys.
+/// Two keys are equal if they have the same type and the same bits, if they are strings or bytes with equal content,
+/// or if the hook of their type for equality says so. So `1`, `1.0` and `true` are three different keys.
 ///
 /// ```
 /// # use anyfn_core as _;
@@ -33,56 +34,56 @@ pub struct Map<K = Any, V = Any> {
 }
 
 impl<K, V> Map<K, V> {
-    /// Makes an empty Map.
+    /// Creates an empty Map.
     #[must_use]
     pub fn new() -> Map<K, V> {
         let object = mapping::new_small(kTVMFFIMap, 0).unwrap_or_else(|error| panic!("{error}"));
         Self::from_object_unchecked(object)
     }
 
-    /// Takes an object that is known to be a Map of such pairs.
+    /// Wraps an object that is known to be a Map of `K` and `V`.
     #[inline]
     pub(super) fn from_object_unchecked(object: ObjectRef) -> Map<K, V> {
         debug_assert_eq!(object.type_index(), kTVMFFIMap);
         Map { object, pairs: PhantomData }
     }
 
-    /// Makes a Map of pairs; they are not checked against `K` and `V`.
+    /// Creates a Map from pairs, which are not checked against `K` and `V`.
     pub(super) fn from_values(pairs: Vec<(Any, Any)>) -> Result<Map<K, V>> {
         mapping::from_pairs(kTVMFFIMap, pairs).map(Self::from_object_unchecked)
     }
 
-    /// Makes a Map of all pairs that an iterator gives; the last value of a key counts.
+    /// Creates a Map from the pairs of an iterator. If a key occurs more than once, its last value is used.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if a key or value cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn try_from_iter<A: IntoAny, B: IntoAny>(iter: impl IntoIterator<Item = (A, B)>) -> Result<Map<K, V>> {
         Self::from_values(super::into_pairs(iter)?)
     }
 
     #[inline]
     fn layout(&self) -> Layout<'_> {
-        // SAFETY: a Map changes only by `&mut self`, and only if nobody else holds it.
+        // SAFETY: a Map changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { mapping::layout_of(&self.object) }
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     #[inline]
     pub fn len(&self) -> usize {
-        // SAFETY: a Map changes only by `&mut self`, and only if nobody else holds it.
+        // SAFETY: a Map changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { mapping::len_of(&self.object) }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no pairs.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value of a key, as a value.
+    /// Returns the value of a key without converting it; `None` if the key is absent.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`.
     #[inline]
     pub fn get_any(&self, key: impl IntoArg) -> Result<Option<&Any>> {
         super::with_view(key, |key| {
@@ -92,55 +93,57 @@ impl<K, V> Map<K, V> {
         })
     }
 
-    /// Whether there is a pair with this key.
+    /// Returns true if the Map contains the key.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`.
     pub fn contains_key(&self, key: impl IntoArg) -> Result<bool> {
         Ok(self.get_any(key)?.is_some())
     }
 
-    /// The pairs in insertion order, as values.
+    /// Returns an iterator over the pairs in insertion order, as values.
     pub fn iter_any(&self) -> impl Iterator<Item = (&Any, &Any)> + Clone {
         self.layout().iter()
     }
 
-    /// The pair at a place, which moves on to the next one; `None` at the end. For loops that cannot borrow the Map: it
-    /// must be the same, unchanged Map each time, else which pairs come is not said.
+    /// Returns the pair at `place` and advances `place` to the next pair; `None` at the end.
+    ///
+    /// This is for loops that cannot borrow the Map. It must be the same, unchanged Map in each call; otherwise it is
+    /// unspecified which pairs are returned.
     #[inline]
     pub fn next_pair(&self, place: &mut MapPlace) -> Option<(&Any, &Any)> {
-        // SAFETY: a Map changes only by `&mut self`, and only if nobody else holds it.
+        // SAFETY: a Map changes only through `&mut self`, and only while no other reference to it exists.
         unsafe { next_pair(&self.object, place) }
     }
 
-    /// Makes a Map of pairs; the last value of a key counts.
+    /// Creates a Map from pairs. If a key occurs more than once, its last value is used.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn from_vec(pairs: Vec<(Any, Any)>) -> Result<Map<K, V>> {
         Self::from_values(pairs)
     }
 
-    /// The pairs, to be changed: in place if nobody else holds them.
+    /// Returns the pairs for modification. Copies them first if the Map is shared.
     fn make_mut(&mut self) -> Result<Mapping<'_>> {
         if !self.object.is_unique() {
-            // SAFETY: a Map that others hold does not change.
+            // SAFETY: a Map with several references does not change.
             self.object = unsafe { mapping::copy_of(&self.object) }?;
         }
         // SAFETY: this is the only reference, and `self` is borrowed exclusively.
         Ok(unsafe { mapping::mapping_of(&self.object) })
     }
 
-    /// Removes the pair of a key; whether there was one.
+    /// Removes the pair of a key. Returns true if it existed.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`, and `MemoryError` if memory allocation fails.
     pub fn remove(&mut self, key: impl IntoArg) -> Result<bool> {
         let at = super::with_view(key, |key| {
             self.layout().find(key, None, |other| hash::any_equal(other.view_ref(), key))
         })?;
         let Some(at) = at else { return Ok(false) };
-        // A copy has its pairs at the same places.
+        // A copy has its pairs in the same slots.
         let removed = self.make_mut()?.remove(at);
         drop(removed);
         Ok(true)
@@ -149,19 +152,19 @@ impl<K, V> Map<K, V> {
     /// Removes all pairs.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn clear(&mut self) -> Result<()> {
         self.object = mapping::new_small(kTVMFFIMap, 0)?;
         Ok(())
     }
 
-    /// The Map as an object.
+    /// Converts the Map into an object reference.
     #[inline]
     pub fn into_object(self) -> ObjectRef {
         self.object
     }
 
-    /// The Map as an object, borrowed.
+    /// Returns the Map as a borrowed object reference.
     #[inline]
     pub fn as_object(&self) -> &ObjectRef {
         &self.object
@@ -169,10 +172,11 @@ impl<K, V> Map<K, V> {
 }
 
 impl<K: FromArg, V: FromArg> Map<K, V> {
-    /// The value of a key; `None` if there is no such key.
+    /// Returns the value of a key; `None` if the key is absent.
     ///
     /// # Errors
-    /// `OverflowError` for an integer key beyond 64 signed bits.
+    /// Returns the error of [`IntoArg::into_arg`] for `key`, and a conversion error if the value is no longer a `V`;
+    /// see [`Map::iter`].
     #[inline]
     pub fn get(&self, key: impl IntoArg) -> Result<Option<V::Arg<'_>>> {
         match self.get_any(key)? {
@@ -181,38 +185,38 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
         }
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of an existing key.
     ///
     /// # Errors
-    /// `KeyError` if there is no such key.
+    /// Returns `KeyError` if the key is absent, and otherwise the errors of [`Map::get`].
     pub fn at(&self, key: impl IntoArg) -> Result<V::Arg<'_>> {
         self.get(key)?.ok_or_else(mapping::missing_key)
     }
 
-    /// The pairs in insertion order.
+    /// Returns an iterator over the pairs in insertion order.
     ///
     /// # Panics
-    /// The iterator does if a key or value that is itself a List or Dict was changed so that it does not fit any
-    /// more; [`Map::get`] gives an error then.
+    /// The iterator panics at a key or value that is a List or Dict and was changed so that it no longer has the type
+    /// `K` or `V`. [`Map::get`] returns an error for such a value.
     #[inline]
     pub fn iter(&self) -> MapIter<'_, K, V> {
         MapIter { pairs: self.layout().iter(), left: self.len(), kind: PhantomData }
     }
 
-    /// The keys in insertion order.
+    /// Returns an iterator over the keys in insertion order.
     pub fn keys(&self) -> impl Iterator<Item = K::Arg<'_>> {
         self.layout().iter().map(|(key, _)| read::<K>(key))
     }
 
-    /// The values in insertion order of their keys.
+    /// Returns an iterator over the values in insertion order of their keys.
     pub fn values(&self) -> impl Iterator<Item = V::Arg<'_>> {
         self.layout().iter().map(|(_, value)| read::<V>(value))
     }
 
-    /// A Map object as a Map of `K` and `V`.
+    /// Casts a Map object to a Map of `K` and `V`.
     ///
     /// # Errors
-    /// The object itself, if it is none or a pair does not fit.
+    /// Returns the object if it is not a Map or if a pair has other types.
     pub fn try_from_object(object: ObjectRef) -> Result<Map<K, V>, ObjectRef> {
         if object.type_index() != kTVMFFIMap {
             return Err(object);
@@ -224,26 +228,26 @@ impl<K: FromArg, V: FromArg> Map<K, V> {
         }
     }
 
-    /// Checks that each pair fits.
+    /// Checks that each pair has the types `K` and `V`.
     pub(super) fn check(&self) -> Result<(), Mismatch> {
         super::convert::check_pairs::<Self, K, V>("Map", self.layout().iter())
     }
 }
 
 impl<K: IntoAny, V: IntoAny> Map<K, V> {
-    /// Sets the value of a key. A key that is there keeps its place in the order.
+    /// Sets the value of a key. An existing key keeps its position in the order.
     ///
     /// # Errors
-    /// `OverflowError` for an integer beyond 64 signed bits; `MemoryError` when memory is short.
+    /// Returns an error if the key or value cannot be converted, and `MemoryError` if memory allocation fails.
     pub fn insert(&mut self, key: K, value: V) -> Result<()> {
         let (key, value) = (key.into_any()?, value.into_any()?);
         self.make_mut()?.set(key, value)
     }
 
-    /// Sets all pairs that an iterator gives.
+    /// Inserts the pairs of an iterator.
     ///
     /// # Errors
-    /// As [`Map::insert`]; the pairs before the one that failed are set.
+    /// Returns the error of [`Map::insert`]; the pairs before the one that failed have been inserted.
     pub fn extend(&mut self, pairs: impl IntoIterator<Item = (K, V)>) -> Result<()> {
         pairs.into_iter().try_for_each(|(key, value)| self.insert(key, value))
     }
@@ -262,7 +266,7 @@ impl<K, V> Default for Map<K, V> {
     }
 }
 
-/// Maps are equal if they have equal values for the same keys, in whichever order.
+/// Maps are equal if they have equal values for the same keys, in any order.
 impl<K, V, K2, V2> PartialEq<Map<K2, V2>> for Map<K, V> {
     fn eq(&self, other: &Map<K2, V2>) -> bool {
         self.object.ptr_eq(&other.object)
@@ -279,7 +283,7 @@ impl<K, V> fmt::Debug for Map<K, V> {
     }
 }
 
-/// Panics for an integer beyond 64 signed bits and when memory is short; see [`Map::try_from_iter`].
+/// Panics if a key or value cannot be converted or memory allocation fails; see [`Map::try_from_iter`].
 impl<K: IntoAny, V: IntoAny> FromIterator<(K, V)> for Map<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(iter: I) -> Self {
         Self::try_from_iter(iter).unwrap_or_else(|error| panic!("{error}"))
@@ -292,16 +296,16 @@ fn read<T: FromArg>(value: &Any) -> T::Arg<'_> {
         .unwrap_or_else(|mismatch| panic!("an element of a Map has changed: {mismatch}"))
 }
 
-/// Where a loop over a [`Map`] stands; the default is its beginning. See [`Map::next_pair`].
+/// The position of a loop over a [`Map`]; the default is the beginning. See [`Map::next_pair`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MapPlace(Option<u64>);
 
-/// As [`Map::next_pair`], of a Map or Dict.
+/// Returns the next pair of a Map or Dict like [`Map::next_pair`].
 ///
 /// # Safety
-/// `object` must be a Map or Dict, which does not change as long as the result lives.
+/// `object` must be a Map or Dict that does not change while the result is alive.
 pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapPlace) -> Option<(&'a Any, &'a Any)> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a Map or Dict that does not change.
     let layout = unsafe { mapping::layout_of(object) };
     let at = place.0.unwrap_or_else(|| layout.first());
     if !layout.holds(at) {
@@ -311,12 +315,12 @@ pub(crate) unsafe fn next_pair<'a>(object: &'a ObjectRef, place: &mut MapPlace) 
     Some(layout.pair(at))
 }
 
-/// Puts another value into the pair that [`next_pair`] gives for a place; gives the old one.
+/// Replaces the value of the pair that [`next_pair`] returns for `place`, and returns the old value.
 ///
 /// # Safety
-/// `object` must be a Map or Dict, and nothing else may use its content meanwhile.
+/// `object` must be a Map or Dict, and no other code may use its content during the call.
 pub(crate) unsafe fn replace_value(object: &ObjectRef, place: MapPlace, value: Any) -> Option<Any> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a Map or Dict and exclusive use of its content.
     let mut mapping = unsafe { mapping::mapping_of(object) };
     let layout = mapping.layout();
     let at = place.0.unwrap_or_else(|| layout.first());
@@ -326,7 +330,7 @@ pub(crate) unsafe fn replace_value(object: &ObjectRef, place: MapPlace, value: A
     Some(mapping.replace(at, value))
 }
 
-/// The pairs of a [`Map`].
+/// An iterator over the pairs of a [`Map`].
 pub struct MapIter<'a, K = Any, V = Any> {
     pairs: mapping::Iter<'a>,
     left: usize,

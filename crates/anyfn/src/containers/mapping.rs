@@ -1,8 +1,9 @@
-//! What Map and Dict have in common: an object of one of two layouts.
+//! The common part of Map and Dict: an object with one of two layouts.
 //!
-//! Up to four pairs lie in a row (the *small* layout, in the object's own memory or in a buffer), more in a hash table
-//! (the *dense* layout, see `table`). A small object becomes dense in place and never small again. Code of other
-//! languages reads both, and changes Dicts, so nothing is kept but what the object's memory says.
+//! Up to four pairs are stored consecutively (the *small* layout, in the object's own memory or in a buffer), more
+//! pairs in a hash table (the *dense* layout, see `table`). A small object becomes dense in place and never small
+//! again. Code in other languages reads both and changes Dicts, so the memory of the object is the only record of its
+//! state.
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
@@ -20,12 +21,12 @@ use super::table::{self, NONE, NewTable, Slot, Table, View, any};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, hash, live, nesting, refcount};
 
-/// Marks the small layout in the number of slots.
+/// Bit in the number of slots that marks the small layout.
 const SMALL: u64 = 1 << 63;
 const SMALL_MIN: usize = 2;
 const SMALL_MAX: usize = 4;
 
-/// A Map or Dict of dense layout; in a small one the pairs begin where `tail` is.
+/// A Map or Dict of the dense layout. In the small layout, the pairs begin at the offset of `tail`.
 #[repr(C)]
 struct MapObject {
     header: TVMFFIObject,
@@ -41,62 +42,63 @@ pub(super) struct Pair {
     value: TVMFFIAny,
 }
 
-/// Where the pairs of a small object begin.
+/// Offset of the pairs in a small object.
 const PAIRS: usize = core::mem::offset_of!(MapObject, tail);
 
 const _: () = assert!(PAIRS == 56 || size_of::<usize>() != 8);
 // A small object must have room to become dense in place.
 const _: () = assert!(size_of::<MapObject>() <= PAIRS + SMALL_MIN * size_of::<Pair>());
 
-/// Makes an empty object of small layout with room for `capacity` pairs, two at least.
+/// Creates an empty object of the small layout with room for `capacity` pairs, limited to 2 to 4.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn new_small(type_index: i32, capacity: usize) -> Result<ObjectRef> {
     let capacity = capacity.clamp(SMALL_MIN, SMALL_MAX);
     let object: *mut MapObject = memory::allocate_array(PAIRS, capacity, size_of::<Pair>())?.as_ptr().cast();
-    // SAFETY: within the allocation.
+    // SAFETY: the address is within the allocation.
     let data = unsafe { &raw mut (*object).tail }.cast();
     let cell = TVMFFIMapCell { data, size: 0, slots: capacity as u64 | SMALL, data_deleter: None };
-    // SAFETY: fresh memory, large enough.
+    // SAFETY: the memory is new and large enough.
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
-/// Makes an object of dense layout.
+/// Creates an object of the dense layout.
 fn new_dense(type_index: i32, new: NewTable) -> Result<ObjectRef> {
     let object: *mut MapObject = memory::allocate(size_of::<MapObject>())?.as_ptr().cast();
     let (cell, tail) = new.into_parts();
-    // SAFETY: within the allocation.
+    // SAFETY: the address is within the allocation.
     let place = unsafe { &raw mut (*object).tail };
-    // SAFETY: fresh memory, large enough.
+    // SAFETY: the memory is new and large enough.
     unsafe { place.write(tail) };
-    // SAFETY: fresh memory, large enough.
+    // SAFETY: the memory is new and large enough.
     Ok(unsafe { finish(object, type_index, cell) })
 }
 
 /// # Safety
-/// `object` must be fresh memory for what `cell` says.
+/// `object` must be new memory with room for everything that `cell` describes.
 unsafe fn finish(object: *mut MapObject, type_index: i32, cell: TVMFFIMapCell) -> ObjectRef {
     let header =
         TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
-    // SAFETY: the caller guarantees the memory; the header comes first.
+    // SAFETY: the caller guarantees the memory, in which the header comes first.
     unsafe { object.cast::<TVMFFIObject>().write(header) };
-    // SAFETY: the caller guarantees the memory; the header comes first.
+    // SAFETY: the caller guarantees the memory, in which the header comes first.
     let place = unsafe { &raw mut (*object).cell };
-    // SAFETY: the caller guarantees the memory; the header comes first.
+    // SAFETY: the caller guarantees the memory, in which the header comes first.
     unsafe { place.write(cell) };
     live::created(object, type_index);
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which the result takes over.
     match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
         Some(object) => object,
         None => unreachable!("an object is never at address zero"),
     }
 }
 
-/// Makes an object of pairs, in order; the last value of a key counts. Hooks of keys may run.
+/// Creates an object from pairs, in order. If a key occurs more than once, its last value is used. Hooks of the keys
+/// may run.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<ObjectRef> {
     let object = if pairs.len() < SMALL_MAX {
         new_small(type_index, pairs.len())?
@@ -104,7 +106,7 @@ pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<Obje
         let (slots, fib_shift) = table::table_size(pairs.len());
         new_dense(type_index, NewTable::new(slots, fib_shift)?)?
     };
-    // SAFETY: nobody else knows the new object.
+    // SAFETY: the object is new, and no other code can access it.
     let mut mapping = unsafe { mapping_of(&object) };
     for (key, value) in pairs {
         mapping.set(key, value)?;
@@ -112,24 +114,24 @@ pub(super) fn from_pairs(type_index: i32, pairs: Vec<(Any, Any)>) -> Result<Obje
     Ok(object)
 }
 
-/// Makes a copy of an object that does not change meanwhile.
+/// Creates a copy of an object.
 ///
 /// # Safety
-/// As [`layout_of`].
+/// The requirements are those of [`layout_of`].
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     let layout = unsafe { layout_of(object) };
-    // The bytes are copied; each object among them gets one reference more. That panics at the limit of references, so it
-    // comes first, while there is no copy.
+    // The bytes are copied, so each object among them needs one more reference. Taking it panics at the maximum
+    // reference count, so it is done first, before the copy exists.
     let mut references = References { layout, taken: 0 };
     references.take();
     let copy = match layout {
         Layout::Small(pairs) => {
             let copy = new_small(object.type_index(), pairs.len())?;
-            // SAFETY: nobody else knows the new object.
+            // SAFETY: the object is new, and no other code can access it.
             let mut mapping = unsafe { mapping_of(&copy) };
             pairs.iter().for_each(|pair| mapping.append(*pair));
             copy
@@ -139,12 +141,13 @@ pub(super) unsafe fn copy_of(object: &ObjectRef) -> Result<ObjectRef> {
             new_dense(object.type_index(), NewTable::copy_of(view, last)?)?
         }
     };
-    // The copy has them now.
+    // The copy owns the references now.
     core::mem::forget(references);
     Ok(copy)
 }
 
-/// One reference more to the first `taken` keys and values of a mapping, in order. Dropped, it gives them back.
+/// One additional reference to each of the first `taken` keys and values of a mapping, in order. Dropping it releases
+/// them.
 struct References<'a> {
     layout: Layout<'a>,
     taken: usize,
@@ -166,7 +169,7 @@ impl<'a> References<'a> {
 impl Drop for References<'_> {
     fn drop(&mut self) {
         for value in self.values().take(self.taken) {
-            // SAFETY: `take` has counted one reference for it, and gave nobody the value that owns it.
+            // SAFETY: `take` added a reference to this value and forgot the `Any` that owned it.
             drop(unsafe { ptr::read(value) });
         }
     }
@@ -178,11 +181,11 @@ live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
 unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
-            // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+            // SAFETY: this crate created the object, which is unused. It is handed over, with its memory if `flags` says so.
             unsafe { nesting::defer(object.cast(), flags) };
             return Ended::NONE;
         }
-        // SAFETY: no strong reference is left, so nothing else uses the content.
+        // SAFETY: no strong reference is left, so no other code uses the content.
         let mut mapping = unsafe { Mapping::from_header(object.cast()) };
         mapping.release();
         nesting::leave();
@@ -190,37 +193,37 @@ unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & WEAK == 0 {
         return Ended::NONE;
     }
-    // SAFETY: the memory is still there, and begins with the header.
+    // SAFETY: the memory has not been freed, and begins with the header.
     let ended = live::ending(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
-    // SAFETY: the object came from `memory`; its content is gone.
+    // SAFETY: the object came from `memory`, and its content has been released.
     unsafe { memory::FREE(object) };
     ended
 }
 
-/// The pairs of a Map or Dict, to be read.
+/// The pairs of a Map or Dict, for reading.
 #[derive(Clone, Copy)]
 pub(super) enum Layout<'a> {
-    /// In a row.
+    /// Pairs stored consecutively.
     Small(&'a [Pair]),
-    /// In a hash table.
+    /// Pairs in a hash table.
     Dense(View<'a>),
 }
 
-/// The pairs of an object.
+/// Returns the pairs of an object.
 ///
 /// # Safety
-/// `object` must be a Map or Dict, and it must not change for the time of the borrow.
+/// `object` must be a Map or Dict that does not change during the borrow.
 #[inline]
 pub(super) unsafe fn layout_of(object: &ObjectRef) -> Layout<'_> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     unsafe { layout_at(object.header().cast()) }
 }
 
 /// # Safety
-/// As [`layout_of`].
+/// The requirements are those of [`layout_of`].
 #[inline]
 unsafe fn layout_at<'a>(object: *const MapObject) -> Layout<'a> {
-    // SAFETY: such an object has the cell right behind the header.
+    // SAFETY: a Map or Dict has its cell directly after the header.
     let cell = unsafe { &(*object).cell };
     if cell.slots & SMALL != 0 {
         if cell.size == 0 {
@@ -229,25 +232,26 @@ unsafe fn layout_at<'a>(object: *const MapObject) -> Layout<'a> {
         // SAFETY: the cell has `size` pairs at `data`.
         return Layout::Small(unsafe { core::slice::from_raw_parts(cell.data.cast(), cell.size as usize) });
     }
-    // SAFETY: a dense object has the tail behind the cell.
+    // SAFETY: a dense object has the tail after the cell.
     let tail = unsafe { &(*object).tail };
     // SAFETY: the caller guarantees that the object does not change.
     Layout::Dense(unsafe { View::from_parts(cell, tail) })
 }
 
-/// Number of pairs.
+/// Returns the number of pairs.
 ///
 /// # Safety
-/// As [`layout_of`].
+/// The requirements are those of [`layout_of`].
 #[inline]
 pub(super) unsafe fn len_of(object: &ObjectRef) -> usize {
     let object: *const MapObject = object.header().cast();
-    // SAFETY: such an object has the cell right behind the header.
+    // SAFETY: a Map or Dict has its cell directly after the header.
     unsafe { (*object).cell.size as usize }
 }
 
 impl<'a> Layout<'a> {
-    /// The place of the key for which `equal` is true. The hash is that of the key, if it is known already.
+    /// Returns the slot of the key for which `equal` is true (in the small layout, the index of its pair). `hash` is
+    /// the hash of the key, if it is already known.
     #[inline]
     pub(super) fn find(
         self,
@@ -261,7 +265,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The key and value of a place.
+    /// Returns the key and value in a slot.
     #[inline]
     pub(super) fn pair(self, at: u64) -> (&'a Any, &'a Any) {
         match self {
@@ -276,7 +280,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Whether there is a pair at a place.
+    /// Returns true if a slot holds a pair.
     #[inline]
     pub(super) fn holds(self, at: u64) -> bool {
         match self {
@@ -285,7 +289,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The place of the oldest pair; [`NONE`] or one that holds nothing if there is none.
+    /// Returns the slot of the oldest pair. Without pairs, returns [`NONE`] or a slot that holds no pair.
     #[inline]
     pub(super) fn first(self) -> u64 {
         match self {
@@ -294,7 +298,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The place behind one that holds a pair; [`NONE`] or one that holds nothing if it was the newest.
+    /// Returns the slot after one that holds a pair. After the newest pair, returns [`NONE`] or a slot that holds no
+    /// pair.
     #[inline]
     pub(super) fn next(self, at: u64) -> u64 {
         match self {
@@ -303,7 +308,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The pairs in order.
+    /// Returns an iterator over the pairs in order.
     #[inline]
     pub(super) fn iter(self) -> Iter<'a> {
         let next = match self {
@@ -314,7 +319,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The pairs of a Map or Dict in order.
+/// An iterator over the pairs of a Map or Dict in order.
 #[derive(Clone)]
 pub(super) struct Iter<'a> {
     layout: Layout<'a>,
@@ -344,7 +349,7 @@ impl<'a> Iterator for Iter<'a> {
 }
 
 impl Iter<'_> {
-    /// The slot of the newest pair of a dense object.
+    /// Returns the slot of the newest pair of a dense object.
     fn last_slot(self) -> u64 {
         let Layout::Dense(view) = self.layout else { return NONE };
         let mut at = self.next;
@@ -357,39 +362,40 @@ impl Iter<'_> {
 
 /// The pairs of a Map or Dict, exclusively borrowed.
 ///
-/// Methods release nothing but by [`Mapping::set`]: what is removed is given to the caller.
+/// Only [`Mapping::set`] and the release of the whole object release values; the other methods return what they
+/// remove to the caller.
 pub(super) struct Mapping<'a> {
     object: *mut MapObject,
     borrow: PhantomData<&'a mut MapObject>,
 }
 
-/// The pairs that a Dict had, and the buffer that they were in.
+/// The former pairs of a Dict, and the buffer that held them.
 pub(super) type Taken = (Vec<(Any, Any)>, Option<Buffer>);
 
-/// What has to be known before a pair can be added.
+/// The result of [`Mapping::add`].
 pub(super) enum Added {
-    /// It was added; the buffer, if any, is to be freed.
+    /// The pair was added. The buffer, if any, must be freed.
     Done(Option<Buffer>),
-    /// The hashes of these keys, which hooks compute, are needed first.
+    /// The pair was not added. The hashes of these keys, which hooks compute, are needed first.
     NeedsHashes(Vec<Any>),
 }
 
-/// The hash of an existing key that a hook computes, if it is known.
+/// A function that returns the hash of an existing key that a hook computes, if it is known.
 pub(super) type HashOf<'a> = dyn Fn(&Any) -> Option<u64> + 'a;
 
-/// The pairs of an object, to be changed.
+/// Returns the pairs of an object for modification.
 ///
 /// # Safety
-/// `object` must be a Map or Dict, and nothing else may use its content while the result lives.
+/// `object` must be a Map or Dict, and no other code may use its content while the result is alive.
 #[inline]
 pub(super) unsafe fn mapping_of(object: &ObjectRef) -> Mapping<'_> {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees the same requirements.
     unsafe { Mapping::from_header(object.header()) }
 }
 
 impl Mapping<'_> {
     /// # Safety
-    /// As [`mapping_of`].
+    /// The requirements are those of [`mapping_of`].
     #[inline]
     unsafe fn from_header<'a>(header: *mut TVMFFIObject) -> Mapping<'a> {
         Mapping { object: header.cast(), borrow: PhantomData }
@@ -412,37 +418,38 @@ impl Mapping<'_> {
         self.cell().slots & SMALL != 0
     }
 
-    /// The table of a dense object.
+    /// Returns the table of a dense object.
     #[inline]
     fn table(&mut self) -> Table<'_> {
         debug_assert!(!self.is_small());
-        // Not of the object as a whole, whose counts other threads change.
+        // No reference to the whole object is created, because other threads change its reference counts.
         // SAFETY: `mapping_of` guarantees the object and exclusive use of its content.
         let cell = unsafe { &mut (*self.object).cell };
-        // SAFETY: `mapping_of` guarantees the object and exclusive use of its content; a dense object has the tail.
+        // SAFETY: `mapping_of` guarantees the object and exclusive use of its content, and a dense object has the
+        // tail.
         let tail = unsafe { &mut (*self.object).tail };
         // SAFETY: the object is dense, so cell and tail describe a table.
         unsafe { Table::from_parts(cell, tail) }
     }
 
-    /// The pair at a place of a small object.
+    /// Returns the pair at an index of a small object.
     fn pair_mut(&mut self, at: usize) -> &mut Pair {
         let cell = self.cell();
         assert!(at < cell.size as usize);
-        // SAFETY: the place is within the pairs.
+        // SAFETY: the index is within the pairs.
         let pair = unsafe { cell.data.cast::<Pair>().add(at) };
-        // SAFETY: the place is within the pairs; `self` is borrowed exclusively.
+        // SAFETY: the index is within the pairs, and `self` is borrowed exclusively.
         unsafe { &mut *pair }
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     #[inline]
     pub(super) fn len(&self) -> usize {
         // SAFETY: `mapping_of` guarantees the object.
         unsafe { (*self.object).cell.size as usize }
     }
 
-    /// Puts another value at a place; gives the old one.
+    /// Replaces the value in a slot and returns the old value.
     #[inline]
     pub(super) fn replace(&mut self, at: u64, value: Any) -> Any {
         let raw = value.into_raw();
@@ -455,12 +462,13 @@ impl Mapping<'_> {
         unsafe { Any::from_raw(old) }
     }
 
-    /// Adds a pair whose key is not there. The key and value move out of their options when it succeeds.
+    /// Adds a pair whose key is absent. On success the key and value are taken out of `pair`.
     ///
-    /// `hash_of` gives the hash of an existing key that a hook computes, if it is known; with `None` hooks are run.
+    /// `hash_of` returns the hash of an existing key that a hook computes, if it is known. If it is `None`, hooks are
+    /// called.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the mapping is unchanged in that case.
     pub(super) fn add(
         &mut self,
         pair: &mut Option<(Any, Any)>,
@@ -468,13 +476,13 @@ impl Mapping<'_> {
         hash_of: Option<&HashOf<'_>>,
     ) -> Result<Added> {
         let Some((key, value)) = pair.take() else { return Ok(Added::Done(None)) };
-        // While the values are bytes, an early return puts them back.
+        // While the values are plain bytes, an early return puts them back.
         let raw = Pair { key: key.into_raw(), value: value.into_raw() };
         let added = self.add_raw(raw, hash, hash_of);
         if !matches!(added, Ok(Added::Done(_))) {
-            // SAFETY: the bytes were an owned key above and were not used.
+            // SAFETY: the bytes were an owned key above and have not been used.
             let key = unsafe { Any::from_raw(raw.key) };
-            // SAFETY: likewise the value.
+            // SAFETY: the bytes were an owned value above and have not been used.
             let value = unsafe { Any::from_raw(raw.value) };
             *pair = Some((key, value));
         }
@@ -546,46 +554,46 @@ impl Mapping<'_> {
         Ok(Added::Done(Some(self.switch_to(new))))
     }
 
-    /// Makes the object dense, with a table that has its pairs already; gives the old buffer.
+    /// Makes the object dense, with a table that already contains its pairs. Returns the old buffer.
     fn switch_to(&mut self, new: NewTable) -> Buffer {
         let (cell, tail) = new.into_parts();
         let old = core::mem::replace(self.cell(), cell);
         // SAFETY: every object has room for the tail.
         let place = unsafe { &raw mut (*self.object).tail };
-        // SAFETY: every object has room for the tail; the old bytes, pairs or a tail, have moved.
+        // SAFETY: every object has room for the tail, and the old bytes (pairs or a tail) have been moved.
         unsafe { place.write(tail) };
-        // SAFETY: the object does not use it any more; pairs in its own memory have no deleter.
+        // SAFETY: the object no longer uses the buffer, and pairs in the object's own memory have no deleter.
         unsafe { Buffer::from_raw(old.data, old.data_deleter) }
     }
 
-    /// Adds a pair to a small object with room.
+    /// Appends a pair to a small object that has room.
     fn append(&mut self, pair: Pair) {
         let cell = self.cell();
-        // SAFETY: there is room for one pair more.
+        // SAFETY: there is room for one more pair.
         let at = unsafe { cell.data.cast::<Pair>().add(cell.size as usize) };
-        // SAFETY: there is room for one pair more.
+        // SAFETY: there is room for one more pair.
         unsafe { at.write(pair) };
         cell.size += 1;
     }
 
-    /// Moves the pairs of a small object to a buffer with room for four.
+    /// Moves the pairs of a small object to a buffer with room for four pairs.
     fn widen(&mut self) -> Result<Option<Buffer>> {
         let data = memory::allocate_array(0, SMALL_MAX, size_of::<Pair>())?.as_ptr();
         let cell = self.cell();
-        // SAFETY: both have room for the pairs, and one of them is new.
+        // SAFETY: both have room for the pairs, and they do not overlap because one of them is new.
         unsafe { ptr::copy_nonoverlapping(cell.data.cast::<Pair>(), data.cast(), cell.size as usize) };
         let old = (cell.data, cell.data_deleter);
         cell.data = data;
         cell.data_deleter = Some(memory::FREE);
         cell.slots = SMALL_MAX as u64 | SMALL;
-        // SAFETY: the pairs have moved; those in the object's own memory have no deleter.
+        // SAFETY: the pairs have been moved, and pairs in the object's own memory have no deleter.
         Ok(Some(unsafe { Buffer::from_raw(old.0, old.1) }))
     }
 
-    /// Sets the value of a key, for an object that is not shared: hooks run, and what is replaced is released.
+    /// Sets the value of a key of an object that is not shared: hooks are called, and the replaced value is released.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the mapping is unchanged in that case.
     pub(super) fn set(&mut self, key: Any, value: Any) -> Result<()> {
         let view = key.as_view();
         let hash = if self.is_small() { None } else { Some(hash::any_hash(&view)) };
@@ -596,7 +604,7 @@ impl Mapping<'_> {
         Ok(())
     }
 
-    /// The place of the newest pair.
+    /// Returns the slot of the newest pair.
     pub(super) fn last(&mut self) -> Option<u64> {
         if self.is_small() {
             return self.cell().size.checked_sub(1);
@@ -606,15 +614,15 @@ impl Mapping<'_> {
         self.layout().holds(last).then_some(last)
     }
 
-    /// Removes the pair at a place.
+    /// Removes the pair in a slot and returns it.
     pub(super) fn remove(&mut self, at: u64) -> (Any, Any) {
         let (key, value) = if self.is_small() {
             let pair = *self.pair_mut(at as usize);
             let cell = self.cell();
             let behind = cell.size as usize - at as usize - 1;
-            // SAFETY: `pair_mut` has checked that the place is within the pairs.
+            // SAFETY: `pair_mut` has checked that the index is within the pairs.
             let to = unsafe { cell.data.cast::<Pair>().add(at as usize) };
-            // SAFETY: the places behind it, up to the last one.
+            // SAFETY: the address is that of the next pair, or the end of the pairs.
             let from = unsafe { to.add(1) };
             // SAFETY: both ranges are within the pairs.
             unsafe { ptr::copy(from, to, behind) };
@@ -626,15 +634,15 @@ impl Mapping<'_> {
         };
         // SAFETY: the pair was owned by the object and has moved out.
         let key = unsafe { Any::from_raw(key) };
-        // SAFETY: likewise.
+        // SAFETY: the same holds for the value.
         let value = unsafe { Any::from_raw(value) };
         (key, value)
     }
 
-    /// Takes all pairs away, and the buffer of a table.
+    /// Removes all pairs, and the buffer of a table.
     ///
     /// # Errors
-    /// `MemoryError` when memory for an empty table is short; nothing has changed then.
+    /// Returns `MemoryError` if an empty table cannot be allocated; the mapping is unchanged in that case.
     pub(super) fn take_all(&mut self) -> Result<Taken> {
         if self.is_small() {
             let pairs = self.take_pairs();
@@ -647,30 +655,30 @@ impl Mapping<'_> {
         Ok((pairs, Some(self.switch_to(new))))
     }
 
-    /// All pairs; the object must forget them then.
+    /// Returns all pairs. The object must forget them afterwards.
     fn take_pairs(&mut self) -> Vec<(Any, Any)> {
         let mut pairs = Vec::with_capacity(self.len());
         for (key, value) in self.layout().iter() {
             // SAFETY: the pair moves out of the object, which forgets it.
             let key = unsafe { Any::from_raw(*raw_of(key)) };
-            // SAFETY: likewise.
+            // SAFETY: the same holds for the value.
             let value = unsafe { Any::from_raw(*raw_of(value)) };
             pairs.push((key, value));
         }
         pairs
     }
 
-    /// Releases all pairs and the buffer, for an object that nobody uses any more.
+    /// Releases all pairs and the buffer. The object must no longer be in use.
     fn release(&mut self) {
         for (key, value) in self.layout().iter() {
-            // SAFETY: the pair moves out of the object, which is not used any more.
+            // SAFETY: the pair moves out of the object, which is no longer used.
             drop(unsafe { Any::from_raw(*raw_of(key)) });
-            // SAFETY: likewise.
+            // SAFETY: the same holds for the value.
             drop(unsafe { Any::from_raw(*raw_of(value)) });
         }
         let cell = self.cell();
         cell.size = 0;
-        // SAFETY: nothing is left in it; pairs in the object's own memory have no deleter.
+        // SAFETY: the buffer is empty, and pairs in the object's own memory have no deleter.
         drop(unsafe { Buffer::from_raw(cell.data, cell.data_deleter) });
         cell.data = ptr::null_mut();
     }

@@ -1,7 +1,8 @@
 //! Memory of containers.
 //!
-//! It is libc's: header-inline code of other languages replaces a List's buffer and frees the old one by the deleter
-//! in its cell, or frees by that deleter what it allocated itself, so both sides must share one allocator.
+//! It comes from the C allocator. Header-inline code in other languages replaces the buffer of a List and frees the
+//! old one with the deleter in the cell, or frees with that deleter a buffer that it allocated itself. Both therefore
+//! must share one allocator.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -13,25 +14,25 @@ unsafe extern "C" {
     fn free(data: *mut c_void);
 }
 
-/// What a cell holds to have its buffer freed.
+/// Function in a cell that frees the buffer of the container.
 pub(super) type Deleter = unsafe extern "C" fn(data: *mut c_void);
 
-/// Frees what [`allocate`] gave; does nothing for NULL. It is libc's own, so it outlives this library.
+/// Frees memory from [`allocate`], and does nothing for NULL. It is a function of libc, so it outlives this library.
 pub(super) const FREE: Deleter = free;
 
-/// Memory of `size` bytes, aligned for any element.
+/// Allocates `size` bytes, aligned for any element.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn allocate(size: usize) -> Result<NonNull<c_void>> {
-    // SAFETY: `malloc` takes any size; zero is avoided because it may give NULL.
+    // SAFETY: `malloc` accepts any size. Zero is avoided because `malloc` may return NULL for it.
     NonNull::new(unsafe { malloc(size.max(1)) }).ok_or_else(|| out_of_memory(size))
 }
 
-/// Memory for `count` things of `each` bytes behind `head` bytes.
+/// Allocates memory for `head` bytes followed by `count` elements of `each` bytes.
 ///
 /// # Errors
-/// `MemoryError` when memory is short or the size is beyond what a pointer can reach.
+/// Returns `MemoryError` if memory allocation fails or the size exceeds `isize::MAX`.
 pub(super) fn allocate_array(head: usize, count: usize, each: usize) -> Result<NonNull<c_void>> {
     let size = count
         .checked_mul(each)
@@ -51,7 +52,7 @@ fn out_of_memory(size: usize) -> Error {
     crate::error!("MemoryError", "cannot allocate {size} bytes for a container")
 }
 
-/// A buffer that nothing points to any more; dropping it frees it by its own deleter.
+/// A buffer that no cell refers to any longer. Dropping it frees it with its own deleter.
 #[must_use]
 pub(super) struct Buffer {
     data: *mut c_void,
@@ -59,16 +60,17 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// Takes a buffer out of a cell.
+    /// Takes over the buffer of a cell.
     ///
     /// # Safety
-    /// `deleter` must be the one for `data`, what lies in the buffer must have been moved out, and nothing may use it
-    /// any more.
+    /// - `deleter` must be the deleter of `data`.
+    /// - The content of the buffer must have been moved out.
+    /// - No code may use the buffer any longer.
     pub(super) unsafe fn from_raw(data: *mut c_void, deleter: Option<Deleter>) -> Buffer {
         Buffer { data, deleter }
     }
 
-    /// The address of the buffer, which stays; the caller frees it.
+    /// Returns the address of the buffer, which is not freed: the caller must free it.
     pub(super) fn into_data(self) -> *mut c_void {
         core::mem::ManuallyDrop::new(self).data
     }
@@ -77,7 +79,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let (false, Some(deleter)) = (self.data.is_null(), self.deleter) {
-            // SAFETY: `from_raw` says that the two belong together and that nothing uses the buffer.
+            // SAFETY: `from_raw` requires that `deleter` belongs to `data` and that the buffer is no longer used.
             unsafe { deleter(self.data) };
         }
     }

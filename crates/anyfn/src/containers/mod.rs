@@ -1,11 +1,14 @@
 //! Sequences and mappings that all languages share.
 //!
-//! [`Array`] and [`Map`] are values: changing one makes a copy first if anyone else holds it. [`List`] and [`Dict`]
-//! are shared objects: a change is seen by all who hold them, from any thread. Their memory is part of the ABI (code
-//! of other languages reads it without a call), so sizes, places and iteration order follow from it bit for bit.
+//! [`Array`] and [`Map`] have value semantics: changing one copies it first if other references to it exist. [`List`]
+//! and [`Dict`] are shared objects: every holder sees a change, on any thread. The memory layout of all four is part
+//! of the ABI, because code in other languages reads it without a call. Sizes, offsets and iteration order are
+//! therefore exactly those of the ABI.
 //!
-//! - `memory`, `lock`: what lies below. - `seq`, `slice`: elements of [`Array`] and [`List`]. - `table`, `mapping`: pairs of
-//!   [`Map`] and [`Dict`]. - `convert`: Rust types from and to containers.
+//! - `memory`, `lock`: the allocator and the lock of containers.
+//! - `seq`, `slice`: elements of [`Array`] and [`List`].
+//! - `table`, `mapping`: pairs of [`Map`] and [`Dict`].
+//! - `convert`: conversions between Rust types and containers.
 
 mod array;
 mod convert;
@@ -31,25 +34,25 @@ pub use slice::{Places, Slice};
 
 use crate::{FromArg, IntoAny};
 
-/// A Rust type that is read from a value without borrowing from it, and made into one: an element of a List, a
-/// field of a tuple. Implemented for every type that fits.
+/// A Rust type that is read from a value without borrowing from it, and that converts back to a value, such as an
+/// element of a List or a field of a tuple. Implemented for every type that meets the bounds.
 pub trait Value: IntoAny + for<'a> FromArg<Arg<'a> = Self> {}
 
 impl<T: IntoAny + for<'a> FromArg<Arg<'a> = T>> Value for T {}
 
-/// Runs `then` with a view of a Rust value.
+/// Calls `then` with a view of a Rust value.
 #[inline]
 fn with_view<A: crate::IntoArg, R>(value: A, then: impl FnOnce(&crate::AnyView<'_>) -> R) -> crate::Result<R> {
     let raw = value.into_arg()?;
-    // An owned value is released at the end.
-    // SAFETY: `IntoArg` says that the value is owned then.
+    // An owned value is released when the function returns.
+    // SAFETY: if `OWNED` is true, `IntoArg` guarantees that the value is owned.
     let _owned = A::OWNED.then(|| unsafe { crate::Any::from_raw(raw) });
-    // SAFETY: the view is valid as long as `value` or `_owned` is.
+    // SAFETY: the view is valid while `_owned`, or what `value` borrows, is alive.
     let view = unsafe { crate::AnyView::from_raw(raw) };
     Ok(then(&view))
 }
 
-/// The pairs of an iterator as values.
+/// Converts the pairs of an iterator to values.
 fn into_pairs<A: IntoAny, B: IntoAny>(
     pairs: impl IntoIterator<Item = (A, B)>,
 ) -> crate::Result<Vec<(crate::Any, crate::Any)>> {

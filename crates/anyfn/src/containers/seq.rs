@@ -1,7 +1,7 @@
-//! What Array and List have in common: a header, a cell, elements.
+//! The common part of Array and List: a header, a cell and the elements.
 //!
-//! An Array's elements lie behind its cell in the same allocation, a List's in a buffer of their own. Both are read,
-//! and Lists are changed, by code of other languages, so nothing is kept but what the cell says.
+//! The elements of an Array follow its cell in the same allocation; those of a List are in a separate buffer. Code in
+//! other languages reads both and changes Lists, so the cell is the only record of their state.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use super::slice::{Places, Slice};
 use crate::live::Ended;
 use crate::{Any, AnyView, Error, ObjectRef, Result, live, nesting, refcount};
 
-/// An Array or List object; the elements of an Array that this crate makes follow.
+/// An Array or List object. The elements of an Array that this crate creates follow it in memory.
 #[repr(C)]
 struct SeqObject {
     header: TVMFFIObject,
@@ -30,57 +30,57 @@ struct SeqObject {
 
 const _: () = assert!(size_of::<SeqObject>() == 56 || size_of::<usize>() != 8);
 
-/// Makes an empty Array with room for `capacity` elements.
+/// Creates an empty Array with room for `capacity` elements.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn new_array(capacity: usize) -> Result<ObjectRef> {
     let memory = memory::allocate_array(size_of::<SeqObject>(), capacity, size_of::<TVMFFIAny>())?;
     let object: *mut SeqObject = memory.as_ptr().cast();
-    // SAFETY: the elements' space begins behind the struct, in the same allocation.
+    // SAFETY: the space for the elements begins after the struct, in the same allocation.
     let data = unsafe { object.add(1) }.cast();
     let cell = TVMFFISeqCell { data, size: 0, capacity: capacity as i64, data_deleter: None };
-    // SAFETY: fresh memory, large enough.
+    // SAFETY: the memory is new and large enough.
     Ok(unsafe { finish(object, kTVMFFIArray, cell) })
 }
 
-/// Makes an empty List with room for `capacity` elements.
+/// Creates an empty List with room for `capacity` elements.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn new_list(capacity: usize) -> Result<ObjectRef> {
     let data = if capacity == 0 { Buffer::none() } else { Buffer::of_elements(capacity)? };
     let object: *mut SeqObject = memory::allocate(size_of::<SeqObject>())?.as_ptr().cast();
     let data = data.into_data();
     let cell = TVMFFISeqCell { data, size: 0, capacity: capacity as i64, data_deleter: Some(memory::FREE) };
-    // SAFETY: fresh memory, large enough.
+    // SAFETY: the memory is new and large enough.
     Ok(unsafe { finish(object, kTVMFFIList, cell) })
 }
 
 impl Buffer {
-    /// No buffer.
+    /// Returns a null buffer.
     fn none() -> Buffer {
-        // SAFETY: NULL is never used nor freed.
+        // SAFETY: NULL is neither used nor freed.
         unsafe { Buffer::from_raw(ptr::null_mut(), None) }
     }
 
-    /// A buffer for `capacity` elements.
+    /// Allocates a buffer for `capacity` elements.
     fn of_elements(capacity: usize) -> Result<Buffer> {
         let data = memory::allocate_array(0, capacity, size_of::<TVMFFIAny>())?;
-        // SAFETY: just allocated, so freed by its counterpart; nothing is in it.
+        // SAFETY: the buffer was just allocated, `FREE` matches the allocator, and the buffer is empty.
         Ok(unsafe { Buffer::from_raw(data.as_ptr(), Some(memory::FREE)) })
     }
 }
 
 /// # Safety
-/// `object` must be fresh memory for a `SeqObject` and what its cell says.
+/// `object` must be new memory with room for a `SeqObject` and for the elements that `cell` describes.
 unsafe fn finish(object: *mut SeqObject, type_index: i32, cell: TVMFFISeqCell) -> ObjectRef {
     let header =
         TVMFFIObject { combined_ref_count: refcount::UNIQUE, type_index, flags: 0, deleter: Some(delete) };
     // SAFETY: the caller guarantees the memory.
     unsafe { object.write(SeqObject { header, cell }) };
     live::created(object, type_index);
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which the result takes over.
     match unsafe { ObjectRef::from_owned_or_null(object.cast()) } {
         Some(object) => object,
         None => unreachable!("an object is never at address zero"),
@@ -93,12 +93,12 @@ live::deleter!(fn delete(object: *mut c_void, flags: c_int) by release);
 unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & STRONG != 0 {
         if !nesting::enter() {
-            // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+            // SAFETY: this crate created the object, which is unused. It is handed over, with its memory if `flags` says so.
             unsafe { nesting::defer(object.cast(), flags) };
             return Ended::NONE;
         }
         let this: *mut SeqObject = object.cast();
-        // SAFETY: no strong reference is left, so nothing else uses the cell.
+        // SAFETY: no strong reference is left, so no other code uses the cell.
         let mut seq = Seq(unsafe { &mut (*this).cell });
         seq.release();
         nesting::leave();
@@ -106,57 +106,57 @@ unsafe extern "C" fn release(object: *mut c_void, flags: c_int) -> Ended {
     if flags & WEAK == 0 {
         return Ended::NONE;
     }
-    // SAFETY: the memory is still there, and begins with the header.
+    // SAFETY: the memory has not been freed, and begins with the header.
     let ended = live::ending(object, unsafe { (*object.cast::<TVMFFIObject>()).type_index });
-    // SAFETY: the object came from `memory::allocate`; its content is gone.
+    // SAFETY: the object came from `memory::allocate`, and its content has been released.
     unsafe { memory::FREE(object) };
     ended
 }
 
-/// The elements of an object that does not change while borrowed.
+/// Returns the elements of an object that does not change during the borrow.
 ///
 /// # Safety
-/// `object` must be an Array or List, and its elements must not change for the time of the borrow.
+/// `object` must be an Array or List, and its elements must not change during the borrow.
 #[inline]
 pub(super) unsafe fn items_of(object: &ObjectRef) -> &[Any] {
-    // SAFETY: such an object has the cell right behind the header.
+    // SAFETY: an Array or List has its cell directly after the header.
     let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: such an object has the cell right behind the header; the reference keeps it alive.
+    // SAFETY: an Array or List has its cell directly after the header, and the reference keeps the object alive.
     let cell = unsafe { &*cell };
     if cell.size <= 0 {
         return &[];
     }
-    // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.
+    // SAFETY: the cell has `size` elements at `data`, and `Any` is transparent over `TVMFFIAny`.
     unsafe { core::slice::from_raw_parts(cell.data.cast(), cell.size as usize) }
 }
 
-/// Number of elements for which an object that does not change while borrowed has room.
+/// Returns the number of elements for which the object has room.
 ///
 /// # Safety
-/// `object` must be an Array or List, and its cell must not change for the time of the call.
+/// `object` must be an Array or List, and its cell must not change during the call.
 #[inline]
 pub(super) unsafe fn capacity_of(object: &ObjectRef) -> usize {
-    // SAFETY: such an object has the cell right behind the header.
+    // SAFETY: an Array or List has its cell directly after the header.
     let cell: *const TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: such an object has the cell right behind the header; the reference keeps it alive.
+    // SAFETY: an Array or List has its cell directly after the header, and the reference keeps the object alive.
     unsafe { (*cell).capacity.max(0) as usize }
 }
 
-/// The sequence of an object, to be changed.
+/// Returns the elements of an object for modification.
 ///
 /// # Safety
-/// `object` must be an Array or List, and nothing else may use its elements while the result lives.
+/// `object` must be an Array or List, and no other code may use its elements while the result is alive.
 #[inline]
 pub(super) unsafe fn seq_of(object: &ObjectRef) -> Seq<'_> {
-    // SAFETY: such an object has the cell right behind the header.
+    // SAFETY: an Array or List has its cell directly after the header.
     let cell: *mut TVMFFISeqCell = unsafe { object.header().add(1) }.cast();
-    // SAFETY: such an object has the cell right behind the header; the caller guarantees exclusive use.
+    // SAFETY: an Array or List has its cell directly after the header, and the caller guarantees exclusive use.
     Seq(unsafe { &mut *cell })
 }
 
 /// The elements of an Array or List, exclusively borrowed.
 ///
-/// No method releases a value or a buffer: what is removed is given to the caller.
+/// No method releases a value or a buffer: whatever is removed is returned to the caller.
 pub(super) struct Seq<'a>(&'a mut TVMFFISeqCell);
 
 impl Seq<'_> {
@@ -175,11 +175,11 @@ impl Seq<'_> {
         if self.len() == 0 {
             return &[];
         }
-        // SAFETY: the cell has `size` elements at `data`; `Any` is transparent over the struct.
+        // SAFETY: the cell has `size` elements at `data`, and `Any` is transparent over `TVMFFIAny`.
         unsafe { core::slice::from_raw_parts(self.0.data.cast(), self.len()) }
     }
 
-    /// All places, those that hold an element first.
+    /// Returns all slots; the first ones hold the elements.
     #[inline]
     fn slots(&mut self) -> &mut [MaybeUninit<TVMFFIAny>] {
         if self.capacity() == 0 {
@@ -189,15 +189,16 @@ impl Seq<'_> {
         unsafe { core::slice::from_raw_parts_mut(self.0.data.cast(), self.capacity()) }
     }
 
-    /// Takes the element out of a place.
+    /// Takes the element out of a slot.
     ///
     /// # Safety
-    /// The place must hold an element, which must be overwritten or put beyond the size at once.
+    /// The slot must hold an element. Immediately afterwards, the caller must overwrite the slot or move it beyond
+    /// the size.
     #[inline]
     unsafe fn take(&mut self, at: usize) -> Any {
-        // SAFETY: the caller guarantees an element there.
+        // SAFETY: the caller guarantees that the slot holds an element.
         let raw = unsafe { self.slots()[at].assume_init() };
-        // SAFETY: an element is an owned value, and the caller gives the place up.
+        // SAFETY: an element is an owned value, and the caller discards the content of the slot.
         unsafe { Any::from_raw(raw) }
     }
 
@@ -207,7 +208,7 @@ impl Seq<'_> {
         self.0.size = len as i64;
     }
 
-    /// Adds an element; there must be room.
+    /// Appends an element. There must be room for it.
     #[inline]
     pub(super) fn push(&mut self, value: Any) {
         let len = self.len();
@@ -215,7 +216,7 @@ impl Seq<'_> {
         self.set_len(len + 1);
     }
 
-    /// Adds an element if there is room; else gives it back.
+    /// Appends an element if there is room, and otherwise returns it.
     #[inline(always)]
     pub(super) fn push_if_room(&mut self, value: Any) -> Option<Any> {
         let len = self.0.size;
@@ -224,14 +225,14 @@ impl Seq<'_> {
         }
         // SAFETY: the cell has room for `capacity` elements at `data`.
         let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
-        // SAFETY: the cell has room for `capacity` elements at `data`; nothing is there yet.
+        // SAFETY: the cell has room for `capacity` elements at `data`, and the slot is empty.
         unsafe { slot.write(value.into_raw()) };
         self.0.size = len + 1;
         None
     }
 
-    /// Adds an int if there is room. From registers: a value that is made elsewhere and copied whole waits until its
-    /// halves are in memory.
+    /// Appends an int if there is room. The slot is written from registers: copying a value that was built in memory
+    /// would wait until both of its halves have been stored.
     #[inline(always)]
     pub(super) fn push_int_if_room(&mut self, value: i64) -> bool {
         let len = self.0.size;
@@ -240,30 +241,30 @@ impl Seq<'_> {
         }
         // SAFETY: the cell has room for `capacity` elements at `data`.
         let slot = unsafe { self.0.data.cast::<TVMFFIAny>().add(len as usize) };
-        // SAFETY: the cell has room for `capacity` elements at `data`; nothing is there yet.
+        // SAFETY: the cell has room for `capacity` elements at `data`, and the slot is empty.
         unsafe { slot.write(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) };
         self.0.size = len + 1;
         true
     }
 
-    /// Removes the last element.
+    /// Removes the last element and returns it.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<Any> {
         let last = self.len().checked_sub(1)?;
         self.set_len(last);
-        // SAFETY: the place held the last element and is beyond the size now.
+        // SAFETY: the slot held the last element and is beyond the size now.
         Some(unsafe { self.take(last) })
     }
 
-    /// Puts another element at a place that has one.
+    /// Replaces the element at an existing index and returns the old one.
     pub(super) fn replace(&mut self, at: usize, value: Any) -> Any {
-        // SAFETY: `at` is checked by the caller to be below the size; the place is overwritten right below.
+        // SAFETY: the caller has checked that `at` is below the size, and the slot is overwritten directly below.
         let old = unsafe { self.take(at) };
         self.slots()[at].write(value.into_raw());
         old
     }
 
-    /// Puts elements in front of the one at `at`; there must be room.
+    /// Inserts elements before the one at `at`. There must be room for them.
     pub(super) fn insert(&mut self, at: usize, values: &mut Vec<Any>) {
         let (len, count) = (self.len(), values.len());
         let slots = self.slots();
@@ -274,7 +275,7 @@ impl Seq<'_> {
         self.set_len(len + count);
     }
 
-    /// Puts an element in front of the one at `at`; there must be room.
+    /// Inserts an element before the one at `at`. There must be room for it.
     pub(super) fn insert_one(&mut self, at: usize, value: Any) {
         let len = self.len();
         let slots = self.slots();
@@ -283,9 +284,9 @@ impl Seq<'_> {
         self.set_len(len + 1);
     }
 
-    /// Removes the element at a place that has one.
+    /// Removes the element at an existing index and returns it.
     pub(super) fn remove(&mut self, at: usize) -> Any {
-        // SAFETY: `at` is checked by the caller to be below the size; the place is overwritten or given up below.
+        // SAFETY: the caller has checked that `at` is below the size, and the slot is overwritten or discarded below.
         let old = unsafe { self.take(at) };
         let len = self.len();
         self.slots().copy_within(at + 1..len, at);
@@ -293,11 +294,11 @@ impl Seq<'_> {
         old
     }
 
-    /// Removes the elements of a range that is within the size.
+    /// Removes the elements of a range that is within the size and returns them.
     pub(super) fn drain(&mut self, range: Range<usize>) -> Vec<Any> {
         let mut removed = Vec::with_capacity(range.len());
         for at in range.clone() {
-            // SAFETY: `at` is below the size; the place is overwritten or given up below.
+            // SAFETY: `at` is below the size, and the slot is overwritten or discarded below.
             removed.push(unsafe { self.take(at) });
         }
         let len = self.len();
@@ -306,10 +307,10 @@ impl Seq<'_> {
         removed
     }
 
-    /// Removes the elements at the places of a slice.
+    /// Removes the elements at the indices of a slice and returns them.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the sequence is unchanged in that case.
     pub(super) fn remove_places(&mut self, places: Places) -> Result<Vec<Any>> {
         let mut removed = Vec::new();
         removed.try_reserve_exact(places.len()).map_err(|_| too_long())?;
@@ -318,7 +319,7 @@ impl Seq<'_> {
         let mut to = first;
         for at in first..len {
             if (at - first).is_multiple_of(step) && removed.len() < places.len() {
-                // SAFETY: `at` is below the size; the place is overwritten or given up below.
+                // SAFETY: `at` is below the size, and the slot is overwritten or discarded below.
                 removed.push(unsafe { self.take(at) });
             } else {
                 self.slots().copy_within(at..at + 1, to);
@@ -334,10 +335,11 @@ impl Seq<'_> {
         self.slots()[..len].reverse();
     }
 
-    /// Makes room for `extra` more elements of a List, as much again at least. Gives the old buffer to be freed.
+    /// Makes room for `extra` more elements of a List and at least doubles the capacity if it is exceeded. Returns
+    /// the old buffer, which the caller frees.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
     #[inline]
     pub(super) fn make_room(&mut self, extra: usize) -> Result<Option<Buffer>> {
         let needed = self.len().checked_add(extra).ok_or_else(too_long)?;
@@ -347,10 +349,10 @@ impl Seq<'_> {
         self.move_to(needed.max(self.capacity().saturating_mul(2))).map(Some)
     }
 
-    /// Makes room for `capacity` elements of a List in all.
+    /// Makes room for a total of `capacity` elements of a List. Returns the old buffer, which the caller frees.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
     pub(super) fn reserve(&mut self, capacity: usize) -> Result<Option<Buffer>> {
         if capacity <= self.capacity() { Ok(None) } else { self.move_to(capacity).map(Some) }
     }
@@ -360,17 +362,17 @@ impl Seq<'_> {
         let data = Buffer::of_elements(capacity)?.into_data();
         let old = (self.0.data, self.0.data_deleter);
         if len > 0 {
-            // SAFETY: both buffers have room for the elements, and one of them is new.
+            // SAFETY: both buffers have room for the elements, and they do not overlap because one of them is new.
             unsafe { ptr::copy_nonoverlapping(old.0.cast::<TVMFFIAny>(), data.cast(), len) };
         }
         self.0.data = data;
         self.0.capacity = capacity as i64;
         self.0.data_deleter = Some(memory::FREE);
-        // SAFETY: the elements have moved out, and the cell points elsewhere.
+        // SAFETY: the elements have been moved out, and the cell no longer points to the buffer.
         Ok(unsafe { Buffer::from_raw(old.0, old.1) })
     }
 
-    /// Moves all elements to the end of another sequence, which must have room.
+    /// Moves all elements to the end of another sequence, which must have room for them.
     pub(super) fn move_into(&mut self, to: &mut Seq<'_>) {
         let (len, at) = (self.len(), to.len());
         to.slots()[at..at + len].copy_from_slice(&self.slots()[..len]);
@@ -378,7 +380,7 @@ impl Seq<'_> {
         self.set_len(0);
     }
 
-    /// Takes all elements of a List away, and their buffer.
+    /// Removes all elements of a List together with their buffer.
     pub(super) fn take_all(&mut self) -> Taken {
         let len = self.len();
         let (data, deleter) = (self.0.data, self.0.data_deleter);
@@ -386,30 +388,30 @@ impl Seq<'_> {
         self.0.size = 0;
         self.0.capacity = 0;
         self.0.data_deleter = Some(memory::FREE);
-        // SAFETY: the elements are moved out by `Taken` before the buffer is dropped.
+        // SAFETY: `Taken` moves the elements out before it drops the buffer.
         Taken { data: data.cast(), len, _buffer: unsafe { Buffer::from_raw(data, deleter) } }
     }
 
-    /// Releases all elements and the buffer, from the last one on; for an object that nobody uses any more.
+    /// Releases all elements, last to first, and the buffer. The object must no longer be in use.
     fn release(&mut self) {
         let len = self.len();
         self.set_len(0);
         for slot in self.slots().iter().take(len).rev() {
-            // SAFETY: the first `len` places hold an element.
+            // SAFETY: the first `len` slots hold an element.
             let raw = unsafe { slot.assume_init_ref() };
             if raw.type_index < kTVMFFIStaticObjectBegin {
                 continue;
             }
-            // SAFETY: an element is an owned value, which nothing else uses any more.
+            // SAFETY: an element is an owned value, which no other code uses any longer.
             drop(unsafe { Any::from_raw(*raw) });
         }
-        // SAFETY: nothing is left in it; an Array has no deleter.
+        // SAFETY: the buffer is empty, and an Array has no deleter.
         drop(unsafe { Buffer::from_raw(self.0.data, self.0.data_deleter) });
         self.0.data = ptr::null_mut();
     }
 }
 
-/// The elements that a List had; dropping releases them.
+/// The former elements of a List. Dropping it releases them.
 pub(super) struct Taken {
     data: *mut Any,
     len: usize,
@@ -420,7 +422,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         if self.len > 0 {
             let items = ptr::slice_from_raw_parts_mut(self.data, self.len);
-            // SAFETY: the elements were taken out of the List, and are released here only.
+            // SAFETY: the elements were taken out of the List and are released only here.
             unsafe { items.drop_in_place() };
         }
     }
@@ -436,19 +438,19 @@ pub(super) fn out_of_bounds(index: i64, len: usize) -> Error {
     crate::error!("IndexError", "Index {index} out of bounds {len}")
 }
 
-/// An index of an existing element.
+/// Checks that `index` is the index of an element.
 ///
 /// # Errors
-/// `IndexError` if there is none.
+/// Returns `IndexError` if there is no such element.
 #[inline]
 pub(super) fn check_index(index: usize, len: usize) -> Result<usize> {
     if index < len { Ok(index) } else { Err(out_of_bounds(index as i64, len)) }
 }
 
-/// An index where an element can be put in.
+/// Checks that an element can be inserted at `index`.
 ///
 /// # Errors
-/// `IndexError` if there is none.
+/// Returns `IndexError` if `index` is beyond the end.
 pub(super) fn check_position(index: usize, len: usize) -> Result<usize> {
     if index <= len { Ok(index) } else { Err(position_out_of_bounds(index as i64, len)) }
 }
@@ -463,10 +465,10 @@ pub(super) fn range_out_of_bounds(start: i64, end: i64, len: usize) -> Error {
     crate::error!("IndexError", "Erase range [{start}, {end}) out of bounds {len}")
 }
 
-/// Copies of elements.
+/// Returns copies of the elements.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn try_to_vec(items: &[Any]) -> Result<Vec<Any>> {
     let mut copies = Vec::new();
     copies.try_reserve_exact(items.len()).map_err(|_| too_long())?;
@@ -474,10 +476,10 @@ pub(super) fn try_to_vec(items: &[Any]) -> Result<Vec<Any>> {
     Ok(copies)
 }
 
-/// Copies of the elements at the places of a slice.
+/// Returns copies of the elements at the indices of a slice.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn items_at(items: &[Any], slice: Slice) -> Result<Vec<Any>> {
     let places = slice.places(items.len());
     let mut copies = Vec::new();
@@ -486,7 +488,7 @@ pub(super) fn items_at(items: &[Any], slice: Slice) -> Result<Vec<Any>> {
     Ok(copies)
 }
 
-/// Place of the first element that is equal to `value`.
+/// Returns the index of the first element equal to `value`.
 pub(super) fn position(items: &[Any], value: &AnyView<'_>) -> Option<usize> {
     items.iter().position(|item| crate::hash::any_equal(item.view_ref(), value))
 }

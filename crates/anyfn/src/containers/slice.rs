@@ -1,4 +1,4 @@
-//! Slices: some places of a sequence, by start, stop and step.
+//! Slices: selections of the indices of a sequence by start, stop and step.
 
 use core::iter::FusedIterator;
 
@@ -8,10 +8,10 @@ use super::List;
 use super::seq;
 use crate::{Any, Error, Result};
 
-/// Some places of a sequence: every `step`-th one from `start` on, before `stop`.
+/// A selection of the indices of a sequence: every `step`-th index from `start` on, up to but not including `stop`.
 ///
-/// Negative places count from the end, and places beyond an end are cut off; a negative step goes backwards. These are
-/// Python's rules; what the ends are depends on how long the sequence is at that moment.
+/// As in Python, negative indices count from the end, indices beyond an end are clamped to it, and a negative step
+/// goes backwards. The selected indices depend on the length of the sequence at the time of use.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     start: i64,
@@ -20,8 +20,10 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// Creates a slice from `start`, `stop` and `step`.
+    ///
     /// # Errors
-    /// `ValueError` for a step of zero.
+    /// Returns `ValueError` if `step` is zero.
     pub fn new(start: i64, stop: i64, step: i64) -> Result<Slice> {
         if step == 0 {
             return Err(Error::new("ValueError", "slice step cannot be zero"));
@@ -29,7 +31,7 @@ impl Slice {
         Ok(Slice { start, stop, step: step.max(-i64::MAX) })
     }
 
-    /// The places in a sequence of `len` elements: each is below `len`.
+    /// Returns the selected indices in a sequence of `len` elements. Each of them is below `len`.
     pub fn places(self, len: usize) -> Places {
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         let (lowest, highest) = if self.step < 0 { (-1, len - 1) } else { (0, len) };
@@ -41,7 +43,7 @@ impl Slice {
     }
 }
 
-/// The places of a [`Slice`] in a sequence of known length.
+/// The indices that a [`Slice`] selects in a sequence of known length.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     next: i64,
@@ -50,12 +52,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// Distance between neighbours.
+    /// Returns the distance between neighbouring indices.
     pub(super) fn step(self) -> usize {
         usize::try_from(self.step.unsigned_abs()).unwrap_or(usize::MAX)
     }
 
-    /// The lowest one.
+    /// Returns the lowest index.
     pub(super) fn lowest(self) -> Option<usize> {
         let last = self.left.checked_sub(1)?;
         let lowest = if self.step < 0 { self.next + self.step * last as i64 } else { self.next };
@@ -80,31 +82,31 @@ impl Iterator for Places {
 impl ExactSizeIterator for Places {}
 impl FusedIterator for Places {}
 
-/// The place of an index that counts from the end if it is negative.
+/// Resolves an index that counts from the end if it is negative; `None` if it is out of bounds.
 #[inline]
 fn place(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
     usize::try_from(index).ok().filter(|index| *index < len)
 }
 
-/// Whether two values are the same bytes.
+/// Returns true if two values are identical: the same type and the same bits.
 fn is_same(a: &Any, b: &Any) -> bool {
     let (a, b) = (a.view_ref(), b.view_ref());
     a.type_index() == b.type_index() && a.bits() == b.bits()
 }
 
-/// Operations by places that count from the end if they are negative. Each is atomic.
+/// Operations with indices that count from the end if they are negative. Each operation is atomic.
 impl List {
-    /// The element at an index, if there is one.
+    /// Returns the element at an index, if it exists.
     #[inline]
     pub fn at(&self, index: i64) -> Option<Any> {
         let seq = self.lock();
         seq.items().get(place(index, seq.len())?).cloned()
     }
 
-    /// Puts another element at an index; `false` if there is none.
+    /// Replaces the element at an index. Returns false if there is no such element.
     pub fn set_at(&self, index: i64, value: Any) -> bool {
-        // Released after the lock is given back, as is `value` if it stays unused.
+        // Released after the lock is released, as is `value` if it is not used.
         let _old;
         let value = value;
         let mut seq = self.lock();
@@ -113,10 +115,10 @@ impl List {
         true
     }
 
-    /// Puts an element in front of the one at an index; an index beyond an end means that end.
+    /// Inserts an element before the one at an index. An index beyond an end is clamped to that end.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn insert_at(&self, index: i64, value: Any) -> Result<()> {
         let value = value;
         let _old;
@@ -128,14 +130,15 @@ impl List {
         Ok(())
     }
 
-    /// Removes the element at an index, if there is one.
+    /// Removes the element at an index and returns it, if it exists.
     pub fn remove_at(&self, index: i64) -> Option<Any> {
         let mut seq = self.lock();
         let index = place(index, seq.len())?;
         Some(seq.remove(index))
     }
 
-    /// Removes an element that is or was at a place, wherever it is now; `false` if it is not there any more.
+    /// Removes the element `item`, which was found at index `at` but may have moved since. Returns false if it is no
+    /// longer in the List.
     pub fn remove_same(&self, at: usize, item: &Any) -> bool {
         let _removed;
         let mut seq = self.lock();
@@ -146,19 +149,20 @@ impl List {
         true
     }
 
-    /// The elements at the places of a slice.
+    /// Returns the elements at the indices of a slice.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub fn slice(&self, slice: Slice) -> Result<Vec<Any>> {
         let seq = self.lock();
         seq::items_at(seq.items(), slice)
     }
 
-    /// Puts elements in place of those of a slice. With a step other than 1 there must be as many.
+    /// Replaces the elements of a slice. If the step is not 1, `values` must have as many elements as the slice.
     ///
     /// # Errors
-    /// `ValueError` if there are not; `MemoryError` when memory is short. Nothing has changed then.
+    /// Returns `ValueError` if the step is not 1 and the numbers differ, and `MemoryError` if memory allocation
+    /// fails. The List is unchanged in both cases.
     pub fn set_slice(&self, slice: Slice, mut values: Vec<Any>) -> Result<()> {
         let (_removed, _old);
         let mut seq = self.lock();
@@ -166,7 +170,7 @@ impl List {
         if slice.step != 1 {
             if values.len() != places.len() {
                 let (given, wanted) = (values.len(), places.len());
-                // The lock goes before the message is made, and before `values`.
+                // Release the lock before the message is formatted and before `values` is dropped.
                 drop(seq);
                 return Err(crate::error!(
                     "ValueError",
@@ -188,10 +192,10 @@ impl List {
         Ok(())
     }
 
-    /// Removes the elements at the places of a slice.
+    /// Removes the elements at the indices of a slice.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short; nothing has changed then.
+    /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
     pub fn remove_slice(&self, slice: Slice) -> Result<()> {
         let _removed;
         let mut seq = self.lock();
@@ -200,10 +204,11 @@ impl List {
         Ok(())
     }
 
-    /// Puts `new` in place of all elements, provided that they are still those of `seen`.
+    /// Replaces all elements by `new` if they are still identical to those of `seen`. Otherwise returns false and
+    /// leaves the List unchanged.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short. Nothing has changed then, nor when the result is `false`.
+    /// Returns `MemoryError` if memory allocation fails; the List is unchanged in that case.
     pub fn replace_all(&self, seen: &[Any], mut new: Vec<Any>) -> Result<bool> {
         let (_removed, _old);
         let mut seq = self.lock();

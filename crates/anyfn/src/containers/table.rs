@@ -1,12 +1,14 @@
-//! The dense layout of Map and Dict: a hash table of chains within blocks, with pairs linked in insertion order.
+//! The dense layout of Map and Dict: a hash table of chains in blocks of slots, with the pairs linked in insertion
+//! order.
 //!
-//! A key's home slot is its hash times a constant, shifted. The pairs of one home form a chain: the head lies at
-//! home, each next one at one of 125 fixed distances from the one before, named by seven bits. A slot that is taken
-//! as part of another home's chain is freed by moving that part away. All of this is fixed by the ABI, since code of
-//! other languages searches and changes the same memory.
+//! The home slot of a key is its hash times a constant, shifted right. The pairs with the same home slot form a
+//! chain: its head is in the home slot, and each further pair is at one of 125 fixed distances from the previous one,
+//! which seven bits identify. If a home slot is occupied by the chain of another home slot, that part of the chain is
+//! moved away. The ABI fixes all of this, because code in other languages searches and changes the same memory.
 //!
-//! Code here works on slots by bounds-checked index, so a damaged table gives a panic (an error at the boundary) and
-//! not a wild access; it moves plain bytes and neither hashes, compares nor releases anything itself.
+//! The code in this module accesses slots by bounds-checked index, so a damaged table causes a panic (an error at the
+//! boundary) and not an invalid memory access. It moves plain bytes; it does not hash, compare or release values
+//! itself.
 
 use core::mem::MaybeUninit;
 
@@ -17,7 +19,7 @@ use anyfn_abi::{TVMFFIAny, TVMFFIDenseMapTail, TVMFFIMapBlock, TVMFFIMapCell, TV
 use super::memory::{self, Buffer};
 use crate::{Any, Error, Result};
 
-/// What links say when there is no slot.
+/// Value of a link that leads to no slot.
 pub(super) const NONE: u64 = u64::MAX;
 
 const EMPTY: u8 = 0xFF;
@@ -26,7 +28,7 @@ const BODY: u8 = 0x80;
 const JUMP: u8 = 0x7F;
 const BLOCK: usize = 16;
 
-/// Distances from one slot of a chain to the next: 0 (the end) to 15, triangular numbers, then larger ones.
+/// Distances from one slot of a chain to the next: 0 (the end) to 15, triangular numbers, then larger numbers.
 static JUMPS: [u64; 126] = jumps();
 
 const fn jumps() -> [u64; 126] {
@@ -89,7 +91,7 @@ const fn jumps() -> [u64; 126] {
     jumps
 }
 
-/// One slot.
+/// The content of one slot.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Item {
@@ -99,7 +101,7 @@ pub(super) struct Item {
     next: u64,
 }
 
-/// Sixteen slots; only those with a link or end in `meta` hold an item.
+/// A block of sixteen slots. Only slots whose `meta` byte is a link or the end of a chain hold an item.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Block {
@@ -110,29 +112,31 @@ pub(super) struct Block {
 const _: () = assert!(size_of::<Item>() == size_of::<TVMFFIMapItem>());
 const _: () = assert!(size_of::<Block>() == size_of::<TVMFFIMapBlock>());
 
-/// Number of slots and shift of a new table for `capacity` pairs.
+/// Returns the number of slots and the shift of a new table for `capacity` pairs.
 pub(super) fn table_size(capacity: usize) -> (u64, u32) {
     let bits = usize::BITS - capacity.leading_zeros();
     let (slots, shift) = (1u64 << bits, 64 - bits);
     if slots < 2 * capacity as u64 { (slots * 2, shift - 1) } else { (slots, shift) }
 }
 
-/// A new, empty table that is in no object yet.
+/// A new table that does not belong to an object yet.
 pub(super) struct NewTable {
     cell: TVMFFIMapCell,
     tail: TVMFFIDenseMapTail,
 }
 
 impl NewTable {
+    /// Creates an empty table with `slots` slots.
+    ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub(super) fn new(slots: u64, fib_shift: u32) -> Result<NewTable> {
         let count = usize::try_from(slots.div_ceil(BLOCK as u64)).unwrap_or(usize::MAX);
         let data = memory::allocate_array(0, count, size_of::<Block>())?;
         for at in 0..count {
-            // SAFETY: within the allocation.
+            // SAFETY: the address is within the allocation.
             let block = unsafe { data.as_ptr().cast::<Block>().add(at) };
-            // SAFETY: within the allocation; `meta` comes first, and the items stay uninitialised.
+            // SAFETY: the address is within the allocation; `meta` comes first, and the items stay uninitialised.
             unsafe { block.cast::<[u8; BLOCK]>().write([EMPTY; BLOCK]) };
         }
         let data_deleter = Some(memory::FREE);
@@ -142,10 +146,10 @@ impl NewTable {
         })
     }
 
-    /// A table of the same size with copies of the same bytes at the same places.
+    /// Creates a table of the same size with copies of the same bytes in the same slots.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     pub(super) fn copy_of(from: View<'_>, tail: u64) -> Result<NewTable> {
         let mut new = Self::new(from.slots, from.fib_shift)?;
         new.cell.size = from.size;
@@ -156,11 +160,11 @@ impl NewTable {
     }
 
     pub(super) fn table(&mut self) -> Table<'_> {
-        // SAFETY: the cell describes the blocks made in `new`.
+        // SAFETY: the cell describes the blocks that `new` created.
         unsafe { Table::from_parts(&mut self.cell, &mut self.tail) }
     }
 
-    /// Gives the table to an object: what its cell and tail must say.
+    /// Returns the cell and tail of the object that takes over the table.
     pub(super) fn into_parts(self) -> (TVMFFIMapCell, TVMFFIDenseMapTail) {
         let this = core::mem::ManuallyDrop::new(self);
         let TVMFFIMapCell { data, size, slots, data_deleter } = this.cell;
@@ -174,13 +178,13 @@ impl NewTable {
 
 impl Drop for NewTable {
     fn drop(&mut self) {
-        // The pairs in it, if any, are copies whose originals stay where they are.
-        // SAFETY: the blocks were made in `new` and have not been given away.
+        // The pairs in it, if any, are copies; the originals remain valid elsewhere.
+        // SAFETY: the blocks were created in `new` and have not been handed over.
         drop(unsafe { Buffer::from_raw(self.cell.data, self.cell.data_deleter) });
     }
 }
 
-/// A dense table to be read.
+/// A dense table for reading.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     blocks: &'a [Block],
@@ -190,24 +194,24 @@ pub(super) struct View<'a> {
     size: u64,
 }
 
-/// A dense table to be changed.
+/// A dense table for modification.
 pub(super) struct Table<'a> {
     blocks: &'a mut [Block],
     cell: &'a mut TVMFFIMapCell,
     tail: &'a mut TVMFFIDenseMapTail,
 }
 
-/// What became of the attempt to find or add a key.
+/// The result of [`Table::find_or_add`].
 pub(super) enum Slot {
-    /// The key is there.
+    /// The key exists, in this slot.
     Found(u64),
-    /// The key was added, with None as its value.
+    /// The key was added in this slot, with None as its value.
     Added(u64),
-    /// The table has to grow first.
+    /// The table must grow first.
     Full,
 }
 
-/// An item that was moved to another slot, and what its old one said.
+/// An item that was moved to another slot, with the previous `meta` byte of its old slot.
 #[derive(Clone, Copy, Default)]
 struct Move {
     from: u64,
@@ -215,7 +219,7 @@ struct Move {
     meta: u8,
 }
 
-/// The moves of one attempt to free a slot: a few in most tables, many only where keys collide by intent.
+/// The moves of one attempt to free a slot: few in most tables, and many only if keys collide deliberately.
 #[derive(Default)]
 struct Moves {
     first: [Move; 8],
@@ -224,7 +228,7 @@ struct Moves {
 }
 
 impl Moves {
-    /// Notes a move; `false` when memory is short.
+    /// Records a move. Returns false if memory allocation fails.
     fn push(&mut self, step: Move) -> bool {
         if let Some(slot) = self.first.get_mut(self.count) {
             *slot = step;
@@ -249,14 +253,14 @@ fn block_count(slots: u64) -> usize {
 
 impl<'a> View<'a> {
     /// # Safety
-    /// The cell and tail must be of a dense table that does not change for `'a`.
+    /// The cell and tail must belong to a dense table that does not change for `'a`.
     #[inline]
     pub(super) unsafe fn from_parts(cell: &TVMFFIMapCell, tail: &TVMFFIDenseMapTail) -> View<'a> {
         let count = block_count(cell.slots);
         let blocks: &[Block] = if count == 0 || cell.data.is_null() {
             &[]
         } else {
-            // SAFETY: the caller guarantees that the cell tells the truth.
+            // SAFETY: the caller guarantees that the cell describes the blocks.
             unsafe { core::slice::from_raw_parts(cell.data.cast(), count) }
         };
         View { blocks, slots: cell.slots, fib_shift: tail.fib_shift, head: tail.iter_head, size: cell.size }
@@ -270,11 +274,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(super) fn item(self, at: u64) -> &'a Item {
         debug_assert!(self.meta(at) < PROTECTED);
-        // SAFETY: links and chains lead to slots that hold an item only.
+        // SAFETY: links and chains lead only to slots that hold an item.
         unsafe { self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].assume_init_ref() }
     }
 
-    /// Whether there is an item in a slot.
+    /// Returns true if a slot holds an item.
     #[inline]
     pub(super) fn holds(self, at: u64) -> bool {
         let block = usize::try_from(at).ok().and_then(|at| self.blocks.get(at / BLOCK));
@@ -291,7 +295,7 @@ impl<'a> View<'a> {
         from.wrapping_add(JUMPS[index as usize]) & (self.slots - 1)
     }
 
-    /// The next slot of a chain.
+    /// Returns the next slot of a chain.
     #[inline]
     fn next_in_chain(self, at: u64) -> Option<u64> {
         match self.meta(at) & JUMP {
@@ -300,7 +304,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The slot of the first key of that hash for which `equal` is true.
+    /// Returns the slot of the first key in the chain of that hash for which `equal` is true.
     #[inline]
     pub(super) fn find(self, hash: u64, mut equal: impl FnMut(&'a Any) -> bool) -> Option<u64> {
         if self.size == 0 || self.blocks.is_empty() {
@@ -318,26 +322,26 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The oldest pair's slot, or [`NONE`].
+    /// Returns the slot of the oldest pair, or [`NONE`].
     #[inline]
     pub(super) fn first(self) -> u64 {
         if self.size == 0 { NONE } else { self.head }
     }
 
-    /// The slot of the next newer pair, or [`NONE`].
+    /// Returns the slot of the next newer pair, or [`NONE`].
     #[inline]
     pub(super) fn next(self, at: u64) -> u64 {
         self.item(at).next
     }
 
-    /// An empty slot at one of the distances from `from`, and which distance.
+    /// Returns an empty slot at one of the distances from `from`, and the index of that distance.
     fn next_empty(self, from: u64) -> Option<(u64, u8)> {
         (1..JUMPS.len() as u8)
             .map(|index| (self.jump(from, index), index))
             .find(|(at, _)| self.meta(*at) == EMPTY)
     }
 
-    /// The slot before `at` in its chain. Found by the distances, so that no key has to be hashed.
+    /// Returns the slot before `at` in its chain. It is found by the distances, so that no key has to be hashed.
     fn previous_in_chain(self, at: u64) -> u64 {
         for index in 1..JUMPS.len() as u8 {
             let before = at.wrapping_sub(JUMPS[index as usize]) & (self.slots - 1);
@@ -350,16 +354,16 @@ impl<'a> View<'a> {
     }
 }
 
-/// An owned value in a slot, borrowed.
+/// Borrows an owned value in a slot.
 #[inline]
 pub(super) fn any(raw: &TVMFFIAny) -> &Any {
-    // SAFETY: the slots hold owned values, and `Any` is transparent over the struct.
+    // SAFETY: the slots hold owned values, and `Any` is transparent over `TVMFFIAny`.
     unsafe { &*core::ptr::from_ref(raw).cast() }
 }
 
 impl Table<'_> {
     /// # Safety
-    /// The cell and tail must be of a dense table that nothing else uses for the lifetime of the result.
+    /// The cell and tail must belong to a dense table that no other code uses for the lifetime of the result.
     pub(super) unsafe fn from_parts<'a>(
         cell: &'a mut TVMFFIMapCell,
         tail: &'a mut TVMFFIDenseMapTail,
@@ -368,7 +372,7 @@ impl Table<'_> {
         let blocks: &mut [Block] = if count == 0 || cell.data.is_null() {
             &mut []
         } else {
-            // SAFETY: the caller guarantees that the cell tells the truth and that the use is exclusive.
+            // SAFETY: the caller guarantees that the cell describes the blocks and that the use is exclusive.
             unsafe { core::slice::from_raw_parts_mut(cell.data.cast(), count) }
         };
         Table { blocks, cell, tail }
@@ -399,7 +403,7 @@ impl Table<'_> {
     #[inline]
     pub(super) fn item_mut(&mut self, at: u64) -> &mut Item {
         debug_assert!(self.view().meta(at) < PROTECTED);
-        // SAFETY: links and chains lead to slots that hold an item only.
+        // SAFETY: links and chains lead only to slots that hold an item.
         unsafe { self.blocks[at as usize / BLOCK].items[at as usize % BLOCK].assume_init_mut() }
     }
 
@@ -413,14 +417,14 @@ impl Table<'_> {
         self.tail.fib_shift
     }
 
-    /// Whether one pair more would leave too few empty slots.
+    /// Returns true if one more pair would leave too few empty slots.
     fn is_full(&self) -> bool {
         (self.cell.size + 1) as f64 > self.cell.slots as f64 * 0.99
     }
 
     /// Finds the key for which `equal` is true, or adds `key` at the end of the order.
     ///
-    /// On [`Slot::Added`] the table owns the key.
+    /// If the result is [`Slot::Added`], the table owns the key.
     pub(super) fn find_or_add(
         &mut self,
         key: &TVMFFIAny,
@@ -477,8 +481,8 @@ impl Table<'_> {
         Slot::Added(at)
     }
 
-    /// Moves the part of a foreign chain that begins at `home` elsewhere; `false`, and nothing has moved, if there is
-    /// no room. On success the slot is protected.
+    /// Moves the part of a foreign chain that begins at `home` to other slots. Returns false, and leaves the table
+    /// unchanged, if there is no room. On success the slot is marked as protected.
     fn free_home(&mut self, home: u64) -> bool {
         let before = self.view().previous_in_chain(home);
         let link = self.view().meta(before);
@@ -504,7 +508,7 @@ impl Table<'_> {
         }
     }
 
-    /// Takes the moves of [`Table::free_home`] back, the last one first.
+    /// Reverts the moves of [`Table::free_home`], the last one first.
     fn undo(&mut self, moves: &Moves, before: u64, link: u8) {
         for step in moves.latest_first() {
             self.move_item(step.to, step.from);
@@ -514,14 +518,14 @@ impl Table<'_> {
         self.set_meta(before, link);
     }
 
-    /// Moves an item to an empty slot, as the end of a chain, and keeps its place in the order.
+    /// Moves an item to an empty slot, as the end of a chain. The item keeps its position in the order.
     fn move_item(&mut self, from: u64, to: u64) {
         let item = *self.view().item(from);
         self.put(to, BODY, item);
         self.relink(item, to);
     }
 
-    /// Makes the neighbours of an item in the order point to its new slot.
+    /// Makes the neighbours of an item in the order link to its new slot.
     fn relink(&mut self, item: Item, at: u64) {
         match item.prev {
             NONE => self.tail.iter_head = at,
@@ -533,7 +537,7 @@ impl Table<'_> {
         }
     }
 
-    /// Takes an item out of the order.
+    /// Removes an item from the order.
     fn unlink(&mut self, item: Item) {
         match item.prev {
             NONE => self.tail.iter_head = item.next,
@@ -545,7 +549,7 @@ impl Table<'_> {
         }
     }
 
-    /// Removes the pair of a slot; the caller owns it then.
+    /// Removes the pair in a slot and returns it; the caller owns it afterwards.
     pub(super) fn remove(&mut self, at: u64) -> Item {
         let view = self.view();
         let removed = *view.item(at);
@@ -562,7 +566,7 @@ impl Table<'_> {
                 (before, last) = (last, next);
             }
             self.unlink(removed);
-            // Its neighbours may have changed just now, so it is read only here.
+            // Read only now, because `unlink` may have changed the links of this item.
             let item = *self.view().item(last);
             *self.item_mut(at) = item;
             self.relink(item, at);
@@ -574,13 +578,13 @@ impl Table<'_> {
     }
 }
 
-/// Makes a table of `slots` slots (or a larger one, if need be) with the pairs of another, in their order.
+/// Creates a table of `slots` slots (or a larger one, if necessary) with the pairs of another table, in their order.
 ///
-/// The pairs are copied as bytes: they belong to the new table if it is used, else still to the old one. `pairs` gives
-/// them from the first one on at each call.
+/// The pairs are copied as bytes: they belong to the new table if it is used, and otherwise still to the old one.
+/// Each call of `pairs` must return an iterator that starts at the first pair.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub(super) fn rebuild<'p, I: Iterator<Item = (&'p TVMFFIAny, &'p TVMFFIAny)>>(
     mut slots: u64,
     mut fib_shift: u32,
@@ -603,10 +607,10 @@ pub(super) fn rebuild<'p, I: Iterator<Item = (&'p TVMFFIAny, &'p TVMFFIAny)>>(
     }
 }
 
-/// The size after `slots`.
+/// Returns the number of slots and the shift of the next larger table.
 ///
 /// # Errors
-/// `MemoryError` if no table can be that large.
+/// Returns `MemoryError` if no table can be that large.
 pub(super) fn larger(slots: u64, fib_shift: u32) -> Result<(u64, u32)> {
     if slots == 0 {
         return Ok(table_size(4));

@@ -1,9 +1,9 @@
-//! What the memory of a Rust type consists of, folded into one number.
+//! Digest of the composition of a Rust type's memory.
 //!
-//! Two libraries may have a type of the same name. Its objects pass between them only if both mean the same bytes, and all that
-//! they can compare is a number. The schema of a field that every language sees says what the field is. For others there is the
-//! [`TypeId`] of the field's type; but a struct that is compiled again keeps its `TypeId` while its own fields change. So unless
-//! a type is [`Fixed`], the number of the build is part of the digest, too.
+//! Two libraries may have a type of the same name. Its objects can pass between them only if both interpret the bytes
+//! in the same way, and all that the libraries can compare is a number. A reflected field is described by its schema.
+//! Other fields are identified by the [`TypeId`] of their type; but a struct that is recompiled keeps its `TypeId`
+//! while its own fields change. Therefore, the build number is part of the digest, too, unless a type is [`Fixed`].
 
 use core::any::TypeId;
 use core::hash::{Hash, Hasher};
@@ -19,7 +19,8 @@ use alloc::vec::Vec;
 
 use crate::{Array, Cell, Dict, List, Map, Ref};
 
-/// Folds what identifies a Rust type into one number, the same in every library of a build (FNV-1a).
+/// A hasher that combines everything that identifies a Rust type into one number (FNV-1a), the same in every library
+/// of a build.
 pub struct Digest(u64);
 
 impl Default for Digest {
@@ -40,36 +41,36 @@ impl Hasher for Digest {
 }
 
 impl Digest {
-    /// Adds a field, and the number of the build unless that is 0.
+    /// Adds a field, and the build number unless it is 0.
     pub fn field<F: 'static>(&mut self, offset: usize, _field: &FieldType<F>, build: u64) {
         (TypeId::of::<F>(), offset, size_of::<F>(), build).hash(self);
     }
 
-    /// Adds the number of the build, for a type whose content is not known field by field.
+    /// Adds the build number, for a type whose content is not known field by field.
     pub fn build(&mut self, build: u64) {
         build.hash(self);
     }
 }
 
-/// A type whose layout follows from its [`TypeId`], whatever crate it is used in: the `TypeId` tells the version of the compiler
-/// with its standard library and the version of this crate.
+/// A type whose layout follows from its [`TypeId`], regardless of the crate that uses it. The `TypeId` identifies the
+/// version of the compiler, with its standard library, and the version of this crate.
 ///
 /// # Safety
-/// That must be so, also for what the type points to.
+/// The layout of the type, and of everything that it points to, must follow from its [`TypeId`].
 pub unsafe trait Fixed {}
 
-/// The type of a field. `(&FieldType::<F>::NEW).build(number)` is 0 if `F` is [`Fixed`], and else the number of the build:
-/// method look-up finds [`OfType`] first.
+/// The type of a field. `(&FieldType::<F>::NEW).build(number)` is 0 if `F` is [`Fixed`], and otherwise the build
+/// number, because method lookup finds [`OfType`] first.
 pub struct FieldType<F>(PhantomData<F>);
 
 impl<F> FieldType<F> {
-    /// The only one.
+    /// The only value of this type.
     pub const NEW: FieldType<F> = FieldType(PhantomData);
 }
 
-/// For types that are [`Fixed`].
+/// Build number of types that are [`Fixed`], which is 0.
 pub trait OfType {
-    /// 0.
+    /// Returns 0, whatever the build.
     fn build(&self, _build: u64) -> u64 {
         0
     }
@@ -77,9 +78,9 @@ pub trait OfType {
 
 impl<F: Fixed> OfType for FieldType<F> {}
 
-/// For all types.
+/// Build number of all other types.
 pub trait OfBuild {
-    /// The number of the build.
+    /// Returns the build number.
     fn build(&self, build: u64) -> u64 {
         build
     }
@@ -90,7 +91,8 @@ impl<F> OfBuild for &FieldType<F> {}
 macro_rules! fixed {
     ($($ty:ty),* $(,)?) => {
         $(
-            // SAFETY: a type of the language, the standard library or this crate; it points to nothing else.
+            // SAFETY: this is a type of the language, the standard library or this crate, and it points to nothing
+            // else.
             unsafe impl Fixed for $ty {}
         )*
     };
@@ -108,7 +110,8 @@ fixed! {
 macro_rules! fixed_of {
     ($($($path:ident)::*),* $(,)?) => {
         $(
-            // SAFETY: a type of the standard library whose memory consists of, or points to, values of a fixed type.
+            // SAFETY: this is a type of the standard library whose memory consists of, or points to, values of a
+            // fixed type.
             unsafe impl<T: Fixed> Fixed for $($path)::*<T> {}
         )*
     };
@@ -122,7 +125,7 @@ fixed_of! { std::sync::Mutex, std::sync::RwLock, std::sync::OnceLock }
 macro_rules! fixed_with {
     ($($name:ident<$($arg:ident $(: $bound:ident)?),*>),* $(,)?) => {
         $(
-            // SAFETY: no memory, or a handle of an object or value that tells its own type.
+            // SAFETY: the type has no memory, or is the handle of an object or value that specifies its own type.
             unsafe impl<$($arg $(: crate::$bound)?),*> Fixed for $name<$($arg),*> {}
         )*
     };
@@ -132,5 +135,5 @@ fixed_with! {
     PhantomData<T>, Ref<T: Object>, Cell<T>, Array<T>, List<T>, Map<K, V>, Dict<K, V>,
 }
 
-// SAFETY: as many values of a fixed type.
+// SAFETY: an array consists of `N` values of a fixed type.
 unsafe impl<T: Fixed, const N: usize> Fixed for [T; N] {}

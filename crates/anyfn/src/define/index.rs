@@ -1,4 +1,4 @@
-//! Indices of types that Rust code defines.
+//! Type indices of types that are defined in Rust.
 
 use core::alloc::Layout;
 use core::any::TypeId;
@@ -16,38 +16,40 @@ use alloc::string::{String, ToString};
 use super::{Define, Digest, FieldDef, factories, finish, tell};
 use crate::Error;
 
-/// The index of a type that is registered at its first use.
+/// The type index of a type that is registered at its first use.
 pub struct TypeIndex(AtomicI32);
 
-/// Nobody has asked for the index yet.
+/// Value before the first request for the index.
 const NEW: i32 = -1;
-/// Some thread registers the type; others wait.
+/// Value while a thread registers the type and other threads wait.
 const TAKEN: i32 = -2;
 
-/// Attribute of a type: which Rust type its objects hold.
+/// Attribute of a type that identifies the Rust type of the content of its objects.
 pub const CONTENT_ATTRIBUTE: &str = "__anyfn_content__";
 
-/// Its value for types of native code whose objects hold more than their fields tell.
+/// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold more than their reflected fields.
 pub const CONTENT_HIDDEN: u64 = 0;
 
-/// Its value for types of native code whose objects hold their fields and nothing else.
+/// Value of [`CONTENT_ATTRIBUTE`] for types of native code whose objects hold their reflected fields and nothing
+/// else.
 pub const CONTENT_OF_FIELDS: u64 = 1;
 
-/// Its value for types that are defined at run time. Those of Rust types are larger.
+/// Value of [`CONTENT_ATTRIBUTE`] for types that are defined at run time. The values of Rust types are larger.
 pub const CONTENT_AT_RUN_TIME: u64 = 2;
 
 impl TypeIndex {
-    /// An index that is not known yet.
+    /// Creates an index that is not known yet.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "only for statics")]
     pub const fn new() -> TypeIndex {
         TypeIndex(AtomicI32::new(NEW))
     }
 
-    /// The index; the type is registered first if it is new. The index stays the same for ever.
+    /// Returns the index, and first registers the type if it is new. The index never changes.
     ///
     /// # Panics
-    /// If the key is of another type: an object of that one must not be read as this one.
+    /// Panics if the type cannot be registered, for example because another type has the key: an object of that type
+    /// must not be read as this one.
     #[inline]
     pub fn get<T: Define>(&self) -> i32 {
         match self.0.load(Ordering::Acquire) {
@@ -59,10 +61,10 @@ impl TypeIndex {
         }
     }
 
-    /// As [`get`](Self::get), without a panic.
+    /// Returns the index like [`get`](Self::get), but without panicking.
     ///
     /// # Errors
-    /// Why the type cannot be registered.
+    /// Returns the reason why the type cannot be registered.
     pub fn try_get<T: Define>(&self) -> Result<i32, String> {
         match self.0.load(Ordering::Acquire) {
             NEW | TAKEN => self.register::<T>(),
@@ -70,11 +72,11 @@ impl TypeIndex {
         }
     }
 
-    /// Makes sure that the table of types knows the type; with `again` also what it has been told before: it forgets the
-    /// code of a library that was unmapped.
+    /// Registers the type if it is not registered yet. With `again`, also registers the information of a known type
+    /// anew, because the type table forgets the code of a library that was unmapped.
     ///
     /// # Errors
-    /// Why the type cannot be registered: its key is another type's.
+    /// Returns the reason why the type cannot be registered, for example that another type has its key.
     pub fn define<T: Define>(&self, again: bool) -> Result<(), String> {
         match self.0.load(Ordering::Acquire) {
             NEW | TAKEN => self.register::<T>().map(drop),
@@ -89,13 +91,14 @@ impl TypeIndex {
 
     #[cold]
     fn register<T: Define>(&self) -> Result<i32, String> {
-        // First, and nothing that waits may run below: the registry's start, which others wait for, registers types.
+        // These calls come first, and nothing below may wait: the initialisation of the registry, for which other
+        // threads wait, registers types.
         T::define_parent()?;
         let factories = factories();
         loop {
             match self.0.compare_exchange(NEW, TAKEN, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => break,
-                // It takes another thread some microseconds.
+                // Another thread is registering the type, which takes some microseconds.
                 Err(TAKEN) => pause(),
                 Err(index) => return Ok(index),
             }
@@ -110,7 +113,7 @@ impl TypeIndex {
     }
 }
 
-/// Opens the cell again, with the index or for another try.
+/// Ends a registration: stores the index, or `NEW` so that it can be tried again.
 struct Guard<'a> {
     cell: &'a AtomicI32,
     index: i32,
@@ -132,7 +135,7 @@ fn pause() {
     core::hint::spin_loop();
 }
 
-/// Registers the key of a type, which nobody else may have registered.
+/// Registers the key of a type, which no other type may have registered.
 fn register<T: Define>() -> Result<i32, String> {
     let name = T::TYPE_KEY;
     let own = digest_of::<T>();
@@ -164,11 +167,12 @@ fn taken(name: &str) -> String {
     )
 }
 
-/// Registers the key of a type of native code, or finds it: code that reads the content of its objects may trust the index, since
-/// no type that Rust derives gets the same one. `content` is [`CONTENT_HIDDEN`] or [`CONTENT_OF_FIELDS`].
+/// Registers the key of a type of native code, or finds an existing registration. Code that reads the content of its
+/// objects can rely on the index, because no type derived in Rust gets the same one. `content` is [`CONTENT_HIDDEN`]
+/// or [`CONTENT_OF_FIELDS`].
 ///
 /// # Errors
-/// `TypeError` if a derived type has the key.
+/// Returns `TypeError` if another type has the key, and the error of the type table if it refuses the key.
 pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Result<i32> {
     let text = TVMFFIByteArray::from_slice(key.as_bytes());
     // SAFETY: the key is borrowed for the call.
@@ -182,7 +186,7 @@ pub fn claim_key(key: &str, depth: i32, parent: i32, content: u64) -> crate::Res
     Ok(index)
 }
 
-/// Claims a type for a content. `false` if it has another one.
+/// Claims a type for a content. Returns false if it is claimed for another one.
 fn claim(index: i32, content: u64) -> bool {
     let own = TVMFFIAny::from_bits(kTVMFFIInt, content);
     let name = TVMFFIByteArray::from_slice(CONTENT_ATTRIBUTE.as_bytes());
@@ -194,8 +198,8 @@ fn claim(index: i32, content: u64) -> bool {
     content_of(index) == Some(content)
 }
 
-/// Whether a type that is known already is claimed for a content. Whoever registers one claims it right afterwards; so one that is
-/// not claimed for some time is that of somebody who does not claim.
+/// Returns true if a known type is claimed for a content. A type is claimed directly after its registration, so one
+/// that stays unclaimed for some time was registered by code that makes no claims.
 #[cold]
 fn is_claimed(index: i32, content: u64) -> bool {
     const TRIES: usize = 1000;
@@ -209,11 +213,13 @@ fn is_claimed(index: i32, content: u64) -> bool {
 }
 
 fn content_of(index: i32) -> Option<u64> {
-    // SAFETY: an entry that is set holds a value for ever, all of whose bytes are initialised.
+    // SAFETY: an attribute that is set keeps its value for the lifetime of the process, and all bytes of the value
+    // are initialised.
     crate::types::attribute(CONTENT_ATTRIBUTE, index).map(|value| unsafe { value.bits() })
 }
 
-/// One number for what identifies a Rust type, the same in every library of a build.
+/// Returns a number that is computed from everything that identifies a Rust type. It is the same in every library of
+/// a build.
 fn digest_of<T: Define>() -> u64 {
     let mut digest = Digest::default();
     (TypeId::of::<T>(), Layout::new::<T>(), T::parent_index()).hash(&mut digest);

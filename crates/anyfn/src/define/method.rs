@@ -1,7 +1,7 @@
-//! Methods of types that Rust code defines: what `#[methods]` expands to.
+//! Methods of types that are defined in Rust: the expansion of `#[methods]`.
 //!
-//! A method is a C function without data, so the table of types need not keep an object of the library that has it: our
-//! core makes the function object, and takes the address out of it when the library is unmapped.
+//! A method is a C function without data, so the type table does not keep an object of the library that contains it:
+//! the core of the runtime creates the function object, and removes the address from it when the library is unmapped.
 
 use core::any::TypeId;
 use core::ffi::c_void;
@@ -17,51 +17,51 @@ use super::{Define, checked, ignore};
 use crate::__private::METHODS;
 use crate::{AnyView, Error, ObjectRef, OpaquePtr, PackableFn, PackedFunc, Result, registry, typed};
 
-/// What one block with `#[methods]` tells.
+/// The methods of one block with `#[methods]`.
 pub struct TypeMethods {
-    /// The Rust type.
+    /// Function that returns the identifier of the Rust type.
     pub of: fn() -> TypeId,
-    /// Its methods.
+    /// Methods of the type in this block.
     pub methods: &'static [MethodDef],
 }
 
 /// A method of a type.
 pub struct MethodDef {
-    /// Name.
+    /// Name of the method.
     pub name: &'static str,
-    /// Documentation.
+    /// Documentation of the method.
     pub doc: &'static str,
-    /// Whether it is called without an object.
+    /// True if the method is called without an object.
     pub is_static: bool,
-    /// Whether it is the constructor.
+    /// True if the method is the constructor.
     pub is_init: bool,
-    /// Whether it runs long or blocks.
+    /// True if the method runs for a long time or blocks.
     pub blocking: bool,
-    /// Calls it.
+    /// Code of the method.
     pub call: MethodCode,
-    /// Its signature as JSON.
+    /// Function that returns the signature as JSON.
     pub signature: fn() -> StdString,
 }
 
-/// The code of a method.
+/// The C function of a method.
 #[derive(Clone, Copy)]
 pub struct MethodCode(TVMFFISafeCallType);
 
 impl MethodCode {
-    /// The code that is called, with a first argument that is not used.
+    /// Wraps a C function whose first argument is not used.
     ///
     /// ```compile_fail,E0133
     /// let code = anyfn::__private::MethodCode::new(anyfn::abi::TVMFFIFunctionCall);
     /// ```
     ///
     /// # Safety
-    /// It must be what the ABI says of functions, for any first argument and on any thread.
+    /// `call` must meet the ABI's requirements for functions, for any first argument and on any thread.
     pub const unsafe fn new(call: TVMFFISafeCallType) -> MethodCode {
         MethodCode(call)
     }
 }
 
-/// The name of a method with the key of its type before it; `LEN` is the length of both and of a dot.
+/// Returns the key of a type and the name of a method, joined by a dot. `LEN` is the length of the result.
 #[must_use]
 pub const fn join<const LEN: usize>(key: &str, name: &str) -> [u8; LEN] {
     let (key, name) = (key.as_bytes(), name.as_bytes());
@@ -78,7 +78,7 @@ pub const fn join<const LEN: usize>(key: &str, name: &str) -> [u8; LEN] {
     joined
 }
 
-/// What [`join`] gives, as text.
+/// Returns the result of [`join`] as a string.
 #[must_use]
 pub const fn joined(bytes: &'static [u8]) -> &'static str {
     match core::str::from_utf8(bytes) {
@@ -87,32 +87,33 @@ pub const fn joined(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// The signature of a method as JSON.
+/// Returns the signature of a method as JSON.
 #[must_use]
 pub fn signature_text<S, F: PackableFn<S>>(names: &typed::Names, _function: F) -> StdString {
     typed::signature_json::<F, S>(names)
 }
 
-/// The methods of a type.
+/// Returns the methods of a type.
 fn of<T: Define>() -> impl Iterator<Item = &'static MethodDef> {
     let own = TypeId::of::<T>();
     METHODS.iter().filter(move |block| (block.of)() == own).flat_map(|block| block.methods)
 }
 
-/// Whether a type has a constructor of its own.
+/// Returns true if one of the type's methods is its constructor.
 pub(super) fn has_init<T: Define>() -> bool {
     of::<T>().any(|method| method.is_init)
 }
 
-/// Tells the table of types of the methods. May be done again: then those of a library that is loaded again work again.
+/// Registers the methods of a type in the type table. May be repeated: the methods of a library that is loaded again
+/// work again.
 pub(super) fn tell<T: Define>(type_index: i32) {
     if of::<T>().next().is_none() {
         return;
     }
-    // SAFETY: `MethodDef::register` passes it the code of a method of the type that it asks for.
+    // SAFETY: `MethodDef::register` passes it the address of a method of the type that it requires.
     let register = unsafe { registry::find_unsafe("anyfn.RegisterMethod") };
     for method in of::<T>() {
-        // A name that is another thing's is an error where it is used.
+        // A name that is already in use is reported where it is used.
         ignore(match &register {
             Some(register) => method.register(type_index, register),
             None => method.register_elsewhere(type_index),
@@ -123,14 +124,15 @@ pub(super) fn tell<T: Define>(type_index: i32) {
 impl MethodDef {
     fn register(&self, type_index: i32, register: &PackedFunc) -> Result<()> {
         let signature = (self.signature)();
-        // SAFETY: the code of such a function, in this library, which takes its address back before it is unmapped.
+        // SAFETY: this is the address of a method in this library; the runtime drops it before the library is
+        // unmapped.
         let call = unsafe { OpaquePtr::from_ptr(self.call.0 as *mut c_void) };
         let (is_static, is_init, blocking) = (self.is_static, self.is_init, self.blocking);
         let args = (type_index, self.name, self.doc, &*signature, call, is_static, is_init, blocking);
         register.call(args).map(drop)
     }
 
-    /// The same in other runtimes, which unmap nothing.
+    /// Registers the method in other implementations of the ABI, which never unmap libraries.
     fn register_elsewhere(&self, type_index: i32) -> Result<()> {
         let function = function_of(self.call.0)?;
         let view = AnyView::from(function.as_object());
@@ -147,15 +149,16 @@ impl MethodDef {
             flags: if self.is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
             method: *view.as_raw(),
         };
-        // SAFETY: all is borrowed for the call; the table takes a reference to the function.
+        // SAFETY: everything in `info` is borrowed for the call, and the table takes its own reference to the
+        // function.
         checked(unsafe { TVMFFITypeRegisterMethod(type_index, &info) })
     }
 }
 
-/// A function object of the runtime for a C function without data that stays mapped.
+/// Creates a function object of the runtime for a C function that has no data and stays mapped.
 pub(super) fn function_of(call: TVMFFISafeCallType) -> Result<PackedFunc> {
     let mut handle = core::ptr::null_mut();
-    // SAFETY: the caller's function has no data; a writable place.
+    // SAFETY: the function has no data, and `handle` is writable.
     checked(unsafe { TVMFFIFunctionCreate(core::ptr::null_mut(), Some(call), None, &mut handle) })?;
     // SAFETY: on success the handle is an owned object.
     let object = unsafe { ObjectRef::from_owned_or_null(handle) };

@@ -1,8 +1,9 @@
-//! Object types that Rust code defines: what `#[derive(Object)]` expands to, and what it tells the table of types.
+//! Object types defined in Rust: the expansion of `#[derive(Object)]`, and the registration in the type table.
 //!
-//! A derived type tells of its fields and methods when it is first used. Each field has two small C functions, made of its Rust type
-//! ([`FieldValue`]), through which every language reads it and through which constructors set it. See [`partial`] for how
-//! an object is made of values that come one by one.
+//! A derived type registers its fields and methods when it is first used. Each field has two small C functions,
+//! instantiated for its Rust type ([`FieldValue`]): the getter, through which every language reads the field, and the
+//! setter, through which constructors set it. See [`partial`] for the construction of an object whose field values
+//! arrive one by one.
 
 mod digest;
 pub(crate) mod index;
@@ -33,125 +34,129 @@ pub use index::{
 };
 pub use value::FieldValue;
 
-/// What the derive macro tells of a type.
+/// The information about a type that the derive macro generates.
 ///
 /// # Safety
-/// The functions must do what they say, for the fields in [`Definition::fields`] and those of the parent.
+/// Each function must do what its documentation says, for the fields in [`Definition::fields`] and those of the
+/// parent.
 pub unsafe trait Define: Object {
-    /// The definition.
+    /// Definition of the type.
     const DEFINITION: &'static Definition;
-    /// Number of fields that are told of, the parent's included.
+    /// Number of reflected fields, including those of the parent.
     const COUNT: usize;
 
-    /// Whether the fields that are not told of have something to begin with.
+    /// True if every field that is not reflected has an initial value.
     const PREPARES: bool;
 
-    /// Whether all fields are told of, so that an object with the same ones is a copy.
+    /// True if all fields are reflected, so that an object with the same field values is a copy.
     const IS_TOLD: bool;
 
-    /// Adds to the digest what the memory of a value consists of, besides the parent and the told fields' schemas.
+    /// Adds the composition of a value's memory to the digest, apart from the parent and the schemas of the reflected
+    /// fields.
     fn digest(digest: &mut Digest);
 
-    /// Where the index of the type is kept.
+    /// Returns the static that holds the index of the type.
     fn index() -> &'static TypeIndex;
 
-    /// Makes sure that the parent is registered.
+    /// Registers the parent if it is not registered yet.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// Returns the reason why the parent cannot be registered.
     fn define_parent() -> core::result::Result<(), StdString> {
         Ok(())
     }
 
-    /// Writes the fields that are not told of, in new memory; only if [`PREPARES`](Self::PREPARES).
+    /// Initialises the fields that are not reflected, in new memory. Called only if [`PREPARES`](Self::PREPARES) is
+    /// true.
     ///
     /// # Safety
-    /// `this` must be the memory of a value, none of whose fields is set.
+    /// `this` must point to the memory of a value of which no field is set.
     unsafe fn prepare(this: *mut Self);
 
-    /// Drops the fields that are not told of, and of the others those that are set.
+    /// Drops the fields that are not reflected, and those reflected fields that are set.
     ///
     /// # Safety
-    /// `this` must have been prepared; `is_set` must say which fields are set.
+    /// - `this` must have been prepared.
+    /// - `is_set` must return true exactly for the fields that are set.
     unsafe fn drop_partial(this: *mut Self, is_set: &dyn Fn(usize) -> bool);
 }
 
-/// What a type tells of itself.
+/// The description of a type that is registered in the type table.
 pub struct Definition {
-    /// Documentation.
+    /// Documentation of the type.
     pub doc: &'static str,
-    /// `kTVMFFISEqHashKind*`.
+    /// Kind of structural equality and hash: one of `kTVMFFISEqHashKind*`.
     pub structural_kind: i32,
-    /// The fields that the type adds to its parent's.
+    /// The reflected fields that the type adds to those of its parent.
     pub fields: &'static [FieldDef],
-    /// Makes an object whose fields are still to be set; none if the type has no constructor.
+    /// Function that creates an object whose fields are still to be set; `None` if the type has no constructor.
     pub creator: Option<TVMFFIObjectCreator>,
-    /// Whether no type may derive from it.
+    /// True if no type may derive from the type.
     pub is_final: bool,
-    /// Whether nothing but its key is told of the type.
+    /// True if only the key of the type is registered.
     pub is_opaque: bool,
-    /// Number of type indices that are kept for derived types.
+    /// Number of type indices that are reserved for derived types.
     pub child_slots: i32,
 }
 
-/// A field of a type.
+/// A reflected field of a type.
 pub struct FieldDef {
-    /// Name.
+    /// Name of the field.
     pub name: &'static str,
-    /// Documentation.
+    /// Documentation of the field.
     pub doc: &'static str,
-    /// `kTVMFFIFieldFlagBit*`, but those that follow from the others.
+    /// Flags `kTVMFFIFieldFlagBit*`, except those that follow from the other members.
     pub flags: i64,
-    /// Where it lies in an object.
+    /// Offset of the field from the header of the object, in bytes.
     pub offset: usize,
-    /// Size in bytes.
+    /// Size of the field in bytes.
     pub size: usize,
-    /// Alignment in bytes.
+    /// Alignment of the field in bytes.
     pub alignment: usize,
-    /// Reads it.
+    /// Function that reads the field.
     pub getter: TVMFFIFieldGetter,
-    /// Sets it.
+    /// Function that sets the field.
     pub setter: TVMFFIFieldSetter,
-    /// Whether it may be set at any time.
+    /// True if the field may be set at any time.
     pub writable: bool,
-    /// Describes its type.
+    /// Function that returns the schema of the field's type.
     pub schema: fn() -> Schema,
-    /// Index of the type that all its values have.
+    /// Function that returns the type index that all values of the field have, or -1.
     pub static_type_index: fn() -> i32,
-    /// What it gets when no value is given.
+    /// Default for a field whose value is not given.
     pub default: FieldDefault,
 }
 
 /// The default of a field.
 pub enum FieldDefault {
-    /// A value must be given.
+    /// No default: a value must be given.
     None,
-    /// A constant.
+    /// A constant default.
     Value(Literal),
-    /// What the function gives, called anew each time; it does not use its arguments.
+    /// The result of a function, which is called anew each time and ignores its arguments.
     Factory(TVMFFISafeCallType),
 }
 
-/// Where the content of an object lies, from its header on.
+/// Returns the offset of an object's content from its header, in bytes.
 pub const fn content_offset<T: Object>() -> usize {
     core::mem::offset_of!(ObjectBox<T>, content)
 }
 
-/// Value of a default expression.
+/// Returns the value of a default expression.
 ///
 /// # Errors
-/// `MemoryError` when memory is short.
+/// Returns `MemoryError` if memory allocation fails.
 pub fn default_value<F: FieldValue>(value: &F) -> Result<Any> {
     value.read()
 }
 
-/// A function that makes a default, of a closure that captures nothing.
+/// Returns the C function that computes a default, given a closure that captures nothing.
 pub const fn factory<F: Fn() -> Result<Any> + Copy + 'static>(_make: F) -> TVMFFISafeCallType {
     call_factory::<F>
 }
 
 /// # Safety
-/// As the ABI says of calls; a value of `F` must exist.
+/// The arguments must be those of a call as the ABI defines it, and a value of `F` must exist.
 unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
     _handle: *mut c_void,
     _args: *const TVMFFIAny,
@@ -160,22 +165,24 @@ unsafe extern "C" fn call_factory<F: Fn() -> Result<Any> + Copy + 'static>(
 ) -> core::ffi::c_int {
     const { assert!(size_of::<F>() == 0, "the default of a field captures nothing") };
     crate::panics::trampoline(|| {
-        // SAFETY: it has no bytes, and `factory` was called with one, which is `Copy`.
+        // SAFETY: `F` is zero-sized, and `factory` was called with a value of `F`, which is `Copy`.
         let make: &F = unsafe { ptr::NonNull::dangling().as_ref() };
         let value = make()?;
-        // SAFETY: the caller passes a writable result that holds nothing.
+        // SAFETY: the caller passes a writable result that holds no value.
         unsafe { result.write(value.into_raw()) };
         Ok(())
     })
 }
 
-/// Attribute of a type whose objects need a larger alignment than those of other types: that alignment in bytes.
+/// Attribute of a type whose objects need a larger alignment than those of other types. Its value is that alignment
+/// in bytes.
 pub const ALIGN_ATTRIBUTE: &str = "__anyfn_align__";
 
-/// Tells the table of types about a type. May be done again: what is told is the same, but the functions may have moved.
+/// Registers a type in the type table. May be repeated: the information is the same, but the functions may have
+/// moved.
 ///
-/// What the table refuses it knows already, from another library with the same type. `factories` is what [`factories`]
-/// gives; it is asked before, because it may wait and this must not.
+/// Entries that the table refuses are already known, from another library with the same type. `factories` is the
+/// result of [`factories`], which is called beforehand because it may wait and this function must not.
 fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     let definition = T::DEFINITION;
     if definition.is_opaque {
@@ -184,7 +191,7 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     for field in definition.fields {
         ignore(field.register(type_index, factories));
     }
-    // Before the metadata, which says how objects are made.
+    // Registered before the metadata, which specifies how objects are created.
     if align_of::<ObjectBox<T>>() > align_of::<u128>() {
         let value = TVMFFIAnyValue { v_int64: align_of::<ObjectBox<T>>() as i64 };
         let name = TVMFFIByteArray::from_slice(ALIGN_ATTRIBUTE.as_bytes());
@@ -198,7 +205,7 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
         total_size: size_of::<ObjectBox<T>>() as i32,
         structural_eq_hash_kind: definition.structural_kind,
     };
-    // SAFETY: the metadata is borrowed for the call; its creator is what the ABI says.
+    // SAFETY: the metadata is borrowed for the call, and its creator is what the ABI requires.
     ignore(checked(unsafe { TVMFFITypeRegisterMetadata(type_index, &metadata) }));
     const FINAL: &str = "__ffi_type_final__";
     if crate::types::attribute(FINAL, type_index).is_none() {
@@ -210,13 +217,15 @@ fn tell<T: Define>(type_index: i32, factories: Option<&PackedFunc>) {
     }
 }
 
-/// Gives a type its methods and its constructor. Uses functions of the runtime, so it is done when others may use the type.
+/// Registers the methods and the constructor of a type. It calls functions of the runtime, so it runs when other
+/// threads may already use the type.
 fn finish<T: Define>(type_index: i32) {
     method::tell::<T>(type_index);
     if T::DEFINITION.is_opaque || T::DEFINITION.creator.is_none() {
         return;
     }
-    // Other runtimes may not have these functions; then objects are made by functions only.
+    // Other implementations of the ABI may lack these functions. Objects are then created only by the functions that
+    // return them.
     let tell = |attribute: &str, function: &str| {
         if crate::types::attribute(attribute, type_index).is_none()
             && let Some(register) = crate::registry::find(function)
@@ -232,12 +241,14 @@ fn finish<T: Define>(type_index: i32) {
     }
 }
 
-/// The function of our runtime that makes functions for defaults, which do not keep this library. Others have none; those
-/// keep the address of a text that is a default, too, where ours copies it.
+/// Returns the runtime's function that creates default factories, which do not keep this library mapped. Other
+/// implementations of the ABI have no such function; they also keep the address of a default string, which this
+/// runtime copies.
 ///
-/// The first use of the registry defines all types of the program; so it must not come in the middle of defining one.
+/// The first use of the registry defines all types of the program, so it must not happen while a type is being
+/// defined.
 fn factories() -> Option<PackedFunc> {
-    // SAFETY: `FieldDef::register` passes it the code of a function of the type that it asks for.
+    // SAFETY: `FieldDef::register` passes it the address of a default factory of the type that it requires.
     unsafe { crate::registry::find_unsafe("anyfn.DefaultFactory") }
 }
 
@@ -260,8 +271,8 @@ impl FieldDef {
         if self.writable {
             flags |= kTVMFFIFieldFlagBitMaskWritable;
         }
-        // What the table keeps must not be an object of this library, which may be unmapped before: texts are passed as
-        // C strings, of which the table makes its own.
+        // The table must not keep an object of this library, which may be unmapped earlier. Strings are therefore
+        // passed as C strings, which the table copies.
         let mut text = Vec::new();
         let mut factory = None;
         let default = match &self.default {
@@ -280,7 +291,7 @@ impl FieldDef {
                 flags |= kTVMFFIFieldFlagBitMaskDefaultFromFactory;
                 let made = match factories {
                     Some(factories) => {
-                        // SAFETY: the code of such a function, in this library.
+                        // SAFETY: `make` is the address of a default factory in this library.
                         let call = unsafe { OpaquePtr::from_ptr(*make as *mut c_void) };
                         factories.call((type_index, self.name, call))?.get::<PackedFunc>()?
                     }
@@ -305,12 +316,12 @@ impl FieldDef {
             default_value_or_factory: default,
             field_static_type_index: (self.static_type_index)(),
         };
-        // SAFETY: all that the info shows is borrowed for the call; getter and setter are what the ABI says.
+        // SAFETY: everything in `info` is borrowed for the call, and getter and setter are what the ABI requires.
         checked(unsafe { TVMFFITypeRegisterField(type_index, &info) })
     }
 }
 
-/// The object that a field belongs to, and whether its constructor is not done yet.
+/// Returns the object that a field belongs to, and true if the object is still under construction.
 ///
 /// # Safety
 /// `place` must be the field at `OFFSET` of a live object.
@@ -321,10 +332,11 @@ unsafe fn object_of<const OFFSET: usize>(place: *mut c_void) -> (*mut TVMFFIObje
     (object, partial::is_partial(unsafe { (*object).type_index }))
 }
 
-/// Getter of the field number `INDEX` at `OFFSET` from the header.
+/// Getter of the field with number `INDEX`, at `OFFSET` from the header.
 ///
 /// # Safety
-/// As the ABI says: `place` must be that field of a live object of the type, `result` writable.
+/// The requirements are those of the ABI: `place` must be that field of a live object of the type, and `result` must
+/// be writable.
 pub unsafe extern "C" fn get<F: FieldValue, const OFFSET: usize, const INDEX: usize>(
     place: *mut c_void,
     result: *mut TVMFFIAny,
@@ -332,11 +344,11 @@ pub unsafe extern "C" fn get<F: FieldValue, const OFFSET: usize, const INDEX: us
     crate::panics::trampoline(|| {
         // SAFETY: the caller guarantees the field.
         let (object, is_partial) = unsafe { object_of::<OFFSET>(place) };
-        // SAFETY: the object is partial, so what tells of its fields is there.
+        // SAFETY: the object is partial, so it has the record of its fields.
         if is_partial && !unsafe { partial::is_set(object, INDEX) } {
             return Err(unset());
         }
-        // SAFETY: the field is set, and lives as long as the object, which the caller keeps.
+        // SAFETY: the field is set and lives as long as the object, which the caller keeps alive.
         let value = unsafe { &*place.cast::<F>() }.read()?;
         // SAFETY: the caller guarantees the result.
         unsafe { result.write(value.into_raw()) };
@@ -349,11 +361,11 @@ fn unset() -> Error {
     Error::new("AttributeError", "the field has not been set")
 }
 
-/// Setter of the field number `INDEX` at `OFFSET` from the header.
+/// Setter of the field with number `INDEX`, at `OFFSET` from the header.
 ///
 /// # Safety
-/// As the ABI says: `place` must be that field of a live object of the type, `value` a valid view; unless the field is
-/// writable, nobody else may know the object.
+/// The requirements are those of the ABI: `place` must be that field of a live object of the type, and `value` a
+/// valid view. Unless the field is writable, no other code may have access to the object.
 pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: usize>(
     place: *mut c_void,
     value: *const TVMFFIAny,
@@ -366,19 +378,19 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
         // SAFETY: the caller guarantees the field.
         let (object, is_partial) = unsafe { object_of::<OFFSET>(place) };
         let field: *mut F = place.cast();
-        // SAFETY: the object is partial, so what tells of its fields is there.
+        // SAFETY: the object is partial, so it has the record of its fields.
         if is_partial && !unsafe { partial::is_set(object, INDEX) } {
             let made = F::make(&view)?;
-            // SAFETY: the memory of the field, which holds nothing yet.
+            // SAFETY: this is the memory of the field, which holds no value yet.
             unsafe { field.write(made) };
-            // SAFETY: it is set now, for the first time.
+            // SAFETY: the field has just been set for the first time.
             unsafe { partial::mark(object, INDEX) };
         } else if F::WRITABLE {
-            // SAFETY: the field is set, and lives as long as the object, which the caller keeps.
+            // SAFETY: the field is set and lives as long as the object, which the caller keeps alive.
             unsafe { &*field }.write(&view)?;
         } else {
             let made = F::make(&view)?;
-            // SAFETY: the field is set, and the caller says that nobody else knows the object.
+            // SAFETY: the field is set, and the caller guarantees that no other code has access to the object.
             drop(unsafe { field.replace(made) });
         }
         Ok(())
@@ -388,7 +400,7 @@ pub unsafe extern "C" fn set<F: FieldValue, const OFFSET: usize, const INDEX: us
 /// Creator of objects of a type.
 ///
 /// # Safety
-/// As the ABI says: `result` must be writable.
+/// The requirement is that of the ABI: `result` must be writable.
 pub unsafe extern "C" fn create<T: Define>(result: *mut *mut c_void) -> core::ffi::c_int {
     crate::panics::trampoline(|| {
         let object = partial::create::<T>()?;

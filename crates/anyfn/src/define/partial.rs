@@ -1,8 +1,9 @@
-//! Objects that are being made: their fields are set one by one, by whoever constructs them.
+//! Objects under construction, whose fields are set one by one.
 //!
-//! Rust has no value with some of its fields, so until the last field is set the object is a plain `ffi.Object`: nobody
-//! can read it as its Rust type. In front of its header is a note of which fields are set. The setter of the last one
-//! gives the object its type; from then on it is like any other, but that its memory begins earlier.
+//! A Rust value cannot exist with only some of its fields, so until the last field is set the object is a plain
+//! `ffi.Object`, which cannot be read as its Rust type. A record in front of the header notes which fields are set.
+//! The setter of the last field gives the object its type. From then on it is like any other object, except that its
+//! memory begins earlier.
 
 use core::alloc::Layout;
 use core::ffi::{c_int, c_void};
@@ -17,83 +18,87 @@ use crate::live::Ended;
 use crate::object::ObjectBox;
 use crate::{Error, ObjectRef, Result, live, nesting, panics, refcount};
 
-/// What lies right in front of the header; in front of it, a byte for each field.
+/// The record directly in front of the header. It is preceded by one byte for each field.
 #[repr(C)]
 struct Note {
     /// Number of fields that are not set.
     missing: u32,
-    /// The type that the object gets.
+    /// Type index of the complete object.
     type_index: i32,
 }
 
-/// Whether an object of this type index is still being made, if a field of a derived type is asked for.
+/// Returns true if an object with this type index is still under construction, given that a field of a derived type
+/// is accessed.
 #[inline(always)]
 pub(super) const fn is_partial(type_index: i32) -> bool {
     type_index == kTVMFFIObject
 }
 
 /// # Safety
-/// The object must be one of [`create`].
+/// `object` must have been created by [`create`].
 unsafe fn note(object: *mut TVMFFIObject) -> *mut Note {
-    // SAFETY: the memory begins in front of the note.
+    // SAFETY: the object has the record in front of its header.
     unsafe { object.cast::<Note>().sub(1) }
 }
 
-/// Where is noted whether a field is set.
+/// Returns the address of the flag that records whether a field is set.
 ///
 /// # Safety
-/// The object must be one of [`create`], and have this field.
+/// `object` must have been created by [`create`] and have this field.
 unsafe fn place(object: *mut TVMFFIObject, index: usize) -> *mut bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees an object of `create`.
     let note: *mut bool = unsafe { note(object) }.cast();
-    // SAFETY: there is a byte for each field.
+    // SAFETY: the record is preceded by one byte for each field.
     unsafe { note.sub(1 + index) }
 }
 
-/// Whether a field of a partial object is set.
+/// Returns true if a field of a partial object is set.
 ///
 /// # Safety
-/// The object must be partial, and have this field.
+/// `object` must be partial and have this field.
 pub(super) unsafe fn is_set(object: *mut TVMFFIObject, index: usize) -> bool {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a partial object with this field.
     let place = unsafe { place(object, index) };
-    // SAFETY: the caller guarantees it; written when the object was made.
+    // SAFETY: the caller guarantees a partial object with this field, whose flag was written when the object was
+    // created.
     unsafe { *place }
 }
 
-/// Notes that a field has been set for the first time.
+/// Records that a field has been set for the first time.
 ///
 /// # Safety
-/// The object must be partial, and have this field, which must be set; nobody else may know the object.
+/// - `object` must be partial and have this field.
+/// - The field must be set.
+/// - No other code may have access to the object.
 pub(super) unsafe fn mark(object: *mut TVMFFIObject, index: usize) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a partial object with this field.
     let place = unsafe { place(object, index) };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a partial object with this field, and exclusive access to it.
     unsafe { *place = true };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a partial object.
     let note = unsafe { note(object) };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees a partial object, and exclusive access to it.
     let missing = unsafe { &mut (*note).missing };
     *missing -= 1;
     if *missing == 0 {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: the caller guarantees a partial object.
         let type_index = unsafe { (*note).type_index };
-        // SAFETY: the object is complete, and nobody else knows it.
+        // SAFETY: the object is complete, and no other code has access to it.
         unsafe { (*object).type_index = type_index };
     }
 }
 
-/// The memory of an object, and where in it the header is.
+/// Returns the layout of an object's memory, and the offset of the header in it.
 fn memory<T: Define>() -> (Layout, usize) {
     let object = Layout::new::<ObjectBox<T>>();
     let front = size_of::<Note>() + T::COUNT;
     let header = front.next_multiple_of(object.align());
-    // Never fails: both parts are sizes of what there is.
+    // Never fails: both parts are sizes of existing layouts.
     let whole = Layout::from_size_align(header + object.size(), object.align()).unwrap_or(object);
     (whole, header)
 }
 
-/// Makes an object of which no field is set.
+/// Creates an object of which no field is set.
 pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     let (layout, header) = memory::<T>();
     // SAFETY: the size is not zero.
@@ -101,7 +106,7 @@ pub(super) fn create<T: Define>() -> Result<ObjectRef> {
     if start.is_null() {
         return Err(Error::new("MemoryError", "out of memory"));
     }
-    // SAFETY: within the memory.
+    // SAFETY: the header is within the memory.
     let object: *mut TVMFFIObject = unsafe { start.add(header) }.cast();
     let is_complete = T::COUNT == 0;
     let content = TVMFFIObject {
@@ -110,18 +115,18 @@ pub(super) fn create<T: Define>() -> Result<ObjectRef> {
         flags: 0,
         deleter: Some(delete::<T>),
     };
-    // SAFETY: new memory; the front part has room for the note.
+    // SAFETY: the memory is new, and the part in front has room for the record.
     unsafe { object.write(content) };
-    // SAFETY: new memory; the front part has room for the note.
+    // SAFETY: the memory is new, and the part in front has room for the record.
     let note = unsafe { note(object) };
-    // SAFETY: new memory; the bytes in front of it are zero, which is `false`.
+    // SAFETY: the memory is new. The bytes in front of the record are zero, which is `false`.
     unsafe { note.write(Note { missing: T::COUNT as u32, type_index: T::type_index() }) };
-    // SAFETY: within the memory, where objects have their content.
+    // SAFETY: the address is within the memory, at the offset of the content of objects.
     let content: *mut T = unsafe { object.byte_add(content_offset::<T>()) }.cast();
-    // SAFETY: new memory; if this panics, it stays behind.
+    // SAFETY: the memory is new. If this panics, the memory leaks.
     unsafe { T::prepare(content) };
     live::created(object, T::type_index());
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which the result takes over.
     unsafe { ObjectRef::from_owned_or_null(object.cast()) }
         .ok_or_else(|| Error::new("MemoryError", "out of memory"))
 }
@@ -133,21 +138,20 @@ unsafe extern "C" fn release<T: Define>(object: *mut c_void, flags: c_int) -> En
     let this: *mut TVMFFIObject = object.cast();
     if flags & STRONG != 0 && core::mem::needs_drop::<T>() {
         if !nesting::enter() {
-            // SAFETY: the object is ours and unused; it is handed over whole, memory included if so flagged.
+            // SAFETY: this crate created the object, which is unused. It is handed over, with its memory if `flags` says so.
             unsafe { nesting::defer(object.cast(), flags) };
             return Ended::NONE;
         }
-        // SAFETY: the content lies there in objects of `create`.
+        // SAFETY: objects of `create` have their content at this offset.
         let content: *mut T = unsafe { object.byte_add(content_offset::<T>()) }.cast();
-        // SAFETY: the memory is still there.
+        // SAFETY: the memory has not been freed.
         if is_partial(unsafe { (*this).type_index }) {
-            // SAFETY: the object is partial, and asked for its own fields only.
+            // SAFETY: the object is partial, and only its own fields are queried.
             let is_set = |index| unsafe { is_set(this, index) };
-            // SAFETY: no strong reference is left, so the fields are dropped here and only here.
+            // SAFETY: no strong reference is left, so the fields are dropped only here.
             panics::swallow(|| unsafe { T::drop_partial(content, &is_set) });
         } else {
-            // SAFETY: no strong reference is left, so the fields are dropped here and only here, and all fields are
-            // set.
+            // SAFETY: no strong reference is left, so the fields are dropped only here, and all fields are set.
             panics::swallow(|| unsafe { content.drop_in_place() });
         }
         nesting::leave();
@@ -157,9 +161,9 @@ unsafe extern "C" fn release<T: Define>(object: *mut c_void, flags: c_int) -> En
     }
     let ended = live::ending(this, T::type_index());
     let (layout, header) = memory::<T>();
-    // SAFETY: the memory begins this far in front of the header.
+    // SAFETY: the memory begins at this distance in front of the header.
     let start: *mut u8 = unsafe { object.byte_sub(header) }.cast();
-    // SAFETY: allocated by `create` with this very layout.
+    // SAFETY: `create` allocated the memory with the same layout.
     unsafe { alloc::alloc::dealloc(start, layout) };
     ended
 }

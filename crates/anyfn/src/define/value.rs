@@ -1,4 +1,4 @@
-//! Rust types that fields of objects have.
+//! Rust types that fields of objects can have.
 
 use core::any::TypeId;
 use core::sync::atomic::{
@@ -16,9 +16,9 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
 
 /// A Rust type that a field of an object can have.
 ///
-/// Every type that can be an argument and a result of functions is one, if it is `Clone`, `Send` and `Sync`. Such a field
-/// is set while its object is made and does not change later. [`Cell`](crate::Cell) and the atomic types are fields that
-/// every language may set at any time.
+/// It is implemented for every type that functions can take and return, if it is `Clone`, `Send` and `Sync`. A field
+/// of such a type is set while its object is constructed and does not change later. Fields of type
+/// [`Cell`](crate::Cell) and of the atomic types can be set at any time, by every language.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field that other languages see",
     note = "a field needs a type that functions take and return (`FromArg`, `IntoAny`, `Clone`), a `Cell` of one, or an \
@@ -26,38 +26,38 @@ use crate::{Any, AnyView, FromArg, IntoAny, Mismatch, Result, Schema};
     note = "leave the field out with `#[field(skip)]`"
 )]
 pub trait FieldValue: Sized + Send + Sync + 'static {
-    /// Whether the field may be set at any time.
+    /// True if the field may be set at any time.
     const WRITABLE: bool = false;
 
-    /// How it lies in memory, if it does not change.
+    /// Memory representation of the field, if it does not change.
     #[doc(hidden)]
     const LENT: Lent<Self> = Lent::NOT;
 
-    /// What signatures and error texts call the type.
+    /// Returns the name of the type in signatures and error messages.
     fn schema() -> Schema;
 
-    /// Index of the type that all values have; -1 if they may have different ones.
+    /// Returns the type index that all values have, or -1 if their types may differ.
     fn static_type_index() -> i32;
 
-    /// The value, for other languages.
+    /// Returns the value of the field, for other languages.
     ///
     /// # Errors
-    /// `MemoryError` when memory is short.
+    /// Returns `MemoryError` if memory allocation fails.
     fn read(&self) -> Result<Any>;
 
-    /// The field of a new object.
+    /// Converts a value to the field of a new object.
     ///
     /// # Errors
-    /// The [`Mismatch`] between what is expected and what `value` holds.
+    /// Returns the [`Mismatch`] between the expected type and `value`.
     fn make(value: &AnyView<'_>) -> Result<Self, Mismatch>;
 
-    /// The field of a copy of the object.
+    /// Returns the field for a copy of the object.
     fn copied(&self) -> Self;
 
     /// Sets a field that is [writable](Self::WRITABLE).
     ///
     /// # Errors
-    /// As [`make`](Self::make).
+    /// Returns the errors of [`make`](Self::make).
     fn write(&self, value: &AnyView<'_>) -> Result<(), Mismatch> {
         Err(Mismatch::new("AttributeError", "a field that can be set".into(), value.type_key().into()))
     }
@@ -92,14 +92,14 @@ where
     }
 }
 
-/// Index of the type that all values of a Rust type have; -1 if they may have different ones.
+/// Returns the type index that all values of a Rust type have, or -1 if their types may differ.
 pub(crate) fn static_type_index_of<T: FromArg + 'static>() -> i32 {
-    // Of these some values are objects: large ints.
+    // Some values of these types are objects: integers that do not fit in an `i64`.
     let large = [TypeId::of::<u64>(), TypeId::of::<usize>(), TypeId::of::<i128>(), TypeId::of::<u128>()];
     if large.contains(&TypeId::of::<T>()) { kTVMFFIAny } else { index_of(&T::schema()) }
 }
 
-/// The type index that a schema means, as the stable ABI has it for fields.
+/// Returns the type index of a schema, as the stable ABI defines it for fields.
 fn index_of(schema: &Schema) -> i32 {
     match &*schema.origin {
         "None" => kTVMFFINone,
@@ -117,9 +117,9 @@ fn index_of(schema: &Schema) -> i32 {
         "ffi.Dict" => kTVMFFIDict,
         "ffi.Module" => kTVMFFIModule,
         "ffi.Object" => kTVMFFIObject,
-        // The key of another object type.
+        // The key of some other object type.
         key if key.contains('.') && !key.starts_with("ffi.") => kTVMFFIObject,
-        // Of strings some are values and some are objects.
+        // Some strings are stored in the value and others are objects.
         _ => kTVMFFIAny,
     }
 }
