@@ -1,4 +1,4 @@
-//! Objects that are passed by what they can do, once their class alone does not decide.
+//! Objects that are passed according to their capabilities, when their class alone does not decide.
 
 use anyfn::Any;
 use anyfn::abi::{kTVMFFIBool, kTVMFFIDataType, kTVMFFIDevice, kTVMFFIFloat, kTVMFFIOpaquePtr};
@@ -9,10 +9,10 @@ use crate::lower::{At, int, lower_owned, plain};
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 use crate::{callback, cancel, containers, convert, dlpack, error, ndarray, words};
 
-/// `enum.Enum`, once the process has it loaded.
+/// The class `enum.Enum`, once the process has loaded it.
 static ENUM: Global = Global::new();
 
-/// Lowers an object by what it can do.
+/// Lowers an object according to its capabilities.
 pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if let Some(value) = convert::to_native(arg, at)? {
         return Ok(value);
@@ -44,7 +44,7 @@ pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
     let class = arg.class();
     if class.attr_opt(names::INDEX.get())?.is_some() {
-        // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+        // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let value = py::unsafe_new_ref!(py::raw::PyNumber_Index(arg.as_ptr()))?;
         return int(value.obj());
     }
@@ -71,7 +71,7 @@ pub(crate) fn lower(arg: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// Whether an object is a member of an enumeration; its value is passed.
+/// Returns true if an object is a member of an enumeration, which is passed as its value.
 fn is_enum_member(object: Obj<'_>) -> bool {
     if ENUM.try_get().is_none() {
         let Some(module) = py::imported(c"enum") else { return false };
@@ -88,7 +88,7 @@ fn is_enum_member(object: Obj<'_>) -> bool {
     object.is_instance_of(ENUM.ptr())
 }
 
-/// The word that a class of words (`dtype` or `device`) makes of a specification.
+/// Makes a word of a class (`dtype` or `device`) from a specification.
 fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     let made = class.call(&[spec])?;
     if !made.obj().is_instance_of(words::CLASS.ptr()) {
@@ -97,7 +97,7 @@ fn word(class: Obj<'_>, spec: Obj<'_>, type_index: i32) -> Res<Any> {
     Ok(plain(type_index, words::bits(made.obj())))
 }
 
-/// A path as text: what `os.fspath` gives, decoded as file names are if it is bytes.
+/// Lowers a path as a string: the result of `os.fspath`, decoded like file names if it is bytes.
 fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
     let os = py::import(c"os")?;
     let decode = py::intern(c"fsdecode")?;
@@ -106,11 +106,11 @@ fn path(object: Obj<'_>, at: &At<'_>) -> Res<Any> {
 }
 
 fn list_of(object: Obj<'_>) -> Res<Own> {
-    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     py::unsafe_new_ref!(py::raw::PySequence_List(object.as_ptr()))
 }
 
-/// Module and name of an object's class, for classes whose library is never imported here.
+/// Returns module and name of an object's class, for classes whose library is never imported here.
 fn foreign_class(object: Obj<'_>) -> Res<Option<(&'static [u8], &'static [u8])>> {
     if py::imported(c"torch").is_none() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Where a value stands: what errors of conversions begin with.
+//! Position of a value, with which error messages of conversions begin.
 
 use anyfn::__private::{Detail, shorten, with_detail};
 use anyfn::Error;
@@ -7,19 +7,19 @@ use crate::containers::Memo;
 use crate::py::{self, Obj, Own, Raised, Res};
 use crate::{error, function};
 
-/// Where a value stands, for messages. Elements of containers refer to the place of their container, so that naming a
-/// place costs nothing before there is an error.
+/// Position of a value, for messages. Elements of containers refer to the position of their container, so a position
+/// costs nothing until an error occurs.
 pub(crate) enum At<'a> {
     /// Argument of a function.
     Argument {
-        /// The function.
+        /// Function that is called.
         function: Obj<'a>,
         /// Index of the argument.
         index: usize,
     },
     /// Result of a Python function that native code called.
     Result {
-        /// The function.
+        /// Function that returned the value.
         function: Obj<'a>,
     },
     /// A value to be converted.
@@ -33,33 +33,33 @@ pub(crate) enum At<'a> {
     },
     /// Element of a sequence.
     Item {
-        /// The sequence.
+        /// Position of the sequence.
         of: &'a At<'a>,
-        /// What the conversion has lowered.
+        /// Values that the conversion has lowered.
         memo: &'a Memo,
         /// Index of the element.
         index: usize,
     },
     /// Value of a mapping.
     Entry {
-        /// The mapping.
+        /// Position of the mapping.
         of: &'a At<'a>,
-        /// What the conversion has lowered.
+        /// Values that the conversion has lowered.
         memo: &'a Memo,
         /// Key of the value.
         key: Obj<'a>,
     },
     /// Key of a mapping.
     Key {
-        /// The mapping.
+        /// Position of the mapping.
         of: &'a At<'a>,
-        /// What the conversion has lowered.
+        /// Values that the conversion has lowered.
         memo: &'a Memo,
     },
 }
 
 impl At<'_> {
-    /// What the conversion that this place is a part of has lowered; none at its root.
+    /// Returns the values that the enclosing conversion has lowered, or `None` at its root.
     #[inline(always)]
     pub(crate) fn memo(&self) -> Option<&Memo> {
         match self {
@@ -68,7 +68,7 @@ impl At<'_> {
         }
     }
 
-    /// Whether the value is an argument that the function only reads, by its own word.
+    /// Returns true if the value is an argument that the function declares to be read-only.
     #[cold]
     pub(crate) fn is_only_read(&self) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl At<'_> {
         }
     }
 
-    /// Raises an exception whose message begins with the place.
+    /// Raises an exception whose message begins with the position.
     #[cold]
     pub(crate) fn raise<T>(&self, class: *mut py::PyObject, message: &str) -> Res<T> {
         let mut path = String::new();
@@ -102,7 +102,7 @@ impl At<'_> {
         };
         let parts = message.strip_prefix("expected ").and_then(|rest| rest.split_once(" but got "));
         let (expected, got) = parts.unwrap_or_default();
-        // SAFETY: the built-in class that the caller names.
+        // SAFETY: this is the built-in class that the caller passes.
         let kind: Obj<'_> = unsafe { Obj::from_ptr(class) };
         let kind = kind.attr(py::names::NAME.get()).and_then(|name| name.obj().to_text())?;
         let text = format!("{place}: {message}");
@@ -116,9 +116,9 @@ impl At<'_> {
         }
     }
 
-    /// The outermost place; the steps from there are written to `path`.
+    /// Returns the outermost position and writes the steps from there to `path`.
     fn root(&self, path: &mut String) -> &At<'_> {
-        /// Longer paths are cut in the middle.
+        /// Maximum number of steps; longer paths are shortened in the middle.
         const STEPS_MAX: usize = 32;
         let mut steps: Vec<String> = Vec::new();
         let mut at = self;
@@ -144,7 +144,7 @@ impl At<'_> {
     }
 }
 
-/// A key as messages show it: short, and text in double quotes as all languages show it.
+/// Formats a key for messages: shortened, with strings in double quotes as in all languages.
 fn shown(key: Obj<'_>) -> String {
     let text = match key.str_bytes() {
         Ok(bytes) => Ok(format!("{:?}", String::from_utf8_lossy(bytes))),
@@ -161,6 +161,6 @@ fn shown(key: Obj<'_>) -> String {
 }
 
 fn repr(object: Obj<'_>) -> Res<Own> {
-    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     py::unsafe_new_ref!(py::raw::PyObject_Repr(object.as_ptr()))
 }

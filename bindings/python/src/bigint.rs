@@ -1,4 +1,4 @@
-//! Ints beyond 64 bits, which are objects of their own in the ABI.
+//! Ints with more than 64 bits, which have an object type of their own in the ABI.
 
 use anyfn::Any;
 use anyfn::abi::{TVMFFIAny, TVMFFIBigIntFromByteArray, TVMFFIBigIntGetContentByteArray, TVMFFIByteArray};
@@ -7,10 +7,10 @@ use pyo3_ffi as ffi;
 use crate::error;
 use crate::py::{self, Obj, Own, Res, names};
 
-/// Makes a value of an int that does not fit 64 signed bits.
+/// Makes a value from an int that does not fit in 64 signed bits.
 #[cold]
 pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
-    // SAFETY: an int and the lock is held; an exception if the value is negative or too large.
+    // SAFETY: the object is an int and the GIL is held; an exception is set if the value is negative or too large.
     let value = unsafe { ffi::PyLong_AsUnsignedLongLong(int.as_ptr()) };
     if value != u64::MAX || !py::error_occurred() {
         return from_words(&[value, 0].map(u64::to_ne_bytes).concat());
@@ -18,7 +18,7 @@ pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
     py::clear_error();
     let method = |name| py::intern(name).and_then(|name| int.attr(name.obj()));
     let bits = method(c"bit_length")?.obj().call(&[])?;
-    // One bit for the sign.
+    // The additional bit is the sign.
     let words = bits.obj().int().unwrap_or_default() / 64 + 1;
     let (size, order, signed) = (py::int(words * 8)?, py::string(b"little")?, py::boolean(true));
     let bytes = method(c"to_bytes")?.obj().call_named(&[
@@ -29,12 +29,12 @@ pub(crate) fn lower(int: Obj<'_>) -> Res<Any> {
     from_words(bytes.obj().bytes()?)
 }
 
-/// Words in two's complement, the least significant byte first, as a value.
+/// Makes a value from words in two's complement, least significant byte first.
 fn from_words(words: &[u8]) -> Res<Any> {
     const { assert!(cfg!(target_endian = "little"), "the ABI's words are native ones") };
     let words = TVMFFIByteArray::from_slice(words);
     let mut out = TVMFFIAny::NONE;
-    // SAFETY: the words are borrowed for the call, `out` is writable.
+    // SAFETY: the words are borrowed for the call, and `out` is writable.
     match unsafe { TVMFFIBigIntFromByteArray(&words, &mut out) } {
         // SAFETY: on success the result is an owned value.
         0 => Ok(unsafe { Any::from_raw(out) }),
@@ -42,14 +42,14 @@ fn from_words(words: &[u8]) -> Res<Any> {
     }
 }
 
-/// The int of a value that is a BigInt: `int.from_bytes(words, "little", signed=True)`.
+/// Makes the int of a `BigInt` value: `int.from_bytes(words, "little", signed=True)`.
 #[cold]
 pub(crate) fn lift(value: &TVMFFIAny) -> Res<Own> {
-    // SAFETY: a valid BigInt, from which the result borrows.
+    // SAFETY: the value is a valid `BigInt`, from which the result borrows.
     let words = unsafe { TVMFFIBigIntGetContentByteArray(value) };
-    // SAFETY: `value` keeps them alive.
+    // SAFETY: `value` keeps the words alive.
     let words = unsafe { words.as_slice() };
-    // The class `int`, by an instance.
+    // The class `int` is taken from an instance.
     let zero = py::int(0)?;
     let class = zero.obj().class();
     let from_bytes = class.attr(names::FROM_BYTES.get())?;

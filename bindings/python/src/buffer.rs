@@ -1,7 +1,7 @@
-//! Objects that export their memory by Python's buffer protocol: `memoryview`, `bytearray`, `array.array` and others.
+//! Objects that export their memory through Python's buffer protocol: `memoryview`, `bytearray`, `array.array` and others.
 //!
-//! A plain sequence of bytes becomes bytes; everything else is shown as a tensor. The buffer stays exported as long as
-//! native code may use it, so the object cannot move its memory meanwhile.
+//! A plain sequence of bytes becomes bytes; everything else becomes a tensor. The buffer stays exported for as long
+//! as native code may use it, so the object cannot move its memory meanwhile.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -16,7 +16,7 @@ use crate::py::raw::{self, Py_buffer};
 use crate::py::{self, Obj, Raised, Res};
 use crate::{gil, ndarray, tensor};
 
-/// A buffer that an object exports. The description stays in place: some objects let it point into itself.
+/// A buffer exported by an object. Its description has a fixed address, because some objects store pointers into it.
 pub(crate) struct Export(Box<Py_buffer>);
 
 impl Export {
@@ -24,16 +24,16 @@ impl Export {
     fn new(object: Obj<'_>) -> Res<Export> {
         let mut place: Box<MaybeUninit<Py_buffer>> = Box::new_uninit();
         let view = place.as_mut_ptr();
-        // SAFETY: a valid object, a writable place, and the lock is held; filled on success.
+        // SAFETY: the object is valid, the pointer is writable, and the GIL is held; the call fills the description on success.
         py::check(raw::run(|| unsafe { raw::PyObject_GetBuffer(object.as_ptr(), view, raw::BUFFER_FLAGS) }))?;
-        // SAFETY: filled just now.
+        // SAFETY: the description was filled above.
         Ok(Export(unsafe { place.assume_init() }))
     }
 
-    /// Ends the export, from any thread. After the end of the interpreter nothing is done.
+    /// Ends the export, from any thread. Does nothing after the end of the interpreter.
     pub(crate) fn release(mut self) {
         if let Some(_held) = gil::enter() {
-            // SAFETY: exported by `new` and released once, here; the lock is held.
+            // SAFETY: the buffer was exported by `new` and is released once, here; the GIL is held.
             unsafe { raw::PyBuffer_Release(&mut *self.0) };
         }
     }
@@ -46,31 +46,31 @@ impl Export {
         if self.0.format.is_null() {
             return b"B";
         }
-        // SAFETY: a C string that lives as long as the export.
+        // SAFETY: the format is a C string that lives as long as the export.
         unsafe { CStr::from_ptr(self.0.format) }.to_bytes()
     }
 
-    /// Extents and strides in bytes.
+    /// Returns the extents, and the strides in bytes.
     fn extents(&self) -> (&[isize], Cow<'_, [isize]>) {
         let ndim = self.ndim();
         if ndim == 0 || self.0.shape.is_null() {
             return (&[], Cow::Borrowed(&[]));
         }
-        // SAFETY: asked for, so there are `ndim` of them.
+        // SAFETY: extents were requested, so there are `ndim` of them.
         let shape = unsafe { std::slice::from_raw_parts(self.0.shape, ndim) };
         if self.0.strides.is_null() {
-            // Objects of ctypes leave them out: then the elements are compact.
+            // Objects of ctypes omit the strides; their elements are compact.
             let mut strides = vec![self.0.itemsize; ndim];
             for i in (1..ndim).rev() {
                 strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
             }
             return (shape, Cow::Owned(strides));
         }
-        // SAFETY: there are as many strides.
+        // SAFETY: there are as many strides as extents.
         (shape, Cow::Borrowed(unsafe { std::slice::from_raw_parts(self.0.strides, ndim) }))
     }
 
-    /// The content of a contiguous sequence of bytes; `None` for everything else.
+    /// Returns the content of a contiguous sequence of bytes, or `None` for everything else.
     fn bytes(&self) -> Option<&[u8]> {
         let (shape, strides) = self.extents();
         let plain = matches!(self.format(), b"B" | b"b" | b"c" | b"@B" | b"@b" | b"@c");
@@ -80,23 +80,23 @@ impl Export {
         if shape[0] == 0 {
             return Some(&[]);
         }
-        // SAFETY: so many bytes are exported. They are copied before any other code runs.
+        // SAFETY: this many bytes are exported. They are copied before any other code runs.
         Some(unsafe { std::slice::from_raw_parts(self.0.buf.cast(), shape[0] as usize) })
     }
 }
 
-/// An object's memory as native code gets it.
+/// Content of an object's memory, as passed to native code.
 pub(crate) enum Content {
-    /// A copy of the bytes. Others may change them meanwhile, and native code relies on bytes that do not change.
+    /// A copy of the bytes. The original bytes may change at any time, whereas native code relies on bytes that do not change.
     Bytes(Any),
     /// Elements of another type or in more dimensions.
     Elements(Export),
 }
 
-/// What an object exports; `None` if it exports nothing, or only a single value.
+/// Returns the content that an object exports, or `None` if it exports nothing or only a single value.
 pub(crate) fn content(object: Obj<'_>) -> Res<Option<Content>> {
     let Some(export) = export(object)? else { return Ok(None) };
-    // Only what is a sequence of bytes by its class is passed as bytes: an array of bytes is an array.
+    // Only objects whose class is a sequence of bytes are passed as bytes; an array of bytes is passed as an array.
     if is_bytes_like(object)
         && let Some(bytes) = export.bytes()
     {
@@ -107,9 +107,9 @@ pub(crate) fn content(object: Obj<'_>) -> Res<Option<Content>> {
     Ok(Some(Content::Elements(export)))
 }
 
-/// Exports an object's memory; `None` if it has none to show, or only a single value.
+/// Exports an object's memory. Returns `None` if the object exports nothing or only a single value.
 pub(crate) fn export(object: Obj<'_>) -> Res<Option<Export>> {
-    // SAFETY: the object is valid and the lock is held.
+    // SAFETY: the object is valid and the GIL is held.
     if unsafe { raw::PyObject_CheckBuffer(object.as_ptr()) } == 0 {
         return Ok(None);
     }
@@ -122,7 +122,7 @@ pub(crate) fn export(object: Obj<'_>) -> Res<Option<Export>> {
 }
 
 fn is_bytes_like(object: Obj<'_>) -> bool {
-    // SAFETY: only takes addresses.
+    // SAFETY: this only takes addresses.
     let (bytearray, memoryview) = (&raw mut pyo3_ffi::PyByteArray_Type, &raw mut pyo3_ffi::PyMemoryView_Type);
     object.is_instance_of(bytearray.cast()) || object.is_instance_of(memoryview.cast())
 }
@@ -136,15 +136,15 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     let (shape_in, strides_in) = export.extents();
     let ndim = shape_in.len();
     let place = scratch.take(ndarray::HEAD + 2 * ndim);
-    // SAFETY: `take` gives room for the head and twice `ndim` words.
+    // SAFETY: `take` allocated the head and twice `ndim` words.
     let shape: *mut i64 = unsafe { place.add(ndarray::HEAD) }.cast();
-    // SAFETY: the room for extents ends where that for strides begins, `ndim` words further.
+    // SAFETY: the words for strides begin where those for extents end, `ndim` words further.
     let strides = unsafe { shape.add(ndim) };
     let item = export.0.itemsize;
     for i in 0..ndim {
         // SAFETY: `i` is less than `ndim`.
         let place = unsafe { shape.add(i) };
-        // SAFETY: `i` is less than `ndim`, within the room that `take` gave.
+        // SAFETY: `i` is less than `ndim`, within the words that `take` allocated.
         unsafe { place.write(shape_in[i] as i64) };
         let steps = strides_in[i] / item;
         if steps * item != strides_in[i] && shape_in[i] != 1 && !shape_in.contains(&0) {
@@ -152,7 +152,7 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
         }
         // SAFETY: `i` is less than `ndim`, and there are as many words for strides.
         let place = unsafe { strides.add(i) };
-        // SAFETY: `i` is less than `ndim`, within the room for strides.
+        // SAFETY: `i` is less than `ndim`, within the words for strides.
         unsafe { place.write(steps as i64) };
     }
     let tensor: *mut DLTensor = place.cast();
@@ -165,23 +165,23 @@ pub(crate) fn view(export: &Export, scratch: &mut Scratch, at: &At<'_>) -> Res<*
         strides,
         byte_offset: 0,
     };
-    // SAFETY: `take` gives room for the head.
+    // SAFETY: `take` allocated the head.
     unsafe { tensor.write(described) };
     if export.0.readonly != 0 {
-        // SAFETY: described just now, and `scratch` keeps it.
+        // SAFETY: the export was described above, and `scratch` keeps the description alive.
         scratch.protect(&unsafe { tensor::view(tensor) })?;
     }
     Ok(tensor)
 }
 
-/// Makes a tensor that keeps an export.
+/// Makes a tensor that keeps an export alive.
 pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor> {
     let mut words = WORDS;
     let mut scratch = Scratch::new(&mut words);
     match view(&export, &mut scratch, at) {
         Ok(view) => {
             let read_only = export.0.readonly != 0;
-            // SAFETY: described just now, and `scratch` keeps it.
+            // SAFETY: the export was described above, and `scratch` keeps the description alive.
             kept::make(unsafe { &*view }, object, Lender::Buffer(export), read_only)
         }
         Err(Raised) => {
@@ -191,7 +191,7 @@ pub(crate) fn tensor(object: Obj<'_>, export: Export, at: &At<'_>) -> Res<Tensor
     }
 }
 
-/// The data type of a format of one letter, as the module `struct` has them.
+/// Returns the data type of a format with one type code, in the notation of the module `struct`.
 fn dtype_of(export: &Export, at: &At<'_>) -> Res<DLDataType> {
     let format = export.format();
     let (order, letters) = match format {

@@ -1,7 +1,7 @@
 //! Python callables as native functions.
 //!
-//! The function object is made here, not by the runtime: that saves a call per call, and tells such functions apart by
-//! the address of their `safe_call`.
+//! The function object is made here, not by the runtime. That saves one call in each call, and the address of their
+//! `safe_call` identifies such functions.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -27,24 +27,24 @@ use crate::{error, gil, lift, lower, signature, stack};
 struct PythonFunction {
     header: TVMFFIObject,
     cell: TVMFFIFunctionCell,
-    /// How to ask for the signature.
+    /// Extension through which the signature is queried.
     ext: &'static AnyfnFunctionExt,
-    /// Owned.
+    /// Owned reference to the Python object.
     callable: *mut PyObject,
 }
 
-/// The classes of functions and of methods that are written in Python.
+/// Classes of the functions and methods that are written in Python.
 pub(crate) static PLAIN: [Global; 2] = [const { Global::new() }; 2];
 
-/// Whether objects of this class are functions and nothing else.
+/// Returns true if instances of this class are functions and nothing else.
 pub(crate) fn is_plain_function(class: *mut ffi::PyTypeObject) -> bool {
     class == &raw mut ffi::PyCFunction_Type || PLAIN.iter().any(|plain| ptr::eq(plain.ptr(), class.cast()))
 }
 
-/// Arguments that a call holds on the stack; more go to the heap.
+/// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
 const INLINE: usize = 8;
 
-/// Makes a native function that calls `callable`, which it keeps alive.
+/// Makes a native function that calls `callable` and keeps it alive.
 pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
     let function = Box::new(PythonFunction {
         header: TVMFFIObject {
@@ -58,13 +58,13 @@ pub(crate) fn make(callable: Obj<'_>) -> Option<ObjectRef> {
         callable: callable.to_own().into_ptr(),
     });
     let function = Box::into_raw(function);
-    // SAFETY: made above, and counted here alone.
+    // SAFETY: the object was made above, and is counted only here.
     unsafe { anyfn::__private::object_created(function, kTVMFFIFunction) };
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which passes to the result.
     unsafe { ObjectRef::from_owned_or_null(function.cast()) }
 }
 
-/// The native function for a callable, as a value.
+/// Makes the native function for a callable, as a value.
 pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
     match make(callable) {
         Some(function) => Ok(function.into()),
@@ -72,46 +72,47 @@ pub(crate) fn function_object(callable: Obj<'_>) -> Res<Any> {
     }
 }
 
-/// Releases the callable, the memory, or both. Any thread may be the one.
+/// Releases the callable, the memory, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let function: *mut PythonFunction = object.cast();
     if flags & STRONG != 0 {
-        // SAFETY: no strong reference is left, and the memory is still there.
+        // SAFETY: no strong reference is left, and the memory still exists.
         let callable = unsafe { (*function).callable };
         // SAFETY: the function owned this reference.
         unsafe { gil::release(callable) };
     }
     if flags & WEAK != 0 {
-        // SAFETY: counted when it was made; the deleter frees its memory once.
+        // SAFETY: the object was counted when it was made; the deleter frees its memory once.
         unsafe { anyfn::__private::object_freed(function, kTVMFFIFunction) };
-        // SAFETY: made by `Box`; the content is plain data by now.
+        // SAFETY: the pointer comes from `Box`, and the content no longer owns anything.
         drop(unsafe { Box::from_raw(function) });
     }
 }
 
-/// Whether a function calls a Python object.
+/// Returns true if a function calls a Python object.
 pub(crate) fn is_python(function: &ObjectRef) -> bool {
     python_function(function.as_handle().cast()).is_some()
 }
 
-/// The same of an object that is known by its address.
+/// Returns true if the object at this address is a function that calls a Python object.
 pub(crate) fn is_made_here(function: *mut TVMFFIObject) -> bool {
     python_function(function).is_some()
 }
 
-/// The Python object that a function calls, if it is such a function.
+/// Returns the Python object that a function calls, if it is such a function.
 pub(crate) fn python_callable<'a>(function: *mut TVMFFIObject) -> Option<Obj<'a>> {
-    // SAFETY: `python_function` has checked what it is.
+    // SAFETY: `python_function` has checked the type of the object.
     let callable = unsafe { (*python_function(function)?).callable };
-    // SAFETY: the function keeps it alive; the caller holds the lock and the function.
+    // SAFETY: the function keeps the object alive; the caller holds the GIL and the function.
     unsafe { Obj::from_nullable(callable) }
 }
 
-/// Takes the Python object away from a function that only the caller knows; calling it is an error then.
+/// Removes the Python object from a function that only the caller refers to. Calling the function afterwards is an error.
 pub(crate) fn break_up(function: *mut TVMFFIObject) -> Option<Own> {
     let function = python_function(function)?;
     let none = py::none().into_ptr();
-    // SAFETY: `python_function` has checked what it is; the lock is held, and no call of it is in progress.
+    // SAFETY: `python_function` has checked the type of the object, the GIL is held, and no call of the function is
+    // in progress.
     let callable = unsafe { std::mem::replace(&mut (*function).callable, none) };
     // SAFETY: the function owned this reference.
     unsafe { Own::from_nullable(callable) }
@@ -132,7 +133,7 @@ fn python_function(function: *mut TVMFFIObject) -> Option<*mut PythonFunction> {
 /// Calls the Python object of a function.
 ///
 /// # Safety
-/// Called by native code by the rules of the ABI, from any thread.
+/// Must be called by native code according to the rules of the ABI; any thread may call it.
 unsafe extern "C" fn safe_call(
     handle: *mut c_void,
     args: *const TVMFFIAny,
@@ -144,13 +145,13 @@ unsafe extern "C" fn safe_call(
     }
     let Some(_held) = gil::enter() else { return interpreter_ended() };
     if anyfn::observe::is_on() && !TOLD.take() {
-        // SAFETY: called as this function, and the lock is held.
+        // SAFETY: the arguments are those of this function, and the GIL is held.
         return unsafe { watched(handle, args, num_args, result) };
     }
     let function: *const PythonFunction = handle.cast();
-    // SAFETY: the function object itself, which the caller keeps alive, is passed as its own handle.
+    // SAFETY: the handle is the function object itself, which the caller keeps alive.
     let callable = unsafe { (*function).callable };
-    // SAFETY: owned by the function; the lock is held.
+    // SAFETY: the function owns the object, and the GIL is held.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
     let count = usize::try_from(num_args).unwrap_or_default();
     let args: &[TVMFFIAny] = if count == 0 || args.is_null() {
@@ -161,7 +162,7 @@ unsafe extern "C" fn safe_call(
     };
     let called = catch_unwind(AssertUnwindSafe(|| {
         let value = if args.len() <= INLINE {
-            // One word more in front, which the callee may use for a bound `self`.
+            // The array has one more word in front, which the callee may use for a bound `self`.
             let mut objects = [const { MaybeUninit::<*mut PyObject>::uninit() }; INLINE + 1];
             call(callable, args, &mut objects)?
         } else {
@@ -171,7 +172,7 @@ unsafe extern "C" fn safe_call(
     }));
     match called {
         Ok(Ok(value)) => {
-            // SAFETY: the ABI passes a writable result that holds nothing.
+            // SAFETY: the ABI passes a writable result that holds no value.
             unsafe { result.write(value) };
             0
         }
@@ -184,24 +185,24 @@ unsafe extern "C" fn safe_call(
 }
 
 thread_local! {
-    /// Whether this thread has told of the call that it is about to make.
+    /// True if this thread has already reported the call that it is about to make.
     static TOLD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tells of a call and makes it: by the function that came here, so that there is only one copy of the path of calls.
+/// Reports a call to the observer and makes it. It calls [`safe_call`] again, so that the call path exists only once.
 ///
 /// # Safety
-/// As for [`safe_call`], with the lock held.
+/// The conditions of [`safe_call`] apply, and the GIL must be held.
 #[cold]
 #[inline(never)]
 unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, result: *mut TVMFFIAny) -> c_int {
     let call = crate::observe::call_to(handle, args, num_args);
-    // SAFETY: that is the call.
+    // SAFETY: `call` describes the call that is made below.
     let watched = unsafe { anyfn::observe::Watched::begin(&call) };
     TOLD.set(true);
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { safe_call(handle, args, num_args, result) };
-    // It may not have come so far.
+    // The call may have failed before it cleared the flag.
     TOLD.set(false);
     watched.end(code);
     code
@@ -210,7 +211,7 @@ unsafe fn watched(handle: *mut c_void, args: *const TVMFFIAny, num_args: i32, re
 /// Argument objects of a call, released at its end.
 struct Args<'a> {
     objects: &'a mut [MaybeUninit<*mut PyObject>],
-    /// Number of objects that are set, from index 1 on.
+    /// Number of objects that are set, starting at index 1.
     count: usize,
 }
 
@@ -218,9 +219,9 @@ impl Drop for Args<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         for object in &self.objects[1..=self.count] {
-            // SAFETY: the first `count` behind the free word are set.
+            // SAFETY: the first `count` objects after the free word are set.
             let object = unsafe { object.assume_init() };
-            // SAFETY: each is a counted reference; the lock is held.
+            // SAFETY: each object is an owned reference, and the GIL is held.
             drop(unsafe { Own::from_nullable(object) });
         }
     }
@@ -235,9 +236,10 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
         list.count += 1;
         list.objects[list.count] = MaybeUninit::new(object.into_ptr());
     }
-    // SAFETY: one past the free word; as many objects as `count` says follow.
+    // SAFETY: this is one past the free word, and `count` objects follow.
     let first: *const *mut PyObject = unsafe { list.objects.as_ptr().add(1) }.cast();
-    // SAFETY: valid objects, the lock is held, and the word in front may be overwritten; a new reference.
+    // SAFETY: the objects are valid, the GIL is held, and the word in front may be overwritten; the result is a new
+    // reference, or NULL with an exception set.
     let result = py::unsafe_new_ref!(py::raw::vectorcall()(
         callable.as_ptr(),
         first,
@@ -247,7 +249,7 @@ fn call(callable: Obj<'_>, args: &[TVMFFIAny], objects: &mut [MaybeUninit<*mut P
     if loans.is_empty() {
         return result;
     }
-    // SAFETY: as many objects as `count` says follow the free word, and `list` releases them after this.
+    // SAFETY: `count` objects follow the free word, and `list` releases them after this call.
     loans.end(unsafe { std::slice::from_raw_parts(first, list.count) }, result)
 }
 

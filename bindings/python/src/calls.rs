@@ -1,12 +1,12 @@
-//! The arrays that calls have among their arguments at this moment.
+//! Arrays among the arguments of the calls in progress.
 //!
-//! A call describes its arrays on its stack. Native code that gets such a description may keep it or pass it on to Python; then
-//! the array is looked up here. The list lies on the heap, holds a reference to each array and never follows an address into the
-//! stack of a call: a greenlet may have left that stack, and another one may use its memory. For the same reason calls do
-//! not end in the reverse order in which they began, so each takes its own entries out, wherever they are. There is one list
-//! for all threads, which the interpreter's lock guards: each call with arrays uses it twice, and thread-local storage takes
-//! longer than all the rest of it. Still each thread finds its own arrays only, so that what a callback gets does not depend on
-//! what other threads do at the time.
+//! A call describes its arrays on its stack. Native code that receives such a description may keep it or pass it on
+//! to Python; the array is then looked up here. The list is on the heap, holds a pointer to each array and never
+//! follows an address into the stack of a call: a greenlet may have left that stack, and another one may use its
+//! memory. For the same reason calls do not always end in the reverse order of their beginnings, so each call removes
+//! its own entries, wherever they are. One list, guarded by the GIL, serves all threads: each call with arrays uses
+//! it twice, and access to thread-local storage would take longer than everything else in it. Nevertheless each
+//! thread finds only its own arrays, so the objects that a callback receives do not depend on other threads.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -22,57 +22,59 @@ use crate::{dlpack, ndarray, tensor};
 /// An array among the arguments of a call.
 struct Entry {
     number: u64,
-    /// Number of the thread that makes the call. When that ends, a greenlet may wait in the call for ever: nobody else has its number.
+    /// Id of the thread that makes the call. When the thread ends, a greenlet may still wait in the call
+    /// indefinitely; no later thread has the same id.
     thread: u64,
-    /// Address of the description that native code got. It is compared and never followed.
+    /// Address of the description that native code received. It is compared and never dereferenced.
     view: *const DLTensor,
-    /// Held by the caller until the call returns, also while the greenlet that makes the call is not running.
+    /// Kept alive by the caller until the call returns, even while the greenlet that makes the call is not running.
     array: *mut PyObject,
 }
 
 struct Calls {
-    /// Number of the newest entry that there was.
+    /// Number of the newest entry that ever existed.
     last: u64,
-    /// In the order of their numbers.
+    /// Entries in the order of their numbers.
     entries: Vec<Entry>,
 }
 
 struct Guarded(UnsafeCell<Calls>);
 
-// SAFETY: used by `with` alone, whose caller holds the interpreter's lock.
+// SAFETY: only `with` uses the content, and its caller holds the GIL.
 unsafe impl Sync for Guarded {}
 
 static CALLS: Guarded = Guarded(UnsafeCell::new(Calls { last: 0, entries: Vec::new() }));
 
-/// Gives the list to a function.
+/// Passes the list to a function.
 ///
 /// # Safety
-/// The interpreter's lock must be held, and `body` must neither run Python code nor use the list in another way.
+/// The GIL must be held, and `body` must neither run Python code nor use the list in any other way.
 #[inline(always)]
 unsafe fn with<R>(body: impl FnOnce(&mut Calls) -> R) -> R {
-    // SAFETY: whoever holds the lock is alone here until Python code runs, as the caller guarantees.
+    // SAFETY: a thread that holds the GIL has exclusive access until Python code runs, which the caller rules out.
     body(unsafe { &mut *CALLS.0.get() })
 }
 
-/// Entries of one call; [`Listed::end`] takes them out.
+/// The entries of one call, which [`Listed::end`] removes.
 pub(crate) struct Listed {
-    /// Number of the first one; the others follow it.
+    /// Number of the first entry; the other numbers follow it.
     first: u64,
     count: usize,
 }
 
 impl Listed {
-    /// No entries.
+    /// An empty set of entries.
     pub(crate) const NOTHING: Listed = Listed { first: 0, count: 0 };
 
-    /// Lists the arrays of a call: the arguments whose values are descriptions. The caller holds them until [`Listed::end`].
+    /// Lists the arrays of a call: the arguments whose values are tensor descriptions. The caller keeps them alive
+    /// until [`Listed::end`].
     #[inline]
     pub(crate) fn begin(values: &[TVMFFIAny], arguments: &[Obj<'_>]) -> Listed {
         let list = |calls: &mut Calls| {
             calls.entries.reserve(values.len());
             let (before, first) = (calls.entries.len(), calls.last + 1);
             let (mut count, base) = (0, calls.entries.as_mut_ptr());
-            // SAFETY: the lock is held.
+            // SAFETY: the GIL is held.
             let thread = unsafe { raw::thread_id() };
             for (value, array) in values.iter().zip(arguments) {
                 if value.type_index != kTVMFFIDLTensorPtr {
@@ -83,20 +85,20 @@ impl Listed {
                 let entry = Entry { number: first + count as u64, thread, view, array: array.as_ptr() };
                 // SAFETY: there is room for as many entries as values.
                 let place = unsafe { base.add(before + count) };
-                // SAFETY: the place lies in that room.
+                // SAFETY: the address is within that room.
                 unsafe { place.write(entry) };
                 count += 1;
             }
             calls.last += count as u64;
-            // SAFETY: so many have been written.
+            // SAFETY: this many entries have been written.
             unsafe { calls.entries.set_len(before + count) };
             Listed { first, count }
         };
-        // SAFETY: there are Python objects only while the lock is held; `list` runs no code of others.
+        // SAFETY: Python objects exist only while the GIL is held; `list` runs no foreign code.
         unsafe { with(list) }
     }
 
-    /// Takes the entries out, which were listed for the same arguments.
+    /// Removes the entries, which were listed for the same arguments.
     #[inline]
     pub(crate) fn end(&mut self, _arguments: &[Obj<'_>]) {
         let count = std::mem::take(&mut self.count);
@@ -104,7 +106,7 @@ impl Listed {
             return;
         }
         let unlist = |calls: &mut Calls| {
-            // They are the last ones, unless threads or greenlets took turns.
+            // They are the last entries, unless threads or greenlets took turns.
             let rest = calls.entries.len().saturating_sub(count);
             if calls.entries.get(rest).is_some_and(|entry| entry.number == self.first) {
                 calls.entries.truncate(rest);
@@ -113,30 +115,31 @@ impl Listed {
                 calls.entries.retain(|entry| !own.contains(&entry.number));
             }
         };
-        // SAFETY: there are Python objects only while the lock is held; `unlist` runs no code of others.
+        // SAFETY: Python objects exist only while the GIL is held; `unlist` runs no foreign code.
         unsafe { with(unlist) }
     }
 }
 
-/// The newest entry of this thread before the one of a number whose description is at `view`, or any if that is NULL: its number
-/// and its array.
+/// Returns the number and the array of this thread's newest entry below `number` whose description is at `view`. If
+/// `view` is NULL, any description matches.
 #[inline]
 fn before(number: u64, view: *const DLTensor) -> Option<(u64, Own)> {
-    // SAFETY: the lock is held, as wherever Python objects are handed out.
+    // SAFETY: the GIL is held, as everywhere that Python objects are handed out.
     let thread = unsafe { raw::thread_id() };
     let find = |calls: &mut Calls| {
         let older = calls.entries.partition_point(|entry| entry.number < number);
         let mut older = calls.entries[..older].iter().rev();
         let entry =
             older.find(|entry| entry.thread == thread && (view.is_null() || ptr::eq(entry.view, view)))?;
-        // SAFETY: the caller of the call holds it, and the interpreter's lock is held.
+        // SAFETY: the caller of the call keeps the array alive, and the GIL is held.
         Some((entry.number, unsafe { Obj::from_ptr(entry.array) }.to_own()))
     };
-    // SAFETY: the lock is held, as wherever Python objects are handed out; `find` runs no code of others.
+    // SAFETY: the GIL is held, as everywhere that Python objects are handed out; `find` runs no foreign code.
     unsafe { with(find) }
 }
 
-/// Describes the memory that an array has now; the flag says that it must not be written. `None` if it cannot be told.
+/// Describes the current memory of an array; the flag is true if the memory must not be written. Returns `None` if
+/// the memory cannot be determined.
 fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTensor, bool)> {
     let described = if ndarray::is_array(array) {
         ndarray::describe(array, scratch).map(|view| Some((view, ndarray::is_read_only(array))))
@@ -155,18 +158,17 @@ fn describe(array: Obj<'_>, scratch: &mut Scratch<'_>) -> Option<(*const DLTenso
     }
 }
 
-/// The Python array whose description native code has at `view`, if a call on this thread has it among its arguments at this
-/// moment.
+/// Returns the Python array whose description is at `view`, if a call in progress on this thread has it among its arguments.
 ///
 /// # Safety
 /// `view` must be NULL or a valid description.
 #[inline]
 pub(crate) unsafe fn array_of_view(view: *const DLTensor) -> Option<Own> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     let described = unsafe { view.as_ref() }?;
     let mut end = u64::MAX;
     while let Some((number, array)) = before(end, view) {
-        // The address may be that of a description on another greenlet's stack: then this array is another one.
+        // The address may belong to a description on another greenlet's stack, in which case the array is a different one.
         if shows(array.obj(), described) {
             return Some(array);
         }
@@ -175,7 +177,7 @@ pub(crate) unsafe fn array_of_view(view: *const DLTensor) -> Option<Own> {
     None
 }
 
-/// Whether an array has the memory and the extents of a description.
+/// Returns true if an array has the memory and the shape of a description.
 #[inline]
 fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     if ndarray::is_array(array) {
@@ -183,15 +185,15 @@ fn shows(array: Obj<'_>, described: &DLTensor) -> bool {
     }
     let mut words = WORDS;
     let mut scratch = Scratch::new(&mut words);
-    // SAFETY: `describe` gives a valid description, which `scratch` keeps.
+    // SAFETY: `describe` returns a valid description, which `scratch` keeps alive.
     let now = describe(array, &mut scratch).map(|(now, _)| unsafe { tensor::view(now) });
-    // SAFETY: a valid description, as the caller has it from native code.
+    // SAFETY: the caller received a valid description from native code.
     let described = unsafe { TensorView::from_dl(described) };
     now.is_some_and(|now| now.as_dl().data == described.as_dl().data && now.shape() == described.shape())
 }
 
-/// A tensor of the memory that `view` describes, which keeps the array that the memory belongs to, if a call on this thread has
-/// that array among its arguments at this moment.
+/// Makes a tensor that shows the memory described by `view` and keeps its array alive, if a call in progress on this
+/// thread has an array that contains the memory among its arguments.
 pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
     let Some(part) = view.host_region() else { return Ok(None) };
     let (mut words, mut end) = (WORDS, u64::MAX);
@@ -199,7 +201,7 @@ pub(crate) fn tensor_of_part(view: &TensorView<'_>) -> Res<Option<Tensor>> {
         end = number;
         let mut scratch = Scratch::new(&mut words);
         let Some((described, read_only)) = describe(array.obj(), &mut scratch) else { continue };
-        // SAFETY: described just now, and `scratch` keeps it.
+        // SAFETY: the array was described above, and `scratch` keeps the description alive.
         let described = unsafe { tensor::view(described) };
         if !described.host_region().is_some_and(|whole| whole.contains(&part)) {
             continue;

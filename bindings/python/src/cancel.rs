@@ -1,8 +1,8 @@
-//! Calls that can be told to stop: what `call_async` runs on its threads.
+//! Calls that can be stopped: the calls that `call_async` makes on its threads.
 //!
-//! A [`Layout`] belongs to one call. While the function runs, its thread knows it (`CURRENT`), so that native code
-//! which checks signals on that thread hears that its call was cancelled or is too late. That takes no lock of the
-//! interpreter: a loop may check as often as it likes.
+//! A [`Layout`] belongs to one call. While the function runs, its thread refers to it (`CURRENT`), so native code
+//! that checks for signals on that thread learns that its call was cancelled or that its deadline has passed. The
+//! check does not need the GIL, so a loop may check as often as it likes.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_int, c_void};
@@ -16,11 +16,11 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
 use crate::{error, function};
 
-/// Memory of an instance.
+/// Memory layout of an instance.
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// [`RUNNING`] until somebody gives the call up.
+    /// State of the call: [`RUNNING`] until the call is stopped.
     state: AtomicI32,
 }
 
@@ -28,20 +28,20 @@ const RUNNING: i32 = 0;
 const CANCELLED: i32 = 1;
 const TOO_LATE: i32 = 2;
 
-/// The class `CallToken`, from which the Python part derives its calls.
+/// The class `CallToken`, from which the Python code of the package derives its calls.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Runs a coroutine to its end, for [`finish`]; of the Python part.
+/// Function of the Python code that runs a coroutine to completion, for [`finish`].
 static FINISH: Global = Global::new();
 
 thread_local! {
-    /// The calls that run on this thread, the innermost last: a number, and the token, of which the entry owns a reference. Calls
-    /// of greenlets take turns, so each takes its own entry out, wherever it is.
+    /// Calls in progress on this thread, innermost last: a number, and the token, to which the entry owns a
+    /// reference. Calls of greenlets take turns, so each call removes its own entry, wherever it is.
     static CURRENT: RefCell<Vec<(u64, *const Layout)>> = const { RefCell::new(Vec::new()) };
     static LAST: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The token of the innermost call; NULL if there is none.
+/// Returns the token of the innermost call, or NULL if no call is in progress.
 fn innermost() -> *const Layout {
     let found = CURRENT.try_with(|calls| calls.borrow().last().map(|(_, token)| *token));
     found.ok().flatten().unwrap_or(ptr::null())
@@ -72,7 +72,7 @@ pub(crate) fn init() -> Res<()> {
         slots: &[
             (ffi::Py_tp_new, new as *mut c_void),
             (ffi::Py_tp_dealloc, types::free as *mut c_void),
-            // The table lives as long as the class: for ever.
+            // The table lives as long as the class: for the lifetime of the process.
             (ffi::Py_tp_methods, methods.leak().as_mut_ptr().cast()),
         ],
     };
@@ -80,19 +80,20 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Sets the function that runs a coroutine to its end for a call.
+/// Sets the function that runs a coroutine to completion for a call.
 pub(crate) fn set_finish(function: Obj<'_>) {
     FINISH.set(function.to_own());
 }
 
-/// Whether this thread runs such a call.
+/// Returns true if such a call is in progress on this thread.
 pub(crate) fn is_running() -> bool {
     !innermost().is_null()
 }
 
-/// What native code hears that checks signals: `None` if this thread runs no such call, else the code of the check.
+/// Checks whether the call was stopped, for native code that checks for signals. Returns `None` if no such call is in
+/// progress on this thread, otherwise the status code of the check.
 pub(crate) fn check() -> Option<c_int> {
-    // SAFETY: the entry holds the token.
+    // SAFETY: the entry keeps the token alive.
     let token = unsafe { innermost().as_ref() }?;
     match token.state.load(Ordering::Relaxed) {
         RUNNING => Some(0),
@@ -107,16 +108,16 @@ pub(crate) fn check() -> Option<c_int> {
     }
 }
 
-/// The result of a coroutine that a Python function has given to native code, if this thread runs a call for an event
-/// loop, which then runs the coroutine. `None` for all other objects and on all other threads.
+/// Returns the result of a coroutine that a Python function has returned to native code, if this thread runs a call
+/// for an event loop, which then runs the coroutine. Returns `None` for all other objects and on all other threads.
 #[cold]
 pub(crate) fn finish(object: Obj<'_>) -> Res<Option<Own>> {
     let token = innermost();
     let Some(finish) = FINISH.try_get().filter(|_| !token.is_null()) else { return Ok(None) };
-    // SAFETY: a token is a Python object, which its entry holds.
+    // SAFETY: a token is a Python object, which its entry keeps alive.
     let token: Obj<'_> = unsafe { Obj::from_ptr(token.cast_mut().cast()) };
     let result = finish.call(&[token, object])?;
-    // The token itself says that the object is no coroutine.
+    // The function returns the token itself if the object is not a coroutine.
     Ok((!result.obj().is(token.as_ptr())).then_some(result))
 }
 
@@ -129,17 +130,17 @@ unsafe extern "C" fn new(
 }
 
 fn state<'a>(token: *mut PyObject) -> &'a AtomicI32 {
-    // SAFETY: Python passes an instance, which it holds during the call.
+    // SAFETY: Python passes an instance, which it keeps alive during the call.
     unsafe { &(*token.cast::<Layout>()).state }
 }
 
 unsafe extern "C" fn stop(token: *mut PyObject, code: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let code: Obj<'_> = unsafe { Obj::from_ptr(code) };
     let late = matches!(code.int(), Ok(code) if code == i64::from(TOO_LATE));
     py::clear_error();
     let code = if late { TOO_LATE } else { CANCELLED };
-    // Who came first has said why.
+    // The first reason to stop the call is kept.
     let _ = state(token).compare_exchange(RUNNING, code, Ordering::Relaxed, Ordering::Relaxed);
     py::none().into_ptr()
 }
@@ -148,7 +149,7 @@ unsafe extern "C" fn stopped(token: *mut PyObject, _: *mut PyObject) -> *mut PyO
     py::boolean(state(token).load(Ordering::Relaxed) != RUNNING).into_ptr()
 }
 
-/// Makes a token the call of this thread. The number is that of the entry.
+/// Guard that makes a token the current call of this thread. It contains the number of the entry.
 struct Running(u64);
 
 impl Running {
@@ -167,13 +168,13 @@ impl Drop for Running {
             let place = calls.iter().rposition(|(number, _)| *number == self.0)?;
             Some(calls.remove(place).1)
         });
-        // SAFETY: the entry owned this reference and is gone; the lock is held.
+        // SAFETY: the entry owned this reference and has been removed; the GIL is held.
         drop(ended.and_then(|token| unsafe { Own::from_nullable(token.cast_mut().cast()) }));
     }
 }
 
 unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes a tuple and holds the lock.
+    // SAFETY: Python passes a tuple and holds the GIL.
     let args: Obj<'_> = unsafe { Obj::from_ptr(args) };
     error::catch(|| {
         let item = |index| match py::tuple_item(args, index) {
@@ -192,53 +193,53 @@ unsafe extern "C" fn run(token: *mut PyObject, args: *mut PyObject) -> *mut PyOb
         }
         let named = (!named.obj().is_none()).then_some(named);
         let names = match &named {
-            // SAFETY: the object is valid; an exception if it is no dictionary.
+            // SAFETY: the object is valid; an exception is set if it is not iterable.
             Some(named) => Some(py::unsafe_new_ref!(py::raw::PySequence_Tuple(named.as_ptr()))?),
             None => None,
         };
         let mut all = Vec::with_capacity(positional.obj().tuple_len() + 1);
-        // The word in front may be overwritten by the callee.
+        // The callee may overwrite the word in front.
         all.push(ptr::null_mut());
         for index in 0..positional.obj().tuple_len() {
-            // SAFETY: a tuple and an index within its size; the tuple keeps the item.
+            // SAFETY: the object is a tuple and the index is within its size; the tuple keeps the item alive.
             all.push(unsafe { ffi::PyTuple_GetItem(positional.as_ptr(), index as isize) });
         }
         let count = all.len() - 1;
-        // Others may change the dict during the call.
+        // Other code may change the dictionary during the call.
         let mut held = Vec::new();
         if let (Some(names), Some(named)) = (&names, &named) {
             for index in 0..names.obj().tuple_len() {
-                // SAFETY: a tuple and an index below its length; the tuple keeps the name.
+                // SAFETY: the object is a tuple and the index is below its length; the tuple keeps the name alive.
                 let name = unsafe { ffi::PyTuple_GetItem(names.as_ptr(), index as isize) };
-                // SAFETY: a dictionary and its own key; the dictionary keeps the value.
+                // SAFETY: the object is a dictionary and the key comes from it; the dictionary keeps the value alive.
                 let value = unsafe { ffi::PyDict_GetItemWithError(named.as_ptr(), name) };
                 if value.is_null() {
                     return py::raise(py::exceptions::type_error(), "the dict of named arguments changed");
                 }
-                // SAFETY: not NULL, and the dictionary keeps it until Python code runs.
+                // SAFETY: the value is not NULL, and the dictionary keeps it alive until Python code runs.
                 let value: Obj<'_> = unsafe { Obj::from_ptr(value) };
                 all.push(value.as_ptr());
                 held.push(value.to_own());
             }
         }
-        // SAFETY: Python passes an instance and holds the lock.
+        // SAFETY: Python passes an instance and holds the GIL.
         let _running = Running::new(unsafe { Obj::from_ptr(token) }.to_own());
         let names = names.as_ref().map_or(ptr::null_mut(), Own::as_ptr);
-        // SAFETY: `count` positional objects and one for each name, all held by the tuple and the dictionary.
+        // SAFETY: there are `count` positional objects and one for each name, all kept alive by the tuple and by `held`.
         unsafe { function::call_released(callable.obj(), &all[1..], count, names) }
     })
 }
 
-/// The call that runs on this thread, for the Python part; None if there is none.
+/// Returns the call that runs on this thread, or None; called from the Python code of the package.
 pub(crate) fn current() -> Own {
-    // SAFETY: NULL, or a Python object, which its entry holds.
+    // SAFETY: the pointer is NULL or a Python object, which its entry keeps alive.
     match unsafe { Obj::from_nullable(innermost().cast_mut().cast()) } {
         Some(token) => token.to_own(),
         None => py::none(),
     }
 }
 
-/// Checks signals as native code does: for Python functions that run long below native code.
+/// Checks for signals as native code does, for long-running Python functions called by native code.
 pub(crate) fn check_from_python() -> Res<Own> {
     match anyfn::check_signals() {
         Ok(()) => Ok(py::none()),

@@ -1,8 +1,8 @@
-//! Making native objects from Python: `Point(1.0, 2.0)`.
+//! Construction of native objects from Python: `Point(1.0, 2.0)`.
 //!
-//! A class that stands for a native type names the function that makes its objects (`__constructor__`, set by
-//! `register_object`), or calls one in its `__init__` by `__init_handle_by_constructor__`. Either way the function's
-//! result becomes the handle of the instance that Python has already made; there is no second Python object.
+//! A class registered for a native type names the function that makes its objects (`__constructor__`, set by
+//! `register_object`), or calls one in its `__init__` through `__init_handle_by_constructor__`. In both cases the
+//! function's result becomes the handle of the instance that Python has already made; there is no second Python object.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -18,38 +18,38 @@ use crate::lower::{Frame, WORDS, lower};
 use crate::py::{self, Obj, Own, PyObject, Raised, Res, names};
 use crate::{define, error, function, gil, object, plan, types};
 
-/// Arguments of a constructor that is called directly; with more it is called as Python calls it.
+/// Maximum number of arguments for a direct call of a constructor; with more it is called like any Python callable.
 const INLINE: usize = 8;
 
-/// `__new__`: an instance without a native object, which `__init__` provides.
+/// Implements `__new__`: makes an instance without a native object, which `__init__` provides.
 ///
 /// # Safety
-/// Called by Python with a class derived from `Object`.
+/// Must be called by Python with a class derived from `Object`.
 pub(crate) unsafe extern "C" fn new(
     class: *mut ffi::PyTypeObject,
     args: *mut PyObject,
     kwargs: *mut PyObject,
 ) -> *mut PyObject {
     if ptr::eq(class.cast(), object::CLASS.ptr()) {
-        // SAFETY: Python passes a class and valid arguments or NULL, and holds the lock.
+        // SAFETY: Python passes a class and valid arguments or NULL, and holds the GIL.
         return unsafe { types::not_constructible(class, args, kwargs) };
     }
     object::to_c(types::allocate(class))
 }
 
-/// `__init__`: calls the class's constructor.
+/// Implements `__init__`: calls the class's constructor.
 ///
 /// # Safety
-/// Called by Python with an instance, a tuple and a dictionary or NULL.
+/// Must be called by Python with an instance, a tuple, and a dictionary or NULL.
 pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, kwargs: *mut PyObject) -> c_int {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: Python passes a tuple, which the caller of `init` keeps.
+    // SAFETY: Python passes a tuple, which the caller of `init` keeps alive.
     let args: Obj<'_> = unsafe { Obj::from_ptr(args) };
     // SAFETY: Python passes a dictionary or NULL.
     let kwargs: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwargs) };
     let done = error::catch(|| {
-        // A class may have made the whole object in its `__new__`.
+        // The `__new__` of a class may already have made the complete object.
         if object::handle_unchecked(this).is_null() {
             let constructor = constructor_of(this)?;
             if let Some(made) = plan::make(constructor.obj(), args, kwargs)? {
@@ -60,9 +60,9 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
             let made = if args.tuple_len() <= INLINE && kwargs.is_none() {
                 let mut items = [const { MaybeUninit::<Obj<'_>>::uninit() }; INLINE];
                 for (index, item) in items.iter_mut().enumerate().take(args.tuple_len()) {
-                    // SAFETY: a tuple and an index within its size.
+                    // SAFETY: the object is a tuple and the index is within its size.
                     let object = unsafe { ffi::PyTuple_GetItem(args.as_ptr(), index as isize) };
-                    // SAFETY: the tuple keeps it for the call.
+                    // SAFETY: the tuple keeps the item alive for the call.
                     item.write(unsafe { Obj::from_ptr(object) });
                 }
                 // SAFETY: as many items as the tuple has were written.
@@ -70,7 +70,8 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
                 make(constructor.obj(), items)?
             } else {
                 let kwargs = kwargs.map_or(ptr::null_mut(), Obj::as_ptr);
-                // SAFETY: a callable, a tuple, and a dictionary or NULL; a new reference or an exception.
+                // SAFETY: the arguments are a callable, a tuple, and a dictionary or NULL; the result is a new
+                // reference, or NULL with an exception set.
                 let result =
                     py::unsafe_new_ref!(py::raw::PyObject_Call(constructor.as_ptr(), args.as_ptr(), kwargs))?;
                 native(result.obj(), constructor.obj())?
@@ -84,25 +85,25 @@ pub(crate) unsafe extern "C" fn init(this: *mut PyObject, args: *mut PyObject, k
     if done.is_null() {
         return -1;
     }
-    // SAFETY: a reference to None.
+    // SAFETY: this is an owned reference to None.
     drop(unsafe { Own::from_nullable(done) });
     0
 }
 
-/// `__init_handle_by_constructor__(constructor, *args, **kwargs)`.
+/// Implements `__init_handle_by_constructor__(constructor, *args, **kwargs)`.
 ///
 /// # Safety
-/// Called by Python with an instance, `count` arguments, and one more for each name in a tuple or NULL.
+/// Must be called by Python with an instance, `count` arguments, and one more for each name in a tuple or NULL.
 pub(crate) unsafe extern "C" fn init_handle(
     this: *mut PyObject,
     args: *const *mut PyObject,
     count: ffi::Py_ssize_t,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
     error::catch(|| {
-        // SAFETY: NULL, or a tuple of names, which Python holds.
+        // SAFETY: the pointer is NULL or a tuple of names, which Python keeps alive.
         let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
         let all = count as usize + names.map_or(0, Obj::tuple_len);
         let args: &[Obj<'_>] = if all == 0 {
@@ -126,7 +127,7 @@ pub(crate) unsafe extern "C" fn init_handle(
     })
 }
 
-/// The constructor of an instance's class.
+/// Returns the constructor of an instance's class.
 fn constructor_of(this: Obj<'_>) -> Res<Own> {
     match this.class().attr_opt(names::CONSTRUCTOR.get())? {
         Some(constructor) if !constructor.obj().is_none() => Ok(constructor),
@@ -144,10 +145,10 @@ fn no_constructor<T>(this: Obj<'_>) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Calls a constructor.
+/// Calls a constructor and returns the native object that it makes.
 #[inline]
 fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
-    // A call that is watched goes the way of all calls.
+    // An observed call takes the general path.
     if !function::is_cheap(constructor) || args.len() > INLINE || anyfn::observe::is_on() {
         return native(constructor.call(args)?.obj(), constructor);
     }
@@ -164,7 +165,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
-    // SAFETY: a valid function, `count` valid views and a result that holds nothing.
+    // SAFETY: the function, the `count` views and the result, which holds no value, are valid.
     let code = gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) });
     if code != 0 {
         return Err(error::raise_from_call(code, constructor, args));
@@ -179,7 +180,7 @@ fn make(constructor: Obj<'_>, args: &[Obj<'_>]) -> Res<ObjectRef> {
     }
 }
 
-/// The native object of what a constructor gave to Python.
+/// Returns the native object of the Python object that a constructor returned.
 #[cold]
 fn native(result: Obj<'_>, constructor: Obj<'_>) -> Res<ObjectRef> {
     match object::reference_of(result) {
@@ -194,13 +195,13 @@ fn no_object<T>(constructor: Obj<'_>, got: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// Makes `made` the native object of an instance that has none yet.
+/// Makes `made` the native object of an instance that does not have one yet.
 fn take(this: Obj<'_>, made: ObjectRef) -> Res<()> {
     if !fits(this.type_ptr(), made.type_index())? {
         return misfit(this, &made);
     }
-    // Asked again here, since the constructor may have run Python code: the handle of an instance never changes once
-    // it is set, so that a call may borrow it.
+    // The check is repeated here, since the constructor may have run Python code: a handle that is already set must
+    // not be replaced here, so that a call may borrow it.
     if !object::handle_unchecked(this).is_null() {
         let message = format!("{} object is initialised already", this.class_name());
         return py::raise(py::exceptions::runtime_error(), &message);
@@ -219,11 +220,11 @@ fn misfit<T>(this: Obj<'_>, made: &ObjectRef) -> Res<T> {
     py::raise(py::exceptions::type_error(), &message)
 }
 
-/// For each type index below its length, the last class that took an object of the type. Each entry holds a reference.
-/// Read and written under the interpreter's lock.
+/// Last class that took an object of the type, for each type index below the length of the table. Each entry owns a
+/// reference. Read and written under the GIL.
 static FITTED: [AtomicPtr<PyObject>; 512] = [const { AtomicPtr::new(ptr::null_mut()) }; 512];
 
-/// Whether instances of a class may stand for objects of a type.
+/// Returns true if instances of a class may represent objects of a type.
 #[inline]
 fn fits(class: *mut ffi::PyTypeObject, type_index: i32) -> Res<bool> {
     let slot = FITTED.get(usize::try_from(type_index).unwrap_or(usize::MAX));
@@ -239,22 +240,22 @@ fn find_fit(class: *mut ffi::PyTypeObject, type_index: i32, slot: Option<&Atomic
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     let fits = match object::type_of_class(class)? {
         Some(own) => i32::try_from(own).is_ok_and(|own| anyfn::is_instance(type_index, own)),
-        // A class that is registered for no type stands for any.
+        // A class that is not registered for a type accepts objects of any type.
         None => true,
     };
     if let Some(slot) = slot.filter(|_| fits) {
         let old = slot.swap(class.to_own().into_ptr(), Ordering::Relaxed);
-        // SAFETY: the reference that the slot held.
+        // SAFETY: the slot owned this reference.
         drop(unsafe { Own::from_nullable(old) });
     }
     Ok(fits)
 }
 
-/// Forgets which classes fit, because another class was registered.
+/// Clears the cache of matching classes, because another class was registered.
 pub(crate) fn forget_fits() {
     for slot in &FITTED {
         let old = slot.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the reference that the slot held.
+        // SAFETY: the slot owned this reference.
         drop(unsafe { Own::from_nullable(old) });
     }
 }
@@ -272,7 +273,7 @@ pub(crate) fn uninitialised<T>(object: Obj<'_>, at: Option<&At<'_>>) -> Res<T> {
     }
 }
 
-/// For the error slot of a C function.
+/// Raises the same error and returns NULL, for use in a C function.
 #[cold]
 pub(crate) fn uninitialised_c(object: Obj<'_>) -> *mut PyObject {
     let Err(Raised) = uninitialised::<()>(object, None) else { return ptr::null_mut() };

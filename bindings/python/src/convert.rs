@@ -1,7 +1,8 @@
-//! Values of a user's own: `anyfn.register_converter`.
+//! User-defined conversions of values: `anyfn.register_converter`.
 //!
-//! A class of Python that has a converter is passed as what the converter gives; objects of a native type that has one
-//! come back as what that gives. Who registers none pays for one comparison where rare values are converted.
+//! An instance of a Python class with a converter is passed as the result of the converter. An object of a native
+//! type with a converter is returned as the result of that converter. Without registered converters, the cost is one
+//! comparison in the conversion of less common values.
 
 use std::cell::Cell;
 
@@ -13,16 +14,18 @@ use crate::object;
 use crate::py::{self, Global, Obj, Own, Res};
 
 thread_local! {
-    /// How many converters to native values run on this thread: what they make must not be converted back.
+    /// Number of converters to native values that run on this thread; the objects that they make must not be converted back.
     static LOWERING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From class to the function that makes its native value and the index of the type that it promises; None if it was removed.
+/// Dictionary from class to the pair of the function that makes its native value and the index of the type that it
+/// promises; None if it was removed.
 static TO_NATIVE: Global = Global::new();
-/// From class for a native type to the function that makes the Python value of its objects; None if it was removed.
+/// Dictionary from the class of a native type to the function that makes the Python value of its objects; None if it
+/// was removed.
 static FROM_NATIVE: Global = Global::new();
 
-/// Makes a function the converter of instances of `class`: `entry` is the pair of it and the index of its native type.
+/// Registers the converter of instances of `class`: `entry` is the pair of the function and the index of its native type.
 pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     if TO_NATIVE.try_get().is_none() {
         TO_NATIVE.set(py::dict()?);
@@ -30,7 +33,7 @@ pub(crate) fn set_to_native(class: Obj<'_>, entry: Obj<'_>) -> Res<()> {
     py::dict_set(TO_NATIVE.get(), class, entry)
 }
 
-/// The native value of an instance whose class has a converter.
+/// Returns the native value of an instance whose class has a converter.
 #[inline]
 pub(crate) fn to_native(arg: Obj<'_>, at: &At<'_>) -> Res<Option<Any>> {
     if TO_NATIVE.try_get().is_none() { Ok(None) } else { find(arg, at) }
@@ -87,7 +90,7 @@ fn lowering<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Makes `function` the converter of objects whose class is `class`.
+/// Registers `function` as the converter of native objects whose class is `class`.
 pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     if FROM_NATIVE.try_get().is_none() {
         FROM_NATIVE.set(py::dict()?);
@@ -97,20 +100,20 @@ pub(crate) fn set_from_native(class: Obj<'_>, function: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Whether objects that become instances of this class are converted further.
+/// Returns true if objects that become instances of this class are converted further.
 pub(crate) fn is_converted(class: *mut ffi::PyTypeObject) -> bool {
-    // SAFETY: a class that the table of classes or the module keeps.
+    // SAFETY: the table of classes or the module keeps the class alive.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     FROM_NATIVE
         .try_get()
         .is_some_and(|known| py::dict_get(known, class).is_some_and(|function| !function.obj().is_none()))
 }
 
-/// The Python value of an object whose class has a converter.
+/// Returns the Python value of an object whose class has a converter.
 #[cold]
 pub(crate) fn from_native(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
     let made = object::wrap_as(class, object)?;
-    // SAFETY: a class that the table of classes or the module keeps.
+    // SAFETY: the table of classes or the module keeps the class alive.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     match py::dict_get(FROM_NATIVE.get(), class) {
         Some(function) if LOWERING.get() == 0 && !function.obj().is_none() => {

@@ -1,7 +1,7 @@
-//! Object types that are defined in Python: `@anyfn.object("my.Pair")`.
+//! Object types defined in Python: `@anyfn.object("my.Pair")`.
 //!
-//! The Python part reads the class statement; here the type is defined with its fields, by `ffi.TypeDefine` as every
-//! language does it. What Python needs to set fields without a call is a [`Record`], what makes instances a [`Plan`].
+//! The Python code reads the class statement; here the type is defined with its fields, through `ffi.TypeDefine` as in
+//! every language. A [`Record`] contains what Python needs to set fields without a call, and a [`Plan`] makes instances.
 
 use anyfn::abi::{
     TVMFFIByteArray, TVMFFIMethodInfo, TVMFFITypeRegisterAttr, TVMFFITypeRegisterMethod,
@@ -24,8 +24,8 @@ fn fail<T>(message: &str) -> Res<T> {
     py::raise(py::exceptions::type_error(), message)
 }
 
-/// Gives an instance a native object with the defaults, when its `__init__` sets a field before there is one. Nothing
-/// happens if its class is not defined in Python.
+/// Gives an instance a native object with the defaults, when its `__init__` sets a field before the object exists.
+/// Does nothing if the class is not defined in Python.
 #[cold]
 pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     let Some(constructor) = this.class().attr_opt(names::CONSTRUCTOR.get())? else { return Ok(()) };
@@ -37,13 +37,15 @@ pub(crate) fn begin(this: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Raises that an instance has no native object yet, unless setting a field makes one.
+/// Ensures that an instance has a native object. Makes one with the defaults if the class is defined in Python, and
+/// raises an exception otherwise.
 pub(crate) fn ensure(this: Obj<'_>) -> Res<()> {
     begin(this)?;
     if object::handle_unchecked(this).is_null() { construct::uninitialised(this, None) } else { Ok(()) }
 }
 
-/// Whether an instance has been made already: then its class's constructor is not called again.
+/// Raises `RuntimeError` if an instance of a class defined in Python is already initialised; its constructor is not
+/// called again.
 #[cold]
 pub(crate) fn made_already(this: Obj<'_>) -> Res<()> {
     if record_of_object(object::handle_unchecked(this)).is_none() {
@@ -53,7 +55,7 @@ pub(crate) fn made_already(this: Obj<'_>) -> Res<()> {
     py::raise(py::exceptions::runtime_error(), &message)
 }
 
-/// The type of a class, for the Python part: its index and key, or None.
+/// Returns index and key of the type of a class, or None; called from the Python code of the package.
 pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
     match object::type_of_class(class)? {
         Some(index) => {
@@ -64,9 +66,9 @@ pub(crate) fn type_of(class: Obj<'_>) -> Res<Own> {
     }
 }
 
-// ---- Defining a type
+// ---- Definition of a type
 
-/// The type that the nearest registered base of a class stands for.
+/// Returns the type for which the nearest registered base of a class is registered.
 fn parent_of(class: Obj<'_>) -> Res<i32> {
     let order = class.attr(names::MRO.get())?;
     for index in 1..order.obj().tuple_len() {
@@ -80,17 +82,17 @@ fn parent_of(class: Obj<'_>) -> Res<i32> {
     Ok(kTVMFFIObject)
 }
 
-/// A field as the class statement tells it.
+/// A field as declared in the class statement.
 struct Told<'a> {
     name: String,
-    /// JSON of its type.
+    /// Type of the field as JSON.
     schema: String,
-    /// The type as messages show it.
+    /// Type of the field as shown in messages.
     shown: String,
     doc: String,
-    /// `kTVMFFIFieldFlagBit*`.
+    /// Combination of `kTVMFFIFieldFlagBit*` flags.
     flags: i64,
-    /// 0 without a default, 1 with a value, 2 with a factory.
+    /// Kind of default: 0 for none, 1 for a value, 2 for a factory.
     state: i64,
     default: Obj<'a>,
 }
@@ -111,7 +113,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The fields above a class: its parent's, with the defaults and the way of passing that its nearest base has.
+/// Returns defaults and passing of the parent's fields, as the nearest base of the class defines them.
 fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>)> {
     let base = class.attr_opt(names::CONSTRUCTOR.get())?;
     if let Some(base) = base.as_ref().and_then(|base| plan_of(base.obj()))
@@ -121,7 +123,7 @@ fn inherited(parent: &Record, class: Obj<'_>) -> Res<(Vec<Fallback>, Vec<Passed>
     }
     let mut defaults = Vec::new();
     for field in &parent.fields {
-        // A factory's value belongs to one object, so such a field asks its own function each time.
+        // A value made by a factory belongs to one object, so the factory is called for each object.
         let default = match field.info.factory().map_err(error::raise)? {
             Some(factory) => Fallback::Factory(crate::function::wrap(factory.into_object(), None, false)?),
             None => match field.info.default().map_err(error::raise)? {
@@ -144,8 +146,8 @@ fn passed(flags: i64) -> Passed {
 
 /// Defines the type of a class and makes the class's constructor.
 ///
-/// `fields` is a list of `(name, schema, shown, doc, flags, state, default)`: the schema is JSON as in signatures, `shown`
-/// the type as messages show it, and `state` says whether there is no default (0), a value (1) or a factory (2).
+/// `fields` is a list of `(name, schema, shown, doc, flags, state, default)`: `schema` is JSON as in signatures, `shown`
+/// is the type as shown in messages, and `state` specifies whether there is no default (0), a value (1) or a factory (2).
 pub(crate) fn define(
     class: Obj<'_>,
     key: &str,
@@ -168,12 +170,12 @@ pub(crate) fn define(
     check_known(key)?;
     let above = parent.fields.iter().filter(|field| field.kind.is_some());
     if above.clone().any(|field| field.is_writable() == frozen) {
-        // As for data classes: who has a frozen object may rely on it.
+        // As for data classes, the owner of a frozen object may rely on it being frozen.
         let (own, other) = if frozen { ("frozen", "is not") } else { ("not frozen", "is") };
         return fail(&format!("{class_name} is {own} but its parent {} {other}", parent.class));
     }
     let (mut defaults, mut passing) = inherited(parent, class)?;
-    // The type itself may be that of a field; any object stands for it until it is there.
+    // A field may have the type that is being defined. Until the type exists, any object is accepted for it.
     let find = |name: &str| if name == key { Some(kTVMFFIObject) } else { anyfn::type_index_of(name) };
     let (mut own, mut shown) = (Vec::new(), Vec::new());
     for at in 0..py::list_len(fields) {
@@ -197,7 +199,7 @@ pub(crate) fn define(
         };
         match parent.fields.iter().position(|known| known.name == told.name) {
             Some(place) if parent.fields[place].kind.is_none() || parent.fields[place].kind == Some(kind) => {
-                // The same field again: only its default and the way of passing it are new.
+                // The field is declared again: only its default and the way of passing it change.
                 defaults[place] = default;
                 passing[place] = passed(told.flags);
                 continue;
@@ -237,7 +239,7 @@ pub(crate) fn define(
     plan::hold(plan)
 }
 
-/// What can be said of a key that is in use, in terms of Python.
+/// Raises `TypeError` if a key belongs to a type that native code has defined.
 fn check_known(key: &str) -> Res<()> {
     let Some(index) = anyfn::type_index_of(key) else { return Ok(()) };
     let Some(info) = TypeInfo::from_index(index) else { return Ok(()) };
@@ -249,7 +251,7 @@ fn check_known(key: &str) -> Res<()> {
     Ok(())
 }
 
-/// Arguments by position with a default come after those without.
+/// Checks that positional arguments with a default follow those without.
 fn check_order(
     class: &str,
     parent: &Record,
@@ -274,7 +276,7 @@ fn check_order(
     Ok(())
 }
 
-/// A field as `ffi.TypeDefine` takes it.
+/// Describes a field in the form that `ffi.TypeDefine` takes.
 fn tell(told: &Told<'_>, default: &Fallback, frozen: bool) -> Res<Any> {
     let text = |text: &str| Any::from(anyfn::String::from(text));
     let flags = told.flags | if frozen { 0 } else { WRITABLE };
@@ -322,17 +324,18 @@ pub(crate) fn add_method(index: i32, name: &str, function: Obj<'_>, doc: &str, i
         flags: if is_static { kTVMFFIFieldFlagBitMaskIsStaticMethod } else { 0 },
         method: *function.as_view().as_raw(),
     };
-    // SAFETY: all is borrowed for the call; the type keeps a reference to the function.
+    // SAFETY: everything is borrowed for the call; the type keeps a reference to the function.
     if unsafe { TVMFFITypeRegisterMethod(index, &info) } != 0 {
         return Err(error::raise_from_native(-1));
     }
     Ok(())
 }
 
-/// Attributes whose names begin so belong to the runtime and to native code, which rely on what they say of memory.
+/// Prefix of attributes that are reserved for the runtime and native code, which trust what these attributes state
+/// about memory.
 const RESERVED: &str = "__anyfn_";
 
-/// Registers a value as an attribute of a type, once.
+/// Registers a value as an attribute of a type; an attribute can be registered once.
 pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
     if name.starts_with(RESERVED) {
         let message = format!("expected an attribute that does not begin with `{RESERVED}`, got `{name}`");
@@ -340,7 +343,7 @@ pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
     }
     let value = lower_owned(value, &At::Value)?;
     let name = TVMFFIByteArray::from_slice(name.as_bytes());
-    // SAFETY: all is borrowed for the call; the type keeps a reference to the value.
+    // SAFETY: everything is borrowed for the call; the type keeps a reference to the value.
     if unsafe { TVMFFITypeRegisterAttr(index, &name, value.as_view().as_raw()) } != 0 {
         return Err(error::raise_from_native(-1));
     }
@@ -349,8 +352,8 @@ pub(crate) fn add_attribute(index: i32, name: &str, value: Obj<'_>) -> Res<()> {
 
 fn intern(text: &str) -> Res<Own> {
     let mut name = py::string(text.as_bytes())?.into_ptr();
-    // SAFETY: a new string, whose reference is exchanged for one to the interned string.
+    // SAFETY: this is a new string, whose reference is exchanged for one to the interned string.
     unsafe { ffi::PyUnicode_InternInPlace(&mut name) };
-    // SAFETY: never NULL.
+    // SAFETY: the pointer is never NULL.
     unsafe { Own::from_result(name) }
 }

@@ -1,7 +1,9 @@
-//! Arrays of other libraries by DLPack: the Python protocol with its capsules, and the faster table of C functions.
+//! Exchange of arrays with other libraries through DLPack: the Python protocol with its capsules, and the faster
+//! table of C functions.
 //!
-//! A class may carry the table in `__dlpack_c_exchange_api__`; then an argument is described on the stack of the call,
-//! without a capsule and without counting. `Tensor` carries one too, so other libraries take ours the same way.
+//! A class may carry the table in `__dlpack_c_exchange_api__`. An argument is then described on the stack of the
+//! call, without a capsule and without reference counting. `Tensor` also carries such a table, so other libraries can
+//! read our tensors the same way.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -35,11 +37,11 @@ const UNVERSIONED: Capsule = Capsule { fresh: c"dltensor", used: c"used_dltensor
 
 // ---- The table of C functions -------------------------------------------------------------------------------------
 
-/// What a library offers for exchanging its arrays. None of the functions synchronises streams.
+/// Table of functions that a library provides for exchanging its arrays. None of the functions synchronises streams.
 #[repr(C)]
 pub(crate) struct Exchange {
     version: DLPackVersion,
-    /// A table of an older major version, or NULL.
+    /// Table of an older major version, or NULL.
     previous: *const Exchange,
     allocate: Option<DLPackManagedTensorAllocator>,
     export: Option<unsafe extern "C" fn(*mut PyObject, *mut *mut DLManagedTensorVersioned) -> c_int>,
@@ -53,11 +55,11 @@ unsafe impl Sync for Exchange {}
 
 const EXCHANGE: &CStr = c"dlpack_exchange_api";
 
-/// Classes that have a table, and their tables; kept for ever. Read and written under the interpreter's lock.
+/// Classes that have a table, and their tables; kept for the lifetime of the process. Read and written under the GIL.
 static KNOWN: [(AtomicPtr<ffi::PyTypeObject>, AtomicPtr<Exchange>); 8] =
     [const { (AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())) }; 8];
 
-/// The table of a class that has been met before.
+/// Returns the table of a class that has been encountered before.
 #[inline]
 pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> {
     for (known, table) in &KNOWN {
@@ -73,20 +75,20 @@ pub(crate) fn known(class: *mut ffi::PyTypeObject) -> Option<&'static Exchange> 
     None
 }
 
-/// The table of an object's class, if it has one that can be used.
+/// Returns the table of an object's class, if it has a usable one.
 fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
     if let Some(table) = known(object.type_ptr()) {
         return Ok(Some(table));
     }
     let Some(capsule) = object.class().attr_opt(names::EXCHANGE.get())? else { return Ok(None) };
-    // SAFETY: any object may be asked.
+    // SAFETY: the function accepts any object.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), EXCHANGE.as_ptr()) } == 0 {
         return Ok(None);
     }
-    // SAFETY: valid by the check above.
+    // SAFETY: the check above showed that the capsule is valid.
     let mut table: *const Exchange =
         unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), EXCHANGE.as_ptr()) }.cast();
-    // SAFETY: NULL or a table, whose version comes first in every version.
+    // SAFETY: the pointer is NULL or a table, which begins with its version in every version.
     while let Some(found) = unsafe { table.as_ref() } {
         if found.version.major == DLPACK_MAJOR_VERSION {
             remember(object, found);
@@ -100,35 +102,36 @@ fn find(object: Obj<'_>) -> Res<Option<&'static Exchange>> {
 fn remember(object: Obj<'_>, table: &'static Exchange) {
     if let Some((class, slot)) = KNOWN.iter().find(|(class, _)| class.load(Ordering::Relaxed).is_null()) {
         slot.store(ptr::from_ref(table).cast_mut(), Ordering::Relaxed);
-        // The class is kept, so that its address cannot become that of another one.
+        // The class is kept alive, so that its address cannot be reused for another class.
         class.store(object.class().to_own().into_ptr().cast(), Ordering::Relaxed);
     }
 }
 
-/// Describes an object whose class has a table as a `DLTensor` in `scratch`; `None` if the table cannot do that.
+/// Describes an object whose class has a table as a `DLTensor` in `scratch`. Returns `None` if the table cannot
+/// describe objects.
 #[inline]
 pub(crate) fn view(object: Obj<'_>, table: &Exchange, scratch: &mut Scratch) -> Res<Option<*mut DLTensor>> {
     let Some(describe) = table.describe else { return Ok(None) };
     let place: *mut DLTensor = scratch.take(ndarray::HEAD).cast();
-    // SAFETY: the object's class has the table, the place is writable, the lock is held.
+    // SAFETY: the object's class has the table, the pointer is writable, and the GIL is held.
     py::check(unsafe { describe(object.as_ptr(), place) })?;
     Ok(Some(place))
 }
 
-/// What a call changes in the environment of its thread; put back at its end.
+/// Changes of a call to the environment of its thread, which are undone at its end.
 pub(crate) struct Environment {
     allocator: Option<DLPackManagedTensorAllocator>,
     has_allocator: bool,
-    /// Device, and the stream that it had.
+    /// Device type, device index, and the stream that was previously set.
     stream: Option<(i32, i32, *mut c_void)>,
 }
 
 impl Environment {
-    /// Lets native code allocate tensors as the library of an argument does, and work on the library's stream.
+    /// Makes native code allocate tensors with the library of an argument, and work on the library's stream.
     pub(crate) fn of(table: &Exchange, tensor: &DLTensor) -> Res<Environment> {
         let mut environment = Environment { allocator: None, has_allocator: false, stream: None };
         if table.allocate.is_some() {
-            // SAFETY: a function that lives as long as the process; the place is writable.
+            // SAFETY: the function lives as long as the process, and the pointer is writable.
             let code = unsafe {
                 TVMFFIEnvSetDLPackManagedTensorAllocator(table.allocate, 0, &mut environment.allocator)
             };
@@ -139,9 +142,9 @@ impl Environment {
             && let Some(current_stream) = table.current_stream
         {
             let (mut stream, mut before) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the place is writable, the lock is held.
+            // SAFETY: the pointer is writable, and the GIL is held.
             py::check(unsafe { current_stream(kind, number, &mut stream) })?;
-            // SAFETY: the place is writable.
+            // SAFETY: the pointer is writable.
             if unsafe { TVMFFIEnvSetStream(kind, number, stream, &mut before) } == 0 {
                 environment.stream = Some((kind, number, before));
             }
@@ -153,11 +156,11 @@ impl Environment {
 impl Drop for Environment {
     fn drop(&mut self) {
         if self.has_allocator {
-            // SAFETY: what was there before.
+            // SAFETY: this restores the previous allocator.
             unsafe { TVMFFIEnvSetDLPackManagedTensorAllocator(self.allocator, 0, ptr::null_mut()) };
         }
         if let Some((kind, number, stream)) = self.stream {
-            // SAFETY: what was there before.
+            // SAFETY: this restores the previous stream.
             unsafe { TVMFFIEnvSetStream(kind, number, stream, ptr::null_mut()) };
         }
     }
@@ -167,15 +170,15 @@ fn is_host(device_type: i32) -> bool {
     matches!(device_type, kDLCPU | kDLCUDAHost | kDLROCMHost)
 }
 
-// ---- Taking arrays ------------------------------------------------------------------------------------------------
+// ---- Imports ------------------------------------------------------------------------------------------------------
 
-/// Makes a tensor of an object that exports its memory by DLPack; `None` if it does not.
+/// Makes a tensor from an object that exports its memory through DLPack. Returns `None` if it does not export any.
 pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     if let Some(table) = find(producer)?
         && let Some(export) = table.export
     {
         let mut managed = ptr::null_mut();
-        // SAFETY: the object's class has the table, the place is writable, the lock is held.
+        // SAFETY: the object's class has the table, the pointer is writable, and the GIL is held.
         py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
         return keep(managed, producer, at).map(Some);
     }
@@ -186,9 +189,9 @@ pub(crate) fn tensor(producer: Obj<'_>, at: &At<'_>) -> Res<Option<Tensor>> {
     take(capsule.obj(), at).map(Some)
 }
 
-/// Makes a tensor of what an object has exported by its table.
+/// Makes a tensor from the export of an object's table.
 fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    // SAFETY: NULL or a valid tensor, handed over.
+    // SAFETY: the pointer is NULL or a valid tensor, which is owned by this function.
     let Some(content) = (unsafe { managed.as_ref() }) else {
         return py::raise(py::exceptions::system_error(), "the exporter of the array gave none");
     };
@@ -205,30 +208,31 @@ fn keep(managed: *mut DLManagedTensorVersioned, producer: Obj<'_>, at: &At<'_>) 
         Ok(())
     };
     if let Err(Raised) = usable {
-        // SAFETY: not used any more.
+        // SAFETY: the tensor is not used any more.
         unsafe { kept::release_managed(managed) };
         return Err(Raised);
     }
     kept::make(&content.dl_tensor, producer, Lender::DLPack(managed), read_only)
 }
 
-/// A tensor of part of the memory of an array whose class has a table; `None` if the memory is not part of it. The array's
-/// library keeps the memory as it is now: the array itself may get other memory.
+/// Makes a tensor of a part of the memory of an array whose class has a table. Returns `None` if the memory does not
+/// belong to the array. The tensor keeps the current memory through the array's library, because the array itself may
+/// get different memory.
 pub(crate) fn part(producer: Obj<'_>, view: &TensorView<'_>, part: &Region) -> Res<Option<Tensor>> {
     let Some(export) = known(producer.type_ptr()).and_then(|table| table.export) else { return Ok(None) };
     let mut managed: *mut DLManagedTensorVersioned = ptr::null_mut();
-    // SAFETY: the object's class has the table, the place is writable, the lock is held.
+    // SAFETY: the object's class has the table, the pointer is writable, and the GIL is held.
     py::check(unsafe { export(producer.as_ptr(), &mut managed) })?;
-    // SAFETY: NULL or a valid tensor, handed over.
+    // SAFETY: the pointer is NULL or a valid tensor, which is owned by this function.
     let Some(content) = (unsafe { managed.as_ref() }) else { return Ok(None) };
     let is_known = content.version.major == DLPACK_MAJOR_VERSION;
-    // SAFETY: a valid tensor of the version that we know.
+    // SAFETY: the tensor is valid and of the supported version.
     let whole = is_known.then(|| unsafe { TensorView::from_dl(&content.dl_tensor) });
     if whole.and_then(|whole| whole.host_region()).is_some_and(|whole| whole.contains(part)) {
         let read_only = content.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0;
         return kept::make(view.as_dl(), py::none().obj(), Lender::DLPack(managed), read_only).map(Some);
     }
-    // SAFETY: not used any more.
+    // SAFETY: the tensor is not used any more.
     unsafe { kept::release_managed(managed) };
     Ok(None)
 }
@@ -241,7 +245,7 @@ fn wrong_version<T>(version: DLPackVersion, at: &At<'_>) -> Res<T> {
     )
 }
 
-/// Asks an object for its capsule, in the newest form that it knows.
+/// Requests a capsule from an object, in the newest form that it supports.
 fn ask(producer: Obj<'_>) -> Res<Own> {
     let method = producer.attr(names::DLPACK.get())?;
     let stream = stream_for(producer)?;
@@ -251,7 +255,7 @@ fn ask(producer: Obj<'_>) -> Res<Own> {
     named.extend(stream.as_ref().map(|stream| (c"stream", stream.obj())));
     match method.obj().call_named(&named) {
         Err(Raised) if py::error_is(py::exceptions::type_error()) => {
-            // A producer from before DLPack 1.0 does not know the argument.
+            // A producer from before DLPack 1.0 does not know the argument `max_version`.
             py::clear_error();
             method.obj().call_named(&named[1..])
         }
@@ -259,7 +263,7 @@ fn ask(producer: Obj<'_>) -> Res<Own> {
     }
 }
 
-/// The stream on which native code will work with an object's memory; `None` where there are no streams.
+/// Returns the stream on which native code will use an object's memory, or `None` if the device has no streams.
 fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
     let Some(method) = producer.attr_opt(names::DLPACK_DEVICE.get())? else { return Ok(None) };
     let device = method.obj().call(&[])?;
@@ -268,19 +272,19 @@ fn stream_for(producer: Obj<'_>) -> Res<Option<Own>> {
         None => py::raise(py::exceptions::type_error(), "expected a pair of ints as `__dlpack_device__()`"),
     };
     let (kind, number) = (part(0)? as i32, part(1)? as i32);
-    // SAFETY: may be called at any time.
+    // SAFETY: the function may be called at any time.
     let stream = || unsafe { TVMFFIEnvGetStream(kind, number) }.addr();
     match kind {
-        // 1 stands for the default stream, 0 is not allowed.
+        // The value 1 is the default stream; 0 is not allowed.
         kDLCUDA | kDLCUDAManaged => py::int(stream().max(1) as i64).map(Some),
         kDLROCM => py::int(stream() as i64).map(Some),
         _ => Ok(None),
     }
 }
 
-/// An int, or what stands for one (members of enumerations do).
+/// Returns the value of an int or of an object that can be used as one, such as a member of an enumeration.
 fn as_int(object: Obj<'_>) -> Res<i64> {
-    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let int = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     int.obj().int().or_else(|_| {
         py::clear_error();
@@ -288,11 +292,11 @@ fn as_int(object: Obj<'_>) -> Res<i64> {
     })
 }
 
-/// Makes a tensor of what a capsule holds.
+/// Makes a tensor from the content of a capsule.
 pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
-    // The signature of a function may be read for this, which may run Python code, which may take the tensor: before everything else.
+    // This may read the function's signature and so run Python code, which might take the tensor. It therefore comes first.
     let may_be_read_only = at.is_only_read();
-    // SAFETY: any object may be asked.
+    // SAFETY: the function accepts any object.
     let is = |name: &CStr| unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) != 0 };
     let (kind, versioned) = match (is(VERSIONED.fresh), is(UNVERSIONED.fresh)) {
         (true, _) => (VERSIONED, true),
@@ -310,8 +314,8 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
             );
         }
     };
-    // No Python code runs from here until the tensor has passed over.
-    // SAFETY: valid by the check above.
+    // No Python code runs from here until the ownership of the tensor has been transferred.
+    // SAFETY: the check above showed that the capsule is valid.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), kind.fresh.as_ptr()) };
     if tensor.is_null() {
         return Err(Raised);
@@ -321,19 +325,19 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
     let mut out: TVMFFIObjectHandle = ptr::null_mut();
     let code = if versioned {
-        // SAFETY: the capsule says what it is; `out` is writable.
+        // SAFETY: the name of the capsule shows that the tensor is versioned; `out` is writable.
         unsafe { TVMFFITensorFromDLPackVersioned(tensor.cast(), 0, 0, &mut out) }
     } else {
-        // SAFETY: the capsule says that it is of the older version; `out` is writable.
+        // SAFETY: the name of the capsule shows that the tensor is of the older version; `out` is writable.
         unsafe { TVMFFITensorFromDLPack(tensor.cast(), 0, 0, &mut out) }
     };
     if code != 0 {
         return Err(error::raise_from_native(code));
     }
-    // The tensor has passed over; the name tells the capsule so.
-    // SAFETY: a capsule and a name that lives for ever.
+    // The tensor has been taken, which the name of the capsule records.
+    // SAFETY: the object is a capsule, and the name lives as long as the process.
     py::check(unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), kind.used.as_ptr()) })?;
-    // SAFETY: a new reference.
+    // SAFETY: the handle is a new reference.
     match unsafe { ObjectRef::from_owned_or_null(out) }.and_then(|object| Tensor::try_from_object(object).ok())
     {
         Some(tensor) => Ok(tensor),
@@ -341,18 +345,18 @@ pub(crate) fn take(capsule: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// Whether an object is a capsule of whatever kind.
+/// Returns true if an object is a capsule of any kind.
 pub(crate) fn is_capsule(object: Obj<'_>) -> bool {
     // SAFETY: the object is valid.
     unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) != 0 }
 }
 
 fn is_read_only(tensor: *const DLManagedTensorVersioned) -> bool {
-    // SAFETY: a tensor of a capsule; the flags exist in all versions that have this form.
+    // SAFETY: the tensor belongs to a capsule; all versions with this layout have the flags.
     unsafe { (*tensor).flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 }
 }
 
-// ---- Giving tensors -----------------------------------------------------------------------------------------------
+// ---- Exports ------------------------------------------------------------------------------------------------------
 
 /// Exports a tensor as a capsule.
 pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool, copied: bool) -> Res<Own> {
@@ -360,16 +364,16 @@ pub(crate) fn to_capsule(object: Obj<'_>, versioned: bool, copied: bool) -> Res<
     let handle = tensor.as_object().as_handle();
     if versioned {
         let mut out = ptr::null_mut();
-        // SAFETY: a tensor; `out` is writable.
+        // SAFETY: the handle is a tensor, and `out` is writable.
         let code = unsafe { TVMFFITensorToDLPackVersioned(handle, &mut out) };
         if copied && code == 0 {
-            // SAFETY: made just now, and nobody else knows it.
+            // SAFETY: the tensor was made above and is not shared.
             unsafe { (*out).flags |= DLPACK_FLAG_BITMASK_IS_COPIED };
         }
         make_capsule(code, out.cast(), &VERSIONED, drop_versioned)
     } else {
         let mut out = ptr::null_mut();
-        // SAFETY: a tensor; `out` is writable.
+        // SAFETY: the handle is a tensor, and `out` is writable.
         let code = unsafe { TVMFFITensorToDLPack(handle, &mut out) };
         make_capsule(code, out.cast(), &UNVERSIONED, drop_unversioned)
     }
@@ -384,41 +388,42 @@ fn make_capsule(
     if code != 0 {
         return Err(error::raise_from_native(code));
     }
-    // SAFETY: a pointer that is not NULL and a name that lives for ever; a new reference or an exception.
+    // SAFETY: the pointer is not NULL and the name lives as long as the process; the result is a new reference, or
+    // NULL with an exception set.
     py::unsafe_new_ref!(ffi::PyCapsule_New(tensor, kind.fresh.as_ptr(), Some(destructor)))
 }
 
-/// Releases the tensor of a capsule that nobody took.
+/// Releases the versioned tensor of a capsule from which it was not taken.
 unsafe extern "C" fn drop_versioned(capsule: *mut PyObject) {
     if let Some(tensor) = untaken(capsule, &VERSIONED) {
-        // SAFETY: a valid tensor that the capsule owns.
+        // SAFETY: the tensor is valid and owned by the capsule.
         unsafe { kept::release_managed(tensor.cast()) };
     }
 }
 
-/// As [`drop_versioned`].
+/// Releases the unversioned tensor of a capsule from which it was not taken.
 unsafe extern "C" fn drop_unversioned(capsule: *mut PyObject) {
     if let Some(tensor) = untaken(capsule, &UNVERSIONED) {
         let tensor: *mut DLManagedTensor = tensor.cast();
-        // SAFETY: a valid tensor that the capsule owns.
+        // SAFETY: the tensor is valid and owned by the capsule.
         if let Some(deleter) = unsafe { (*tensor).deleter } {
-            // SAFETY: its own deleter, called once.
+            // SAFETY: this is the tensor's own deleter, called once.
             unsafe { deleter(tensor) };
         }
     }
 }
 
 fn untaken(capsule: *mut PyObject, kind: &Capsule) -> Option<*mut c_void> {
-    // SAFETY: any object may be asked.
+    // SAFETY: the function accepts any object.
     if unsafe { ffi::PyCapsule_IsValid(capsule, kind.fresh.as_ptr()) } == 0 {
         return None;
     }
-    // SAFETY: valid by the check above.
+    // SAFETY: the check above showed that the capsule is valid.
     let tensor = unsafe { ffi::PyCapsule_GetPointer(capsule, kind.fresh.as_ptr()) };
     (!tensor.is_null()).then_some(tensor)
 }
 
-/// The table of `Tensor`, in its capsule.
+/// Makes the capsule with the table of `Tensor`.
 pub(crate) fn own_exchange() -> Res<Own> {
     static OWN: Exchange = Exchange {
         version: DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION },
@@ -430,11 +435,12 @@ pub(crate) fn own_exchange() -> Res<Own> {
         current_stream: Some(current_stream),
     };
     let table: *const Exchange = &raw const OWN;
-    // SAFETY: a static and a name that lives for ever; a new reference or an exception.
+    // SAFETY: the table is a static and the name lives as long as the process; the result is a new reference, or NULL
+    // with an exception set.
     py::unsafe_new_ref!(ffi::PyCapsule_New(table.cast_mut().cast(), EXCHANGE.as_ptr(), None))
 }
 
-/// Runs the body of a function of the table: 0 for success, -1 with an exception set.
+/// Runs the body of a function of the table. Returns 0 on success, and -1 with an exception set on failure.
 fn guarded(body: impl FnOnce() -> Res<()>) -> c_int {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     match result {
@@ -448,12 +454,12 @@ fn guarded(body: impl FnOnce() -> Res<()>) -> c_int {
 }
 
 /// # Safety
-/// `object` must be a `Tensor`, `out` writable, and the lock held; so it is for the functions below.
+/// `object` must be a `Tensor`, `out` must be writable, and the GIL must be held. This also applies to the functions below.
 unsafe extern "C" fn export_own(object: *mut PyObject, out: *mut *mut DLManagedTensorVersioned) -> c_int {
     guarded(|| {
-        // SAFETY: the caller passes a valid object and holds the lock.
+        // SAFETY: the caller passes a valid object and holds the GIL.
         let tensor = tensor::argument(unsafe { Obj::from_ptr(object) })?;
-        // SAFETY: a tensor, and the caller passes a writable place.
+        // SAFETY: the handle is a tensor, and the caller passes a writable pointer.
         match unsafe { TVMFFITensorToDLPackVersioned(tensor.as_object().as_handle(), out) } {
             0 => Ok(()),
             code => Err(error::raise_from_native(code)),
@@ -463,14 +469,14 @@ unsafe extern "C" fn export_own(object: *mut PyObject, out: *mut *mut DLManagedT
 
 unsafe extern "C" fn import_own(managed: *mut DLManagedTensorVersioned, out: *mut *mut PyObject) -> c_int {
     guarded(|| {
-        // SAFETY: the caller hands a valid tensor over.
+        // SAFETY: the caller passes a valid tensor and its ownership.
         let tensor = unsafe { Tensor::from_dlpack(managed) }.map_err(|error| {
-            // SAFETY: not taken over, but handed over.
+            // SAFETY: `from_dlpack` failed without taking ownership, so this function still owns the tensor.
             unsafe { kept::release_managed(managed) };
             error::raise(error)
         })?;
         let object = crate::lift::lift_object(tensor.into_object())?;
-        // SAFETY: the caller passes a writable place.
+        // SAFETY: the caller passes a writable pointer.
         unsafe { out.write(object.into_ptr()) };
         Ok(())
     })
@@ -478,23 +484,24 @@ unsafe extern "C" fn import_own(managed: *mut DLManagedTensorVersioned, out: *mu
 
 unsafe extern "C" fn describe_own(object: *mut PyObject, out: *mut DLTensor) -> c_int {
     guarded(|| {
-        // SAFETY: the caller passes a valid object and holds the lock.
+        // SAFETY: the caller passes a valid object and holds the GIL.
         let tensor = tensor::argument(unsafe { Obj::from_ptr(object) })?;
-        // SAFETY: the caller passes a writable place; the object keeps what is described.
+        // SAFETY: the caller passes a writable pointer; the object keeps the described memory alive.
         unsafe { out.write(*tensor.view().as_dl()) };
         Ok(())
     })
 }
 
 unsafe extern "C" fn current_stream(kind: c_int, number: i32, out: *mut *mut c_void) -> c_int {
-    // SAFETY: may be called at any time.
+    // SAFETY: the function may be called at any time.
     let stream = unsafe { TVMFFIEnvGetStream(kind, number) };
-    // SAFETY: the caller passes a writable place.
+    // SAFETY: the caller passes a writable pointer.
     unsafe { out.write(stream) };
     0
 }
 
-/// A tensor of the runtime. Not by `Tensor::empty`, which asks the caller's framework: that is us.
+/// Allocates a tensor of the runtime. `Tensor::empty` is unsuitable because it asks the caller's framework, which is
+/// this extension.
 fn new_tensor(like: &anyfn::TensorView<'_>) -> anyfn::Result<Tensor> {
     let shape = anyfn::Shape::from(like.shape());
     let function = anyfn::registry::get("runtime.TVMTensorAllocWithScope")?;
@@ -509,12 +516,12 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     // SAFETY: the caller passes a valid prototype.
     let prototype = unsafe { &*prototype };
-    // SAFETY: a prototype describes its shape by valid pointers (DLPack).
+    // SAFETY: DLPack requires a prototype to describe its shape by valid pointers.
     let view = unsafe { anyfn::TensorView::from_dl(prototype) };
     let made = new_tensor(&view).and_then(|tensor| tensor.to_dlpack());
     match made {
         Ok(tensor) => {
-            // SAFETY: the caller passes a writable place.
+            // SAFETY: the caller passes a writable pointer.
             unsafe { out.write(tensor) };
             0
         }
@@ -522,7 +529,7 @@ unsafe extern "C" fn allocate(
             let text = |text: &str| std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
             let (kind, message) = (text(error.kind()), text(error.message()));
             if let Some(set_error) = set_error {
-                // SAFETY: C strings, and the context that belongs to the function.
+                // SAFETY: the strings are C strings, and the context belongs to the function.
                 unsafe { set_error(context, kind.as_ptr(), message.as_ptr()) };
             }
             -1

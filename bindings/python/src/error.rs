@@ -1,13 +1,13 @@
 //! Errors in both directions.
 //!
-//! A Python exception that leaves a callback becomes an error with its class name as kind, its text as message, its
-//! traceback as trace and its `__cause__` as cause; the exception object itself travels in the error's context. Where
-//! that error comes back to Python, the very same object is raised again, so class, arguments, cause and traceback
-//! survive, and `KeyboardInterrupt` and `SystemExit` are still what they were.
+//! A Python exception that leaves a callback becomes an error. Its class name becomes the kind, its string the
+//! message, its traceback the backtrace, and its `__cause__` the cause. The exception object itself is stored in the
+//! error's context. When that error returns to Python, the same object is raised again, so its class, arguments,
+//! cause and traceback survive, and `KeyboardInterrupt` and `SystemExit` keep their meaning.
 //!
-//! A native error becomes an exception of the built-in class that its kind names, of a class that was registered for
-//! the kind, or of a class derived from `anyfn.Error`. The exception keeps the error in `__anyfn_error__`; raised
-//! through native code it is that error again, and comes back as that exception.
+//! A native error becomes an exception of the built-in class named by its kind, of a class registered for the kind,
+//! or of a class derived from `anyfn.Error`. The exception stores the error in `__anyfn_error__`. When it is raised
+//! through native code, it is that error again, and it returns as the same exception.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,18 +24,18 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::{function, gil, object, trace};
 
-/// Exception class of each kind that has been met: a dictionary.
+/// Dictionary from each kind encountered so far to its exception class.
 static CLASSES: Global = Global::new();
-/// Kind of each class that was registered for one: a dictionary, once there is one.
+/// Dictionary from each registered class to its kind; created when the first class is registered.
 static KINDS: Global = Global::new();
-/// `class_of_kind` of the Python part, which makes the class of a new kind.
+/// Function `class_of_kind` of the Python code, which makes the class of a new kind.
 static CLASS_OF_KIND: Global = Global::new();
 
-/// Kind that native code raises when it has stopped because a Python exception is set already.
+/// Kind of the error that native code raises when it stops because a Python exception is already set.
 const ALREADY_SET: &str = "EnvErrorAlreadySet";
-/// Key of the exception in a context that is a Map.
+/// Key of the exception in a context that is a `Map`.
 const EXCEPTION: &str = "exception";
-/// Causes of causes that are followed.
+/// Maximum length of a chain of causes that is followed.
 const CAUSES_MAX: usize = 32;
 
 pub(crate) fn init() -> Res<()> {
@@ -50,7 +50,7 @@ pub(crate) fn set_class_of_kind(function: Obj<'_>) {
     CLASS_OF_KIND.set(function.to_own());
 }
 
-/// Makes `class` stand for errors of a kind, in both directions.
+/// Registers `class` for errors of a kind, in both directions.
 pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
     let is_exception = class.is_subclass_of(py::exceptions::base_exception());
     if !is_exception || kind.type_ptr() != &raw mut ffi::PyUnicode_Type {
@@ -63,7 +63,7 @@ pub(crate) fn register_class(kind: Obj<'_>, class: Obj<'_>) -> Res<()> {
     py::dict_set(CLASSES.get(), kind, class)
 }
 
-/// Turns a failed native call into a Python exception.
+/// Raises the error of a failed native call as a Python exception.
 #[cold]
 pub(crate) fn raise_from_native(code: c_int) -> Raised {
     match take_native(code) {
@@ -72,7 +72,7 @@ pub(crate) fn raise_from_native(code: c_int) -> Raised {
     }
 }
 
-/// As [`raise_from_native`], for the call of a function, which is shown in the traceback.
+/// Raises the error of a failed function call as a Python exception, with the function in the traceback.
 #[cold]
 pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) -> Raised {
     if let Some(error) = take_native(code) {
@@ -82,12 +82,13 @@ pub(crate) fn raise_from_call(code: c_int, callable: Obj<'_>, args: &[Obj<'_>]) 
     Raised
 }
 
-/// The error that a failed call has raised; `None` if it has left an exception instead, or one was made here.
+/// Takes the error that a failed call has raised. Returns `None` if an exception is set instead; if neither exists,
+/// raises `SystemError`.
 fn take_native(code: c_int) -> Option<Error> {
     let mut handle: TVMFFIObjectHandle = ptr::null_mut();
     // SAFETY: `handle` is writable.
     unsafe { TVMFFIErrorMoveFromRaised(&mut handle) };
-    // SAFETY: the slot gives an owned error or NULL.
+    // SAFETY: the function writes an owned error or NULL.
     let error =
         unsafe { ObjectRef::from_owned_or_null(handle) }.and_then(|object| Error::try_from_object(object).ok());
     match error {
@@ -102,7 +103,8 @@ fn take_native(code: c_int) -> Option<Error> {
     }
 }
 
-/// The error of a wrong argument in the caller's terms: native code cannot tell one class of Python from another.
+/// Rewrites the error of a wrong argument with the Python class of the argument, since native code cannot distinguish
+/// Python classes.
 fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Option<Error> {
     if error.kind() != "TypeError" {
         return None;
@@ -110,7 +112,7 @@ fn with_python_type(error: &Error, callable: Obj<'_>, args: &[Obj<'_>]) -> Optio
     let rest = error.message().strip_suffix('`')?;
     let rest = rest.strip_suffix("Python object").or_else(|| rest.strip_suffix("DLTensor*"))?;
     let (_, place) = rest.strip_suffix("but got `")?.split_once(" on argument #")?;
-    // The same words may come from a function that this one has called.
+    // The same message may come from a function that this function has called.
     let of_callable = match place.split_once(" when calling: `") {
         Some((_, shown)) => {
             shown.strip_prefix(&*function::name_of(callable)).is_some_and(|rest| rest.starts_with('('))
@@ -140,8 +142,8 @@ pub(crate) fn raise(error: Error) -> Raised {
     match make_exception(error, CAUSES_MAX) {
         Ok(exception) => {
             let class = exception.obj().class().as_ptr();
-            // Unlike `restore_error` this notes an exception that is being handled as the context.
-            // SAFETY: a class and its instance; the lock is held.
+            // Unlike `restore_error`, this sets the exception being handled as the context of the new one.
+            // SAFETY: the arguments are a class and its instance, and the GIL is held.
             unsafe { py::raw::PyErr_SetObject(class, exception.as_ptr()) };
             trace::add_lines(&lines.backtrace_bytes());
             Raised
@@ -150,7 +152,7 @@ pub(crate) fn raise(error: Error) -> Raised {
     }
 }
 
-/// The exception object of an error, without raising it.
+/// Makes the exception object of an error, without raising it.
 pub(crate) fn to_exception(error: Error) -> Res<Own> {
     exception_of(error, CAUSES_MAX)
 }
@@ -162,29 +164,29 @@ fn exception_of(error: Error, causes: usize) -> Res<Own> {
     }
 }
 
-/// Address of the cell, which lies behind the header.
+/// Returns the address of the error's cell, which follows the header.
 fn cell(error: &Error) -> *const TVMFFIErrorCell {
     let header: *const TVMFFIObject = error.as_object().as_handle().cast();
     header.wrapping_add(1).cast()
 }
 
 fn kind(error: &Error) -> &TVMFFIByteArray {
-    // SAFETY: `error` keeps the cell alive, and a maker never changes this part of it.
+    // SAFETY: `error` keeps the cell alive, and no implementation changes this part of it.
     unsafe { &(*cell(error)).kind }
 }
 
 fn message(error: &Error) -> &TVMFFIByteArray {
-    // SAFETY: `error` keeps the cell alive, and a maker never changes this part of it.
+    // SAFETY: `error` keeps the cell alive, and no implementation changes this part of it.
     unsafe { &(*cell(error)).message }
 }
 
-/// A text of an error, whose owner is alive.
+/// Makes a Python string from a string of an error that is alive.
 fn text(array: &TVMFFIByteArray) -> Res<Own> {
-    // SAFETY: the error owns its texts; none but the trace changes, and it is copied here.
+    // SAFETY: the error owns its strings. Only the backtrace can change, and the bytes are copied here.
     py::string_lossy(unsafe { array.as_slice() })
 }
 
-/// The context of an error; where a walk has added the way to the error, what is behind that.
+/// Returns the context of an error. If a walk has wrapped it to add the path to the error, returns the wrapped context.
 fn context_of(error: &Error) -> Option<ObjectRef> {
     let context = error.context()?;
     match context.type_index() {
@@ -201,12 +203,12 @@ fn behind_way(context: ObjectRef) -> Option<ObjectRef> {
     context.get_field("prev_error_context").ok()?.into_object()
 }
 
-/// Key of the access path in a context that is a Map.
+/// Key of the access path in a context that is a `Map`.
 const VISITED: &str = "visited";
-/// Key of the remarks that native code has added.
+/// Key of the notes that native code has added.
 const ADDED: &str = "notes";
 
-/// Adds notes that say where an exception has happened.
+/// Adds notes to an exception that describe where it occurred.
 #[cold]
 fn add_notes(exception: Obj<'_>, error: &Error) -> Res<()> {
     let Some(Ok(map)) = context_of(error).map(Map::<Any, Any>::try_from_object) else { return Ok(()) };
@@ -249,11 +251,11 @@ fn add_note(exception: Obj<'_>, note: &str) -> Res<()> {
             return Ok(());
         }
     }
-    // SAFETY: a list and a string.
+    // SAFETY: the arguments are a list and a string.
     py::check(unsafe { ffi::PyList_Append(notes.as_ptr(), note.as_ptr()) })
 }
 
-/// The Python exception that an error was made of.
+/// Returns the Python exception from which an error was made.
 fn python_exception(error: &Error) -> Option<Own> {
     let context = context_of(error)?;
     let exception = match context.type_index() {
@@ -280,45 +282,45 @@ fn exception_in_map(error: &Error, context: ObjectRef) -> Option<Own> {
     Some(exception)
 }
 
-/// Gives an exception the cause that native code has added to its error.
+/// Sets the cause of an exception to one that native code has added to its error.
 #[cold]
 fn add_cause(exception: Obj<'_>, error: &Error) {
-    // SAFETY: an exception; a new reference or NULL.
+    // SAFETY: the object is an exception; the result is a new reference or NULL.
     let has = py::unsafe_new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
     if has.is_none() && set_cause(exception, error, CAUSES_MAX).is_err() {
         py::clear_error();
     }
 }
 
-/// Sets the exception of an error's cause as the cause of the error's exception.
+/// Sets the cause of an exception to the exception of the error's cause.
 #[cold]
 fn set_cause(exception: Obj<'_>, error: &Error, causes: usize) -> Res<()> {
     let Some(cause) = error.cause() else { return Ok(()) };
     let cause = exception_of(cause, causes.saturating_sub(1))?;
-    // SAFETY: two exceptions; the reference to the cause passes over.
+    // SAFETY: both objects are exceptions; the reference to the cause passes to the exception.
     unsafe { ffi::PyException_SetCause(exception.as_ptr(), cause.into_ptr()) };
     Ok(())
 }
 
-/// The Python object in an object of type `kTVMFFIOpaquePyObject`.
+/// Returns the Python object in an object of type `kTVMFFIOpaquePyObject`.
 pub(crate) fn opaque_object<'a>(object: *const TVMFFIObject) -> Obj<'a> {
     // SAFETY: the caller has an object of that type, which has its cell behind the header.
     let cell: *const TVMFFIOpaqueObjectCell = unsafe { object.add(1) }.cast();
-    // SAFETY: the object is of that type, so its cell is initialised.
+    // SAFETY: the object has that type, so its cell is initialised.
     let handle = unsafe { (*cell).handle };
-    // SAFETY: such objects hold a reference to a Python object; the caller holds the lock and the object.
+    // SAFETY: such objects hold a reference to a Python object; the caller holds the GIL and the object.
     unsafe { Obj::from_ptr(handle.cast()) }
 }
 
-/// A native object that keeps a Python object.
+/// A native object that keeps a Python object alive.
 #[repr(C)]
 struct OpaqueObject {
     header: TVMFFIObject,
-    /// Owned.
+    /// Cell with an owned reference.
     cell: TVMFFIOpaqueObjectCell,
 }
 
-/// Makes a native object that keeps a Python object.
+/// Makes a native object that keeps a Python object alive.
 pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
     let opaque = Box::new(OpaqueObject {
         header: TVMFFIObject {
@@ -330,33 +332,33 @@ pub(crate) fn make_opaque(object: Obj<'_>) -> Res<ObjectRef> {
         cell: TVMFFIOpaqueObjectCell { handle: object.to_own().into_ptr().cast() },
     });
     let opaque = Box::into_raw(opaque);
-    // SAFETY: made above, and counted here alone.
+    // SAFETY: the object was made above, and is counted only here.
     unsafe { anyfn::__private::object_created(opaque, kTVMFFIOpaquePyObject) };
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which passes to the result.
     match unsafe { ObjectRef::from_owned_or_null(opaque.cast()) } {
         Some(object) => Ok(object),
         None => py::raise(py::exceptions::memory_error(), "out of memory"),
     }
 }
 
-/// Releases the Python object, the memory, or both. Any thread may be the one.
+/// Releases the Python object, the memory, or both. May run on any thread.
 unsafe extern "C" fn delete_opaque(object: *mut c_void, flags: c_int) {
     let object: *mut OpaqueObject = object.cast();
     if flags & STRONG != 0 {
-        // SAFETY: no strong reference is left, and the memory is still there.
+        // SAFETY: no strong reference is left, and the memory still exists.
         let held = unsafe { (*object).cell.handle };
         // SAFETY: the opaque object owned this reference.
         unsafe { gil::release(held.cast()) };
     }
     if flags & WEAK != 0 {
-        // SAFETY: counted when it was made; the deleter frees its memory once.
+        // SAFETY: the object was counted when it was made; the deleter frees its memory once.
         unsafe { anyfn::__private::object_freed(object, kTVMFFIOpaquePyObject) };
-        // SAFETY: made by `Box`; the content is plain data by now.
+        // SAFETY: the pointer comes from `Box`, and the content no longer owns anything.
         drop(unsafe { Box::from_raw(object) });
     }
 }
 
-/// The Python object in a native one that was made here, and which therefore owns a reference to it.
+/// Returns the Python object in a native object that was made here and therefore owns a reference to it.
 pub(crate) fn own_opaque_object<'a>(object: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object, whose deleter does not change.
     let deleter = unsafe { (*object).deleter };
@@ -387,14 +389,14 @@ fn make_exception(error: Error, causes: usize) -> Res<Own> {
     Ok(exception)
 }
 
-/// An instance of a class whose constructor does not take a message alone.
+/// Makes an instance of a class whose constructor does not accept a single message.
 #[cold]
 fn without_init(class: Obj<'_>, message: Obj<'_>) -> Res<Own> {
     py::clear_error();
     check_exception(class.attr(names::NEW.get())?.obj().call(&[class, message])?)
 }
 
-/// What a class has made, which need not be what it says.
+/// Checks that the object made by a class is an exception, which the class need not ensure.
 fn check_exception(made: Own) -> Res<Own> {
     if made.obj().type_flags() & ffi::Py_TPFLAGS_BASE_EXC_SUBCLASS == 0 {
         return py::raise(
@@ -405,7 +407,7 @@ fn check_exception(made: Own) -> Res<Own> {
     Ok(made)
 }
 
-/// The exception class of a kind, a string.
+/// Returns the exception class of a kind, which is a string.
 pub(crate) fn class_of(kind: Obj<'_>) -> Res<Own> {
     match py::dict_get(CLASSES.get(), kind) {
         Some(class) => Ok(class),
@@ -416,20 +418,20 @@ pub(crate) fn class_of(kind: Obj<'_>) -> Res<Own> {
 #[cold]
 fn new_class(kind: Obj<'_>) -> Res<Own> {
     let Some(class_of_kind) = CLASS_OF_KIND.try_get() else {
-        // SAFETY: a built-in class.
+        // SAFETY: `RuntimeError` is a built-in class, which is always valid.
         return Ok(unsafe { Obj::from_ptr(py::exceptions::runtime_error()) }.to_own());
     };
     let class = class_of_kind.call(&[kind])?;
-    /// Kinds may come from outside: what is kept of them is bounded.
+    /// Maximum number of cached kinds. Kinds may come from outside, so the cache is bounded.
     const KINDS_MAX: isize = 1024;
-    // SAFETY: a dictionary.
+    // SAFETY: the object is a dictionary.
     if unsafe { ffi::PyDict_Size(CLASSES.ptr()) } < KINDS_MAX {
         py::dict_set(CLASSES.get(), kind, class.obj())?;
     }
     Ok(class)
 }
 
-/// Turns the exception that is set into the thread's raised native error; gives what a native function returns.
+/// Moves the current exception into the thread's raised native error. Returns the status code for a native function.
 #[cold]
 pub(crate) fn raise_to_native() -> c_int {
     match py::take_error() {
@@ -439,7 +441,7 @@ pub(crate) fn raise_to_native() -> c_int {
     -1
 }
 
-/// The native error of a Python exception.
+/// Makes the native error of a Python exception.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Error {
     error_of(exception, CAUSES_MAX)
 }
@@ -450,7 +452,7 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
         py::clear_error();
         String::new()
     });
-    // SAFETY: an exception; a new reference or NULL.
+    // SAFETY: the object is an exception; the result is a new reference or NULL.
     let cause = py::unsafe_new_ref_or_none!(ffi::PyException_GetCause(exception.as_ptr()));
     let cause = cause.filter(|_| causes > 0).map(|cause| error_of(cause.obj(), causes - 1).into_object());
     let error = match native {
@@ -469,7 +471,7 @@ fn error_of(exception: Obj<'_>, causes: usize) -> Error {
     error.unwrap_or_else(|| Error::new("MemoryError", "out of memory"))
 }
 
-/// The error of an exception that was made of a native one: the same in all but that it brings the exception along.
+/// Makes the error of an exception that was itself made from a native error: the same error, with the exception in its context.
 fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<ObjectRef>) -> Option<Error> {
     let own_trace;
     let trace = if trace.is_empty() {
@@ -485,7 +487,7 @@ fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<Obj
         && let Ok(mut detail) = Map::<Any, Any>::try_from_object(detail)
         && let Some(object) = context.take()
     {
-        // A Map is copied before it changes; without memory the detail is left out.
+        // The `Map` is copied before it changes. If memory is exhausted, the details are omitted.
         let added = Any::new(EXCEPTION).and_then(|key| detail.insert(key, Any::from(object.clone())));
         context = Some(if added.is_ok() { detail.into_object() } else { object });
     }
@@ -494,7 +496,7 @@ fn same_again(native: &Error, exception: Obj<'_>, trace: &str, cause: Option<Obj
     Error::try_from_texts(kind, message, trace.as_bytes(), cause, context)
 }
 
-/// The kind of error that an exception is: what its class was registered for, or the name of the class.
+/// Returns the kind of an exception: the one for which its class was registered, or else the name of the class.
 fn kind_of(exception: Obj<'_>) -> String {
     let registered = KINDS.try_get().and_then(|kinds| py::dict_get(kinds, exception.class()));
     match registered.map(|kind| kind.obj().to_text()) {
@@ -503,7 +505,7 @@ fn kind_of(exception: Obj<'_>) -> String {
     }
 }
 
-/// The native error that an exception was made of.
+/// Returns the native error from which an exception was made.
 fn native_error(exception: Obj<'_>) -> Option<Error> {
     let attribute = exception.attr_opt(names::ERROR.get()).unwrap_or_else(|Raised| {
         py::clear_error();
@@ -513,7 +515,7 @@ fn native_error(exception: Obj<'_>) -> Option<Error> {
     Error::try_from_object(object).ok()
 }
 
-/// Makes an error object, for the Python part.
+/// Makes an error object; called from the Python code of the package.
 pub(crate) fn make(kind: &[u8], message: &[u8], trace: &[u8], context: Obj<'_>) -> Res<Own> {
     let context = object::reference_of(context);
     match Error::try_from_texts(kind, message, trace, None, context) {
@@ -522,14 +524,14 @@ pub(crate) fn make(kind: &[u8], message: &[u8], trace: &[u8], context: Obj<'_>) 
     }
 }
 
-/// Kind, message and trace of an error object, for the Python part.
+/// Returns kind, message and backtrace of an error object; called from the Python code of the package.
 pub(crate) fn texts(error: Obj<'_>) -> Res<Own> {
     let error = error_argument(error)?;
     let trace = py::string_lossy(&error.backtrace_bytes())?;
     py::tuple(vec![text(kind(&error))?, text(message(&error))?, trace])
 }
 
-/// Cause and further context of an error object, for the Python part.
+/// Returns cause and context of an error object; called from the Python code of the package.
 pub(crate) fn objects(error: Obj<'_>) -> Res<Own> {
     let error = error_argument(error)?;
     let wrap = |object: Option<ObjectRef>| object.map_or_else(|| Ok(py::none()), crate::lift::lift_object);
@@ -544,7 +546,7 @@ fn error_argument(object: Obj<'_>) -> Res<Error> {
     }
 }
 
-/// Runs the body of a function that Python calls; a panic becomes an exception.
+/// Runs the body of a function that Python calls, and converts a panic into an exception.
 #[inline(always)]
 pub(crate) fn catch(body: impl FnOnce() -> Res<Own>) -> *mut PyObject {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -553,7 +555,7 @@ pub(crate) fn catch(body: impl FnOnce() -> Res<Own>) -> *mut PyObject {
     }
 }
 
-/// Turns a panic of this extension into an exception.
+/// Converts a panic of this extension into an exception.
 #[cold]
 pub(crate) fn raise_panic(payload: &(dyn std::any::Any + Send)) -> *mut PyObject {
     let text = payload.downcast_ref::<&str>().copied();

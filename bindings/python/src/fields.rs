@@ -1,8 +1,8 @@
 //! Fields of native objects as attributes: `point.x`.
 //!
-//! A type may tell of its fields: their names, where they lie in an object, and the functions that read and set them.
-//! A class that stands for the type gets a descriptor for each, which goes straight to that function; it asks for it each
-//! time, since the library of the type may be loaded again.
+//! A type may register its fields: their names, their offsets in an object, and the functions that read and set them.
+//! The class of the type gets a descriptor for each field, which calls that function directly. The descriptor looks
+//! up the function each time, since the library of the type may be reloaded.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
@@ -18,17 +18,17 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, PyObject, Raised, Res};
 use crate::{construct, define, error, gil, lift, method, object, record};
 
-/// A field of a type. Lives as long as the process, like the descriptors that point to it.
+/// A field of a type. It lives as long as the process, like the descriptors that point to it.
 struct Field {
     name: CString,
     type_index: i32,
     offset: usize,
     told: reflection::Field,
-    /// The setter, if it is a function object: those stay.
+    /// The setter, if it is a function object, which does not change.
     setter: Option<PackedFunc>,
 }
 
-/// Gives a class an attribute for each field of a type, unless it has an attribute of that name.
+/// Adds to a class an attribute for each field of a type, unless the class already has an attribute of that name.
 pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     for field in info.own_fields() {
         let Some((name, descriptor)) = describe(info.index(), field) else { continue };
@@ -36,7 +36,8 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
         if class.attr_opt(key.obj())?.is_some() {
             continue;
         }
-        // SAFETY: a class and a definition that lives for ever; a new reference or an exception.
+        // SAFETY: the class and the definition, which lives as long as the process, are valid; the result is a new
+        // reference, or NULL with an exception set.
         let descriptor =
             py::unsafe_new_ref!(ffi::PyDescr_NewGetSet(class.as_ptr().cast(), Box::leak(descriptor)))?;
         class.set_attr(key.obj(), descriptor.obj())?;
@@ -44,12 +45,12 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     Ok(())
 }
 
-/// What Python needs of a field; `None` for one that cannot be read.
+/// Makes the name and the descriptor definition of a field. Returns `None` if the field cannot be read.
 fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ffi::PyGetSetDef>)> {
     let settable = told.is_writable();
     let mut setter = None;
     if settable && told.has(kTVMFFIFieldFlagBitSetterIsFunctionObj) {
-        // SAFETY: the flag says that the setter is a function object, which the type keeps.
+        // SAFETY: the flag shows that the setter is a function object, which the type keeps alive.
         let object = unsafe { ObjectRef::from_borrowed_or_null(told.setter()) };
         setter = Some(PackedFunc::try_from_object(object?).ok()?);
     }
@@ -68,7 +69,7 @@ fn describe(type_index: i32, told: reflection::Field) -> Option<(CString, Box<ff
     Some((name, Box::new(definition)))
 }
 
-/// Address of a field in an instance.
+/// Returns the address of a field in an instance.
 #[inline]
 fn place(this: Obj<'_>, field: &Field) -> Res<*mut c_void> {
     let handle: *mut TVMFFIObject = object::handle_unchecked(this);
@@ -77,21 +78,21 @@ fn place(this: Obj<'_>, field: &Field) -> Res<*mut c_void> {
     }
     // SAFETY: the instance keeps its object alive.
     let type_index = unsafe { (*handle).type_index };
-    // A class may stand for more than one type, and then has fields of each.
+    // A class may represent several types, and then has the fields of each.
     if type_index != field.type_index && !anyfn::is_instance(type_index, field.type_index) {
         return py::raise(
             py::exceptions::attribute_error(),
             &format!("an object of type {} has no such field", anyfn::type_key(type_index)),
         );
     }
-    // SAFETY: the field lies at its offset in each object of its type.
+    // SAFETY: the field is at its offset in each object of its type.
     Ok(unsafe { handle.byte_add(field.offset) }.cast())
 }
 
 unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: the closure of a descriptor made by `describe`.
+    // SAFETY: this is the closure of a descriptor made by `describe`.
     let field: &Field = unsafe { &*field.cast() };
     error::catch(|| {
         let place = place(this, field)?;
@@ -99,7 +100,7 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
         let Some(getter) = field.told.getter() else {
             return py::raise(py::exceptions::attribute_error(), "the field cannot be read");
         };
-        // SAFETY: the type's own function, called with the place of its field and a result that holds nothing.
+        // SAFETY: this is the type's own function, called with the address of its field and a result that holds no value.
         let code = gil::counted(|| unsafe { getter(place, &mut value) });
         if code != 0 {
             let raised = error::raise_from_native(code);
@@ -111,11 +112,11 @@ unsafe extern "C" fn get(this: *mut PyObject, field: *mut c_void) -> *mut PyObje
 }
 
 unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut c_void) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: Python passes a valid value, or NULL to delete.
+    // SAFETY: Python passes a valid value, or NULL to delete the attribute.
     let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
-    // SAFETY: the closure of a descriptor made by `describe`.
+    // SAFETY: this is the closure of a descriptor made by `describe`.
     let field: &Field = unsafe { &*field.cast() };
     let done = error::catch(|| {
         let Some(value) = value else {
@@ -127,7 +128,7 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
         if object::handle_unchecked(this).is_null() {
             define::ensure(this)?;
         }
-        // Converting the value may run Python code, and the address of the field is used after that.
+        // The conversion of the value may run Python code, and the address of the field is used after that.
         let _use = gil::Use::begin();
         let place = place(this, field)?;
         if record::set_field(object::handle_unchecked(this), place, value)? {
@@ -142,10 +143,10 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
             gil::counted(|| setter.call_views(&views)).map_err(error::raise)?;
             return Ok(py::none());
         }
-        // SAFETY: the descriptor of a field that is not writable has no setter; without a function object it is a C function
-        // of this type.
+        // SAFETY: the descriptor of a read-only field has no setter. A setter that is not a function object is a C
+        // function of this type.
         let setter = unsafe { std::mem::transmute::<*mut c_void, TVMFFIFieldSetter>(field.told.setter()) };
-        // SAFETY: the type's own function, called with the place of its field and a valid view.
+        // SAFETY: this is the type's own function, called with the address of its field and a valid view.
         let code = gil::counted(|| unsafe { setter(place, value.as_view().as_raw()) });
         if code != 0 {
             return Err(error::raise_from_native(code));
@@ -155,12 +156,12 @@ unsafe extern "C" fn set(this: *mut PyObject, value: *mut PyObject, field: *mut 
     if done.is_null() {
         return -1;
     }
-    // SAFETY: a reference to None.
+    // SAFETY: this is an owned reference to None.
     drop(unsafe { py::Own::from_nullable(done) });
     0
 }
 
-/// Makes a class for a type that tells of fields and for which none is registered.
+/// Makes a class for a type that registers fields or methods and for which no class is registered.
 #[cold]
 pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
     let key = info.key();
@@ -179,7 +180,7 @@ pub(crate) fn make_class(info: TypeInfo, base: Obj<'_>) -> Res<py::Own> {
     }
     let bases = py::tuple(vec![base.to_own()])?;
     let name = py::string(name.as_bytes())?;
-    // The class of classes: `type`, or what the base's author has chosen.
+    // The metaclass is `type`, or the one chosen by the author of the base.
     let class = base.class().call(&[name.obj(), bases.obj(), members.obj()])?;
     if !class.obj().is_subclass_of(base.as_ptr()) {
         return py::raise(

@@ -1,8 +1,8 @@
-//! `PackedFunc`: calling native functions from Python.
+//! `PackedFunc`: calls of native functions from Python.
 //!
-//! The call path does no more than it must: arguments go to the stack, the function's own `safe_call` is called
-//! directly, and the result of a common type becomes a Python object without a detour. Everything rarer is behind a
-//! function that is not inlined.
+//! The call path does as little as possible: arguments go to the stack, the function's own `safe_call` is called
+//! directly, and a result of a common type is converted to a Python object directly. Everything less common is behind
+//! a function that is not inlined.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::{MaybeUninit, offset_of};
@@ -22,24 +22,24 @@ use crate::signature::{self, Known};
 use crate::types::{self, Class};
 use crate::{callback, error, gil, lift, object, place};
 
-/// Memory of an instance.
+/// Memory layout of an instance.
 #[repr(C)]
 struct Layout {
     object: object::Layout,
     vectorcall: ffi::vectorcallfunc,
-    /// `__name__`. Owned or NULL.
+    /// Value of `__name__`: an owned reference or NULL.
     name: *mut PyObject,
-    /// The global name by which the function was found or registered. Owned or NULL.
+    /// Global name under which the function was found or registered: an owned reference or NULL.
     key: *mut PyObject,
-    /// What the signature tells, once somebody has asked. Owned (a box) or NULL.
+    /// Parsed signature, read on first use: an owned pointer from `Box`, or NULL.
     known: *mut Known,
-    /// `__dict__`; Python's.
+    /// The instance's `__dict__`, managed by Python.
     dict: *mut PyObject,
-    /// Weak references; Python's.
+    /// List of weak references, managed by Python.
     weak: *mut PyObject,
 }
 
-/// Arguments that a call holds on the stack; more go to the heap.
+/// Maximum number of arguments that a call stores on the stack; more arguments are stored on the heap.
 const INLINE: usize = 8;
 
 /// The class `PackedFunc`.
@@ -101,7 +101,7 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_clear, clear as *mut c_void),
             (ffi::Py_tp_call, raw::PyVectorcall_Call as *mut c_void),
             (ffi::Py_tp_descr_get, descr_get as *mut c_void),
-            // The tables live as long as the class: for ever.
+            // The tables live as long as the class: for the lifetime of the process.
             (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
             (ffi::Py_tp_getset, getsets.leak().as_mut_ptr().cast()),
         ],
@@ -112,20 +112,20 @@ pub(crate) fn init() -> Res<()> {
 
 /// Makes the Python object of a native function.
 ///
-/// `name` is for messages and `__name__`. With `releases` the interpreter's lock is released during calls; it is also
-/// for functions that say of themselves that they run long.
+/// `name` is used for messages and `__name__`. If `releases` is true, calls of a function that is not implemented in
+/// Python release the GIL. A function that declares itself long-running or blocking always does.
 pub(crate) fn wrap(function: ObjectRef, name: Option<Obj<'_>>, releases: bool) -> Res<Own> {
     let releases = (releases && !callback::is_python(&function)) || asks_for_release(&function);
     let own = object::wrap_as(CLASS.ptr().cast(), function)?;
     let layout: *mut Layout = own.as_ptr().cast();
-    // SAFETY: a new instance that nobody else knows.
+    // SAFETY: the instance is new and not shared.
     let layout = unsafe { &mut *layout };
     layout.vectorcall = entry(releases);
     layout.name = name.map_or(ptr::null_mut(), |name| name.to_own().into_ptr());
     Ok(own)
 }
 
-/// What Python calls.
+/// Returns the function that Python calls for instances.
 fn entry(releases: bool) -> ffi::vectorcallfunc {
     match (releases, anyfn::has_ledger()) {
         (true, false) => vectorcall::<true>,
@@ -135,21 +135,21 @@ fn entry(releases: bool) -> ffi::vectorcallfunc {
     }
 }
 
-/// The same call, where a ledger is to know the place.
+/// Calls a native function and records the location of the call for a ledger.
 ///
 /// # Safety
-/// As [`vectorcall`].
+/// The conditions of [`vectorcall`] apply.
 unsafe extern "C" fn noted<const RELEASE: bool>(
     callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     place::noted(|| unsafe { vectorcall::<RELEASE>(callable, args, nargsf, kwnames) })
 }
 
-/// The function's own statement that it runs long or blocks.
+/// Returns true if the function declares that it runs long or blocks.
 fn asks_for_release(function: &ObjectRef) -> bool {
     let header: *const TVMFFIObject = function.as_handle().cast();
     // SAFETY: the reference keeps the object alive.
@@ -158,25 +158,25 @@ fn asks_for_release(function: &ObjectRef) -> bool {
     }
     // SAFETY: a function has its cell behind the header.
     let cell: *const TVMFFIFunctionCell = unsafe { header.add(1) }.cast();
-    // SAFETY: the flag says that a pointer to the extension lies behind the cell.
+    // SAFETY: the flag shows that a pointer to the extension follows the cell.
     let ext: *const *const AnyfnFunctionExt = unsafe { cell.add(1) }.cast();
-    // SAFETY: whoever makes a function with this flag initialises the pointer.
+    // SAFETY: code that creates a function with this flag initialises the pointer.
     let ext = unsafe { *ext };
-    // SAFETY: NULL or static data of the library that made the function.
+    // SAFETY: the pointer is NULL or refers to static data of the library that made the function.
     unsafe { ext.as_ref() }.is_some_and(|ext| ext.size >= 16 && ext.flags & 1 != 0)
 }
 
-/// Calls a native function: what Python does for `function(*args)`.
+/// Calls a native function: the implementation of `function(*args)`.
 ///
 /// # Safety
-/// Called by Python with an instance of `PackedFunc`.
+/// Must be called by Python with an instance of `PackedFunc`.
 unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     callable: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable) };
     // SAFETY: Python passes a tuple of names, or NULL if there are no named arguments.
     let names: Option<Obj<'_>> = unsafe { Obj::from_nullable(kwnames) };
@@ -184,7 +184,7 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
     if let Some(names) = names
         && names.tuple_len() > 0
     {
-        // SAFETY: Python passes the positional arguments and one more for each name; as below.
+        // SAFETY: Python passes the positional arguments and one more for each name; `Obj` is transparent over the pointer.
         let args = unsafe { std::slice::from_raw_parts(args.cast(), count + names.tuple_len()) };
         return call_named::<RELEASE>(callable, args, names);
     }
@@ -207,7 +207,7 @@ unsafe extern "C" fn vectorcall<const RELEASE: bool>(
 /// Calls a `PackedFunc` as Python would.
 ///
 /// # Safety
-/// As [`vectorcall`].
+/// The conditions of [`vectorcall`] apply.
 #[inline(always)]
 pub(crate) unsafe fn call_as_it_is(
     callable: *mut PyObject,
@@ -215,23 +215,24 @@ pub(crate) unsafe fn call_as_it_is(
     nargsf: usize,
     kwnames: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: an instance of `PackedFunc`, which the caller keeps.
+    // SAFETY: this is an instance of `PackedFunc`, which the caller keeps alive.
     let entry = unsafe { (*callable.cast::<Layout>()).vectorcall };
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { entry(callable, args, nargsf, kwnames) }
 }
 
-/// Whether an object is a `PackedFunc` that is called with the interpreter's lock held.
+/// Returns true if an object is a `PackedFunc` that is called with the GIL held.
 #[inline]
 pub(crate) fn is_cheap(callable: Obj<'_>) -> bool {
     ptr::eq(callable.type_ptr().cast(), CLASS.ptr())
         && ptr::fn_addr_eq(layout(callable).vectorcall, vectorcall::<false> as ffi::vectorcallfunc)
 }
 
-/// Calls a function with the interpreter's lock released, whatever it says of itself.
+/// Calls a function with the GIL released, regardless of what it declares.
 ///
 /// # Safety
-/// `args` are valid objects: `count` positional ones and one for each name in `names`, a tuple of strings or NULL.
+/// `args` must be valid objects: `count` positional ones and one for each name in `names`, which must be a tuple of
+/// strings or NULL.
 pub(crate) unsafe fn call_released(
     callable: Obj<'_>,
     args: &[*mut PyObject],
@@ -242,9 +243,9 @@ pub(crate) unsafe fn call_released(
         let message = format!("expected a PackedFunc but got {}", callable.class_name());
         return py::raise(py::exceptions::type_error(), &message);
     }
-    // SAFETY: an instance of `PackedFunc`, and arguments as the caller guarantees.
+    // SAFETY: the object is an instance of `PackedFunc`, and the caller guarantees the arguments.
     let result = unsafe { vectorcall::<true>(callable.as_ptr(), args.as_ptr(), count, names) };
-    // SAFETY: a new reference, or NULL with an exception set.
+    // SAFETY: the result is a new reference, or NULL with an exception set.
     unsafe { Own::from_result(result) }
 }
 
@@ -277,14 +278,15 @@ fn call<const RELEASE: bool>(
     let safe_call = unsafe { (*cell).safe_call };
     let (data, count) = frame.enter();
     let code = if observe::is_on() {
-        // SAFETY: a `PackedFunc`, and `count` valid views, which the caller's references keep alive.
+        // SAFETY: `callable` is a `PackedFunc`, with `count` valid views, which the caller's references keep alive.
         unsafe { watched::<RELEASE>(callable, data, count, &mut result) }
     } else if RELEASE {
-        // SAFETY: a valid function, `count` valid views and a result that holds nothing. The caller's references keep
-        // what the views borrow alive while the lock is released.
+        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The caller's
+        // references keep the values that the views borrow alive while the GIL is released.
         gil::counted(|| gil::without(|| unsafe { safe_call(handle.cast(), data, count, &mut result) }))
     } else {
-        // SAFETY: a valid function, `count` valid views and a result that holds nothing; the lock is kept, so nobody takes the arguments away.
+        // SAFETY: the function, the `count` views and the result, which holds no value, are valid. The GIL is kept,
+        // so no other thread can release the arguments.
         gil::counted(|| unsafe { safe_call(handle.cast(), data, count, &mut result) })
     };
     if code != 0 {
@@ -293,10 +295,10 @@ fn call<const RELEASE: bool>(
     lift::lift_result(result, &frame)
 }
 
-/// Calls a function and tells of it.
+/// Calls a function and reports the call to the observer.
 ///
 /// # Safety
-/// `callable` is a `PackedFunc`, and the arguments are what it takes.
+/// `callable` must be a `PackedFunc`, and the arguments must be valid for it.
 #[cold]
 #[inline(never)]
 unsafe fn watched<const RELEASE: bool>(
@@ -311,10 +313,10 @@ unsafe fn watched<const RELEASE: bool>(
     // SAFETY: the cell of a function is initialised; the instance keeps the function alive.
     let safe_call = unsafe { (*cell).safe_call };
     let call = crate::observe::call_of(callable, handle.cast(), data, count);
-    // SAFETY: that is the call. Finding a name needs the lock, and its time does not hold the waiting for it.
+    // SAFETY: `call` describes the call below. Finding the name needs the GIL; the measured time excludes waiting for the GIL.
     let watched = unsafe { Watched::begin(&call) };
     let body = || {
-        // SAFETY: the caller passes what the function takes.
+        // SAFETY: the caller passes valid arguments for the function.
         let code = unsafe { safe_call(handle.cast(), data, count, result) };
         watched.end(code);
         code
@@ -322,7 +324,7 @@ unsafe fn watched<const RELEASE: bool>(
     gil::counted(|| if RELEASE { gil::without(body) } else { body() })
 }
 
-/// A call with named arguments, which follow the positional ones in `args`.
+/// Calls a function with named arguments, which follow the positional ones in `args`.
 #[inline(never)]
 fn call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> *mut PyObject {
     error::catch(|| try_call_named::<RELEASE>(callable, args, names))
@@ -336,7 +338,7 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
     let known = known(callable)?;
     let mut ordered = [None; signature::INLINE];
     if let Some(count) = known.arrange(args, names, &mut ordered) {
-        // SAFETY: the first `count` are set, and a set one is just the object.
+        // SAFETY: the first `count` elements are set, and an element that is set has the representation of the object.
         let args: &[Obj<'_>] = unsafe { std::slice::from_raw_parts(ordered.as_ptr().cast(), count) };
         let mut values = [const { MaybeUninit::<TVMFFIAny>::uninit() }; INLINE];
         return call::<RELEASE>(callable, args, &mut values);
@@ -354,8 +356,8 @@ fn try_call_named<const RELEASE: bool>(callable: Obj<'_>, args: &[Obj<'_>], name
     call_many::<RELEASE>(callable, &known.arrange_any(callable, args, names)?)
 }
 
-/// A call with named arguments of a Python function: it sees the values that it would see in any other call, and itself
-/// says what names it takes.
+/// Calls a Python function with named arguments. The function receives the same values as in any other call, and
+/// decides itself which names it accepts.
 #[cold]
 fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<'_>) -> Res<Own> {
     let mut values = vec![MaybeUninit::<TVMFFIAny>::uninit(); args.len()];
@@ -365,12 +367,12 @@ fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<
         lower(*arg, &mut frame, &At::Argument { function: callable, index })?;
     }
     let (data, count) = frame.enter();
-    // SAFETY: the frame's values, all set; there is at least one.
+    // SAFETY: these are the frame's values, all of which are set; there is at least one.
     let views: &[TVMFFIAny] = unsafe { std::slice::from_raw_parts(data, count as usize) };
-    // Arrays come back as themselves, unless they have changed meanwhile.
+    // An array is lifted to the same array again, unless it has changed in the meantime.
     let mut loans = Loans::new();
     let lifted = views.iter().map(|view| lift::lift_view(view, &mut loans)).collect::<Res<Vec<Own>>>()?;
-    // The loans end while their arguments are held.
+    // The loans end while references to their arguments are held.
     let held: Vec<Own> =
         if loans.is_empty() { Vec::new() } else { lifted.iter().map(|arg| arg.obj().to_own()).collect() };
     let args: Vec<*mut PyObject> = held.iter().map(Own::as_ptr).collect();
@@ -378,19 +380,19 @@ fn call_python(callable: Obj<'_>, python: Obj<'_>, args: &[Obj<'_>], names: Obj<
     lift::lift_result(lower_result(result.obj(), python)?, &frame)
 }
 
-/// Calls a function object of native code once, with any arguments.
+/// Returns the native function of a Python object, or `None` if it has none.
 pub(crate) fn handle_as_packed(callable: Obj<'_>) -> Option<PackedFunc> {
     let object = object::reference_of(callable)?;
     PackedFunc::try_from_object(object).ok()
 }
 
-/// The object that a function has as its name; the caller knows that it is an instance of `PackedFunc`.
+/// Borrows the name object of a function; the caller knows that it is an instance of `PackedFunc`.
 pub(crate) fn name_object(callable: Obj<'_>) -> Option<Obj<'_>> {
-    // SAFETY: owned by the instance, or NULL.
+    // SAFETY: the instance owns the object, or the pointer is NULL.
     unsafe { Obj::from_nullable(layout(callable).name) }
 }
 
-/// Name of a function, for messages.
+/// Returns the name of a function, for messages.
 #[cold]
 pub(crate) fn name_of(callable: Obj<'_>) -> String {
     let is_packed = callable.is_instance_of(CLASS.ptr());
@@ -415,7 +417,7 @@ pub(crate) fn name_of(callable: Obj<'_>) -> String {
     name.map_or_else(|| "PackedFunc".into(), |name| shorten(&name).into_owned())
 }
 
-/// Name of a function's argument, if its signature says.
+/// Returns the name of a function's argument, if the signature contains it.
 #[cold]
 pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     if !callable.is_instance_of(CLASS.ptr()) {
@@ -430,7 +432,7 @@ pub(crate) fn argument_name(callable: Obj<'_>, index: usize) -> Option<String> {
     }
 }
 
-/// Whether a function says that it only reads the tensor which it gets as an argument.
+/// Returns true if a function declares that it only reads the tensor that it receives as this argument.
 #[cold]
 pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     if !callable.is_instance_of(CLASS.ptr()) {
@@ -442,10 +444,10 @@ pub(crate) fn argument_is_read_only(callable: Obj<'_>, index: usize) -> bool {
     })
 }
 
-/// What a function's signature tells, read at the first call.
+/// Returns the parsed signature of a function, which is read at the first call.
 #[inline]
 pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
-    // SAFETY: owned by the instance and never replaced once it is there.
+    // SAFETY: the instance owns the signature, which is never replaced once it is set.
     match unsafe { layout(callable).known.as_ref() } {
         Some(known) => Ok(known),
         None => read_known(callable),
@@ -456,22 +458,22 @@ pub(crate) fn known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
 fn read_known<'a>(callable: Obj<'a>) -> Res<&'a Known> {
     let known = Box::new(Known::read(callable)?);
     let place = callable.as_ptr().cast::<Layout>();
-    // Reading may have run other code, which was first.
+    // Reading may have run other code that has set the signature in the meantime.
     if layout(callable).known.is_null() {
-        // SAFETY: a field of the instance; the lock is held, and no reference to the instance is in use.
+        // SAFETY: this is a field of the instance, the GIL is held, and no reference to the instance is in use.
         unsafe { (*place).known = Box::into_raw(known) };
     }
-    // SAFETY: owned by the instance, not NULL by now, and never replaced.
+    // SAFETY: the instance owns the signature, which is not NULL at this point and is never replaced.
     Ok(unsafe { &*layout(callable).known })
 }
 
-/// The global name by which a function was found or registered.
+/// Returns the global name under which a function was found or registered.
 pub(crate) fn key<'a>(callable: Obj<'a>) -> Option<Obj<'a>> {
-    // SAFETY: owned by the instance, or NULL.
+    // SAFETY: the instance owns the object, or the pointer is NULL.
     unsafe { Obj::from_nullable(layout(callable).key) }
 }
 
-/// Sets the global name; the first one stays.
+/// Sets the global name. Once set, it does not change.
 pub(crate) fn set_key(callable: Obj<'_>, name: Obj<'_>) {
     if key(callable).is_none() {
         replace(callable, offset_of!(Layout, key), name);
@@ -479,12 +481,12 @@ pub(crate) fn set_key(callable: Obj<'_>, name: Obj<'_>) {
 }
 
 fn layout<'a>(object: Obj<'a>) -> &'a Layout {
-    // SAFETY: only called for instances of `PackedFunc`; the lock is held, so nothing changes it meanwhile.
+    // SAFETY: only called for instances of `PackedFunc`; the GIL is held, so no other code changes the instance meanwhile.
     unsafe { &*object.as_ptr().cast() }
 }
 
 unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     if let Some(name) = name_object(object) {
         return name.to_own().into_ptr();
@@ -499,9 +501,9 @@ unsafe extern "C" fn get_name(object: *mut PyObject, _closure: *mut c_void) -> *
 }
 
 unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: a valid object, or NULL to delete.
+    // SAFETY: the value is a valid object, or NULL to delete the attribute.
     let value = unsafe { Obj::from_nullable(value) };
     let is_str = |value: &Obj<'_>| value.type_flags() & ffi::Py_TPFLAGS_UNICODE_SUBCLASS != 0;
     let Some(value) = value.filter(is_str) else {
@@ -511,15 +513,15 @@ unsafe extern "C" fn set_name(object: *mut PyObject, value: *mut PyObject, _clos
     replace(object, offset_of!(Layout, name), value)
 }
 
-/// An attribute that was set, or else what the Python part computes.
+/// Returns an attribute that was set, or else the value that the Python code of the package computes.
 unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     error::catch(|| {
         let name = lazy_name(name)?;
-        // SAFETY: Python's dictionary of the instance, or NULL.
+        // SAFETY: the pointer is the instance's dictionary, or NULL.
         let dict: Option<Obj<'_>> = unsafe { Obj::from_nullable(layout(object).dict) };
-        // A key may run Python code when it is compared, which may replace the dictionary.
+        // The comparison of a key may run Python code, which may replace the dictionary.
         let dict = dict.map(Obj::to_own);
         let value = dict.as_ref().and_then(|dict| py::dict_get(dict.obj(), name.obj()));
         match (value, signature::ATTRIBUTE.try_get()) {
@@ -531,49 +533,50 @@ unsafe extern "C" fn get_lazy(object: *mut PyObject, name: *mut c_void) -> *mut 
 }
 
 unsafe extern "C" fn set_lazy(object: *mut PyObject, value: *mut PyObject, name: *mut c_void) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock; a new reference or an exception.
+    // SAFETY: Python passes an instance and holds the GIL; the result is a new reference, or NULL with an exception set.
     let Ok(dict) = py::unsafe_new_ref!(raw::PyObject_GenericGetDict(object, ptr::null_mut())) else {
         return -1;
     };
     let Ok(name) = lazy_name(name) else { return -1 };
-    // SAFETY: a valid object, or NULL to delete.
+    // SAFETY: the value is a valid object, or NULL to delete the attribute.
     match unsafe { Obj::from_nullable(value) } {
         Some(value) => py::dict_set(dict.obj(), name.obj(), value).map_or(-1, |()| 0),
-        // SAFETY: a dictionary and a string; an exception if it is not there.
+        // SAFETY: the arguments are a dictionary and a string; an exception is set if the key is missing.
         None => unsafe { py::raw::PyDict_DelItem(dict.as_ptr(), name.as_ptr()) },
     }
 }
 
-/// The name in the closure of a lazy attribute.
+/// Returns the name in the closure of a lazily computed attribute.
 fn lazy_name(name: *mut c_void) -> Res<Own> {
-    // SAFETY: the table of attributes has names as closures, which live for ever.
+    // SAFETY: the closures in the attribute table are names that live for the lifetime of the process.
     py::intern(unsafe { CStr::from_ptr(name.cast()) })
 }
 
-/// A function found through a class or an instance is itself: it is not bound, as built-in functions are not.
+/// Returns the function unchanged when it is accessed through a class or an instance: like a built-in function, it is
+/// not bound.
 unsafe extern "C" fn descr_get(
     object: *mut PyObject,
     _instance: *mut PyObject,
     _class: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     object.to_own().into_ptr()
 }
 
-/// Puts `value` into the owned slot at an offset of the instance.
+/// Stores `value` in the owned slot at an offset of the instance.
 fn replace(object: Obj<'_>, offset: usize, value: Obj<'_>) -> c_int {
-    // SAFETY: the offset of a field of `Layout`.
+    // SAFETY: this is the offset of a field of `Layout`.
     let slot: *mut *mut PyObject = unsafe { object.as_ptr().byte_add(offset) }.cast();
-    // SAFETY: a field of the instance; the lock is held.
+    // SAFETY: this is a field of the instance, and the GIL is held.
     let old = unsafe { slot.replace(value.to_own().into_ptr()) };
-    // SAFETY: the instance owned the old value, which is released after it has been replaced.
+    // SAFETY: the instance owned the old value, which is released only after it has been replaced.
     drop(unsafe { Own::from_nullable(old) });
     0
 }
 
 unsafe extern "C" fn get_signature(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     match handle_as_packed(object).and_then(|function| function.signature()) {
         Some(text) => object::to_c(py::string(text.as_bytes())),
@@ -582,47 +585,47 @@ unsafe extern "C" fn get_signature(object: *mut PyObject, _closure: *mut c_void)
 }
 
 unsafe extern "C" fn get_releases(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let is_entry = |entry: ffi::vectorcallfunc| ptr::fn_addr_eq(layout(object).vectorcall, entry);
     py::boolean(is_entry(vectorcall::<true>) || is_entry(noted::<true>)).into_ptr()
 }
 
 unsafe extern "C" fn set_releases(object: *mut PyObject, value: *mut PyObject, _closure: *mut c_void) -> c_int {
-    // SAFETY: a valid object, or NULL to delete.
+    // SAFETY: the value is a valid object, or NULL to delete the attribute.
     let value: Option<Obj<'_>> = unsafe { Obj::from_nullable(value) };
     let releases = match value.map(Obj::is_true) {
         Some(Ok(releases)) => releases,
         Some(Err(Raised)) => return -1,
         None => false,
     };
-    // SAFETY: Python passes an instance and holds the lock; a running call does not look at this again.
+    // SAFETY: Python passes an instance and holds the GIL; a call in progress does not read this field again.
     unsafe { (*object.cast::<Layout>()).vectorcall = entry(releases) };
     0
 }
 
-/// Shows the collector the attributes, and the Python function behind a native one.
+/// Reports the attributes, and the Python function behind a native one, to the garbage collector.
 unsafe extern "C" fn traverse(object: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let dict = layout(unsafe { Obj::from_ptr(object) }).dict;
     if !dict.is_null() {
-        // SAFETY: the collector's own function and argument, and an object that the instance owns.
+        // SAFETY: these are the collector's own function and argument, and the instance owns the object.
         match unsafe { visit(dict, arg) } {
             0 => {}
             stop => return stop,
         }
     }
-    // SAFETY: Python passes an instance and its own function and argument, and holds the lock.
+    // SAFETY: Python passes an instance and its own function and argument, and holds the GIL.
     unsafe { collect::traverse(object, visit, arg) }
 }
 
-/// Breaks a cycle that nothing else uses.
+/// Breaks a reference cycle that is not otherwise reachable.
 unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let this: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: a field of the instance; the lock is held.
+    // SAFETY: this is a field of the instance, and the GIL is held.
     let dict = unsafe { std::mem::replace(&mut (*object.cast::<Layout>()).dict, ptr::null_mut()) };
-    // SAFETY: the instance owned it.
+    // SAFETY: the instance owned the dictionary.
     drop(unsafe { Own::from_nullable(dict) });
     if collect::owns_function(this) {
         drop(callback::break_up(object::handle_unchecked(this)));
@@ -632,22 +635,22 @@ unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
 
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
     let layout: *mut Layout = object.cast();
-    // SAFETY: a valid object: the collector must not see it any more.
+    // SAFETY: the object is valid; the collector must not visit it any more.
     unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
-    // SAFETY: an instance that nothing uses any more.
+    // SAFETY: this is an instance that is no longer in use.
     let Layout { name, key, known, dict, weak, .. } = unsafe { &*layout };
     if !weak.is_null() {
-        // SAFETY: an instance whose class says where its weak references are.
+        // SAFETY: this is an instance whose class declares where its weak references are.
         unsafe { py::raw::PyObject_ClearWeakRefs(object) };
     }
     for owned in [*name, *key, *dict] {
-        // SAFETY: owned by the instance, or NULL.
+        // SAFETY: the instance owns the object, or the pointer is NULL.
         drop(unsafe { Own::from_nullable(owned) });
     }
     if !known.is_null() {
-        // SAFETY: made by `read_known`, owned by the instance.
+        // SAFETY: the pointer was made by `read_known` and is owned by the instance.
         drop(unsafe { Box::from_raw(*known) });
     }
-    // SAFETY: the rest is what the base class has.
+    // SAFETY: the remaining content is that of the base class.
     unsafe { object::dealloc(object) };
 }

@@ -1,7 +1,7 @@
-//! Which greenlet runs.
+//! Identification of the running greenlet.
 //!
-//! The greenlets of a thread take turns on its stack: the part that belongs to one that waits is copied away. So native code that
-//! lends what lies on the stack has to know on which one it is: see `anyfn.set_stack_hooks`.
+//! The greenlets of a thread take turns on its stack: while a greenlet waits, its part of the stack is copied elsewhere. Native
+//! code that passes out borrowed stack memory must therefore know on which greenlet it runs: see `anyfn.set_stack_hooks`.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::py::{self, Own, PyObject, Raised, Res, names, raw};
 
 const CAPSULE: &CStr = c"greenlet._C_API";
 
-/// The beginning of the table of functions of the module `greenlet`, the same in all of its versions.
+/// First members of the function table of the module `greenlet`, which are the same in all of its versions.
 #[repr(C)]
 struct Api {
     class: *mut ffi::PyTypeObject,
@@ -25,25 +25,27 @@ struct Api {
 
 static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
 
-/// Tells the runtime how to find out which greenlet runs.
+/// Registers with the runtime the functions that identify the running greenlet.
 pub(crate) fn register_hooks() {
-    // A runtime without reflection lends nothing that lies on the stack.
-    // SAFETY: the function gets functions of the types that it asks for.
+    // A runtime without reflection passes out no stack memory.
+    // SAFETY: the function receives functions of the types that it expects.
     if let Some(set) = unsafe { anyfn::registry::find_unsafe("anyfn.set_stack_hooks") } {
         let hooks = [current as *mut c_void, release as *mut c_void];
-        // SAFETY: functions of the extension, which is never unloaded; only the function above gets them.
+        // SAFETY: the functions belong to the extension, which is never unloaded; only the function above receives them.
         let [current, release] = hooks.map(|hook| unsafe { anyfn::OpaquePtr::from_ptr(hook) });
         drop(set.call((current, release)));
     }
 }
 
-/// NULL if this thread runs no greenlet but its main one; else a reference to what stands for the running one.
+/// Returns NULL if this thread runs no greenlet except its main one; otherwise an owned reference to an object that
+/// identifies the running greenlet.
 extern "C" fn current() -> *mut c_void {
-    // SAFETY: may be called at any time; NULL if Python does not know this thread, which has no greenlets then.
+    // SAFETY: the function may be called at any time. It returns NULL if Python does not know this thread, which then
+    // has no greenlets.
     if unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
         return ptr::null_mut();
     }
-    // The lock may have been given back for the time of a call.
+    // The GIL may have been released for the duration of a call.
     let Some(_held) = gil::enter() else { return ptr::null_mut() };
     let stack = match api() {
         Some(api) => running(api),
@@ -53,13 +55,13 @@ extern "C" fn current() -> *mut c_void {
     stack.map_or(ptr::null_mut(), |own| own.into_ptr().cast())
 }
 
-/// Whether the module's library is in the process, although the module cannot be found: there may be greenlets, but nobody can
-/// tell which one runs.
+/// Returns true if the module's library is loaded although the module cannot be found. Greenlets may then exist, but
+/// the running one cannot be determined.
 fn is_loaded() -> bool {
-    /// Number of libraries that had been loaded when there was none yet that is called so.
+    /// Number of libraries loaded so far when the last search found no library of this name.
     static WITHOUT: AtomicU64 = AtomicU64::new(u64::MAX);
     unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the pair below, which nobody else uses during the call.
+        // SAFETY: this is the pair below, which no other code uses during the call.
         let found = unsafe { &mut *found.cast::<(u64, bool)>() };
         // SAFETY: the system passes a valid description.
         let info = unsafe { &*info };
@@ -68,7 +70,7 @@ fn is_loaded() -> bool {
             return 1;
         }
         if !info.dlpi_name.is_null() {
-            // SAFETY: the name of a library that is loaded.
+            // SAFETY: this is the name of a loaded library.
             let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
             let file = name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             found.1 |= file.starts_with(b"_greenlet.");
@@ -76,7 +78,7 @@ fn is_loaded() -> bool {
         c_int::from(found.1)
     }
     let mut found = (0_u64, false);
-    // SAFETY: the function gets what it asks for, during the call.
+    // SAFETY: the function receives a pointer to the pair that it expects, valid during the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
     if !found.1 {
         WITHOUT.store(found.0, Ordering::Relaxed);
@@ -84,48 +86,51 @@ fn is_loaded() -> bool {
     found.1
 }
 
-/// What stands for a stack that may be any: equal to no other one, so that nothing that lies on a stack is lent.
+/// Makes an object that identifies an unknown stack. It is equal to no other object, so no stack memory is passed out.
 fn no_other() -> Res<Own> {
-    // SAFETY: the lock is held; the class of all objects is called without arguments.
+    // SAFETY: the GIL is held, and `object` is called without arguments.
     py::unsafe_new_ref!(ffi::PyObject_CallObject((&raw mut ffi::PyBaseObject_Type).cast(), ptr::null_mut()))
 }
 
 extern "C" fn release(stack: *mut c_void) {
-    // SAFETY: a reference that `current` gave.
+    // SAFETY: `current` returned this reference.
     unsafe { gil::release(stack.cast()) };
 }
 
-/// The module's table, once the module is there.
+/// Returns the function table of the module `greenlet` once the module is imported.
 fn api() -> Option<&'static Api> {
     let mut api: *const Api = API.load(Ordering::Acquire);
     if api.is_null() {
         let module = py::imported_by(names::GREENLET.get())?;
         let capsule = or_none(module.obj().attr_opt(names::C_API.get()))??;
-        // SAFETY: any object may be asked.
+        // SAFETY: the function accepts any object.
         if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), CAPSULE.as_ptr()) } == 0 {
             return None;
         }
-        // SAFETY: valid by the check above.
+        // SAFETY: the check above showed that the capsule is valid.
         api = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()) }.cast();
         API.store(api.cast_mut(), Ordering::Release);
     }
-    // SAFETY: a capsule of this name, which only native code can make, has the module's table, a static of a library that Python
-    // never unloads.
+    // SAFETY: a capsule with this name, which only native code can make, contains the module's table: a static
+    // variable of a library that Python never unloads.
     unsafe { api.as_ref() }
 }
 
-/// What stands for the running greenlet; `None` for the main one, whose stack a thread has also before the module is imported.
+/// Returns an object that identifies the running greenlet. Returns `None` for the main greenlet, whose stack a thread
+/// uses even before the module is imported.
 fn running(api: &Api) -> Option<Own> {
-    // SAFETY: the lock is held; the module's function takes nothing, and gives a new reference or NULL with an exception set.
+    // SAFETY: the GIL is held; the module's function takes no arguments and returns a new reference, or NULL with an
+    // exception set.
     let greenlet = or_none(py::unsafe_new_ref!((api.current)()))?;
-    // Main greenlets are of this very class, which cannot be changed; others have a parent.
+    // Main greenlets have exactly this class, which cannot be changed, and no parent; all other greenlets have a parent.
     if greenlet.obj().type_ptr() == api.class
         && or_none(greenlet.obj().attr(names::PARENT.get())).is_some_and(|parent| parent.obj().is_none())
     {
         return None;
     }
-    // A weak reference does not keep the greenlet. There is one for each, which a later greenlet at the same address does not get.
-    // SAFETY: the lock is held; a valid object.
+    // A weak reference does not keep the greenlet alive. Each greenlet has its own, which a later greenlet at the
+    // same address does not get.
+    // SAFETY: the GIL is held and the object is valid.
     let reference = or_none(py::unsafe_new_ref!(raw::PyWeakref_NewRef(greenlet.as_ptr(), ptr::null_mut())));
     Some(reference.unwrap_or(greenlet))
 }

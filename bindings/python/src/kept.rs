@@ -1,7 +1,7 @@
-//! Tensor objects that show the memory of a Python object and keep that object.
+//! Tensor objects that show the memory of a Python object and keep that object alive.
 //!
-//! They are made here, not by the runtime: that takes one allocation less, and they are told apart by their deleter, so
-//! an array that comes back from native code can be the very array again.
+//! They are made here, not by the runtime. That saves an allocation, and their deleter identifies them, so an array
+//! that native code returns can become the same array again.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -17,16 +17,15 @@ use crate::buffer::Export;
 use crate::gil;
 use crate::py::{self, Obj, Own, PyObject, Res};
 
-/// What lends the memory, besides the Python object.
+/// Owner of the memory, besides the Python object.
 pub(crate) enum Lender {
-    /// The object itself.
+    /// The Python object itself.
     Object,
-    /// A DLPack tensor that the object has handed out; released with the tensor.
+    /// A DLPack tensor exported by the object; released with the tensor.
     DLPack(*mut DLManagedTensorVersioned),
-    /// A buffer that the object has exported; released with the tensor.
+    /// A buffer exported by the object; released with the tensor.
     Buffer(Export),
-    /// A Python object to which the memory belongs among other memory, so the tensor does not stand for it; released with
-    /// the tensor.
+    /// A Python object whose memory contains that of the tensor, so the tensor does not represent it; released with the tensor.
     Part(Own),
     /// A tensor object; released with the tensor.
     Tensor(Tensor),
@@ -36,19 +35,19 @@ pub(crate) enum Lender {
 struct Kept {
     header: TVMFFIObject,
     tensor: DLTensor,
-    /// Owned.
+    /// Owned reference to the Python object.
     object: *mut PyObject,
     lender: Lender,
-    /// Extents and strides.
+    /// Shape and strides.
     words: Box<[i64]>,
 }
 
-/// Makes a tensor of a description, whose extents and strides are copied, and keeps `object`: the array that the tensor stands
-/// for, or None.
+/// Makes a tensor from a description, whose shape and strides are copied. The tensor keeps `object` alive: the array
+/// that it represents, or None.
 ///
-/// With `read_only` whoever the tensor is passed on to is told that the memory must not be written.
+/// If `read_only` is true, the tensor is flagged so that every recipient can tell that its memory must not be written.
 pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_only: bool) -> Res<Tensor> {
-    // SAFETY: the caller describes memory that the lender keeps.
+    // SAFETY: the caller describes memory that `lender` keeps alive.
     let view = unsafe { anyfn::TensorView::from_dl(described) };
     let shape = view.shape();
     let strides = view.strides().map_or_else(|| compact_strides(shape), <[i64]>::to_vec);
@@ -69,9 +68,9 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
         words,
     });
     let kept = Box::into_raw(kept);
-    // SAFETY: made above, and counted here alone.
+    // SAFETY: the object was made above, and is counted only here.
     unsafe { anyfn::__private::object_created(kept, kTVMFFITensor) };
-    // SAFETY: a valid object with one reference, which the result takes.
+    // SAFETY: the object is valid and has one reference, which passes to the result.
     let made = unsafe { ObjectRef::from_owned_or_null(kept.cast()) };
     match made.and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),
@@ -79,7 +78,7 @@ pub(crate) fn make(described: &DLTensor, object: Obj<'_>, lender: Lender, read_o
     }
 }
 
-/// Strides of a compact tensor, row major.
+/// Returns the strides of a compact tensor (row-major order).
 pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
     let mut strides = vec![1i64; shape.len()];
     for i in (1..shape.len()).rev() {
@@ -88,29 +87,30 @@ pub(crate) fn compact_strides(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// The Python object that a tensor stands for, if it is such a tensor.
+/// Returns the Python object that a tensor represents, if the tensor was made here for one.
 pub(crate) fn object_of<'a>(tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
     // SAFETY: the caller has a valid object.
     let deleter = unsafe { (*tensor).deleter }?;
     if !ptr::fn_addr_eq(deleter, delete as unsafe extern "C" fn(*mut c_void, c_int)) {
         return None;
     }
-    // SAFETY: the deleter says what it is.
+    // SAFETY: the deleter shows that the object is a `Kept`.
     let object = unsafe { (*tensor.cast::<Kept>()).object };
-    // SAFETY: the tensor keeps it; the caller holds the lock and the tensor.
+    // SAFETY: the tensor keeps the object alive; the caller holds the GIL and the tensor.
     unsafe { Obj::from_nullable(object) }.filter(|object| !object.is_none())
 }
 
-/// Gives back what the tensor keeps, its memory, or both. Any thread may be the one.
+/// Releases the objects that the tensor keeps, its memory, or both. May run on any thread.
 unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
     let kept: *mut Kept = object.cast();
     if flags & STRONG != 0 {
-        // SAFETY: no strong reference is left, so nobody else uses what is behind the header; the memory is still there.
+        // SAFETY: no strong reference is left, so no other code uses the content behind the header, and the memory
+        // still exists.
         let lender = unsafe { std::mem::replace(&mut (*kept).lender, Lender::Object) };
         match lender {
             Lender::Object => {}
             Lender::DLPack(tensor) => {
-                // SAFETY: it was handed over and is released once, here.
+                // SAFETY: ownership was transferred to the tensor, which releases it once, here.
                 unsafe { release_managed(tensor) };
             }
             Lender::Buffer(export) => export.release(),
@@ -118,34 +118,34 @@ unsafe extern "C" fn delete(object: *mut c_void, flags: c_int) {
             Lender::Part(object) => unsafe { gil::release(object.into_ptr()) },
             Lender::Tensor(tensor) => drop(tensor),
         }
-        // SAFETY: no strong reference is left, and the memory is still there.
+        // SAFETY: no strong reference is left, and the memory still exists.
         let object = unsafe { (*kept).object };
         // SAFETY: the tensor owned this reference.
         unsafe { gil::release(object) };
     }
     if flags & WEAK != 0 {
-        // SAFETY: counted when it was made; the deleter frees its memory once.
+        // SAFETY: the object was counted when it was made; the deleter frees its memory once.
         unsafe { anyfn::__private::object_freed(kept, kTVMFFITensor) };
-        // SAFETY: made by `Box`; what it kept is given back by now.
+        // SAFETY: the pointer comes from `Box`, and the objects that it kept have been released.
         drop(unsafe { Box::from_raw(kept) });
     }
 }
 
-/// Releases a DLPack tensor that was handed over.
+/// Releases a DLPack tensor whose ownership was transferred to the caller.
 ///
 /// # Safety
-/// The tensor must be valid and is not used again.
+/// The tensor must be valid and must not be used again.
 pub(crate) unsafe fn release_managed(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     if let Some(deleter) = unsafe { (*tensor).deleter } {
-        // SAFETY: its own deleter, called once.
+        // SAFETY: this is the tensor's own deleter, called once.
         unsafe { deleter(tensor) };
     }
 }
 
-/// Whether the memory of a tensor must not be written.
+/// Returns true if the memory of a tensor must not be written.
 #[inline]
 pub(crate) fn is_read_only(tensor: *mut TVMFFIObject) -> bool {
-    // SAFETY: the caller has a valid object; other makers leave the flags zero.
+    // SAFETY: the caller has a valid object; other implementations leave the flags zero.
     unsafe { (*tensor).flags & OBJECT_FLAG_TENSOR_READ_ONLY != 0 }
 }

@@ -1,11 +1,12 @@
-//! Tensors that native code lends to a callback: descriptions of memory that may be gone when the callback returns.
+//! Borrowed tensors that native code passes to a callback: descriptions of memory that may be freed once the callback returns.
 //!
-//! What Python makes of a tensor (arrays, views, tensors that native functions keep) may live as long as it likes, so it never
-//! shows lent memory. There are two cases:
-//! - The memory is part of an array that a call on this thread has as an argument. The tensor shows it in place and keeps the array.
-//! - Otherwise the callback gets a copy, and [`Loans::end`] writes the bytes that have changed back. What outlives the callback
-//!   keeps the copy; that is reported as an error, since it no longer shows what the callback was given. Only changed bytes
-//!   are written, because tasks of a parallel loop may work on copies of the same memory.
+//! The Python objects made from a tensor (arrays, views, tensors kept by native functions) may live arbitrarily long,
+//! so they never show borrowed memory. There are two cases:
+//! - The memory is part of an array that a call on this thread has as an argument. The tensor shows it in place and
+//!   keeps the array alive.
+//! - Otherwise the callback receives a copy, and [`Loans::end`] writes the changed bytes back. An object that outlives
+//!   the callback keeps the copy, which no longer shows the memory that the callback received; this is reported as an
+//!   error. Only changed bytes are written, because tasks of a parallel loop may work on copies of the same memory.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -19,47 +20,47 @@ use crate::kept::{self, Lender};
 use crate::py::{self, Obj, Own, PyObject, Res};
 use crate::{calls, error, gil, object, tensor};
 
-/// The tensors that one callback works on copies of.
+/// The borrowed tensors of one callback that are replaced by copies.
 pub(crate) struct Loans(Vec<Loan>);
 
 struct Loan {
-    /// The description, valid until the callback returns.
+    /// Description of the borrowed tensor, valid until the callback returns.
     view: *const DLTensor,
-    /// The argument of the callback. The call holds a reference.
+    /// Argument of the callback. The call holds a reference.
     object: *mut PyObject,
     copy: Tensor,
-    /// The bytes of the copy as they were; empty if they are never written back.
+    /// Initial bytes of the copy; empty if they are never written back.
     before: Vec<u8>,
 }
 
 impl Loans {
-    /// No tensor.
+    /// Makes an empty list.
     pub(crate) const fn new() -> Loans {
         Loans(Vec::new())
     }
 
-    /// Whether there is nothing to do when the callback returns.
+    /// Returns true if there is nothing to do when the callback returns.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Makes a tensor of a description that native code passes to a callback; `is_read_only` says that its memory must not be
-    /// written.
+    /// Makes a tensor from a description that native code passes to a callback. If `is_read_only` is true, its memory
+    /// must not be written.
     ///
     /// # Safety
     /// `view` must be NULL or valid until [`Loans::end`].
     #[cold]
     pub(crate) unsafe fn lend(&mut self, view: *const DLTensor, is_read_only: bool) -> Res<Own> {
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         let Some(described) = (unsafe { view.as_ref() }) else { return Ok(py::none()) };
-        // SAFETY: the caller guarantees it.
+        // SAFETY: guaranteed by the caller.
         let lent = unsafe { TensorView::from_dl(described) };
         if let Some(tensor) = calls::tensor_of_part(&lent)? {
             return object::wrap_as(tensor::CLASS.ptr().cast(), tensor.into_object());
         }
         if let Some(index) = self.0.iter().position(|loan| loan.describes(&lent)) {
-            // Two arguments of the same memory show each other's changes.
+            // Two arguments with the same memory share a copy, so each shows the changes of the other.
             let (copy, before) = (self.0[index].copy.clone(), self.0[index].before.clone());
             return self.add(view, copy, before);
         }
@@ -78,12 +79,13 @@ impl Loans {
         Ok(object)
     }
 
-    /// Writes back what the callback has changed, and reports which tensor it has kept. `args` are the arguments of the callback.
+    /// Writes back the changes of the callback, and raises an exception if it kept a tensor. `args` are the arguments
+    /// of the callback.
     #[cold]
     pub(crate) fn end(mut self, args: &[*mut PyObject], mut result: Res<Own>) -> Res<Own> {
         let loans = std::mem::take(&mut self.0);
         for (index, loan) in loans.iter().enumerate() {
-            // Two arguments of the same memory have one copy.
+            // Two arguments with the same memory have one copy.
             let is_first = loans[..index].iter().all(|other| other.handle() != loan.handle());
             if is_first
                 && let Err(error) = gil::without(|| loan.write_back())
@@ -120,11 +122,11 @@ impl Loan {
     }
 
     fn view(&self) -> TensorView<'_> {
-        // SAFETY: `Loans::lend` has got a description that is valid until `Loans::end` is done.
+        // SAFETY: `Loans::lend` received a description that is valid until `Loans::end` has finished.
         unsafe { tensor::view(self.view) }
     }
 
-    /// Whether the description is the same as another one.
+    /// Returns true if `other` describes the same tensor.
     fn describes(&self, other: &TensorView<'_>) -> bool {
         let view = self.view();
         let (own, dl) = (view.as_dl(), other.as_dl());
@@ -136,7 +138,7 @@ impl Loan {
             && view.strides() == other.strides()
     }
 
-    /// Writes the bytes that have changed to the lent memory.
+    /// Writes the changed bytes to the borrowed memory.
     fn write_back(&self) -> anyfn::Result<()> {
         if self.before.is_empty() {
             return Ok(());
@@ -149,7 +151,7 @@ impl Loan {
         let view = self.view();
         let bits = u64::from(copy.as_dl().dtype.bits) * u64::from(copy.as_dl().dtype.lanes);
         if !bits.is_multiple_of(8) {
-            // Elements that share bytes with others.
+            // The elements share bytes with each other.
             drop(now);
             function("runtime.TVMTensorCopyFromTo")?.call((copy, view))?;
             return Ok(());
@@ -163,8 +165,8 @@ impl Loan {
             if now != before {
                 for (offset, (now, before)) in now.iter().zip(before).enumerate() {
                     if now != before {
-                        // SAFETY: a byte of an element of the lent tensor, which is valid until `Loans::end` is done. The access
-                        // keeps other functions of the runtime away.
+                        // SAFETY: this is a byte of an element of the borrowed tensor, which is valid until
+                        // `Loans::end` has finished. The access excludes other functions of the runtime.
                         unsafe { place.address.wrapping_add(offset).write(*now) };
                     }
                 }
@@ -174,36 +176,38 @@ impl Loan {
         Ok(())
     }
 
-    /// Whether somebody else holds the tensor or what was made of it.
+    /// Returns true if other references to the tensor, or to an object made from it, exist.
     fn is_kept(&self, loans: &[Loan]) -> bool {
-        // SAFETY: the object is alive: the call still holds its arguments.
+        // SAFETY: the object is alive because the call still holds its arguments.
         let python_count = unsafe { ffi::Py_REFCNT(self.object) };
-        // Each loan of this copy holds it, and so does its argument.
+        // Each loan of this copy holds a reference, and so does its argument.
         let own = 2 * loans.iter().filter(|loan| loan.handle() == self.handle()).count();
-        // Others can only hold the tensor if they were given it, so a momentary count is enough.
+        // Only code that received the tensor can hold it, so a momentary count is sufficient.
         python_count > 1 || self.copy.as_object().use_count() > own as _
     }
 
-    /// Empties the argument: what the function has kept must not be taken for the tensor that it was given.
+    /// Replaces the content of the argument by an empty tensor: a tensor that the function kept must not be mistaken
+    /// for the one that it received.
     fn detach(&self) {
         let (mut shape, mut strides) = ([0i64], [1i64]);
         let mut dl = *self.copy.view().as_dl();
         (dl.data, dl.byte_offset, dl.ndim) = (ptr::null_mut(), 0, 1);
         (dl.shape, dl.strides) = (shape.as_mut_ptr(), strides.as_mut_ptr());
-        // A call on another thread may use the copy by its address in this argument, so the empty tensor holds it.
+        // A call on another thread may use the copy through its address in this argument, so the empty tensor keeps
+        // the copy alive.
         let lender = Lender::Tensor(self.copy.clone());
         if let Ok(empty) = kept::make(&dl, py::none().obj(), lender, false) {
-            // SAFETY: the call still holds its arguments, and the lock is held.
+            // SAFETY: the call still holds its arguments, and the GIL is held.
             object::replace_handle(unsafe { Obj::from_ptr(self.object) }, empty.into_object());
         }
     }
 }
 
-/// The places of a tensor's elements, in row-major order.
+/// Iterator over the addresses of a tensor's elements, in row-major order.
 struct Places<'a> {
     address: *mut u8,
     shape: &'a [i64],
-    /// In bytes.
+    /// Strides in bytes.
     strides: Vec<i64>,
     index: Vec<i64>,
 }
@@ -234,7 +238,7 @@ fn function(name: &str) -> anyfn::Result<PackedFunc> {
     registry::get(name)
 }
 
-/// A compact copy in main memory, and its bytes.
+/// Returns a compact copy in host memory, and its bytes.
 fn copy_of(lent: &TensorView<'_>) -> anyfn::Result<(Tensor, Vec<u8>)> {
     let kind: c_int = lent.device().0.device_type;
     if !matches!(kind, kDLCPU | kDLCUDAHost | kDLROCMHost) {

@@ -1,15 +1,15 @@
 //! The Python extension module of anyfn, `anyfn._core`.
 //!
-//! A client of the packaged runtime: at its start the module opens `lib/libanyfn.so` beside itself and calls it
-//! through the function table ([`anyfn_attach`]); nothing is linked, nothing becomes visible to other libraries. The
-//! module holds what must be fast or needs C: calls in both directions, conversions, errors. The rest, from
-//! `register_func` to the classes of modules and containers, is Python in the package around it.
+//! The module is a client of the packaged runtime: during initialisation it opens `lib/libanyfn.so` next to itself and calls
+//! it through the function table ([`anyfn_attach`]). It is not linked against the runtime, and no symbol becomes visible to
+//! other libraries. The module contains what must be fast or needs C: calls in both directions, conversions and errors. The
+//! rest, from `register_func` to the classes of modules and containers, is written in Python in the package around it.
 //!
 //! Reading order: [`py`] (the layer over CPython), [`function`] (Python calls native code), [`lower`] and [`lift`]
 //! (values), [`callback`] (native code calls Python), [`signature`] (named arguments), [`define`], [`record`] and
-//! [`plan`] (object types of Python), [`error`], [`module`] (the module's functions).
+//! [`plan`] (object types defined in Python), [`error`], [`module`] (the module's functions).
 //!
-//! Invariant: code here never unwinds into Python and never holds a native lock while it waits for the interpreter's.
+//! Invariant: this code never unwinds into Python and never holds a native lock while it waits for the GIL.
 
 mod ability;
 mod at;

@@ -1,4 +1,4 @@
-//! Values of the ABI as Python values: *lift* is what happens to results and to arguments of callbacks.
+//! Conversion of ABI values to Python values: results, and arguments of callbacks, are *lifted*.
 
 use anyfn::abi::{
     DLTensor, TENSOR_VIEW_READ_ONLY, TVMFFIAny, TVMFFIAnyViewToOwnedAny, TVMFFIByteArray, TVMFFIObject,
@@ -14,14 +14,14 @@ use crate::lower::Frame;
 use crate::py::{self, Own, Res};
 use crate::{bigint, calls, error, function, object, tensor, words};
 
-/// Lifts the result of a call, taking it over.
+/// Lifts the result of a call and takes ownership of it.
 #[inline(always)]
 pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     match result.type_index {
         kTVMFFINone => Ok(py::none()),
         kTVMFFIInt => py::int(bits(&result) as i64),
         kTVMFFIDLTensorPtr => {
-            // A function may return the view that it was given: that is the caller's array.
+            // A function may return the view that it received, which is the caller's array.
             match frame.argument_of(view_pointer(&result)) {
                 Some(array) => Ok(array.to_own()),
                 None => lift_owned(result),
@@ -32,13 +32,13 @@ pub(crate) fn lift_result(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     }
 }
 
-/// Lifts a tensor that a function has given back: one that shows an argument is that argument again.
+/// Lifts a tensor that a function has returned. A tensor that represents an argument becomes that argument again.
 #[cold]
 fn lift_tensor(result: TVMFFIAny, frame: &Frame<'_>) -> Res<Own> {
     // SAFETY: tensor objects have their value in `v_obj`.
     let handle = unsafe { result.value.v_obj };
     let Some(argument) = frame.argument_shown_by(handle) else { return lift_owned(result) };
-    // SAFETY: an owned value; the argument takes its place.
+    // SAFETY: the value is owned; the argument replaces it.
     drop(unsafe { Any::from_raw(result) });
     Ok(argument.to_own())
 }
@@ -53,7 +53,7 @@ fn view_pointer(value: &TVMFFIAny) -> *const DLTensor {
 pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     match value.type_index {
         kTVMFFIStr | kTVMFFIBytes => {
-            // SAFETY: an owned value; it is released once the Python object is made.
+            // SAFETY: the value is owned, and is released once the Python object has been made.
             let value = unsafe { Any::from_raw(value) };
             lift_plain(value.as_view().as_raw())
         }
@@ -73,7 +73,7 @@ pub(crate) fn lift_owned(value: TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Lifts an argument of a callback, which stays with the caller; `loans` has what is to be done when the callback returns.
+/// Lifts an argument of a callback, which the caller keeps. `loans` collects the work to do when the callback returns.
 #[inline(always)]
 pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     match value.type_index {
@@ -83,7 +83,7 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
         index if index >= kTVMFFIStaticObjectBegin => {
             // SAFETY: objects have their value in `v_obj`.
             let handle = unsafe { value.value.v_obj };
-            // SAFETY: the view is valid, so the object is alive; the reference is a new one.
+            // SAFETY: the view is valid, so the object is alive; the result is a new reference.
             match unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) } {
                 Some(object) => lift_object(object),
                 None => Ok(py::none()),
@@ -91,12 +91,12 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
         }
         kTVMFFIDLTensorPtr => {
             let view = view_pointer(value);
-            // SAFETY: native code passes NULL or a valid description, which is no array's if it is NULL.
+            // SAFETY: native code passes NULL or a valid description; NULL belongs to no array.
             if let Some(array) = unsafe { calls::array_of_view(view) } {
                 return Ok(array);
             }
             let is_read_only = value.small_str_len & TENSOR_VIEW_READ_ONLY != 0;
-            // SAFETY: NULL or a description that is valid until the callback returns.
+            // SAFETY: the view is NULL or a description that is valid until the callback returns.
             unsafe { loans.lend(view, is_read_only) }
         }
         kTVMFFIObjectRValueRef => lift_moved(value),
@@ -104,7 +104,7 @@ pub(crate) fn lift_view(value: &TVMFFIAny, loans: &mut Loans) -> Res<Own> {
     }
 }
 
-/// Lifts a native object, taking the reference over.
+/// Lifts a native object and takes ownership of the reference.
 #[inline]
 pub(crate) fn lift_object(object: ObjectRef) -> Res<Own> {
     match object.type_index() {
@@ -155,21 +155,21 @@ fn lift_plain(value: &TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// The eight bytes that a value has beside its type.
+/// Returns the eight payload bytes of a value.
 #[inline(always)]
 fn bits(value: &TVMFFIAny) -> u64 {
-    // SAFETY: callers of this file have valid values, all of whose bytes are initialised.
+    // SAFETY: callers in this file have valid values, all of whose bytes are initialised.
     unsafe { value.bits() }
 }
 
-/// Content of a small string or of small bytes.
+/// Returns the content of a small string or of small bytes.
 fn small_bytes(value: &TVMFFIAny) -> &[u8] {
     let data: *const u8 = (&raw const value.value).cast();
-    // SAFETY: the union is 8 bytes, all initialised, and borrowed as long as the value.
+    // SAFETY: the union has 8 bytes, all initialised, which are borrowed for as long as the value.
     unsafe { std::slice::from_raw_parts(data, (value.small_str_len as usize).min(7)) }
 }
 
-/// Content of a string or bytes object.
+/// Returns the content of a string or bytes object.
 fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
     // SAFETY: objects have their value in `v_obj`.
     let object = unsafe { value.value.v_obj };
@@ -184,7 +184,7 @@ fn heap_bytes(value: &TVMFFIAny) -> &[u8] {
 fn borrowed_bytes(value: &TVMFFIAny) -> Res<Own> {
     // SAFETY: a byte array view has its value in `v_ptr`.
     let content = unsafe { value.value.v_ptr }.cast::<TVMFFIByteArray>();
-    // SAFETY: the address of a byte array, or NULL against the rules.
+    // SAFETY: the pointer is the address of a byte array, or NULL if the caller violates the ABI.
     match unsafe { content.as_ref() } {
         // SAFETY: the view is valid, so the bytes are.
         Some(content) => py::bytes(unsafe { content.as_slice() }),
@@ -192,11 +192,11 @@ fn borrowed_bytes(value: &TVMFFIAny) -> Res<Own> {
     }
 }
 
-/// Lifts borrowed strings by way of an owned value.
+/// Lifts a borrowed string by converting it to an owned value first.
 #[cold]
 fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     let mut owned = TVMFFIAny::NONE;
-    // SAFETY: a valid view, and `owned` is writable.
+    // SAFETY: the view is valid, and `owned` is writable.
     let code = unsafe { TVMFFIAnyViewToOwnedAny(value, &mut owned) };
     if code != 0 {
         return Err(error::raise_from_native(code));
@@ -204,7 +204,7 @@ fn lift_copied(value: &TVMFFIAny) -> Res<Own> {
     lift_owned(owned)
 }
 
-/// Takes the object out of the slot that an r-value reference names.
+/// Moves the object out of the slot that an r-value reference refers to, and lifts it.
 #[cold]
 fn lift_moved(value: &TVMFFIAny) -> Res<Own> {
     lift_copied(value)

@@ -1,7 +1,7 @@
-//! Python values as values of the ABI: *lower* is what happens to arguments and to results of callbacks.
+//! Conversion of Python values to ABI values: arguments, and results of callbacks, are *lowered*.
 //!
-//! [`lower`] fills the argument list of a call. It decides by the exact type first and only then asks what else the
-//! object can do. Arrays become views on the stack that live for the call ([`crate::ndarray`]); where a value must
+//! [`lower`] fills the argument list of a call. It decides by the exact type first and only then checks what else the
+//! object supports. Arrays become views on the stack that live for the call ([`crate::ndarray`]). Where a value must
 //! outlive the call ([`lower_owned`]), they become tensors that keep the array alive.
 
 use std::ffi::c_int;
@@ -27,52 +27,52 @@ use crate::{
     object, tensor, words,
 };
 
-/// The arguments of one call while it runs: the values, which of them are owned, and room for array views.
+/// Arguments of a call in progress: the values, which of them are owned, and memory for array views.
 pub(crate) struct Frame<'a> {
     args: &'a [Obj<'a>],
     values: &'a mut [MaybeUninit<TVMFFIAny>],
     /// Number of values that are set.
     count: usize,
-    /// Whether a value is owned or a view of an array: then there is something to do at the end.
+    /// True if a value is owned or is an array view, so that there is work to do at the end of the call.
     busy: bool,
-    /// Bit `i`: value `i` is owned.
+    /// Bit mask of the owned values: bit `i` is set if value `i` is owned.
     owned: u64,
     /// Owned values beyond the first 64.
     owned_more: Vec<Any>,
     views: Scratch<'a>,
-    /// What an argument's library has set up for the call.
+    /// Environment that an argument's library has set up for the call.
     environment: Option<Environment>,
-    /// The arrays among the arguments, while native code may see their descriptions.
+    /// Entries of the arrays among the arguments, while native code may see their descriptions.
     listed: Listed,
-    /// The values may be objects that the arguments keep: those keep them until the end of the call.
+    /// Guard for values that are objects kept alive only by the arguments, which must keep them until the end of the call.
     _use: gil::Use,
 }
 
-/// Bytes that a value holds in itself.
+/// Maximum number of bytes that are stored in a value itself.
 const SMALL_MAX: usize = 7;
 
-/// Words on the stack for array views: enough for eight arrays of four dimensions.
+/// Number of words on the stack for array views: enough for eight arrays of four dimensions.
 const SCRATCH: usize = 112;
 
-/// Memory on the stack for array views. A variable of its own in the function that calls: as a field, beside constants,
-/// the compiler would clear it in each call.
+/// Memory on the stack for array views. It is a separate variable of the calling function: if it were a field next to
+/// constants, the compiler would clear it in each call.
 pub(crate) type Words = [MaybeUninit<u64>; SCRATCH];
 
-/// Words that are not set.
+/// Uninitialised memory for array views.
 pub(crate) const WORDS: Words = [const { MaybeUninit::uninit() }; SCRATCH];
 
-/// Room for array views that stays in place.
+/// Memory for array views, at addresses that do not change.
 pub(crate) struct Scratch<'a> {
     words: &'a mut Words,
     used: usize,
-    /// What few calls need, so that the others have little to drop.
+    /// Rarely needed members, boxed so that most calls have little to drop.
     rest: Option<Box<Rest>>,
 }
 
 #[derive(Default)]
 struct Rest {
     words: Vec<Box<[u64]>>,
-    /// Memory of the descriptions that must not be written.
+    /// Regions of the described memory that must not be written.
     read_only: Vec<ReadOnly>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Scratch<'a> {
         Scratch { words, used: 0, rest: None }
     }
 
-    /// Tells callbacks that memory must not be written, as long as `self` lives.
+    /// Protects memory from being written by callbacks, for as long as `self` lives.
     #[cold]
     pub(crate) fn protect(&mut self, tensor: &TensorView<'_>) -> Res<()> {
         if let Some(region) = tensor.host_region() {
@@ -92,7 +92,7 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// Room for `count` words, which stays valid as long as `self`. The caller writes before it reads.
+    /// Allocates `count` words, which stay valid as long as `self`. The caller must write them before it reads them.
     #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> *mut u64 {
         if count <= SCRATCH - self.used {
@@ -147,7 +147,7 @@ impl<'a> Frame<'a> {
     /// Appends an object that the argument keeps alive.
     #[inline(always)]
     fn push_handle(&mut self, handle: *mut TVMFFIObject) {
-        // SAFETY: a valid object.
+        // SAFETY: the object is valid.
         let type_index = unsafe { (*handle).type_index };
         self.push(TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } });
     }
@@ -179,7 +179,7 @@ impl<'a> Frame<'a> {
         });
     }
 
-    /// The finished argument list. From here on native code may see the views.
+    /// Returns the finished argument list. From now on native code may see the views.
     #[inline(always)]
     pub(crate) fn enter(&mut self) -> (*const TVMFFIAny, i32) {
         if self.busy && (self.views.used > 0 || self.views.rest.is_some()) {
@@ -195,19 +195,20 @@ impl<'a> Frame<'a> {
         self.listed = Listed::begin(values, self.args);
     }
 
-    /// Whether an argument is an array, or anything else that is given back at the end.
+    /// Returns true if an argument is an array or any other value that needs work at the end of the call.
     #[inline(always)]
     pub(crate) fn has_arrays(&self) -> bool {
         self.busy
     }
 
-    /// The argument that a tensor shows: one that was passed as this very tensor, or whose memory the tensor keeps.
+    /// Returns the argument that a tensor represents: one that was passed as this tensor, or an array that the tensor
+    /// keeps alive.
     #[cold]
     pub(crate) fn argument_shown_by(&self, tensor: *mut TVMFFIObject) -> Option<Obj<'a>> {
         let passed = self.values[..self.count].iter().position(|value| {
             // SAFETY: the first `count` values are set.
             let value = unsafe { value.assume_init_ref() };
-            // SAFETY: a valid value, all of whose bytes are initialised.
+            // SAFETY: the value is valid, and all of its bytes are initialised.
             value.type_index == kTVMFFITensor && unsafe { value.bits() } == tensor.addr() as u64
         });
         if let Some(index) = passed {
@@ -217,13 +218,13 @@ impl<'a> Frame<'a> {
         self.args.iter().find(|arg| arg.is(kept.as_ptr())).copied()
     }
 
-    /// The argument whose array view is at `view`.
+    /// Returns the argument whose array view is at `view`.
     pub(crate) fn argument_of(&self, view: *const DLTensor) -> Option<Obj<'a>> {
         let set = self.values[..self.count].iter();
         set.zip(self.args).find_map(|(value, arg)| {
             // SAFETY: the first `count` values are set.
             let value = unsafe { value.assume_init_ref() };
-            // SAFETY: a valid value, all of whose bytes are initialised.
+            // SAFETY: the value is valid, and all of its bytes are initialised.
             let same = value.type_index == kTVMFFIDLTensorPtr && unsafe { value.bits() } == view.addr() as u64;
             same.then_some(*arg)
         })
@@ -234,7 +235,7 @@ impl<'a> Frame<'a> {
     fn end(&mut self) {
         self.listed.end(self.args);
         let mut owned = self.owned;
-        // What is released may run code of others, which must not find the exception of this call set.
+        // A release may run arbitrary code, which must not find the exception of this call set.
         let raised = if (owned != 0 || !self.owned_more.is_empty()) && py::is_raised() {
             py::take_error()
         } else {
@@ -246,7 +247,7 @@ impl<'a> Frame<'a> {
             owned &= owned - 1;
             // SAFETY: owned values are set.
             let value = unsafe { self.values[index].assume_init() };
-            // SAFETY: the bit says that this value is owned; it is released once, here.
+            // SAFETY: the bit shows that this value is owned; it is released once, here.
             drop(unsafe { Any::from_raw(value) });
         }
         self.environment = None;
@@ -265,13 +266,14 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// Makes a tensor of a view that a call on this thread has among its arguments: native code is about to keep it.
+/// Makes a tensor from a view, which native code is about to keep, if a call in progress on this thread has the view
+/// among its arguments.
 ///
 /// # Safety
-/// Called by the runtime, with a view and a writable place that is NULL.
+/// Must be called by the runtime with a valid view and a writable pointer to a handle that is NULL.
 pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIObjectHandle) -> c_int {
     let Some(_held) = gil::enter() else { return 0 };
-    // SAFETY: the runtime passes a view.
+    // SAFETY: the runtime passes a valid view.
     let made = catch_unwind(AssertUnwindSafe(|| match unsafe { calls::array_of_view(view) } {
         None => Ok(None),
         Some(array) => tensor::from_any(array.obj(), &At::Value).map(Some),
@@ -279,7 +281,7 @@ pub(crate) unsafe extern "C" fn own_view(view: *mut DLTensor, out: *mut TVMFFIOb
     match made {
         Ok(Ok(tensor)) => {
             if let Some(tensor) = tensor {
-                // SAFETY: the runtime passes a writable place.
+                // SAFETY: the runtime passes a writable pointer.
                 unsafe { out.write(tensor.into_object().into_handle()) };
             }
             0
@@ -319,7 +321,7 @@ pub(crate) fn lower(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()>
         return Ok(());
     } else if ptr::eq(class.cast(), tensor::CLASS.ptr()) {
         let handle = object::handle_unchecked(arg);
-        // NULL where `__class__` was set on an instance of another class.
+        // The handle is NULL if `__class__` was assigned on an instance of another class.
         if !handle.is_null() {
             if kept::is_read_only(handle) {
                 frame.check_read_only(handle, at)?;
@@ -355,23 +357,23 @@ fn bad_text<T>(at: &At<'_>) -> Res<T> {
 
 #[inline]
 fn string(bytes: &[u8]) -> Any {
-    // SAFETY: Python gives UTF-8.
+    // SAFETY: Python returns UTF-8.
     anyfn::String::from(unsafe { std::str::from_utf8_unchecked(bytes) }).into()
 }
 
 fn true_ptr() -> *mut py::PyObject {
-    // SAFETY: only takes the address of True.
+    // SAFETY: this only takes the address of True.
     unsafe { ffi::Py_True() }
 }
 
-/// Appends an argument of a rarer type.
+/// Appends an argument of a less common type.
 #[inline(never)]
 fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     if let Some(handle) = object::handle_of(arg) {
         if handle.is_null() {
             return construct::uninitialised(arg, Some(at));
         }
-        // SAFETY: a valid object.
+        // SAFETY: the object is valid.
         if unsafe { (*handle).type_index } == kTVMFFITensor && kept::is_read_only(handle) {
             frame.check_read_only(handle, at)?;
         }
@@ -384,7 +386,7 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
     }
     const CONTAINERS: u64 =
         ffi::Py_TPFLAGS_LIST_SUBCLASS | ffi::Py_TPFLAGS_TUPLE_SUBCLASS | ffi::Py_TPFLAGS_DICT_SUBCLASS;
-    // Asking whether something is an array is slow as long as NumPy is not imported.
+    // While NumPy is not imported, the check whether an object is an array is slow.
     if arg.type_flags() & CONTAINERS == 0 && ndarray::is_array(arg) {
         let view = ndarray::view(arg, &mut frame.views, at)?;
         frame.push_view(view);
@@ -404,7 +406,7 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
             frame.views.protect(&tensor.view())?;
         }
         if let Some(table) = dlpack::known(class) {
-            // The first argument of a class that has just become known.
+            // This is the first argument of a class that has just become known.
             frame.enter_environment(table, tensor.view().as_dl())?;
         }
     }
@@ -413,7 +415,7 @@ fn lower_rest(arg: Obj<'_>, frame: &mut Frame<'_>, at: &At<'_>) -> Res<()> {
 }
 
 impl Frame<'_> {
-    /// Appends a bytes object, whose content native code reads where it is.
+    /// Appends a bytes object, whose content native code reads in place.
     fn push_bytes(&mut self, arg: Obj<'_>) -> Res<()> {
         const WORDS: usize = size_of::<TVMFFIByteArray>() / size_of::<u64>();
         let bytes = arg.bytes()?;
@@ -422,28 +424,29 @@ impl Frame<'_> {
             return Ok(());
         }
         let place: *mut TVMFFIByteArray = self.views.take(WORDS).cast();
-        // SAFETY: `take` gives room for it.
+        // SAFETY: `take` allocated enough words for the byte array.
         unsafe { place.write(TVMFFIByteArray::from_slice(bytes)) };
         let value = TVMFFIAnyValue { v_ptr: place.cast() };
         self.push(TVMFFIAny { type_index: kTVMFFIByteArrayPtr, small_str_len: 0, value });
         Ok(())
     }
 
-    /// Refuses a read-only tensor for an argument that may be written; callbacks of the call cannot write it either.
+    /// Raises an exception if a read-only tensor is passed for an argument that may be written. Also protects the
+    /// tensor from callbacks of the call.
     #[cold]
     fn check_read_only(&mut self, handle: *mut TVMFFIObject, at: &At<'_>) -> Res<()> {
         ndarray::check_only_read(at)?;
-        // SAFETY: the caller has a tensor object, which has its description behind the header.
+        // SAFETY: the caller has a tensor object, whose description is behind the header.
         let description: *const DLTensor = unsafe { handle.add(1) }.cast();
-        // SAFETY: the argument holds the object during the call.
+        // SAFETY: the argument keeps the object alive during the call.
         let tensor = unsafe { tensor::view(description) };
         self.views.protect(&tensor)
     }
 
-    /// Lets native code allocate as the library of the first such argument does, and on its stream.
+    /// Makes native code allocate with the library of the first such argument, and run on its stream.
     fn enter_environment(&mut self, table: &Exchange, tensor: *const DLTensor) -> Res<()> {
         if self.environment.is_none() {
-            // SAFETY: described for this call.
+            // SAFETY: the tensor was described for this call.
             self.environment = Some(Environment::of(table, unsafe { &*tensor })?);
             self.busy = true;
         }
@@ -475,7 +478,7 @@ pub(crate) fn int(arg: Obj<'_>) -> Res<Any> {
 
 #[inline]
 pub(crate) fn plain(type_index: i32, bits: u64) -> Any {
-    // SAFETY: only called with types that own nothing, and with the bits that they have.
+    // SAFETY: only called with types that own nothing, and with valid bits of these types.
     unsafe { Any::from_raw(TVMFFIAny::from_bits(type_index, bits)) }
 }
 

@@ -9,11 +9,11 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res, names};
 use crate::types::{self, Class};
 use crate::{callback, error, function, object};
 
-/// Memory of a `Method`: what stands in the class.
+/// Memory layout of a `Method`, which is an attribute of the class.
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// Owned: the function, which takes the object first.
+    /// Owned reference to the function, which takes the object as its first argument.
     function: *mut PyObject,
 }
 
@@ -38,33 +38,33 @@ pub(crate) fn init() -> Res<()> {
 }
 
 unsafe extern "C" fn dealloc(method: *mut PyObject) {
-    // SAFETY: an instance that the collector knows.
+    // SAFETY: the object is an instance that the collector tracks.
     unsafe { ffi::PyObject_GC_UnTrack(method.cast()) };
-    // SAFETY: an instance of `Method`.
+    // SAFETY: the object is an instance of `Method`.
     let function = unsafe { (*method.cast::<Layout>()).function };
-    // SAFETY: NULL, or the reference that the instance owned.
+    // SAFETY: the pointer is NULL or the reference that the instance owned.
     drop(unsafe { Own::from_nullable(function) });
-    // SAFETY: the end of the destructor.
+    // SAFETY: this is the end of the destructor.
     unsafe { types::free(method) };
 }
 
 unsafe extern "C" fn traverse(method: *mut PyObject, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
-    // SAFETY: an instance of `Method`.
+    // SAFETY: the object is an instance of `Method`.
     let function = unsafe { (*method.cast::<Layout>()).function };
     if function.is_null() {
         return 0;
     }
-    // SAFETY: the collector's own function, with a reference that the instance owns.
+    // SAFETY: this is the collector's own function, called with a reference that the instance owns.
     unsafe { visit(function, arg) }
 }
 
-/// The function itself for the class, a bound method for an instance.
+/// Returns the function itself when accessed through the class, and a bound method when accessed through an instance.
 unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mut PyObject) -> *mut PyObject {
-    // SAFETY: an instance of `Method`.
+    // SAFETY: the object is an instance of `Method`.
     let function = unsafe { (*method.cast::<Layout>()).function };
-    // SAFETY: it owns the function, from the moment that it stands in a class.
+    // SAFETY: the instance owns the function from the moment that it becomes an attribute of a class.
     let function: Obj<'_> = unsafe { Obj::from_ptr(function) };
-    // SAFETY: an instance of the class, or NULL.
+    // SAFETY: the pointer is an instance of the class, or NULL.
     let this: Option<Obj<'_>> = unsafe { Obj::from_nullable(this) };
     match this.filter(|this| !this.is_none()) {
         None => function.to_own().into_ptr(),
@@ -72,10 +72,11 @@ unsafe extern "C" fn get(method: *mut PyObject, this: *mut PyObject, _class: *mu
     }
 }
 
-/// Gives a class an attribute for each method that a type itself adds, unless it has an attribute of that name.
+/// Adds to a class an attribute for each method that a type itself registers, unless the class already has an
+/// attribute of that name that is not inherited from an ancestor of the type.
 pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
     let mut seen = Vec::new();
-    // What was registered last counts.
+    // The most recently registered method of a name takes precedence.
     for method in info.own_methods().rev() {
         if seen.contains(&method.name()) {
             continue;
@@ -92,14 +93,14 @@ pub(crate) fn add(class: Obj<'_>, info: TypeInfo) -> Res<()> {
             let doc = py::intern(c"__doc__")?;
             function.obj().set_attr(doc.obj(), py::string(method.doc().as_bytes())?.obj())?;
         }
-        // A function that stands in a class is not bound to instances.
+        // A function that is an attribute of a class is not bound to instances.
         let member = if method.is_static() { function } else { bind(function)? };
         class.set_attr(name.obj(), member.obj())?;
     }
     Ok(())
 }
 
-/// Whether the attribute that a class has under a name is that of a class for an ancestor of the type.
+/// Returns true if a class inherits the attribute of a name from the class of an ancestor of the type.
 fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
     let order = class.attr(names::MRO.get())?;
     let dict = py::intern(c"__dict__")?;
@@ -117,7 +118,7 @@ fn overrides(class: Obj<'_>, info: TypeInfo, name: Obj<'_>) -> Res<bool> {
 
 fn bind(function: Own) -> Res<Own> {
     let method = types::allocate(CLASS.ptr().cast())?;
-    // SAFETY: a new instance that nobody else uses; it takes the reference over.
+    // SAFETY: the instance is new and not shared; it takes ownership of the reference.
     unsafe { (*method.as_ptr().cast::<Layout>()).function = function.into_ptr() };
     Ok(method)
 }

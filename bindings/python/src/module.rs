@@ -1,4 +1,4 @@
-//! The module `anyfn._core`: its start and its functions.
+//! The module `anyfn._core`: its initialisation and its functions.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +17,10 @@ use crate::{
     module_class, object, observe, place, plan, reflect, rewrite, signature, tensor, trace, words,
 };
 
-/// What CPython calls to load the module.
+/// Entry point by which CPython loads the module.
 ///
 /// # Safety
-/// Called by CPython with its lock held.
+/// Must be called by CPython with the GIL held.
 #[expect(unreachable_pub, reason = "found by its name, not by its path")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn PyInit__core() -> *mut PyObject {
@@ -52,13 +52,13 @@ pub unsafe extern "C" fn PyInit__core() -> *mut PyObject {
         m_clear: None,
         m_free: None,
     }));
-    // SAFETY: a valid definition that is never freed.
+    // SAFETY: the definition is valid and never freed.
     unsafe { ffi::PyModuleDef_Init(definition) }
 }
 
-/// Fills the module.
+/// Initialises the contents of the module.
 unsafe extern "C" fn exec(module: *mut PyObject) -> c_int {
-    // SAFETY: CPython passes the new module and holds the lock.
+    // SAFETY: CPython passes the new module and holds the GIL.
     let module: Obj<'_> = unsafe { Obj::from_ptr(module) };
     match catch_unwind(AssertUnwindSafe(|| start(module))) {
         Ok(Ok(())) => 0,
@@ -72,9 +72,9 @@ unsafe extern "C" fn exec(module: *mut PyObject) -> c_int {
 
 fn start(module: Obj<'_>) -> Res<()> {
     let import_error = |message: &str| py::raise(py::exceptions::import_error(), message);
-    // SAFETY: the lock is held, so there is an interpreter.
+    // SAFETY: the GIL is held, so an interpreter exists.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
-    // SAFETY: the interpreter of this thread, which is not ending.
+    // SAFETY: this is the interpreter of this thread, which is not ending.
     if unsafe { ffi::PyInterpreterState_GetID(interpreter) } != 0 {
         return import_error(
             "anyfn does not support sub-interpreters: it can be imported in the main interpreter only",
@@ -128,7 +128,7 @@ fn start(module: Obj<'_>) -> Res<()> {
     module.set_attr(name.obj(), path.obj())
 }
 
-/// The runtime that is packaged with this extension: `lib/libanyfn.so` beside it.
+/// Returns the path of the runtime packaged with this extension: `lib/libanyfn.so` next to it.
 fn library() -> Res<PathBuf> {
     let own = anyfn_attach::own_file().and_then(|file| file.canonicalize().ok());
     match own.as_deref().and_then(|file| file.parent()) {
@@ -139,21 +139,21 @@ fn library() -> Res<PathBuf> {
     }
 }
 
-/// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
 type Function = unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t) -> *mut PyObject;
 
-/// The function as the table of methods has it; the flag tells CPython what it is.
+/// Converts a function to the type of the method table; the flags declare its actual type to CPython.
 fn as_method(function: Function) -> ffi::PyCFunction {
-    // SAFETY: only a change of type; CPython calls it by the type that `METH_FASTCALL` says.
+    // SAFETY: this only changes the type; CPython calls the function with the signature that `METH_FASTCALL` declares.
     unsafe { std::mem::transmute::<Function, ffi::PyCFunction>(function) }
 }
 
-/// Calls the body of a function of the module: checks the number of arguments, keeps panics in.
+/// Runs the body of a function of the module: checks the number of arguments and catches panics.
 ///
 /// # Safety
-/// Called by CPython with `count` valid objects at `args`.
+/// Must be called by CPython with `count` valid objects at `args`.
 unsafe fn enter<const N: usize>(
     args: *const *mut PyObject,
     count: ffi::Py_ssize_t,
@@ -162,7 +162,7 @@ unsafe fn enter<const N: usize>(
     let args: &[Obj<'_>] = if count == 0 {
         &[]
     } else {
-        // SAFETY: the caller guarantees it; `Obj` is transparent over the pointer.
+        // SAFETY: guaranteed by the caller; `Obj` is transparent over the pointer.
         unsafe { std::slice::from_raw_parts(args.cast(), count as usize) }
     };
     let Ok(args) = <[Obj<'_>; N]>::try_from(args) else {
@@ -250,7 +250,7 @@ functions! {
     #[doc = "get_global_func(name, allow_missing)"]
     fn get_global_func[name, allow_missing] {
         let key = text(name)?;
-        // SAFETY: Python passes addresses by `ctypes` alone, and who does so keeps what the function asks for.
+        // SAFETY: Python code passes addresses only through `ctypes`, and must then meet the requirements of the function.
         let found = match unsafe { registry::find_unsafe(&key) } {
             Some(found) => found,
             None if allow_missing.is_true()? => return Ok(py::none()),
@@ -323,7 +323,7 @@ functions! {
             return py::raise(py::exceptions::type_error(), "expected a Module");
         };
         match native(module.find_function(&key, query_imports.is_true()?))? {
-            // Compiled code runs long: other threads go on meanwhile.
+            // Compiled code may run for long, so other threads continue meanwhile.
             Some(found) => function::wrap(found.into_object(), Some(name), true),
             None => Ok(py::none()),
         }
@@ -420,7 +420,7 @@ functions! {
     #[doc = "use_count(object) -> int: references to the native object at this moment"]
     fn use_count[object] {
         match object::reference_of(object) {
-            // Less the one that was taken to look.
+            // The result excludes the reference that was taken for the query.
             Some(object) => py::int(object.use_count() as i64 - 1),
             None => py::raise(py::exceptions::type_error(), "expected an Object"),
         }
@@ -563,7 +563,7 @@ functions! {
     fn setup[dtype, device, tensor, class_of_kind, method_class] {
         let word = words::CLASS.ptr();
         let known = dtype.is_subclass_of(word) && device.is_subclass_of(word);
-        // The package may be imported again after it was taken out of `sys.modules`.
+        // The package may be imported again after it was removed from `sys.modules`.
         let own = known
             && tensor.is_subclass_of(object::CLASS.ptr())
             && text(tensor.attr(py::string(b"__module__")?.obj())?.obj())? == "anyfn._tensor";
@@ -617,7 +617,7 @@ functions! {
         let name = text(name)?;
         let name = TVMFFIByteArray::from_slice(name.as_bytes());
         let mut dtype = anyfn::abi::DLDataType { code: 0, bits: 0, lanes: 0 };
-        // SAFETY: the name is borrowed for the call, `dtype` is writable.
+        // SAFETY: the name is borrowed for the call, and `dtype` is writable.
         let code = unsafe { TVMFFIDataTypeFromString(&name, &mut dtype) };
         if code != 0 {
             return Err(error::raise_from_native(code));

@@ -1,4 +1,4 @@
-//! `Module`: a module is called as its entry function, without a detour.
+//! `Module`: calling a module directly calls its entry function.
 
 use std::ffi::{CStr, c_void};
 use std::mem::offset_of;
@@ -10,17 +10,17 @@ use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 use crate::{function, object};
 
-/// Memory of an instance.
+/// Memory layout of an instance.
 #[repr(C)]
 struct Layout {
     object: object::Layout,
-    /// NULL until the entry function is known; Python calls [`call`] then.
+    /// NULL until the entry function is known; until then Python calls [`call`].
     vectorcall: Option<ffi::vectorcallfunc>,
-    /// The entry function, which nobody else sees. Owned, or NULL.
+    /// The entry function, which is not visible elsewhere: an owned reference or NULL.
     entry: *mut PyObject,
 }
 
-/// The class `Module`, to which the Python part adds its methods.
+/// The class `Module`, to which the Python code of the package adds its methods.
 pub(crate) static CLASS: Global = Global::new();
 
 const NAME: &CStr = c"anyfn.Module";
@@ -49,7 +49,7 @@ pub(crate) fn init() -> Res<()> {
             (ffi::Py_tp_new, types::not_constructible as *mut c_void),
             (ffi::Py_tp_dealloc, dealloc as *mut c_void),
             (ffi::Py_tp_call, call as *mut c_void),
-            // The table lives as long as the class: for ever.
+            // The table lives as long as the class: for the lifetime of the process.
             (ffi::Py_tp_members, members.leak().as_mut_ptr().cast()),
         ],
     };
@@ -57,49 +57,49 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Calls a module whose entry function is not known, as at the first call.
+/// Calls a module whose entry function is unknown, such as at the first call.
 unsafe extern "C" fn call(module: *mut PyObject, args: *mut PyObject, names: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(module) };
     let Ok(entry) = entry_of(object) else { return ptr::null_mut() };
-    // SAFETY: a tuple and a dictionary or NULL, from Python.
+    // SAFETY: Python passes a tuple, and a dictionary or NULL.
     unsafe { ffi::PyObject_Call(entry.as_ptr(), args, names) }
 }
 
-/// The entry function, which is kept if it is always the same: that of a library.
+/// Returns the entry function, and stores it if it is always the same, as for a library.
 fn entry_of(module: Obj<'_>) -> Res<Own> {
     let layout: *mut Layout = module.as_ptr().cast();
     let entry = module.attr(py::intern(c"entry_func")?.obj())?;
     let kind = module.attr(py::intern(c"kind")?.obj())?;
-    // SAFETY: an instance of `Module`, under the lock.
+    // SAFETY: the object is an instance of `Module`, and the GIL is held.
     let is_new = unsafe { (*layout).entry.is_null() };
     if is_new && entry.obj().is_instance_of(function::CLASS.ptr()) && kind.obj().to_text()? == "library" {
-        // SAFETY: an instance of `Module`, under the lock; the field is NULL, so nothing is lost.
+        // SAFETY: the object is an instance of `Module`, and the GIL is held; the field is NULL, so no reference is lost.
         unsafe { (*layout).entry = entry.obj().to_own().into_ptr() };
-        // SAFETY: an instance of `Module`, under the lock.
+        // SAFETY: the object is an instance of `Module`, and the GIL is held.
         unsafe { (*layout).vectorcall = Some(call_entry) };
     }
     Ok(entry)
 }
 
-/// What Python calls once the entry function is known.
+/// Calls the entry function of a module once it is known.
 unsafe extern "C" fn call_entry(
     module: *mut PyObject,
     args: *const *mut PyObject,
     nargsf: usize,
     names: *mut PyObject,
 ) -> *mut PyObject {
-    // SAFETY: an instance of `Module`, whose entry stays until it goes.
+    // SAFETY: the object is an instance of `Module`, which keeps its entry until it is destroyed.
     let entry = unsafe { (*module.cast::<Layout>()).entry };
-    // SAFETY: a `PackedFunc`, and the arguments of Python.
+    // SAFETY: the entry is a `PackedFunc`, and the arguments come from Python.
     unsafe { function::call_as_it_is(entry, args, nargsf, names) }
 }
 
 unsafe extern "C" fn dealloc(module: *mut PyObject) {
-    // SAFETY: an instance that nothing uses any more.
+    // SAFETY: this is an instance that is no longer in use.
     let entry = unsafe { (*module.cast::<Layout>()).entry };
-    // SAFETY: owned by the instance, or NULL.
+    // SAFETY: the instance owns the object, or the pointer is NULL.
     drop(unsafe { Own::from_nullable(entry) });
-    // SAFETY: the rest is what the base class has.
+    // SAFETY: the remaining content is that of the base class.
     unsafe { object::dealloc(module) };
 }

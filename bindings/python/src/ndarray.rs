@@ -1,8 +1,8 @@
-//! NumPy arrays, read where they are.
+//! NumPy arrays, read in place.
 //!
-//! NumPy is never imported here: its classes are looked up when the process has it loaded and a value of an unknown
-//! class shows up. The fields of an array are at the same places in all versions from 1.7 to 2.x; they are read
-//! directly, which takes a few nanoseconds where every portable way takes fifty and more.
+//! NumPy is never imported here: its classes are looked up once the process has loaded it and a value of an unknown
+//! class appears. The fields of an array have the same offsets in all versions from 1.7 to 2.x. They are read
+//! directly, which takes a few nanoseconds, whereas every portable way takes fifty and more.
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::lower::{At, Scratch, WORDS};
 use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res, names};
 use crate::tensor;
 
-/// What an array object begins with.
+/// First fields of an array object.
 #[repr(C)]
 struct Array {
     base: PyObject,
@@ -30,7 +30,7 @@ struct Array {
     flags: c_int,
 }
 
-/// What a data type object begins with.
+/// First fields of a data type object.
 #[repr(C)]
 struct Descr {
     base: PyObject,
@@ -42,26 +42,26 @@ struct Descr {
     number: c_int,
 }
 
-/// Words that the description of a tensor takes.
+/// Number of words that the description of a tensor takes.
 pub(crate) const HEAD: usize = size_of::<DLTensor>() / size_of::<u64>();
 const WRITEABLE: c_int = 0x400;
-/// Most dimensions that an array can have; more means that the object is not what it seems.
+/// Maximum number of dimensions of an array; a larger number means that the object is not an array.
 const NDIM_MAX: usize = 64;
 
-/// `numpy.ndarray`, once NumPy has been met.
+/// The class `numpy.ndarray`, once NumPy has been found.
 pub(crate) static CLASS: Global = Global::new();
-/// `numpy.generic`, the base class of NumPy's scalars.
+/// The class `numpy.generic`, base of NumPy's scalars.
 static SCALAR: Global = Global::new();
 static BOOL_SCALAR: Global = Global::new();
 static FLOAT_SCALAR: Global = Global::new();
-/// `numpy.complexfloating`, `numpy.datetime64`, `numpy.timedelta64`, `numpy.void`.
+/// The classes `numpy.complexfloating`, `numpy.datetime64`, `numpy.timedelta64` and `numpy.void`.
 static REFUSED_SCALARS: [Global; 4] = [const { Global::new() }; 4];
-/// `numpy.dtype`.
+/// The class `numpy.dtype`.
 static DTYPE: Global = Global::new();
-/// `numpy.ma.MaskedArray`, once it has been met.
+/// The class `numpy.ma.MaskedArray`, once it has been found.
 static MASKED: Global = Global::new();
 
-/// Looks NumPy's classes up if the process has loaded it.
+/// Looks up NumPy's classes if the process has loaded NumPy.
 fn find_classes() {
     if CLASS.try_get().is_some() {
         return;
@@ -72,7 +72,7 @@ fn find_classes() {
         slot.set(numpy.obj().attr(name.obj())?);
         Ok::<(), Raised>(())
     };
-    // Instances are read as C structures, so a stand-in for NumPy with classes of Python must not pass for it.
+    // Instances are read as C structures, so a replacement of NumPy with classes written in Python must not be accepted.
     let find_native = |slot: &Global, name: &std::ffi::CStr, size: usize| {
         let class = numpy.obj().attr(py::intern(name)?.obj())?;
         let basic_size = class.obj().attr(py::intern(c"__basicsize__")?.obj())?;
@@ -92,31 +92,31 @@ fn find_classes() {
         .and_then(|()| find_native(&DTYPE, c"dtype", size_of::<Descr>()))
         .and_then(|()| find_native(&CLASS, c"ndarray", size_of::<Array>()));
     if found.is_err() {
-        // NumPy is being imported at this moment; the next value looks again.
+        // NumPy is being imported at this moment; the next value tries again.
         py::clear_error();
     }
 }
 
-/// Whether an object is a class that C code defines.
+/// Returns true if an object is a class defined in C code.
 fn is_static_type(class: Obj<'_>) -> bool {
     if class.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS == 0 {
         return false;
     }
-    // SAFETY: a class, since the flag of its own class says so.
+    // SAFETY: the flag of its own class shows that the object is a class.
     let flags = unsafe { ffi::PyType_GetFlags(class.as_ptr().cast()) };
     flags & ffi::Py_TPFLAGS_HEAPTYPE == 0
 }
 
-/// Whether an object is an array, of whichever class derived from `ndarray`.
+/// Returns true if an object is an array, including instances of classes derived from `ndarray`.
 #[inline]
 pub(crate) fn is_array(object: Obj<'_>) -> bool {
     find_classes();
     object.is_instance_of(CLASS.ptr())
 }
 
-/// A scalar of NumPy as a value of Python.
+/// A NumPy scalar as a Python value.
 pub(crate) enum Scalar {
-    /// `numpy.bool_`.
+    /// Value of a `numpy.bool_`.
     Bool(bool),
     /// A floating-point number of any width.
     Float(f64),
@@ -124,7 +124,8 @@ pub(crate) enum Scalar {
     Int(Own),
 }
 
-/// Reads a scalar of NumPy; `None` if the object is none. Those without a counterpart are refused by name.
+/// Reads a NumPy scalar. Returns `None` if the object is not a scalar, and raises `TypeError` for scalars without a
+/// counterpart.
 pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
     if !object.is_instance_of(SCALAR.ptr()) {
         return Ok(None);
@@ -140,21 +141,21 @@ pub(crate) fn scalar(object: Obj<'_>, at: &At<'_>) -> Res<Option<Scalar>> {
         return at.raise(py::exceptions::type_error(), &message);
     }
     if object.class().attr_opt(names::INDEX.get())?.is_none() {
-        // Small floats of other packages, such as bfloat16.
+        // This is a small floating-point number of another package, such as bfloat16.
         return Ok(Some(Scalar::Float(object.float()?)));
     }
-    // SAFETY: the object is valid and the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let value = py::unsafe_new_ref!(py::raw::PyNumber_Index(object.as_ptr()))?;
     Ok(Some(Scalar::Int(value)))
 }
 
-/// Whether an object is a data type of NumPy, or a class of its scalars that stands for one.
+/// Returns true if an object is a NumPy data type, or a scalar class that denotes one.
 pub(crate) fn is_dtype(object: Obj<'_>) -> bool {
     if object.is_instance_of(DTYPE.ptr()) {
         return true;
     }
     let is_class = object.type_flags() & ffi::Py_TPFLAGS_TYPE_SUBCLASS != 0;
-    // SAFETY: both are valid types.
+    // SAFETY: both objects are valid types.
     is_class
         && !SCALAR.ptr().is_null()
         && unsafe { ffi::PyType_IsSubtype(object.as_ptr().cast(), SCALAR.ptr().cast()) } != 0
@@ -171,31 +172,31 @@ pub(crate) fn view(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*
     }
     check_only_read(at)?;
     let tensor = fill(object, scratch, at)?;
-    // SAFETY: described just now, and `scratch` keeps it.
+    // SAFETY: the array was described above, and `scratch` keeps the description alive.
     scratch.protect(&unsafe { tensor::view(tensor) })?;
     Ok(tensor)
 }
 
-/// Describes the memory of an array as a `DLTensor` in `scratch`, whether or not it may be written.
+/// Describes the memory of an array as a `DLTensor` in `scratch`, even if it is read-only.
 pub(crate) fn describe(object: Obj<'_>, scratch: &mut Scratch) -> Res<*mut DLTensor> {
     fill(object, scratch, &At::Value)
 }
 
-/// Whether an array has the memory and the extents of a description.
+/// Returns true if an array has the memory and the shape of a description.
 #[inline]
 pub(crate) fn shows(object: Obj<'_>, described: &DLTensor) -> bool {
-    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held, and no Python code runs here.
+    // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held, and no Python code runs here.
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
     let same = ptr::eq(array.data.cast(), described.data)
         && array.ndim == described.ndim
         && described.byte_offset == 0;
     let ndim = usize::try_from(array.ndim).unwrap_or(0);
-    // SAFETY: the description has `ndim` extents, as many as the array has.
+    // SAFETY: the description has `ndim` extents, as many as the array.
     same && (ndim == 0
         || extents(array, ndim).0 == unsafe { std::slice::from_raw_parts(described.shape, ndim) })
 }
 
-/// Whether the memory of an array must not be written.
+/// Returns true if the memory of an array must not be written.
 pub(crate) fn is_read_only(object: Obj<'_>) -> bool {
     head(object).flags & WRITEABLE == 0
 }
@@ -203,8 +204,8 @@ pub(crate) fn is_read_only(object: Obj<'_>) -> bool {
 #[inline(always)]
 fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTensor> {
     let dtype = dtype_of(object, at)?;
-    // Python code may have run until here, which may have changed the array; none runs below.
-    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held.
+    // Python code that ran until now may have changed the array; none runs below.
+    // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held.
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
     let ndim = usize::try_from(array.ndim).unwrap_or(usize::MAX);
     if ndim > NDIM_MAX {
@@ -214,14 +215,14 @@ fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTenso
         );
     }
     let place = scratch.take(HEAD + 2 * ndim);
-    // SAFETY: `take` gives room for the head and twice `ndim` words.
+    // SAFETY: `take` allocated the head and twice `ndim` words.
     let shape: *mut i64 = unsafe { place.add(HEAD) }.cast();
-    // SAFETY: the room for extents ends where that for strides begins, `ndim` words further.
+    // SAFETY: the words for strides begin where those for extents end, `ndim` words further.
     let strides = unsafe { shape.add(ndim) };
     let item = i64::from(dtype.bits / 8);
-    // Nearly all elements have a power of two of bytes: shifting spares a division, which takes longer than the rest.
+    // The size of nearly all elements is a power of two. A shift avoids a division, which takes longer than everything else.
     let shift = if item & (item - 1) == 0 { Some(item.trailing_zeros()) } else { None };
-    // Copied, as `array.shape = ..` during the call frees the old ones.
+    // The extents are copied because `array.shape = ..` during the call frees the old ones.
     let (shape_in, strides_in) = extents(array, ndim);
     for (i, (extent, stride)) in shape_in.iter().zip(strides_in).enumerate() {
         let steps = if let Some(shift) = shift { stride >> shift } else { stride / item };
@@ -230,15 +231,15 @@ fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTenso
         }
         // SAFETY: `i` is less than `ndim`.
         let place = unsafe { shape.add(i) };
-        // SAFETY: `i` is less than `ndim`, within the room for extents.
+        // SAFETY: `i` is less than `ndim`, within the words for extents.
         unsafe { place.write(*extent) };
         // SAFETY: `i` is less than `ndim`, and there are as many words for strides.
         let place = unsafe { strides.add(i) };
-        // SAFETY: `i` is less than `ndim`, within the room for strides.
+        // SAFETY: `i` is less than `ndim`, within the words for strides.
         unsafe { place.write(steps) };
     }
     let tensor: *mut DLTensor = place.cast();
-    // SAFETY: `take` gave `HEAD` words, in which a `DLTensor` fits.
+    // SAFETY: `take` allocated `HEAD` words, which hold a `DLTensor`.
     unsafe {
         tensor.write(DLTensor {
             data: array.data.cast(),
@@ -253,7 +254,7 @@ fn fill(object: Obj<'_>, scratch: &mut Scratch, at: &At<'_>) -> Res<*mut DLTenso
     Ok(tensor)
 }
 
-/// Refuses a masked array that has masked elements: native code would not see the mask.
+/// Raises `ValueError` for a masked array with masked elements, because native code would not see the mask.
 #[cold]
 fn check_mask(object: Obj<'_>, at: &At<'_>) -> Res<()> {
     if MASKED.try_get().is_none() {
@@ -279,7 +280,7 @@ fn check_mask(object: Obj<'_>, at: &At<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Extents and strides of an array.
+/// Returns the extents and strides of an array.
 #[inline]
 fn extents(array: &Array, ndim: usize) -> (&[i64], &[i64]) {
     if ndim == 0 {
@@ -287,12 +288,12 @@ fn extents(array: &Array, ndim: usize) -> (&[i64], &[i64]) {
     }
     // SAFETY: an array has `ndim` extents.
     let shape = unsafe { std::slice::from_raw_parts(array.shape, ndim) };
-    // SAFETY: and as many strides.
+    // SAFETY: an array has as many strides as extents.
     let strides = unsafe { std::slice::from_raw_parts(array.strides, ndim) };
     (shape, strides)
 }
 
-/// Whether the stride of a dimension is never taken.
+/// Returns true if the stride of a dimension is never used.
 fn is_unused(shape: &[i64], dimension: usize) -> bool {
     shape[dimension] == 1 || shape.contains(&0)
 }
@@ -305,7 +306,7 @@ pub(crate) fn uneven_stride<T>(stride: i64, item: i64, at: &At<'_>) -> Res<T> {
     at.raise(py::exceptions::value_error(), &text)
 }
 
-/// Refuses read-only memory where the function may write to it.
+/// Raises `ValueError` for read-only memory if the function may write to it.
 #[cold]
 pub(crate) fn check_only_read(at: &At<'_>) -> Res<()> {
     if at.is_only_read() { Ok(()) } else { read_only(at) }
@@ -319,7 +320,7 @@ pub(crate) fn read_only<T>(at: &At<'_>) -> Res<T> {
     )
 }
 
-/// The data types that NumPy numbers itself, by number.
+/// Data types by NumPy's type number, for the types that NumPy defines itself.
 const DTYPES: [DLDataType; 24] = {
     const fn of(code: u8, bits: u8) -> DLDataType {
         DLDataType { code, bits, lanes: 1 }
@@ -346,7 +347,7 @@ const DTYPES: [DLDataType; 24] = {
 
 const FOREIGN_ORDER: u8 = if cfg!(target_endian = "little") { b'>' } else { b'<' };
 
-/// What an array says of itself that Python code may change.
+/// Fields of an array that Python code may change.
 struct Head {
     descr: *mut Descr,
     flags: c_int,
@@ -354,14 +355,14 @@ struct Head {
 
 #[inline]
 fn head(object: Obj<'_>) -> Head {
-    // SAFETY: an instance of `ndarray` begins with `Array`; the lock is held. The reference ends here.
+    // SAFETY: an instance of `ndarray` begins with `Array`; the GIL is held. The reference ends here.
     let array = unsafe { &*object.as_ptr().cast::<Array>() };
     Head { descr: array.descr, flags: array.flags }
 }
 
 #[inline]
 fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
-    // SAFETY: an array keeps its data type; no Python code runs while it is borrowed here.
+    // SAFETY: an array keeps its data type alive; no Python code runs while it is borrowed here.
     let descr = unsafe { &*head(object).descr };
     let number = usize::try_from(descr.number).unwrap_or(usize::MAX);
     match DTYPES.get(number) {
@@ -370,14 +371,15 @@ fn dtype_of(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
 }
 
-/// The data type of an array that NumPy does not know itself, by its name; an error for those that cannot be passed.
+/// Returns the data type of an array that is missing from `DTYPES`, by its name. Raises an exception for types that
+/// cannot be passed.
 #[cold]
 fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     let Head { descr: place, flags } = head(object);
-    // The names of fields run Python code, which may give the array another data type.
-    // SAFETY: an array keeps its data type until Python code runs; from here on it is counted.
+    // Printing the names of fields may run Python code, which may give the array another data type.
+    // SAFETY: an array keeps its data type alive until Python code runs; from here on there is an owned reference.
     let descr = unsafe { Obj::from_ptr(place.cast()) }.to_own();
-    // SAFETY: `descr` keeps it.
+    // SAFETY: `descr` keeps the data type alive.
     let Descr { byte_order, number, .. } = unsafe { &*place };
     let (byte_order, number, descr) = (*byte_order, *number, descr.obj());
     let text = descr.str().and_then(|text| text.obj().to_text())?;
@@ -387,7 +389,7 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
     }
     let itemsize =
         py::intern(c"itemsize").and_then(|name| descr.attr(name.obj()))?.obj().int().unwrap_or_default();
-    // Below 256 are NumPy's own types: objects, texts, dates, records, long doubles.
+    // Numbers below 256 are types of NumPy itself: objects, strings, dates, records and long doubles.
     const OWN: c_int = 256;
     let dtype = if number >= OWN { text.parse::<anyfn::DType>().ok() } else { None };
     let now = head(object);
@@ -407,12 +409,12 @@ fn rare_dtype(object: Obj<'_>, at: &At<'_>) -> Res<DLDataType> {
 /// Makes a tensor that shows the memory of an array and keeps the array alive.
 pub(crate) fn tensor(object: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     if is_read_only(object) {
-        // Whoever gets the tensor may write to it.
+        // Any recipient of the tensor may write to it.
         return read_only(at);
     }
     let mut words = WORDS;
     let mut scratch = Scratch::new(&mut words);
     let view = view(object, &mut scratch, at)?;
-    // SAFETY: described just now, and `scratch` keeps it.
+    // SAFETY: the array was described above, and `scratch` keeps the description alive.
     kept::make(unsafe { &*view }, object, Lender::Object, false)
 }

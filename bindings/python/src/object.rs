@@ -1,8 +1,8 @@
-//! `Object`: the Python side of a handle, and which class stands for which native type.
+//! `Object`: the Python side of a handle, and the mapping from native types to Python classes.
 //!
-//! Every object that native code hands to Python becomes an instance of `Object` or of a class derived from it, with
-//! the handle at a fixed place. Classes written in Python register for a type index; a type without one uses the
-//! class of its nearest ancestor.
+//! Every object that native code passes to Python becomes an instance of `Object` or of a class derived from it, with
+//! the handle at a fixed offset. Classes written in Python register for a type index. A type without a registered
+//! class uses the class of its nearest ancestor.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,29 +16,29 @@ use crate::py::{self, Global, Obj, Own, PyObject, Raised, Res};
 use crate::types::{self, Class};
 use crate::{construct, convert, error, fields, gil, method, record};
 
-/// Memory of an instance.
+/// Memory layout of an instance.
 #[repr(C)]
 pub(crate) struct Layout {
     base: PyObject,
-    /// Owned; NULL in an instance of a class for native types until its `__init__` has made the native object, and while the
-    /// object is rewritten in place.
+    /// Owned handle. NULL in an instance of a class for native types until its `__init__` has constructed the native
+    /// object, and while the object is rewritten in place.
     handle: *mut TVMFFIObject,
 }
 
 /// The class `Object`.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Class for each type index below its length, as [`find_class`] found it; all entries are cleared when a class is
-/// registered. Read and written under the interpreter's lock.
+/// Class for each type index below the length of the table, as found by [`find_class`]. All entries are cleared when
+/// a class is registered. Read and written under the GIL.
 static FOUND: [AtomicPtr<ffi::PyTypeObject>; 512] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 512];
 
-/// A dictionary from type index to class.
+/// Dictionary from type index to class.
 static REGISTERED: Global = Global::new();
 
-/// A dictionary from class to the type index that it was last registered for.
+/// Dictionary from class to the type index for which it was last registered.
 static TYPES: Global = Global::new();
 
-/// The class `BuiltinObject`, base of the classes of built-in types: their instances never lack a native object.
+/// The class `BuiltinObject`, base of the classes of built-in types, whose instances always have a native object.
 pub(crate) static BUILTIN: Global = Global::new();
 
 const DOC: &CStr = c"An object of a native type: a handle, which keeps it alive. Two handles of one object are equal.
@@ -104,7 +104,7 @@ fn methods() -> Vec<ffi::PyMethodDef> {
         ml_flags: ffi::METH_O,
         ml_doc: c"Whether another Object is the same native object.".as_ptr(),
     };
-    // SAFETY: only a change of type; CPython calls it by the type that the flag says.
+    // SAFETY: this only changes the type; CPython calls the function with the signature that the flags declare.
     let init_handle = unsafe { std::mem::transmute::<Fastcall, ffi::PyCFunction>(construct::init_handle) };
     let init_handle = ffi::PyMethodDef {
         ml_name: c"__init_handle_by_constructor__".as_ptr(),
@@ -119,11 +119,11 @@ fn methods() -> Vec<ffi::PyMethodDef> {
 type Fastcall =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
-/// Flag of a method: it takes its arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
+/// Method flag for functions that take their arguments as an array. In the stable ABI since 3.10, unchanged since 3.7.
 const METH_FASTCALL: c_int = 0x80;
 
-/// The handle of an `Object`, borrowed; the caller knows that it is one. Never NULL for an instance of `PackedFunc`. Who uses it
-/// when Python code has run since has a [`gil::Use`] from before that on.
+/// Borrows the handle of an object that the caller knows to be an `Object`. It is never NULL for an instance of `PackedFunc`.
+/// A caller that uses the handle after Python code has run must have begun a [`gil::Use`] before that code ran.
 #[inline(always)]
 pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     debug_assert!(object.is_instance_of(CLASS.ptr()));
@@ -131,35 +131,35 @@ pub(crate) fn handle_unchecked(object: Obj<'_>) -> *mut TVMFFIObject {
     unsafe { (*object.as_ptr().cast::<Layout>()).handle }
 }
 
-/// Gives an instance its native object; the caller knows that it has none.
+/// Stores the native object of an instance that the caller knows to have none.
 pub(crate) fn set_handle(object: Obj<'_>, made: ObjectRef) {
-    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     unsafe { (*object.as_ptr().cast::<Layout>()).handle = made.into_handle().cast() };
 }
 
-/// Exchanges the native object of an instance, which has one. Somebody may use the old one by its address, so the new one must
-/// hold it.
+/// Replaces the native object of an instance that has one. The old object may still be used through its address, so
+/// the new one must keep it alive.
 pub(crate) fn replace_handle(object: Obj<'_>, made: ObjectRef) {
-    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
     let old = std::mem::replace(handle, made.into_handle().cast());
     // SAFETY: the instance owned this reference.
     drop(unsafe { ObjectRef::from_owned_or_null(old.cast()) });
 }
 
-/// The handle of an object, borrowed; `None` if it is no `Object`, NULL if it has no native object yet.
+/// Borrows the handle of an object. Returns `None` if it is not an `Object`, and NULL if it has no native object yet.
 pub(crate) fn handle_of(object: Obj<'_>) -> Option<*mut TVMFFIObject> {
     object.is_instance_of(CLASS.ptr()).then(|| handle_unchecked(object))
 }
 
-/// A reference to the native object behind an `Object`; `None` if there is none.
+/// Returns a reference to the native object of an `Object`, or `None` if it has no native object.
 pub(crate) fn reference_of(object: Obj<'_>) -> Option<ObjectRef> {
     let handle = handle_of(object)?;
-    // SAFETY: the Python object holds a reference to it.
+    // SAFETY: the Python object holds a reference to the native object.
     unsafe { ObjectRef::from_borrowed_or_null(handle.cast()) }
 }
 
-/// Makes the Python object for a native one.
+/// Makes the Python object for a native object.
 pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
     let class = found(object.type_index())?;
     if class.addr() & CONVERTED != 0 {
@@ -172,19 +172,19 @@ pub(crate) fn wrap(object: ObjectRef) -> Res<Own> {
 #[inline]
 pub(crate) fn wrap_as(class: *mut ffi::PyTypeObject, object: ObjectRef) -> Res<Own> {
     let own = types::allocate(class)?;
-    // SAFETY: a new instance that nobody else knows.
+    // SAFETY: the instance is new and not shared.
     unsafe { (*own.as_ptr().cast::<Layout>()).handle = object.into_handle().cast() };
     Ok(own)
 }
 
-/// Makes `class` stand for the type with this index.
+/// Registers `class` as the Python class of the type with this index.
 pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     if !class.is_subclass_of(CLASS.ptr()) {
         return py::raise(py::exceptions::type_error(), "expected a class derived from anyfn.Object");
     }
     let key = py::int(type_index)?;
     py::dict_set(REGISTERED.get(), key.obj(), class)?;
-    // The plain class stands for all types, so also for one whose class is given up.
+    // Registering the plain class `Object` removes the class of a type, so `Object` itself is not recorded for one type.
     if !class.is(CLASS.ptr()) {
         py::dict_set(TYPES.get(), class, key.obj())?;
     }
@@ -193,14 +193,14 @@ pub(crate) fn register(type_index: i64, class: Obj<'_>) -> Res<()> {
     Ok(())
 }
 
-/// Forgets which class stands for which type.
+/// Clears the cache of classes by type index.
 pub(crate) fn forget_classes() {
     for found in &FOUND {
         found.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
-/// The type index for which a class or the nearest of its bases is registered.
+/// Returns the type index for which a class or its nearest base is registered.
 pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     let order = class.attr(py::names::MRO.get())?;
     if order.obj().type_flags() & ffi::Py_TPFLAGS_TUPLE_SUBCLASS == 0 {
@@ -215,29 +215,29 @@ pub(crate) fn type_of_class(class: Obj<'_>) -> Res<Option<i64>> {
     Ok(None)
 }
 
-/// The type index that a class itself is registered for.
+/// Returns the type index for which the class itself is registered.
 pub(crate) fn own_type(class: Obj<'_>) -> Option<i32> {
     let own = py::dict_get(TYPES.get(), class)?;
     i32::try_from(own.obj().int().ok()?).ok()
 }
 
-/// The class for a type index, for the Python part.
+/// Returns the class for a type index; called from the Python code of the package.
 pub(crate) fn class_of_type(type_index: i64) -> Res<Own> {
     let class = class_for(i32::try_from(type_index).unwrap_or(-1))?;
-    // SAFETY: a class that the table of classes or the module keeps.
+    // SAFETY: the table of classes or the module keeps the class alive.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     Ok(class.to_own())
 }
 
-/// Bit of a class's address in [`FOUND`]: objects that become its instances are converted further.
+/// Bit in the class addresses of [`FOUND`] that marks classes whose instances are converted further.
 const CONVERTED: usize = 1;
 
-/// The class for a type index.
+/// Returns the class for a type index.
 fn class_for(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     found(type_index).map(|class| class.map_addr(|address| address & !CONVERTED))
 }
 
-/// The class for a type index, whose address may have the bit `CONVERTED`.
+/// Returns the class for a type index; its address may have the bit `CONVERTED` set.
 fn found(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     let slot = FOUND.get(usize::try_from(type_index).unwrap_or(usize::MAX));
     match slot.map(|slot| slot.load(Ordering::Relaxed)) {
@@ -268,7 +268,8 @@ fn find_class(type_index: i32) -> Res<*mut ffi::PyTypeObject> {
     Ok(class.unwrap_or(CLASS.ptr().cast()))
 }
 
-/// The class for a type that has none of its own: its nearest ancestor's, or a new one if the type tells of fields.
+/// Returns the class for a type without a registered class: that of its nearest ancestor, or a new class if the type
+/// registered fields or methods.
 fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
     let mut class: *mut ffi::PyTypeObject = CLASS.ptr().cast();
     if let Some(parent) = info.parent()
@@ -277,7 +278,7 @@ fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
         class = class_for(parent.index())?;
     }
     if info.own_fields().len() > 0 || info.own_methods().len() > 0 {
-        // SAFETY: a class that the table of classes or the module keeps.
+        // SAFETY: the table of classes or the module keeps the class alive.
         let base: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
         let made = fields::make_class(info, base)?;
         class = made.as_ptr().cast();
@@ -286,7 +287,7 @@ fn inherited_class(info: TypeInfo) -> Res<*mut ffi::PyTypeObject> {
     Ok(class)
 }
 
-/// Gives a class an attribute for each field of a type and of the type's ancestors.
+/// Adds to a class an attribute for each field and method of a type and of its ancestors.
 pub(crate) fn add_fields(type_index: i64, class: Obj<'_>) -> Res<()> {
     let Some(info) = i32::try_from(type_index).ok().and_then(TypeInfo::from_index) else { return Ok(()) };
     for owner in info.lineage().rev() {
@@ -301,41 +302,41 @@ pub(crate) fn add_fields(type_index: i64, class: Obj<'_>) -> Res<()> {
 fn registered(type_index: i32) -> Res<Option<*mut ffi::PyTypeObject>> {
     let key = py::int(type_index.into())?;
     let class = py::dict_get(REGISTERED.get(), key.obj());
-    // The plain class says that a class was given up.
+    // The plain class marks a type whose class was removed.
     Ok(class.filter(|class| !class.obj().is(CLASS.ptr())).map(|class| class.as_ptr().cast()))
 }
 
-/// Takes the native object out of an instance, which has none then; the caller knows that it is not used.
+/// Takes the native object out of an instance, which is left without one. The caller knows that the object is not in use.
 pub(crate) fn take_handle(object: Obj<'_>) -> *mut TVMFFIObject {
-    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
     std::mem::replace(handle, std::ptr::null_mut())
 }
 
-/// Puts another native object in place of an instance's; gives the old one.
+/// Replaces the native object of an instance and returns the old one.
 pub(crate) fn replace(object: Obj<'_>, by: ObjectRef) -> Option<ObjectRef> {
-    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the lock is held.
+    // SAFETY: instances of `Object` and of derived classes begin with `Layout`; the GIL is held.
     let handle = unsafe { &mut (*object.as_ptr().cast::<Layout>()).handle };
     let old = std::mem::replace(handle, by.into_handle().cast());
     // SAFETY: the instance owned this reference.
     unsafe { ObjectRef::from_owned_or_null(old.cast()) }
 }
 
-/// Gives the handle back.
+/// Releases the handle of an instance.
 ///
 /// # Safety
-/// Called by Python as the destructor of an instance.
+/// Must be called by Python, as the destructor of an instance.
 pub(crate) unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: an instance of `Object`.
+    // SAFETY: the object is an instance of `Object`.
     let handle = unsafe { (*object.cast::<Layout>()).handle };
-    // SAFETY: the instance owned this reference; its memory goes below.
+    // SAFETY: the instance owned this reference, and its memory is freed below.
     drop(unsafe { ObjectRef::from_owned_or_null(handle.cast()) });
-    // SAFETY: the end of the destructor.
+    // SAFETY: this is the end of the destructor.
     unsafe { types::free(object) };
 }
 
 unsafe extern "C" fn get_type_key(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     match reference_of(object) {
         Some(object) => to_c(py::string(object.type_key().as_bytes())),
@@ -344,7 +345,7 @@ unsafe extern "C" fn get_type_key(object: *mut PyObject, _closure: *mut c_void) 
 }
 
 unsafe extern "C" fn get_type_index(object: *mut PyObject, _closure: *mut c_void) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     match reference_of(object) {
         Some(object) => to_c(py::int(object.type_index().into())),
@@ -353,9 +354,9 @@ unsafe extern "C" fn get_type_index(object: *mut PyObject, _closure: *mut c_void
 }
 
 unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
-    // SAFETY: Python passes a valid object, of any class.
+    // SAFETY: Python passes a valid object of any class.
     let other: Obj<'_> = unsafe { Obj::from_ptr(other) };
     let handle = handle_unchecked(object);
     if handle.is_null() {
@@ -365,7 +366,7 @@ unsafe extern "C" fn same_as(object: *mut PyObject, other: *mut PyObject) -> *mu
 }
 
 unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let handle = handle_unchecked(object);
     if let Some(native) = reference_of(object) {
@@ -386,7 +387,7 @@ unsafe extern "C" fn repr(object: *mut PyObject) -> *mut PyObject {
     to_c(py::string(text.as_bytes()))
 }
 
-/// The text that all languages give for an object.
+/// Returns the representation of an object that all languages share.
 fn print(object: ObjectRef) -> Res<Own> {
     let text = gil::counted(|| {
         let printed = anyfn::global!("ffi.ReprPrint")?.call((&object,))?;
@@ -396,27 +397,27 @@ fn print(object: ObjectRef) -> Res<Own> {
 }
 
 unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let address = handle_unchecked(object).addr();
     if address == 0 {
         construct::uninitialised_c(object);
         return -1;
     }
-    // Objects are aligned, so the low bits say nothing; -1 is reserved for errors and cannot come out.
+    // Objects are aligned, so the low bits carry no information. The result cannot be -1, which is reserved for errors.
     (address >> 4) as ffi::Py_hash_t
 }
 
 unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
-    // SAFETY: Python passes valid objects and holds the lock.
+    // SAFETY: Python passes valid objects and holds the GIL.
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
-    // SAFETY: Python passes a valid object, of any class.
+    // SAFETY: Python passes a valid object of any class.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
     let (Some(a), Some(b)) = (handle_of(left), handle_of(right)) else {
         return py::not_implemented().into_ptr();
     };
     if a.is_null() || b.is_null() {
-        // Then Python compares the instances themselves.
+        // Python then compares the instances themselves.
         return py::not_implemented().into_ptr();
     }
     match operation {
@@ -426,7 +427,7 @@ unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operatio
     }
 }
 
-/// Turns a result into what a C function of Python returns: the reference, or NULL with the exception set.
+/// Converts a result to the return value of a C function of Python: the reference, or NULL with the exception set.
 #[inline(always)]
 pub(crate) fn to_c(result: Res<Own>) -> *mut PyObject {
     match result {

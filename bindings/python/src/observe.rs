@@ -1,4 +1,4 @@
-//! Telling who watches of calls between Python and native code: see `anyfn::observe`.
+//! Reports calls between Python and native code to observers: see `anyfn::observe`.
 
 use std::ffi::c_void;
 
@@ -9,47 +9,47 @@ use anyfn::observe::{self, Call};
 use crate::py::{self, Obj, names};
 use crate::{callback, function, gil};
 
-/// Has the runtime say here whether somebody watches.
+/// Registers with the runtime the variable that holds this library's observer.
 pub(crate) fn init() {
-    // SAFETY: the runtime stores observers there, which live as long as the process.
+    // SAFETY: the runtime stores observers in it, which live as long as the process.
     let place = unsafe { observe::place() };
     let place: *mut c_void = std::ptr::from_ref(place).cast_mut().cast();
-    // SAFETY: the function gets the address of such a variable, as it asks for.
+    // SAFETY: the function receives the address of such a variable, as it expects.
     let tell = unsafe { anyfn::registry::get_unsafe("ffi.ObserverPlace") };
-    // SAFETY: a static variable of the extension, which is never unloaded.
+    // SAFETY: this is a static variable of the extension, which is never unloaded.
     let place = unsafe { anyfn::OpaquePtr::from_ptr(place) };
     let told = tell.and_then(|tell| tell.call((place,)));
-    // A runtime of before has no observers.
+    // An older runtime has no observers.
     drop(told);
-    // SAFETY: the runtime copies the name and calls the function by the type that it has for it.
+    // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnFunctionName".as_ptr(), function_name as *mut _) } != 0
     {
         drop(anyfn::Error::take_raised());
     }
 }
 
-/// A call of `callable`, a `PackedFunc`, by Python.
+/// Describes a call of `callable`, a `PackedFunc`, by Python.
 pub(crate) fn call_of(callable: Obj<'_>, function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     let data = callable.as_ptr().cast();
     Call { function, args, num_args, door: observe::door::PYTHON, name: Some(name_of_packed), data }
 }
 
-/// A call of a Python object by native code.
+/// Describes a call of a Python object by native code.
 pub(crate) fn call_to(function: *mut c_void, args: *const TVMFFIAny, num_args: i32) -> Call {
     Call { function, args, num_args, door: observe::door::TO_PYTHON, name: None, data: std::ptr::null_mut() }
 }
 
 /// # Safety
-/// `callable` must be a `PackedFunc` and the lock held; `out` must be writable and hold nothing.
+/// `callable` must be a `PackedFunc` and the GIL must be held. `out` must be writable and hold no value.
 unsafe extern "C" fn name_of_packed(callable: *mut c_void, out: *mut TVMFFIAny) {
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     let callable: Obj<'_> = unsafe { Obj::from_ptr(callable.cast()) };
     let name = anyfn::String::from(function::name_of(callable));
-    // SAFETY: as the caller guarantees.
+    // SAFETY: guaranteed by the caller.
     unsafe { out.write(Any::from(name).into_raw()) };
 }
 
-/// What the runtime calls for the name of a function: writes it and gives its length, 0 if the function is not Python's.
+/// Writes the name of a function and returns its length, or 0 if the function is not a Python function. Called by the runtime.
 unsafe extern "C" fn function_name(function: *mut c_void, out: *mut u8, capacity: usize) -> usize {
     if !callback::is_made_here(function.cast()) {
         return 0;
@@ -65,9 +65,9 @@ unsafe extern "C" fn function_name(function: *mut c_void, out: *mut u8, capacity
     name.len()
 }
 
-/// `module.Class.method` of a Python callable.
+/// Returns the name of a Python callable in the form `module.Class.method`.
 fn full_name(callable: Obj<'_>) -> String {
-    // What is raised already is not ours.
+    // An exception that is already set belongs to the caller and is preserved.
     let raised = py::take_error();
     let text = |object: Obj<'_>, name: Obj<'static>| {
         let found = object.attr(name).ok()?;

@@ -1,7 +1,8 @@
-//! The line of Python code from which native code was called, for the ledger of live objects.
+//! The line of Python code that called native code, for the ledger of live objects.
 //!
-//! Only while there is a ledger, since finding the line takes longer than most calls. It is found before the call, where
-//! any Python code may run: native code makes objects at times at which none may, and without the interpreter's lock.
+//! It is determined only while a ledger exists, since finding the line takes longer than most calls. It is found
+//! before the call, when arbitrary Python code may run: native code creates objects at times when no Python code may
+//! run, and without the GIL.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -11,11 +12,11 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Obj, Own, Raised, Res, names};
 
 thread_local! {
-    /// Where this thread is; empty outside of calls.
+    /// Location of this thread in Python code; empty outside calls.
     static PLACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs a call of native code, at the innermost line of Python code that is not this package's.
+/// Runs a native call with the location set to the innermost line of Python code outside this package.
 #[cold]
 pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     struct Restore(String);
@@ -26,7 +27,7 @@ pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
         }
     }
     let mut here = String::new();
-    // What is set already is not ours.
+    // An exception that is already set belongs to the caller and is preserved.
     let raised = py::take_error();
     if find(&mut here).is_err() {
         py::clear_error();
@@ -39,11 +40,11 @@ pub(crate) fn noted<T>(call: impl FnOnce() -> T) -> T {
     call()
 }
 
-/// Writes `file:line in function`.
+/// Writes the location in the form `file:line in function`.
 fn find(out: &mut String) -> Res<()> {
-    // SAFETY: the lock is held; a borrowed reference, or NULL if no Python code runs.
+    // SAFETY: the GIL is held; the result is a borrowed reference, or NULL if no Python code runs.
     let frame = unsafe { ffi::PyEval_GetFrame() };
-    // SAFETY: a borrowed reference or NULL, which is counted before other code runs.
+    // SAFETY: the pointer is a borrowed reference or NULL; its reference count is incremented before other code runs.
     let frame: Option<Obj<'_>> = unsafe { Obj::from_nullable(frame.cast()) };
     let Some(mut frame) = frame.map(Obj::to_own) else { return Ok(()) };
     while is_of_package(frame.obj())? {
@@ -62,7 +63,7 @@ fn find(out: &mut String) -> Res<()> {
     Ok(())
 }
 
-/// Whether a frame runs code of the package itself.
+/// Returns true if a frame runs code of this package.
 fn is_of_package(frame: Obj<'_>) -> Res<bool> {
     let globals = frame.attr(names::F_GLOBALS.get())?;
     let name = py::dict_get(globals.obj(), names::NAME.get());
@@ -79,32 +80,33 @@ fn text(object: &Own) -> Res<String> {
     }
 }
 
-/// Gives the runtime what it asks for places, and has this library's objects in the ledger if there is one.
+/// Registers with the runtime the function that reports locations, and enters this library's objects in the ledger if
+/// one exists.
 pub(crate) fn init() {
-    // SAFETY: the runtime copies the name and calls the function by the type that it has for it.
+    // SAFETY: the runtime copies the name and calls the function with the type that it expects under that name.
     if unsafe { anyfn::abi::TVMFFIEnvRegisterCAPI(c"AnyfnPlace".as_ptr(), place as *mut _) } != 0 {
-        // A runtime without a ledger.
+        // This runtime has no ledger.
         drop(anyfn::Error::take_raised());
         return;
     }
     let is_on = anyfn::registry::find("ffi.LedgerIsOn").and_then(|is_on| is_on.call(()).ok());
     if is_on.is_some_and(|is_on| is_on.get::<bool>().unwrap_or(false)) {
-        // It is on, so nothing can fail.
+        // The ledger is on, so nothing can fail.
         let _ = start();
     }
 }
 
-/// Begins a ledger, or joins the one that there is.
+/// Starts a ledger, or joins the existing one.
 pub(crate) fn start() -> anyfn::Result<()> {
     let ledger = anyfn::registry::get("ffi.LedgerStart")?.call(())?.get::<anyfn::OpaquePtr>()?;
-    // SAFETY: what this function gives lives as long as the process, and begins with its size.
+    // SAFETY: the result of this function lives as long as the process and begins with its size.
     if let Some(ledger) = unsafe { ledger.as_ptr().cast_const().cast::<anyfn::Ledger>().as_ref() } {
         anyfn::use_ledger(ledger);
     }
     Ok(())
 }
 
-/// What the runtime calls when an object is made: writes the place and gives its length.
+/// Writes the location and returns its length. The runtime calls this function when an object is created.
 unsafe extern "C" fn place(out: *mut u8, capacity: usize) -> usize {
     PLACE
         .try_with(|place| {

@@ -1,7 +1,7 @@
-//! Making instances of a class that is defined in Python: `Pair(1, b=2)`.
+//! Construction of instances of a class that is defined in Python: `Pair(1, b=2)`.
 //!
-//! Names, defaults and factories belong to the class, as an object of the class `Constructor` that is its
-//! `__constructor__`. The arguments go straight into the fields; there is no call but the one that makes the object.
+//! Names, defaults and factories belong to the class. They are in an object of the class `Constructor`, which is the
+//! `__constructor__` of the class. Arguments are stored directly in the fields; the only call is the one that makes the object.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -15,27 +15,27 @@ use crate::record::Record;
 use crate::types::{self, Class};
 use crate::{error, gil};
 
-/// What makes the instances of one class.
+/// Description of how the instances of one class are made.
 pub(crate) struct Plan {
     pub(crate) record: &'static Record,
-    /// Makes an object none of whose fields is set.
+    /// Function that makes an object with no field set.
     pub(crate) maker: &'static Maker,
-    /// The class; only compared.
+    /// Address of the class, which is only compared.
     pub(crate) class: *mut PyObject,
     /// Interned name of each field.
     pub(crate) names: Vec<Own>,
     pub(crate) defaults: Vec<Fallback>,
-    /// How each field is passed.
+    /// Passing of each field.
     pub(crate) passed: Vec<Passed>,
-    /// The fields that are arguments by position, in order.
+    /// Indices of the fields that are positional arguments, in order.
     pub(crate) positional: Vec<usize>,
-    /// Whether the class has a `__post_init__`.
+    /// True if the class has a `__post_init__`.
     pub(crate) post_init: bool,
-    /// Whether the class has an `__init__` of its own, which may set the fields after this constructor.
+    /// True if the class has its own `__init__`, which may set the fields after this constructor.
     pub(crate) own_init: bool,
 }
 
-/// How a field is an argument.
+/// Passing of a field as an argument.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Passed {
     ByPosition,
@@ -43,11 +43,11 @@ pub(crate) enum Passed {
     Not,
 }
 
-/// What a field gets that is not passed.
+/// Source of the value of a field that is not passed.
 pub(crate) enum Fallback {
     Required,
     Value(Any),
-    /// What this returns.
+    /// Callable whose result is the value.
     Factory(Own),
 }
 
@@ -61,11 +61,11 @@ impl Fallback {
     }
 }
 
-/// Memory of a `Constructor`.
+/// Memory layout of a `Constructor`.
 #[repr(C)]
 struct Holder {
     base: PyObject,
-    /// Owned.
+    /// Owned pointer from `Box`.
     plan: *mut Plan,
 }
 
@@ -89,44 +89,45 @@ pub(crate) fn init() -> Res<()> {
 }
 
 unsafe extern "C" fn dealloc(holder: *mut PyObject) {
-    // SAFETY: an instance of `Constructor`.
+    // SAFETY: the object is an instance of `Constructor`.
     let plan = unsafe { (*holder.cast::<Holder>()).plan };
     if !plan.is_null() {
-        // SAFETY: made by `Box`, owned by the instance.
+        // SAFETY: the pointer comes from `Box` and is owned by the instance.
         drop(unsafe { Box::from_raw(plan) });
     }
-    // SAFETY: the end of the destructor.
+    // SAFETY: this is the end of the destructor.
     unsafe { types::free(holder) };
 }
 
-/// The `Constructor` of a plan.
+/// Makes the `Constructor` of a plan.
 pub(crate) fn hold(plan: Plan) -> Res<Own> {
     let holder = types::allocate(CLASS.ptr().cast())?;
-    // SAFETY: a new instance of `Constructor` that nobody else knows.
+    // SAFETY: the instance of `Constructor` is new and not shared.
     unsafe { (*holder.as_ptr().cast::<Holder>()).plan = Box::into_raw(Box::new(plan)) };
     Ok(holder)
 }
 
-/// The plan of a constructor, if it is one of a class that is defined in Python.
+/// Returns the plan of a constructor, if it belongs to a class that is defined in Python.
 #[inline]
 pub(crate) fn plan_of<'a>(constructor: Obj<'a>) -> Option<&'a Plan> {
     if !ptr::eq(constructor.type_ptr().cast(), CLASS.ptr()) {
         return None;
     }
-    // SAFETY: an instance of `Constructor`.
+    // SAFETY: the object is an instance of `Constructor`.
     let plan = unsafe { (*constructor.as_ptr().cast::<Holder>()).plan };
-    // SAFETY: NULL or owned by the constructor, which lives as long.
+    // SAFETY: the pointer is NULL or owned by the constructor, which lives as long as the result.
     unsafe { plan.as_ref() }
 }
 
-/// Makes the native object of an instance whose class has such a constructor; `None` if it has another one.
+/// Makes the native object of an instance. Returns `None` if the constructor does not belong to a class that is
+/// defined in Python.
 #[inline]
 pub(crate) fn make(constructor: Obj<'_>, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Option<ObjectRef>> {
     let Some(plan) = plan_of(constructor) else { return Ok(None) };
     plan.make(args, kwargs).map(Some)
 }
 
-/// Calls `__post_init__`, if there is one.
+/// Calls `__post_init__`, if the class has one.
 #[inline]
 pub(crate) fn finish(this: Obj<'_>, constructor: Obj<'_>) -> Res<()> {
     match plan_of(constructor) {
@@ -143,7 +144,7 @@ fn post_init(this: Obj<'_>) -> Res<()> {
     }
 }
 
-/// Fields that the fast way of [`Plan::make`] handles.
+/// Maximum number of fields that [`Plan::make`] handles without an allocation.
 const INLINE: usize = 16;
 
 impl Plan {
@@ -157,9 +158,9 @@ impl Plan {
                 &mut more
             }
         };
-        // Converting a value may run code that changes the dictionary.
+        // The conversion of a value may run code that changes the dictionary.
         let _kept = kwargs.map_or_else(Vec::new, values);
-        // An `__init__` of the class's own may set the fields afterwards.
+        // A class's own `__init__` may set the fields afterwards.
         let fits = self.arrange(args, kwargs, given) || (self.own_init && is_empty(args, kwargs));
         if !fits {
             return self.explain(args, kwargs);
@@ -174,15 +175,15 @@ impl Plan {
         Ok(object)
     }
 
-    /// An object none of whose fields is set.
+    /// Allocates an object with no field set.
     fn allocate(&self) -> Res<ObjectRef> {
         let make = || self.maker.make();
-        // Only a parent of compiled code may release others' objects meanwhile.
+        // Only a parent type of compiled code can release other objects meanwhile.
         let made = if self.maker.is_foreign() { gil::counted(make) } else { make() };
         made.map_err(error::raise)
     }
 
-    /// An object with the defaults.
+    /// Makes an object with the defaults.
     pub(crate) fn default_object(&self) -> Res<ObjectRef> {
         let object = self.allocate()?;
         for index in 0..self.defaults.len() {
@@ -191,7 +192,7 @@ impl Plan {
         Ok(object)
     }
 
-    /// Puts arguments in the order of the fields; `false` if they do not fit.
+    /// Arranges arguments in the order of the fields. Returns false if they do not match.
     fn arrange<'a>(&self, args: Obj<'a>, kwargs: Option<Obj<'a>>, given: &mut [Option<Obj<'a>>]) -> bool {
         let count = args.tuple_len();
         if count > self.positional.len() {
@@ -202,10 +203,10 @@ impl Plan {
         }
         if let Some(kwargs) = kwargs {
             let mut position = 0;
-            // SAFETY: no Python code runs in this function, and the caller takes references before it runs any.
+            // SAFETY: no Python code runs in this function, and the caller has taken references to the values.
             while let Some((name, value)) = unsafe { py::dict_peek(kwargs, &mut position) } {
                 let place = self.names.iter().position(|known| name.is(known.as_ptr()));
-                // A name that is not interned: made at run time.
+                // The name is not interned: it was made at run time.
                 let place =
                     place.or_else(|| self.names.iter().position(|known| py::same_text(known.obj(), name)));
                 match place {
@@ -222,7 +223,7 @@ impl Plan {
         !given.iter().zip(&self.defaults).zip(&self.passed).any(is_missing)
     }
 
-    /// Raises the error for arguments that do not fit.
+    /// Raises the error for arguments that do not match.
     #[cold]
     fn explain<T>(&self, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<T> {
         let mut named = Vec::new();
@@ -252,7 +253,7 @@ impl Plan {
         let is_optional = |index: usize| !matches!(self.defaults[index], Fallback::Required);
         let arg_names: Vec<&str> = self.positional.iter().map(|index| name(*index)).collect();
         let optional = self.positional.iter().filter(|index| is_optional(**index));
-        // Any value will do as a default here.
+        // The value of the default does not matter here.
         let defaults: Vec<String> = optional.map(|index| format!("{:?}:0", name(*index))).collect();
         let signature = format!("{{\"arg_names\":{arg_names:?},\"arg_defaults\":{{{}}}}}", defaults.join(","));
         let others: Vec<&str> = named.iter().map(String::as_str).filter(|name| !is_by_name(name)).collect();
@@ -282,7 +283,7 @@ impl Plan {
     }
 }
 
-/// The values of a dictionary, kept.
+/// Returns owned references to the values of a dictionary.
 fn values(kwargs: Obj<'_>) -> Vec<Own> {
     let mut kept = Vec::with_capacity(py::dict_len(kwargs));
     let mut position = 0;
@@ -292,7 +293,7 @@ fn values(kwargs: Obj<'_>) -> Vec<Own> {
     kept
 }
 
-/// Whether a call has no arguments.
+/// Returns true if a call has no arguments.
 fn is_empty(args: Obj<'_>, kwargs: Option<Obj<'_>>) -> bool {
     args.tuple_len() == 0 && kwargs.is_none_or(|kwargs| py::dict_len(kwargs) == 0)
 }

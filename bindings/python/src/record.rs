@@ -1,4 +1,4 @@
-//! What Python knows of object types that are defined by its classes: their fields, which it sets without a call.
+//! Fields of object types that are defined by Python classes; Python sets them without a call.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -14,24 +14,24 @@ use crate::lower::lower_owned;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 use crate::{define, error, gil, lift, object};
 
-/// A type that a class has defined. Lives as long as the process, like the type.
+/// A type that a class has defined. It lives as long as the process, like the type.
 pub(crate) struct Record {
     pub(crate) type_index: i32,
     /// Name of the class that has defined the type, for messages.
     pub(crate) class: String,
-    /// All fields, the parent's first.
+    /// All fields, those of the parent first.
     pub(crate) fields: Vec<Field>,
 }
 
-/// A field of such a type.
+/// A field of a type that a class has defined.
 pub(crate) struct Field {
     pub(crate) info: reflection::Field,
     pub(crate) name: &'static str,
-    /// What it takes; `None` for one of a type of compiled code, which sets it itself.
+    /// Kind of the values that the field accepts; `None` for a field of a type of compiled code, which has its own setter.
     pub(crate) kind: Option<FieldKind>,
-    /// The type as messages show it.
+    /// Type of the field as shown in messages.
     pub(crate) shown: String,
-    /// Where the field lies.
+    /// Offset of the field from the beginning of the object, in bytes.
     offset: usize,
 }
 
@@ -42,7 +42,7 @@ impl Field {
 }
 
 impl Record {
-    /// Reads what the table of types tells; `shown` has the names of the types of some fields.
+    /// Reads a type from the type table. `shown` contains the names of the types of some fields.
     pub(crate) fn of(type_index: i32, class: String, shown: &[(String, String)]) -> Option<Record> {
         let mut fields = Vec::new();
         for owner in TypeInfo::from_index(type_index)?.lineage() {
@@ -57,33 +57,33 @@ impl Record {
                 let shown = told.or(before.map(|field| &field.shown)).cloned();
                 let shown = shown.unwrap_or_else(|| schema_text(&schema));
                 let offset = usize::try_from(info.offset()).ok()?;
-                // A slot whose type nobody can say is set by its own setter, too.
+                // A slot whose type cannot be resolved is also set by its own setter.
                 fields.push(Field { info, name, kind: kind.ok().filter(|_| slots), shown, offset });
             }
         }
         Some(Record { type_index, class, fields })
     }
 
-    /// Sets a field of an object that is being made, or a writable one of any.
+    /// Sets a field of an object that is under construction, or a writable field of any object.
     #[inline]
     pub(crate) fn set(&self, object: &ObjectRef, index: usize, value: Obj<'_>) -> Res<()> {
         let value = self.accept(index, value)?;
         self.put(object, index, value)
     }
 
-    /// The same with a value that the field takes.
+    /// Sets a field to a value that the field accepts.
     #[inline]
     pub(crate) fn put(&self, object: &ObjectRef, index: usize, value: Any) -> Res<()> {
         let field = &self.fields[index];
         if field.kind.is_none() {
             return put_native(field, object, &value);
         }
-        // SAFETY: the object has this type, and the field takes the value.
+        // SAFETY: the object has this type, and the field accepts the value.
         unsafe { Slot::write(object.as_handle().wrapping_byte_add(field.offset).cast(), value) };
         Ok(())
     }
 
-    /// A Python value as the value of a field.
+    /// Converts a Python value to a value of a field.
     #[inline]
     pub(crate) fn accept(&self, index: usize, value: Obj<'_>) -> Res<Any> {
         let field = &self.fields[index];
@@ -107,37 +107,37 @@ impl Record {
 
 #[cold]
 fn put_native(field: &Field, object: &ObjectRef, value: &Any) -> Res<()> {
-    // SAFETY: a field of the object's own type; its maker sets it, or it is writable.
+    // SAFETY: this is a field of the object's type, and the object is under construction or the field is writable.
     gil::counted(|| unsafe { field.info.set_unchecked(object, &value.as_view()) }).map_err(error::raise)
 }
 
-/// The records by the index of their type.
+/// Records by the index of their type.
 type Table = Vec<AtomicPtr<Record>>;
 
-/// The table, which is replaced by one of twice the size when it has to grow; changed under the interpreter's lock.
+/// The table, which is replaced by a larger one when it has to grow. It is changed under the GIL.
 static RECORDS: AtomicPtr<Table> = AtomicPtr::new(ptr::null_mut());
 
 fn table() -> Option<&'static Table> {
-    // SAFETY: NULL, or a table that lives for ever.
+    // SAFETY: the pointer is NULL or a table that lives as long as the process.
     unsafe { RECORDS.load(Ordering::Acquire).as_ref() }
 }
 
-/// What is known of a type, if a class of Python has defined it.
+/// Returns the record of a type, if a Python class has defined it.
 #[inline]
 pub(crate) fn record_of(type_index: i32) -> Option<&'static Record> {
     let record = table()?.get(usize::try_from(type_index).ok()?)?.load(Ordering::Acquire);
-    // SAFETY: NULL, or a record that lives for ever.
+    // SAFETY: the pointer is NULL or a record that lives as long as the process.
     unsafe { record.as_ref() }
 }
 
-/// The same for an object.
+/// Returns the record of an object's type, if a Python class has defined it.
 #[inline]
 pub(crate) fn record_of_object(object: *mut TVMFFIObject) -> Option<&'static Record> {
     // SAFETY: the caller has a valid object.
     record_of(unsafe { (*object).type_index })
 }
 
-/// Keeps what is known of a type.
+/// Stores the record of a type permanently.
 pub(crate) fn keep(record: Record) -> &'static Record {
     let at = usize::try_from(record.type_index).unwrap_or(0);
     let record: &'static mut Record = Box::leak(Box::new(record));
@@ -153,17 +153,18 @@ pub(crate) fn keep(record: Record) -> &'static Record {
                     AtomicPtr::new(if index == at { record } else { known(index).unwrap_or(ptr::null_mut()) })
                 })
                 .collect();
-            // The old one stays, since nobody knows who reads it.
+            // The old table is never freed, since other threads may be reading it.
             RECORDS.store(Box::into_raw(Box::new(larger)), Ordering::Release);
         }
     }
-    // SAFETY: made above, lives for ever.
+    // SAFETY: the record was made above and lives as long as the process.
     unsafe { &*record }
 }
 
 // ---- Attributes
 
-/// Raises the error for a field of which native code says that it has no value; other errors stay as they are.
+/// Replaces the error of a failed getter by `AttributeError` if the field is one of a type defined in Python, since
+/// it has not been set. Leaves other errors as they are.
 #[cold]
 pub(crate) fn explain_unset(this: Obj<'_>, name: &str) -> Res<()> {
     if record_of_object(object::handle_unchecked(this)).is_none_or(|record| !record.has(name)) {
@@ -179,7 +180,7 @@ impl Record {
     }
 }
 
-/// Sets a field from Python, if the object's type is defined in Python; `false` if not.
+/// Sets a field from Python. Returns false if the object's type is not defined in Python or the field has its own setter.
 #[inline]
 pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'_>) -> Res<bool> {
     let Some(record) = record_of_object(handle) else { return Ok(false) };
@@ -189,23 +190,23 @@ pub(crate) fn set_field(handle: *mut TVMFFIObject, at: *mut c_void, value: Obj<'
         return Ok(false);
     };
     let value = record.accept(index, value)?;
-    // SAFETY: the instance keeps the object alive, and the field takes the value.
+    // SAFETY: the instance keeps the object alive, and the field accepts the value.
     unsafe { Slot::write(at.cast(), value) };
     Ok(true)
 }
 
-/// `__setattr__`: an instance of a class that is defined in Python has the attributes that its class knows.
+/// Implements `__setattr__`: an instance of a class defined in Python has only the attributes that its class declares.
 ///
 /// # Safety
-/// Called by Python with valid objects, the last of which may be NULL.
+/// Must be called by Python with valid objects, the last of which may be NULL.
 pub(crate) unsafe extern "C" fn set_attribute(
     this: *mut PyObject,
     name: *mut PyObject,
     value: *mut PyObject,
 ) -> c_int {
-    // SAFETY: Python passes a valid object and holds the lock.
+    // SAFETY: Python passes a valid object and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(this) };
-    // SAFETY: Python passes a string, and holds the lock.
+    // SAFETY: Python passes a string and holds the GIL.
     let key: Obj<'_> = unsafe { Obj::from_ptr(name) };
     let mut handle = object::handle_unchecked(object);
     if handle.is_null() {
@@ -226,7 +227,7 @@ pub(crate) unsafe extern "C" fn set_attribute(
             Err(Raised) => return -1,
         }
     }
-    // SAFETY: Python passes a valid instance and name, a value or NULL, and holds the lock.
+    // SAFETY: Python passes a valid instance and name, and a value or NULL, and holds the GIL.
     unsafe { py::raw::PyObject_GenericSetAttr(this, name, value) }
 }
 
@@ -241,13 +242,13 @@ fn unknown(object: Obj<'_>, name: Obj<'_>, record: &Record) -> Res<()> {
     py::raise(py::exceptions::attribute_error(), &format!("{class} has no field '{name}'{hint}"))
 }
 
-/// Levels of objects within objects that `repr` shows.
+/// Maximum depth of nested objects that `repr` shows.
 const SHOWN_DEPTH: usize = 20;
 
-/// `repr`: `Pair(a=1, b=2)`.
+/// Returns the `repr` of an object: `Pair(a=1, b=2)`.
 pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
     thread_local! {
-        /// The objects that this thread is writing, the outermost first.
+        /// Addresses of the objects that this thread is formatting, outermost first.
         static WRITING: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
     }
     struct Written;
@@ -276,13 +277,13 @@ pub(crate) fn repr(this: Obj<'_>, record: &Record) -> Res<Own> {
         text.push_str(if index == 0 { "" } else { ", " });
         text.push_str(field.name);
         text.push('=');
-        // SAFETY: a field of the object's own type.
+        // SAFETY: this is a field of the object's type.
         let Ok(value) = gil::counted(|| unsafe { field.info.get_unchecked(&object) }) else {
             text.push_str("<not set>");
             continue;
         };
         let value = lift::lift_owned(value.into_raw())?;
-        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let shown = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
         text.push_str(&String::from_utf8_lossy(shown.obj().str_bytes()?));
     }

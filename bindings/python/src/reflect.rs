@@ -1,4 +1,4 @@
-//! What types tell of themselves, for the Python part; and copies of objects with other values in some fields.
+//! Descriptions of types for the Python code of the package, and copies of objects with changes to some fields.
 
 use anyfn::abi::kTVMFFIFieldFlagBitMaskHasDefault;
 use anyfn::reflection::{Field, Method, TypeInfo};
@@ -14,9 +14,9 @@ fn text(text: &str) -> Res<Own> {
     py::string(text.as_bytes())
 }
 
-/// `(key, index, parent, doc, structural, fields, methods)` of a type, or None; `parent` is an index or -1. Each field is
-/// `(owner, name, schema, doc, flags, default)`, each method `(owner, name, doc, static, function)`; those of the ancestors
-/// come first, and `owner` is the index of the type that adds it.
+/// Describes a type as `(key, index, parent, doc, structural, fields, methods)`, or returns None; `parent` is an
+/// index or -1. Each field is `(owner, name, schema, doc, flags, default)`, each method `(owner, name, doc, static,
+/// function)`. Those of the ancestors come first, and `owner` is the index of the type that adds them.
 pub(crate) fn type_info(index: i32) -> Res<Own> {
     let Some(info) = TypeInfo::from_index(index) else { return Ok(py::none()) };
     let (mut fields, mut methods) = (Vec::new(), Vec::new());
@@ -69,7 +69,7 @@ fn describe_method(owner: TypeInfo, method: Method) -> Res<Own> {
     ])
 }
 
-/// Another object with the same fields but those in a dictionary of changes.
+/// Makes a copy of an object in which the fields in the dictionary `changes` have other values.
 pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
     let Some(old) = object::reference_of(this) else {
         let message = format!("expected an object with fields but got {}", this.class_name());
@@ -103,7 +103,7 @@ pub(crate) fn replace(this: Obj<'_>, changes: Obj<'_>) -> Res<Own> {
             return py::raise(py::exceptions::attribute_error(), &message);
         };
         let value = lower_owned(value.obj(), &At::Field { class: &class, name: &name })?;
-        // SAFETY: a field of the object's own type, and nobody else knows the object yet.
+        // SAFETY: this is a field of the object's type, and the object is not shared yet.
         gil::counted(|| unsafe { field.set_unchecked(&made, &value.as_view()) }).map_err(error::raise)?;
     }
     let made = object::wrap_as(this.type_ptr(), made)?;

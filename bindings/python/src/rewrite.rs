@@ -1,11 +1,12 @@
-//! Rewriting a graph in place.
+//! Rewriting of a graph in place.
 //!
-//! What a graph's only owner gives up may be changed where it is. The owner is an instance of a class, which others can reach: a
-//! callback, or a thread that runs while a callback waits. So for the time of the call the native object is taken out of the
-//! instance, which is then one without a native object: using it is an error. Afterwards the object goes back.
+//! A graph may be changed in place if its only owner gives it up. The owner is an instance of a class, which other
+//! code can reach: a callback, or a thread that runs while a callback waits. For the duration of the call, the native
+//! object is therefore taken out of the instance, which is then without a native object: using it is an error.
+//! Afterwards the object is put back.
 //!
-//! Nobody may have borrowed the object before that: it has one reference, and no use of native objects is in progress on any
-//! thread ([`gil::any_in_progress`]). Otherwise the graph is copied where it changes.
+//! No code may have borrowed the object before: it must have one reference, and no use of native objects may be in
+//! progress on any thread ([`gil::any_in_progress`]). Otherwise the graph is copied where it changes.
 
 use anyfn::abi::{
     TVMFFIAny, TVMFFIAnyValue, TVMFFIObject, kTVMFFIArray, kTVMFFIDict, kTVMFFIDynObjectBegin, kTVMFFIList,
@@ -17,28 +18,28 @@ use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res};
 use crate::{error, gil, lift, object};
 
-/// The native object of an instance, while it is out of it.
+/// The native object of an instance, while it is taken out.
 struct Moved<'a> {
     from: Obj<'a>,
     handle: *mut TVMFFIObject,
 }
 
 impl<'a> Moved<'a> {
-    /// Takes the native object out of an instance, if nothing else holds or uses it.
+    /// Takes the native object out of an instance, if no other code holds or uses it.
     fn out_of(from: Obj<'a>) -> Option<Moved<'a>> {
         let handle = object::handle_of(from).filter(|handle| !handle.is_null())?;
-        // SAFETY: the instance keeps the object.
+        // SAFETY: the instance keeps the object alive.
         let type_index = unsafe { (*handle).type_index };
-        // Others have no parts that can change, and some of their classes rely on having a native object.
+        // Objects of other types have no parts that can change, and some of their classes rely on having a native object.
         let is_graph = matches!(type_index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict)
             || type_index >= kTVMFFIDynObjectBegin;
-        // SAFETY: a valid object; the reference stays with the instance.
+        // SAFETY: the object is valid; the reference stays with the instance.
         let is_unique = unsafe { AnyView::from_raw(object_value(handle)) }.as_object()?.is_unique();
         (is_graph && is_unique && !gil::any_in_progress())
             .then(|| Moved { from, handle: object::take_handle(from) })
     }
 
-    /// An r-value reference to the object.
+    /// Makes an r-value reference to the object.
     fn reference(&mut self) -> TVMFFIAny {
         let value = TVMFFIAnyValue { v_ptr: (&raw mut self.handle).cast() };
         TVMFFIAny { type_index: kTVMFFIObjectRValueRef, small_str_len: 0, value }
@@ -47,7 +48,7 @@ impl<'a> Moved<'a> {
 
 impl Drop for Moved<'_> {
     fn drop(&mut self) {
-        // SAFETY: what the call has left of the reference that was the instance's.
+        // SAFETY: the handle is the reference that the instance owned, or NULL if the call has taken it.
         let Some(object) = (unsafe { ObjectRef::from_owned_or_null(self.handle.cast()) }) else { return };
         // A callback may have initialised the instance again.
         if object::handle_unchecked(self.from).is_null() {
@@ -62,7 +63,7 @@ fn object_value(handle: *mut TVMFFIObject) -> TVMFFIAny {
     TVMFFIAny { type_index, small_str_len: 0, value: TVMFFIAnyValue { v_obj: handle } }
 }
 
-/// Calls `anyfn.rewrite` with a root that is moved in, if that is possible, and with the rest of its arguments.
+/// Calls `anyfn.rewrite` with a root, which is moved if possible, and with its other arguments.
 pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     let count = py::list_len(rest);
     let mut values = vec![Any::NONE];
@@ -77,7 +78,7 @@ pub(crate) fn in_place(root: Obj<'_>, rest: Obj<'_>) -> Res<Own> {
     }
     let mut views: Vec<AnyView<'_>> = values.iter().map(Any::as_view).collect();
     if let Some(moved) = &mut moved {
-        // SAFETY: a reference to a handle that stays where it is until the call is over.
+        // SAFETY: this refers to a handle whose address does not change until the call has returned.
         views[0] = unsafe { AnyView::from_raw(moved.reference()) };
     }
     let result = gil::counted(|| anyfn::global!("anyfn.rewrite")?.call_views(&views));

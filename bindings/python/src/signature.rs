@@ -1,7 +1,7 @@
-//! Signatures of native functions, as Python needs them: named arguments, and what `inspect` and `help` show.
+//! Signatures of native functions in the form that Python needs: for named arguments, and for `inspect` and `help`.
 //!
-//! A signature is read once for each `PackedFunc`, when something first asks for it, and kept with it. Python functions
-//! that became native ones tell theirs by way of the Python part (`_signature.describe`), again only when asked.
+//! The signature of each `PackedFunc` is read once, on first use, and stored in it. Python functions that became
+//! native ones obtain theirs from the Python code of the package (`_signature.describe`), also only on request.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,20 +12,20 @@ use anyfn::{Any, Fallback, Param, Schema, Signature, Source};
 use crate::py::{self, Global, Obj, Own, Raised, Res};
 use crate::{callback, function, gil, lift};
 
-/// Parameters that the fast way of [`Known::arrange`] handles.
+/// Maximum number of parameters that the fast path of [`Known::arrange`] handles.
 pub(crate) const INLINE: usize = 8;
 
-/// What is known of a function: its signature with Python's names and values.
+/// Parsed signature of a function, with names and default values as Python objects.
 pub(crate) struct Known {
-    /// `None` if the function has none.
+    /// The signature; `None` if the function has none.
     signature: Option<Signature>,
-    /// Interned name of each parameter; empty if the names are not known.
+    /// Interned name of each parameter; empty if the names are unknown.
     names: Vec<Own>,
     /// Default of each parameter that has one.
     defaults: Vec<Option<Own>>,
     /// One more than the index of the last required parameter.
     required: usize,
-    /// Whether the function takes names itself.
+    /// True if the function processes named arguments itself.
     takes_names: bool,
 }
 
@@ -50,9 +50,9 @@ impl Known {
             params.and_then(|signature| signature.params.as_ref()).into_iter().flatten().enumerate()
         {
             let mut name = py::string(param.name.as_bytes())?.into_ptr();
-            // SAFETY: a new string, whose reference is exchanged for one to the interned string.
+            // SAFETY: this is a new string, whose reference is exchanged for one to the interned string.
             unsafe { pyo3_ffi::PyUnicode_InternInPlace(&mut name) };
-            // SAFETY: never NULL.
+            // SAFETY: the pointer is never NULL.
             known.names.extend(unsafe { Own::from_nullable(name) });
             known.defaults.push(match &param.default {
                 Fallback::Value(value) => Some(lift::lift_owned(value.clone().into_raw())?),
@@ -70,19 +70,20 @@ impl Known {
         self.signature.as_ref().and_then(|signature| signature.params.as_deref()).unwrap_or_default()
     }
 
-    /// Name of a parameter, if it is known.
+    /// Returns the name of a parameter, if it is known.
     pub(crate) fn name(&self, index: usize) -> Option<&str> {
         let params = self.signature.as_ref().filter(|signature| signature.named)?.params.as_ref()?;
         params.get(index).map(|param| param.name.as_str())
     }
 
-    /// Whether the function only reads the tensor that it gets for a parameter.
+    /// Returns true if the function only reads the tensor that it receives for a parameter.
     pub(crate) fn is_read_only(&self, index: usize) -> bool {
         self.params().get(index).is_some_and(|param| param.read_only)
     }
 
-    /// Puts the arguments of a call with names into the order of the parameters: fills `out` and gives how many there
-    /// are. `None` if the arguments do not fit or are too many for this way; then [`Known::arrange_any`] says more.
+    /// Arranges the arguments of a call with names in the order of the parameters. Fills `out` and returns the number
+    /// of arguments. Returns `None` if they do not match or are too many; [`Known::arrange_any`] then handles the
+    /// call or reports the error.
     #[inline]
     pub(crate) fn arrange<'a>(
         &'a self,
@@ -103,7 +104,7 @@ impl Known {
             let name = py::tuple_get(names, index)?;
             let place = match self.names.iter().position(|known| name.is(known.as_ptr())) {
                 Some(place) => place,
-                // A name that is not interned: made at run time.
+                // The name is not interned: it was made at run time.
                 None => self.names.iter().position(|known| py::same_text(known.obj(), name))?,
             };
             if out[place].replace(*arg).is_some() {
@@ -122,7 +123,8 @@ impl Known {
         Some(end)
     }
 
-    /// The sentinel behind which the function takes names; `None` if it does not.
+    /// Returns the sentinel after which the function expects names. Returns `None` if the function does not process
+    /// names itself.
     #[cold]
     pub(crate) fn sentinel(&self) -> Res<Option<Own>> {
         if !self.takes_names {
@@ -135,7 +137,7 @@ impl Known {
         }
     }
 
-    /// As [`Known::arrange`], for any number of arguments and with an exception if they do not fit.
+    /// Arranges any number of arguments like [`Known::arrange`], but raises an exception if they do not match.
     #[cold]
     pub(crate) fn arrange_any<'a>(
         &'a self,
@@ -155,7 +157,7 @@ impl Known {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let sources = match signature.arrange(&function, positional, &texts) {
             Ok(sources) => sources,
-            // As Python's own error: where the check is in native code does not help.
+            // The error is raised like one of Python itself, since the location of the check in native code is of no use.
             Err(error) => return py::raise(py::exceptions::type_error(), error.message()),
         };
         let object = |(index, source): (usize, &Source)| match *source {
@@ -169,9 +171,9 @@ impl Known {
         sources.iter().enumerate().map(object).collect()
     }
 
-    /// The signature for the Python part: `(params, variadic, result, doc, named)` or None; `params` are None or a list
-    /// of `(name, type, kind, default, by name)` with the kind 0 (required), 1 (with a default) or 2 (its default is
-    /// unknown).
+    /// Returns the signature for the Python code of the package: `(params, variadic, result, doc, named)` or None.
+    /// `params` is `None` or a list of `(name, type, kind, default, by name)`, where the kind is 0 (required), 1
+    /// (with a default) or 2 (with an unknown default).
     pub(crate) fn describe(&self) -> Res<Own> {
         let Some(signature) = &self.signature else { return Ok(py::none()) };
         let param = |param: &Param| {
@@ -198,23 +200,23 @@ impl Known {
     }
 }
 
-/// A type as `(origin, (arguments, ..))`.
+/// Describes a type as `(origin, (arguments, ..))`.
 fn schema(schema_: &Schema) -> Res<Own> {
     let args = schema_.args.iter().map(schema).collect::<Res<Vec<Own>>>()?;
     py::tuple(vec![py::string(schema_.origin.as_bytes())?, py::tuple(args)?])
 }
 
-/// `_signature.describe` of the Python part.
+/// The function `_signature.describe` of the Python code.
 pub(crate) static DESCRIBE: Global = Global::new();
 
-/// `_signature._attribute` of the Python part.
+/// The function `_signature._attribute` of the Python code.
 pub(crate) static ATTRIBUTE: Global = Global::new();
 
-/// What Python functions tell of themselves.
+/// Function extension of all Python functions, through which their signature is queried.
 pub(crate) static PYTHON: AnyfnFunctionExt =
     AnyfnFunctionExt { size: size_of::<AnyfnFunctionExt>(), flags: 0, signature: Some(describe_python) };
 
-/// Gives the signature of a Python function as JSON; None if it has none, or the interpreter has ended.
+/// Writes the signature of a Python function as JSON, or None if it has no signature or the interpreter has ended.
 unsafe extern "C" fn describe_python(handle: *mut c_void, result: *mut TVMFFIAny) -> c_int {
     let Some(_held) = gil::enter() else { return 0 };
     let described = catch_unwind(AssertUnwindSafe(|| {
@@ -230,11 +232,11 @@ unsafe extern "C" fn describe_python(handle: *mut c_void, result: *mut TVMFFIAny
     }));
     match described {
         Ok(Ok(Some(text))) => {
-            // SAFETY: the caller passes a writable result that holds nothing.
+            // SAFETY: the caller passes a writable result that holds no value.
             unsafe { result.write(Any::from(text).into_raw()) };
         }
         Ok(Ok(None)) | Err(_) => {}
-        // A callable that cannot be described just has no signature.
+        // A callable that cannot be described has no signature.
         Ok(Err(Raised)) => py::clear_error(),
     }
     0

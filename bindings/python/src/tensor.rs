@@ -1,4 +1,4 @@
-//! Tensors: native objects with a shape, exchanged with Python's array libraries by DLPack.
+//! Tensors: native objects with a shape, exchanged with Python's array libraries through DLPack.
 
 use anyfn::abi::{DLDataType, DLDevice, DLTensor};
 use anyfn::{Tensor, TensorView};
@@ -8,10 +8,10 @@ use crate::lower::At;
 use crate::py::{self, Global, Obj, Own, Res};
 use crate::{buffer, dlpack, ndarray, object, words};
 
-/// The class `Tensor`, of Python code.
+/// The class `Tensor`, which is written in Python.
 pub(crate) static CLASS: Global = Global::new();
 
-/// Makes a tensor of any object that shows its memory: by NumPy's layout, by DLPack or as a buffer.
+/// Makes a tensor from any object that exposes its memory: a NumPy array, a DLPack producer or capsule, or a buffer.
 pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     if let Some(Ok(tensor)) = object::reference_of(array).map(Tensor::try_from_object) {
         return Ok(tensor);
@@ -37,18 +37,18 @@ pub(crate) fn from_any(array: Obj<'_>, at: &At<'_>) -> Res<Tensor> {
     }
 }
 
-/// A description as a view.
+/// Makes a view from a description.
 ///
 /// # Safety
-/// It must be valid for `'a`.
+/// The description must be valid for `'a`.
 pub(crate) unsafe fn view<'a>(description: *const DLTensor) -> TensorView<'a> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     let description = unsafe { &*description };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: guaranteed by the caller.
     unsafe { TensorView::from_dl(description) }
 }
 
-/// The tensor that an argument of a function of the module is.
+/// Returns the tensor that was passed as an argument of a function of the module.
 pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     match object::reference_of(object).and_then(|object| Tensor::try_from_object(object).ok()) {
         Some(tensor) => Ok(tensor),
@@ -59,7 +59,8 @@ pub(crate) fn argument(object: Obj<'_>) -> Res<Tensor> {
     }
 }
 
-/// Shape, strides, data type, device, address of a tensor and whether it is read-only, for the Python part.
+/// Returns shape, strides, data type, device and address of a tensor, and whether it is read-only; called from the
+/// Python code of the package.
 pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
     let tensor = argument(object)?;
     let view = tensor.view();
@@ -78,12 +79,12 @@ pub(crate) fn describe(object: Obj<'_>) -> Res<Own> {
     ])
 }
 
-/// The extents of a tensor, as a tuple.
+/// Returns the shape of a tensor as a tuple.
 pub(crate) fn shape(object: Obj<'_>) -> Res<Own> {
     ints(argument(object)?.view().shape())
 }
 
-/// Kind and number of a tensor's device, as DLPack has them.
+/// Returns type and index of a tensor's device, as in DLPack.
 pub(crate) fn device(object: Obj<'_>) -> Res<Own> {
     let device = argument(object)?.view().as_dl().device;
     ints(&[i64::from(device.device_type as u32), i64::from(device.device_id as u32)])
@@ -93,7 +94,7 @@ fn ints(values: &[i64]) -> Res<Own> {
     py::tuple(values.iter().map(|value| py::int(*value)).collect::<Res<Vec<Own>>>()?)
 }
 
-/// A tensor of the same memory whose elements are taken for another type of the same size.
+/// Makes a tensor of the same memory whose elements are interpreted as another type of the same size.
 pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
     let tensor = argument(object)?;
     let mut described = *tensor.view().as_dl();
@@ -108,12 +109,12 @@ pub(crate) fn with_dtype(object: Obj<'_>, bits: i64) -> Res<Own> {
     object::wrap_as(CLASS.ptr().cast(), shown.into_object())
 }
 
-/// The bits that a data type has in a value.
+/// Returns the payload bits of a data type in a value.
 pub(crate) fn dtype_bits(dtype: DLDataType) -> u64 {
     u64::from(dtype.code) | u64::from(dtype.bits) << 8 | u64::from(dtype.lanes) << 16
 }
 
-/// The bits that a device has in a value.
+/// Returns the payload bits of a device in a value.
 pub(crate) fn device_bits(device: DLDevice) -> u64 {
     u64::from(device.device_type as u32) | u64::from(device.device_id as u32) << 32
 }

@@ -1,8 +1,8 @@
 //! One traceback through all languages.
 //!
-//! Native functions that an exception passes through are shown as frames, between those of Python code: each gets a
-//! frame object once, which stands in every traceback that it is part of. The other way round, the frames of Python
-//! code become the lines of a native error's trace.
+//! Native functions through which an exception passes are shown as frames between those of Python code. A frame
+//! object is made once for each function, and is part of every traceback that contains the function. In the other
+//! direction, the frames of Python code become lines of a native error's backtrace.
 
 use std::fmt::Write;
 
@@ -11,14 +11,14 @@ use pyo3_ffi as ffi;
 use crate::py::{self, Global, Obj, Own, Raised, Res, names};
 use crate::{callback, function, object};
 
-/// Frame objects by the name of a native function, or by the line of a native trace: a dictionary.
+/// Dictionary from the name of a native function, or the line of a native backtrace, to its frame object.
 static FRAMES: Global = Global::new();
-/// `native_frame` of the Python part, which makes them.
+/// Function `native_frame` of the Python code, which makes the frame objects.
 static MAKE_FRAME: Global = Global::new();
 
-/// Names may come from outside: what is kept of them is bounded.
+/// Maximum number of cached frames. Names may come from outside, so the cache is bounded.
 const FRAMES_MAX: isize = 4096;
-/// Lines of a trace that are shown or kept, the most recent ones.
+/// Maximum number of lines of a backtrace that are shown or kept: the most recent ones.
 const LINES_MAX: usize = 64;
 
 pub(crate) fn init() -> Res<()> {
@@ -33,7 +33,7 @@ pub(crate) fn set_make_frame(function: Obj<'_>) {
     MAKE_FRAME.set(function.to_own());
 }
 
-/// Adds the call of a function to the traceback of the exception that is set, unless the function is Python code, which
+/// Adds the call of a function to the traceback of the current exception, unless the function is Python code, which
 /// has its own frame.
 #[cold]
 pub(crate) fn add_call(callable: Obj<'_>) {
@@ -41,14 +41,14 @@ pub(crate) fn add_call(callable: Obj<'_>) {
         return;
     }
     let name = function::key(callable).or_else(|| function::name_object(callable));
-    // Others would run code of their own when they are looked up.
+    // Looking up names of other classes would run their code.
     let plain = name.filter(|name| name.type_ptr() == &raw mut ffi::PyUnicode_Type);
-    // Held: making a frame runs Python code, which may give the function another name.
+    // An owned reference is needed: making a frame runs Python code, which may rename the function.
     let plain = plain.unwrap_or_else(|| names::NATIVE.get()).to_own();
     add(plain.obj());
 }
 
-/// Adds the lines of a native trace, the most recent call first, to the traceback of the exception that is set.
+/// Adds the lines of a native backtrace, most recent call first, to the traceback of the current exception.
 pub(crate) fn add_lines(trace: &[u8]) {
     for line in trace.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
         if let Ok(line) = py::string_lossy(line) {
@@ -65,11 +65,11 @@ fn add(key: Obj<'_>) {
 }
 
 fn add_frame(frame: Obj<'_>) {
-    // What makes frames may be replaced (`set_native_frame`).
+    // The function that makes frames may have been replaced (`set_native_frame`).
     if frame.type_ptr() != &raw mut py::raw::PyFrame_Type {
         return;
     }
-    // SAFETY: a frame object, of which nothing is derived; an exception is set. The caller holds a reference.
+    // SAFETY: this is a frame object, whose class cannot be subclassed, and an exception is set. The caller holds a reference.
     unsafe { ffi::PyTraceBack_Here(frame.as_ptr().cast()) };
 }
 
@@ -77,12 +77,12 @@ fn add_frame(frame: Obj<'_>) {
 fn add_new(key: Obj<'_>) {
     let (Some(make), Some(exception)) = (MAKE_FRAME.try_get(), py::take_error()) else { return };
     let frame = make.call(&[key]);
-    // SAFETY: a dictionary.
+    // SAFETY: the object is a dictionary.
     let count = unsafe { ffi::PyDict_Size(FRAMES.ptr()) };
     if let Ok(frame) = &frame
         && count < FRAMES_MAX
     {
-        // If it is not kept it is made again.
+        // A frame that is not stored is made again.
         let _ = py::dict_set(FRAMES.get(), key, frame.obj());
     }
     py::clear_error();
@@ -92,11 +92,11 @@ fn add_new(key: Obj<'_>) {
     }
 }
 
-/// The lines of an exception's traceback as native code has them: the most recent call first.
+/// Returns the lines of an exception's traceback in the order of native code: most recent call first.
 pub(crate) fn of_exception(exception: Obj<'_>) -> Res<String> {
-    // SAFETY: an exception; a new reference or NULL without an exception.
+    // SAFETY: the object is an exception; the result is a new reference, or NULL without an exception.
     let mut next = py::unsafe_new_ref_or_none!(ffi::PyException_GetTraceback(exception.as_ptr()));
-    // The last entries: a ring.
+    // The last entries, as a ring buffer.
     let mut entries: Vec<Own> = Vec::new();
     let mut oldest = 0;
     while let Some(entry) = next {
@@ -130,7 +130,7 @@ pub(crate) fn of_exception(exception: Obj<'_>) -> Res<String> {
 fn push(text: &mut String, part: Obj<'_>) {
     match part.str_bytes() {
         Ok(bytes) => text.push_str(&String::from_utf8_lossy(bytes)),
-        // Lone surrogates in a file's name.
+        // The name of a file contains lone surrogates.
         Err(Raised) => {
             py::clear_error();
             text.push('?');

@@ -1,4 +1,4 @@
-//! Making classes in C's way: from slots.
+//! Construction of classes from slots, as in C.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
@@ -6,17 +6,17 @@ use pyo3_ffi as ffi;
 
 use crate::py::{self, Obj, Own, Res};
 
-/// A class to be made.
+/// Specification of a class.
 pub(crate) struct Class<'a> {
     /// Name with its module.
     pub(crate) name: &'static CStr,
     /// Size of an instance in bytes.
     pub(crate) size: usize,
-    /// Whether Python code may derive from it.
+    /// True if Python code may derive from the class.
     pub(crate) base_for_others: bool,
-    /// Further type flags.
+    /// Additional type flags.
     pub(crate) flags: u64,
-    /// The class that it derives from.
+    /// Base class, if any.
     pub(crate) base: Option<Obj<'a>>,
     /// Number and function of each slot.
     pub(crate) slots: &'a [(c_int, *mut c_void)],
@@ -38,34 +38,36 @@ impl Class<'_> {
             slots: slots.as_mut_ptr(),
         };
         match self.base {
-            // SAFETY: a valid specification, whose texts and tables live for ever; a new reference or an exception.
+            // SAFETY: the specification is valid, and its strings and tables live as long as the process; the result
+            // is a new reference, or NULL with an exception set.
             None => py::unsafe_new_ref!(ffi::PyType_FromSpec(&mut spec)),
             Some(base) => {
                 let bases = crate::py::tuple(vec![base.to_own()])?;
-                // SAFETY: a valid specification, whose texts and tables live for ever, and a tuple; a new reference or an exception.
+                // SAFETY: the specification and the tuple are valid, and the strings and tables live as long as the
+                // process; the result is a new reference, or NULL with an exception set.
                 py::unsafe_new_ref!(ffi::PyType_FromSpecWithBases(&mut spec, bases.as_ptr()))
             }
         }
     }
 }
 
-/// Makes an instance, all zero behind the object header, without calling the class's constructor.
+/// Allocates an instance without calling the class's constructor; all bytes after the object header are zero.
 #[inline]
 pub(crate) fn allocate(class: *mut ffi::PyTypeObject) -> Res<Own> {
-    // SAFETY: a valid class; a new reference or an exception.
+    // SAFETY: the class is valid; the result is a new reference, or NULL with an exception set.
     py::unsafe_new_ref!(py::raw::PyType_GenericAlloc(class, 0))
 }
 
-/// Frees an instance's memory and gives its reference to its class back.
+/// Frees an instance's memory and releases its reference to its class.
 ///
 /// # Safety
-/// Called once, at the end of the destructor of an instance of a class made here (or derived from one).
+/// Must be called once, at the end of the destructor of an instance of a class made here (or derived from one).
 pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
     // SAFETY: the object is still valid.
     let class = unsafe { ffi::Py_TYPE(object) };
-    // SAFETY: a heap type; the slot is always filled.
+    // SAFETY: the class is a heap type; the slot is always filled.
     let free = unsafe { ffi::PyType_GetSlot(class, ffi::Py_tp_free) };
-    // SAFETY: the slot has this type.
+    // SAFETY: this is the type of the slot.
     let free: ffi::freefunc = unsafe { std::mem::transmute::<*mut c_void, ffi::freefunc>(free) };
     // SAFETY: the caller is the destructor.
     unsafe { free(object.cast()) };
@@ -73,13 +75,13 @@ pub(crate) unsafe fn free(object: *mut ffi::PyObject) {
     unsafe { py::raw::Py_DecRef(class.cast()) };
 }
 
-/// The constructor of classes whose instances only native code makes.
+/// Constructor of classes whose instances are made only by native code; raises `TypeError`.
 pub(crate) unsafe extern "C" fn not_constructible(
     class: *mut ffi::PyTypeObject,
     _args: *mut ffi::PyObject,
     _kwargs: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: Python passes a valid class and holds the lock.
+    // SAFETY: Python passes a valid class and holds the GIL.
     let class: Obj<'_> = unsafe { Obj::from_ptr(class.cast()) };
     let name = class.attr(crate::py::names::NAME.get()).and_then(|name| name.obj().to_text());
     let name = name.unwrap_or_else(|_| "object".into());

@@ -1,6 +1,6 @@
-//! Small values that live in one word: data types, devices, opaque pointers.
+//! Small values that fit in one word: data types, devices and opaque pointers.
 //!
-//! Their classes are written in Python, derived from `_core.Word`, which only holds the 64 bits at a fixed place.
+//! Their classes are written in Python and derived from `_core.Word`, which only stores the 64 bits at a fixed offset.
 
 use std::ffi::{c_int, c_void};
 
@@ -15,17 +15,17 @@ struct Layout {
     bits: u64,
 }
 
-/// The base class.
+/// The base class `Word`.
 pub(crate) static CLASS: Global = Global::new();
-/// The class `dtype`, of Python code.
+/// The class `dtype`, which is written in Python.
 pub(crate) static DTYPE: Global = Global::new();
-/// The class `device`, of Python code.
+/// The class `device`, which is written in Python.
 pub(crate) static DEVICE: Global = Global::new();
-/// `ctypes.c_void_p`, once it has been met.
+/// The class `ctypes.c_void_p`, once it has been found.
 static VOID_POINTER: Global = Global::new();
-/// The base class of `ctypes`' pointers to types.
+/// Base class of the typed pointers of `ctypes`.
 static TYPED_POINTER: Global = Global::new();
-/// `ctypes.cast`.
+/// The function `ctypes.cast`.
 static CAST: Global = Global::new();
 
 pub(crate) fn init() -> Res<()> {
@@ -52,19 +52,19 @@ pub(crate) fn init() -> Res<()> {
 /// Makes an instance of a class derived from `Word`.
 pub(crate) fn make(class: Obj<'_>, bits: u64) -> Res<Own> {
     let own = types::allocate(class.as_ptr().cast())?;
-    // SAFETY: a new instance that nobody else knows.
+    // SAFETY: the instance is new and not shared.
     unsafe { (*own.as_ptr().cast::<Layout>()).bits = bits };
     Ok(own)
 }
 
-/// The bits of an instance; the caller knows that it is one.
+/// Returns the bits of an object that the caller knows to be an instance.
 #[inline]
 pub(crate) fn bits(object: Obj<'_>) -> u64 {
     // SAFETY: instances of `Word` and of derived classes begin with `Layout`.
     unsafe { (*object.as_ptr().cast::<Layout>()).bits }
 }
 
-/// The address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Does not import `ctypes`.
+/// Returns the address in a pointer of `ctypes`: a `c_void_p`, or a pointer to a type. Does not import `ctypes`.
 pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if VOID_POINTER.try_get().is_none() {
         let Some(ctypes) = py::imported(c"ctypes") else { return Ok(None) };
@@ -86,7 +86,7 @@ pub(crate) fn address_of(object: Obj<'_>) -> Res<Option<u64>> {
     if value.obj().is_none() { Ok(Some(0)) } else { value.obj().address().map(Some) }
 }
 
-/// A pointer as `ctypes.c_void_p`; None for NULL.
+/// Makes a pointer as a `ctypes.c_void_p`, or None for NULL.
 pub(crate) fn void_pointer(address: u64) -> Res<Own> {
     if address == 0 {
         return Ok(py::none());
@@ -94,7 +94,7 @@ pub(crate) fn void_pointer(address: u64) -> Res<Own> {
     if VOID_POINTER.try_get().is_none() {
         find_pointers(py::import(c"ctypes")?.obj())?;
     }
-    // SAFETY: the lock is held; a new reference or an exception.
+    // SAFETY: the GIL is held; the result is a new reference, or NULL with an exception set.
     let address = py::unsafe_new_ref!(ffi::PyLong_FromUnsignedLongLong(address))?;
     VOID_POINTER.get().call(&[address.obj()])
 }
@@ -111,21 +111,21 @@ fn find_pointers(ctypes: Obj<'_>) -> Res<()> {
 }
 
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: the end of the destructor: there is nothing to release.
+    // SAFETY: this is the end of the destructor; there is nothing to release.
     unsafe { types::free(object) };
 }
 
 unsafe extern "C" fn hash(object: *mut PyObject) -> ffi::Py_hash_t {
-    // SAFETY: an instance of `Word`.
+    // SAFETY: the object is an instance of `Word`.
     let bits = unsafe { (*object.cast::<Layout>()).bits };
-    // -1 is reserved for errors.
+    // The value -1 is reserved for errors.
     ((bits.wrapping_mul(0x9E37_79B9_7F4A_7C15)) >> 1) as ffi::Py_hash_t
 }
 
 unsafe extern "C" fn compare(left: *mut PyObject, right: *mut PyObject, operation: c_int) -> *mut PyObject {
-    // SAFETY: Python passes valid objects and holds the lock.
+    // SAFETY: Python passes valid objects and holds the GIL.
     let left: Obj<'_> = unsafe { Obj::from_ptr(left) };
-    // SAFETY: Python passes a valid object, of any class.
+    // SAFETY: Python passes a valid object of any class.
     let right: Obj<'_> = unsafe { Obj::from_ptr(right) };
     let comparable = left.type_ptr() == right.type_ptr();
     let result = match operation {

@@ -1,14 +1,14 @@
-//! Garbage collection of cycles that go through containers and functions: what Python's collector is told.
+//! Garbage collection of cycles that go through containers and functions, as reported to Python's collector.
 //!
-//! A List that holds a function of Python which holds the List is a cycle, one part of which Python does not see. So an
-//! instance shows the collector the Python objects behind its native object, provided that it is the only owner of all
-//! that lies between: then they live exactly as long as it does.
+//! A List that holds a Python function which holds the List is a cycle, one part of which is invisible to Python. An
+//! instance therefore reports the Python objects behind its native object to the collector, provided that it is the
+//! only owner of every object in between: those objects then live exactly as long as the instance.
 //!
-//! The collector asks several times in one run and relies on the answers: an object shown at first and not later would
-//! be cleared although it is in use. Why that cannot happen is argued in `docs/adr/0005-*`; the code below relies on
+//! The collector asks several times in one run and relies on the answers: an object that is reported at first and not later
+//! would be cleared although it is in use. `docs/adr/0005-*` explains why that cannot happen; the code below relies on
 //!
-//! - [`unique`]: no counted reference but the owner's, so no thread can make one without having a borrowed one;
-//! - [`gil::any_in_progress`]: no use in progress, so no native code has a borrowed one.
+//! - [`unique`]: the owner's reference is the only counted one, so a thread can make another only from a borrowed one;
+//! - [`gil::any_in_progress`]: no use is in progress, so no native code has a borrowed reference.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -24,10 +24,10 @@ use super::raw;
 use crate::py::{Obj, PyObject};
 use crate::{callback, error, gil, object};
 
-/// How deep containers within containers are looked at.
+/// Maximum depth of nested containers that are examined.
 const DEPTH_MAX: u32 = 50;
 
-/// What the collector wants to be called with; a result other than 0 ends the walk.
+/// Function and argument of the collector. A result other than 0 ends the walk.
 struct Visitor {
     visit: ffi::visitproc,
     arg: *mut c_void,
@@ -35,11 +35,11 @@ struct Visitor {
 
 impl Visitor {
     fn visit(&self, object: *mut PyObject) -> c_int {
-        // SAFETY: the collector's own function and argument, a valid object, and the lock is held.
+        // SAFETY: these are the collector's own function and argument, the object is valid, and the GIL is held.
         unsafe { (self.visit)(object, self.arg) }
     }
 
-    /// Shows the Python objects that an owner of `handle` keeps alive by it alone.
+    /// Reports the Python objects that an owner of `handle` keeps alive through that handle alone.
     fn walk(&self, handle: *mut TVMFFIObject, depth: u32) -> c_int {
         let Some(object) = borrow(handle).filter(|object| unique(object)) else { return 0 };
         if depth >= DEPTH_MAX {
@@ -57,7 +57,7 @@ impl Visitor {
                 None => 0,
             },
             kTVMFFIList => match as_ref::<List>(&object) {
-                // SAFETY: nobody but the owner knows the List, and the owner's thread is here.
+                // SAFETY: only the owner has a reference to the List, and this is the owner's thread.
                 Some(list) => self.walk_all(unsafe { list.as_slice_unlocked() }.iter(), depth),
                 None => 0,
             },
@@ -66,7 +66,7 @@ impl Visitor {
                 None => 0,
             },
             kTVMFFIDict => match as_ref::<Dict>(&object) {
-                // SAFETY: nobody but the owner knows the Dict, and the owner's thread is here.
+                // SAFETY: only the owner has a reference to the Dict, and this is the owner's thread.
                 Some(dict) => self.walk_all(unsafe { dict.iter_unlocked() }.flat_map(<[&Any; 2]>::from), depth),
                 None => 0,
             },
@@ -90,18 +90,19 @@ impl Visitor {
     }
 }
 
-/// An object that its owner keeps; nothing is counted, so that counts say who else does.
+/// Borrows an object that its owner keeps alive. The reference count does not change, so it still shows whether there
+/// are other owners.
 fn borrow(handle: *mut TVMFFIObject) -> Option<ManuallyDrop<ObjectRef>> {
-    // SAFETY: NULL or a valid object, whose reference stays with its owner.
+    // SAFETY: the pointer is NULL or a valid object, whose reference stays with its owner.
     unsafe { ObjectRef::from_owned_or_null(handle.cast()) }.map(ManuallyDrop::new)
 }
 
-/// Whether there is one reference and no weak one.
+/// Returns true if the object has one strong reference and no weak one.
 fn unique(object: &ObjectRef) -> bool {
     object.is_unique()
 }
 
-/// A container object as its type.
+/// Borrows a container object as its type.
 fn as_ref<T: super::Container>(object: &ObjectRef) -> Option<ManuallyDrop<T>> {
     let borrowed = borrow(object.as_handle().cast())?;
     match T::from_object(ManuallyDrop::into_inner(borrowed)) {
@@ -113,29 +114,29 @@ fn as_ref<T: super::Container>(object: &ObjectRef) -> Option<ManuallyDrop<T>> {
     }
 }
 
-/// Shows the collector what an instance keeps alive: `tp_traverse` of classes whose instances have a handle.
+/// Reports the objects that an instance keeps alive to the collector: `tp_traverse` of classes whose instances have a handle.
 ///
 /// # Safety
-/// Called by Python's collector with an instance.
+/// Must be called by Python's collector with an instance.
 pub(crate) unsafe extern "C" fn traverse(
     object: *mut PyObject,
     visit: ffi::visitproc,
     arg: *mut c_void,
 ) -> c_int {
     let visitor = Visitor { visit, arg };
-    // SAFETY: an instance; those of heap types hold a reference to their class.
+    // SAFETY: the object is an instance; instances of heap types hold a reference to their class.
     let class = unsafe { ffi::Py_TYPE(object) };
     match visitor.visit(class.cast()) {
         0 if gil::any_in_progress() => 0,
-        // SAFETY: an instance, and the lock is held.
+        // SAFETY: the object is an instance, and the GIL is held.
         0 => visitor.walk(object::handle_unchecked(unsafe { Obj::from_ptr(object) }), 0),
         stop => stop,
     }
 }
 
-/// Breaks a cycle that nothing else uses: `tp_clear` of the classes of containers. The instance is empty then.
+/// Breaks a cycle that is not otherwise reachable: `tp_clear` of the classes of containers. Leaves the instance empty.
 pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
-    // SAFETY: Python passes an instance and holds the lock.
+    // SAFETY: Python passes an instance and holds the GIL.
     let object: Obj<'_> = unsafe { Obj::from_ptr(object) };
     let handle = object::handle_unchecked(object);
     let Some(container) = borrow(handle).filter(|container| unique(container)) else { return 0 };
@@ -155,19 +156,19 @@ pub(super) unsafe extern "C" fn clear(object: *mut PyObject) -> c_int {
     0
 }
 
-/// Whether the function behind an instance is known to that instance only, so that it may be broken up.
+/// Returns true if only this instance refers to its function, so that the function may be broken up.
 pub(crate) fn owns_function(object: Obj<'_>) -> bool {
     borrow(object::handle_unchecked(object)).is_some_and(|function| unique(&function))
         && !gil::any_in_progress()
 }
 
-/// Gives the handle back, for classes that take part in garbage collection.
+/// Releases the handle, for classes that take part in garbage collection.
 ///
 /// # Safety
-/// Called by Python as the destructor of an instance.
+/// Must be called by Python, as the destructor of an instance.
 pub(super) unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: a valid object, tracked or not: the collector must not see it any more.
+    // SAFETY: the object is valid, tracked or not; the collector must not visit it any more.
     unsafe { ffi::PyObject_GC_UnTrack(object.cast()) };
-    // SAFETY: the rest is what the base class has.
+    // SAFETY: the remaining content is that of the base class.
     unsafe { object::dealloc(object) };
 }

@@ -1,10 +1,11 @@
-//! Equality, order and hash, in Python's way.
+//! Equality, order and hash with Python's semantics.
 //!
-//! Sequences compare item by item, with each other and with lists and tuples; mappings by keys, found as the ABI has
-//! it, and values. Python code that compares items may run and change what is compared: Arrays and Maps stay as they
-//! are, of Lists and Dicts the items of one moment are compared, of Python's lists those that are there at each step.
+//! Sequences are compared item by item, with each other and with lists and tuples. Mappings are compared by keys,
+//! which are found by the rules of the ABI, and values. The comparison of items may run Python code, which may change
+//! the containers. Arrays and Maps are immutable, Lists are compared as snapshots, and Python lists by the items that
+//! they have at each step. Of two mappings one is iterated, and the other is searched at each step.
 //!
-//! Each pair of containers is compared once, however often it occurs ([`Equality`]), and the hash of each is computed once.
+//! Each pair of containers is compared once, however often it occurs ([`Equality`]), and each hash is computed once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -26,9 +27,9 @@ use crate::py::{self, Obj, Own, Res};
 
 /// The items of an Array or List.
 pub(super) enum Items<'a> {
-    /// Those of an Array, which do not change.
+    /// The items of an Array, which do not change.
     Array(Ref<'a, Array>),
-    /// Those of a List at one moment.
+    /// A snapshot of the items of a List.
     List(Vec<Any>),
 }
 
@@ -49,7 +50,7 @@ impl Items<'_> {
     }
 }
 
-/// The items of an object, if it is an Array or List.
+/// Returns the items of an object, if it is an Array or List.
 pub(super) fn native_items(object: Obj<'_>) -> Res<Option<Items<'_>>> {
     if let Some(array) = borrow_if::<Array>(object, &ARRAY) {
         return Ok(Some(Items::Array(array)));
@@ -60,7 +61,7 @@ pub(super) fn native_items(object: Obj<'_>) -> Res<Option<Items<'_>>> {
     }
 }
 
-/// The mapping of an object, if it is a Map or Dict.
+/// Returns the mapping of an object, if it is a Map or Dict.
 pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
     match borrow_if(object, &MAP) {
         Some(map) => Some(Mapping::Map(map)),
@@ -68,13 +69,13 @@ pub(super) fn native_mapping(object: Obj<'_>) -> Option<Mapping<'_>> {
     }
 }
 
-/// What a sequence is compared with.
+/// The sequence with which a sequence is compared.
 pub(super) enum Other<'a> {
     /// An Array or List.
     Native(Items<'a>),
-    /// A list.
+    /// A Python list.
     List(Obj<'a>),
-    /// A tuple.
+    /// A Python tuple.
     Tuple(Obj<'a>),
 }
 
@@ -106,45 +107,45 @@ impl<'a> Other<'a> {
         }
     }
 
-    /// Whether the item at a place equals another; `None` if there is none.
+    /// Returns true if the item at an index equals `item`, or `None` if the index is beyond the end.
     fn equals(&self, at: usize, item: &Any, equality: &mut Equality) -> Res<Option<bool>> {
         self.get(at)?.map(|other| equality.item(item, &other)).transpose()
     }
 }
 
-/// One comparison: pairs of containers that were found to be equal are not compared again.
+/// State of one comparison: pairs of containers that were found equal are not compared again.
 pub(super) struct Equality {
-    /// By their addresses.
+    /// Equal pairs, by their addresses.
     equal: HashSet<(usize, usize), FxBuildHasher>,
-    /// Keeps those addresses from being used again.
+    /// References that keep those addresses from being reused.
     kept: Vec<(Any, Kept)>,
     pace: Pace,
 }
 
-/// The second of a pair.
+/// The second container of a pair.
 #[allow(dead_code, reason = "held, not read")]
 enum Kept {
     Native(Any),
     Python(Own),
 }
 
-/// Whether a value is a container, and of which kind.
+/// Returns true if a value is a container.
 fn is_container(item: &Any) -> bool {
     matches!(raw(item).type_index, kTVMFFIArray | kTVMFFIList | kTVMFFIMap | kTVMFFIDict)
 }
 
-/// Whether a value has owners besides the place where it stands.
+/// Returns true if a value has owners besides the slot that contains it.
 fn is_shared(item: &Any) -> bool {
     item.as_object().is_some_and(|object| object.use_count() > 1)
 }
 
 impl Equality {
-    /// Allocates nothing.
+    /// Makes an empty state without an allocation.
     pub(super) fn new() -> Equality {
         Equality { equal: HashSet::with_hasher(FxBuildHasher), kept: Vec::new(), pace: Pace::new() }
     }
 
-    /// Whether two items are equal.
+    /// Returns true if two items are equal.
     fn items(&mut self, left: &Any, right: &Any) -> Res<bool> {
         let (l, r) = (raw(left), raw(right));
         if l.type_index == r.type_index {
@@ -171,7 +172,7 @@ impl Equality {
         self.containers(left, &left_object, &right_object, pair, || Kept::Native(right.clone()))
     }
 
-    /// Whether an item equals a Python object.
+    /// Returns true if an item equals a Python object.
     #[inline]
     pub(super) fn item(&mut self, item: &Any, other: &Own) -> Res<bool> {
         if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other.obj())) {
@@ -185,13 +186,13 @@ impl Equality {
             self.pace.step()?;
             return py::equal(lifted.obj(), other.obj());
         }
-        // Besides the place where it stands, the caller holds it.
+        // Besides the slot that contains the object, the caller holds a reference.
         let pair = (is_shared(item) && ref_count(other.obj()) > 2)
             .then(|| (bits(item) as usize, other.as_ptr().addr()));
         self.containers(item, &lifted, other, pair, || Kept::Python(other.obj().to_own()))
     }
 
-    /// Whether two containers are equal; `pair` is set if they may be met again.
+    /// Returns true if two containers are equal; `pair` is set if they may be encountered again.
     fn containers(
         &mut self,
         left: &Any,
@@ -216,7 +217,7 @@ impl Equality {
         Ok(self.found(is_equal, pair, left, keep))
     }
 
-    /// Remembers an equal pair that may be met again.
+    /// Stores an equal pair that may be encountered again.
     #[inline]
     fn found(
         &mut self,
@@ -233,14 +234,14 @@ impl Equality {
     }
 }
 
-/// The items of an Array or List that stands in a container.
+/// The items of an Array or List inside a container.
 enum OwnItems {
     Array(Array),
     List(Vec<Any>),
 }
 
 impl OwnItems {
-    /// `None` if the value is neither.
+    /// Returns the items, or `None` if the value is neither an Array nor a List.
     #[inline]
     fn of(item: &Any) -> Res<Option<OwnItems>> {
         match raw(item).type_index {
@@ -264,7 +265,7 @@ fn slices_equal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<boo
     Ok(left.len() == right.len() && first_unequal(left, right, equality)?.is_none())
 }
 
-/// Index of the first of two items that differ.
+/// Returns the index of the first pair of items that differ.
 #[inline]
 fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Option<usize>> {
     for (at, (left, right)) in left.iter().zip(right).enumerate() {
@@ -277,7 +278,7 @@ fn first_unequal(left: &[Any], right: &[Any], equality: &mut Equality) -> Res<Op
     Ok(None)
 }
 
-/// Whether an item equals a Python object, which the caller holds.
+/// Returns true if an item equals a Python object, to which the caller holds a reference.
 #[inline]
 pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     if let (kTVMFFIInt, Some(other)) = (raw(item).type_index, super::lower::exact_int(other)) {
@@ -286,7 +287,7 @@ pub(super) fn item_equals(item: &Any, other: Obj<'_>) -> Res<bool> {
     Equality::new().item(item, &other.to_own())
 }
 
-/// The result of a comparison of two objects that are equal (or of which one goes on where the other ends).
+/// Returns the result of a comparison of two sequences of which one is equal to the other or a prefix of it.
 fn by_order(order: std::cmp::Ordering, operation: i32) -> Own {
     py::boolean(match operation {
         ffi::Py_LT => order.is_lt(),
@@ -306,7 +307,7 @@ fn is_equality(operation: i32) -> bool {
     matches!(operation, ffi::Py_EQ | ffi::Py_NE)
 }
 
-/// Index of the first item that differs, or `None` where one sequence ends.
+/// Returns the index of the first item that differs, or `None` if one sequence ends before.
 fn first_difference(items: &[Any], other: &Other<'_>, equality: &mut Equality) -> Res<Option<usize>> {
     if let Other::Native(other) = other {
         return first_unequal(items, other.as_slice(), equality);
@@ -324,7 +325,7 @@ fn first_difference(items: &[Any], other: &Other<'_>, equality: &mut Equality) -
 fn sequences_equal(items: &[Any], other: &Other<'_>, equality: &mut Equality) -> Res<bool> {
     Ok(items.len() == other.len()
         && first_difference(items, other, equality)?.is_none()
-        // Python code may have changed a list meanwhile.
+        // Python code may have changed a list in the meantime.
         && items.len() == other.len())
 }
 
@@ -340,11 +341,11 @@ fn compare_items(items: &[Any], other: &Other<'_>, operation: i32) -> Res<Own> {
     let item = lift_item(&items[at])?;
     let Some(other) = other.get(at)? else { return Ok(by_order(std::cmp::Ordering::Greater, operation)) };
     drop(equality);
-    // SAFETY: both are valid and the lock is held; a new reference or an exception.
+    // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     py::unsafe_new_ref!(py::raw::PyObject_RichCompare(item.as_ptr(), other.as_ptr(), operation))
 }
 
-/// Whether a mapping has the same keys as another object, with equal values; `None` if that is no mapping.
+/// Returns true if a mapping has the same keys as another object, with equal values. Returns `None` if that is not a mapping.
 fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -> Res<Option<bool>> {
     if let Some(other) = native_mapping(right) {
         if left.len() != other.len() {
@@ -379,7 +380,7 @@ fn mappings_equal(left: &Mapping<'_>, right: Obj<'_>, equality: &mut Equality) -
     Ok(Some(true))
 }
 
-/// Refuses an instance whose native object is none of its class.
+/// Raises `TypeError` for an instance whose native object does not belong to its class.
 #[cold]
 pub(super) fn no_container<T>(object: Obj<'_>) -> Res<T> {
     let text = format!("{} object has no native container", object.class_name());
@@ -411,7 +412,7 @@ slots! {
         })
     }
 
-    /// As the tuple of the same items.
+    /// Returns the hash of the tuple of the same items.
     pub(super) fn hash_array(object: obj) -> ffi::Py_hash_t {
         let Some(items) = native_items(object)? else { return no_container(object) };
         hash_once(object, || {
@@ -421,14 +422,14 @@ slots! {
         })
     }
 
-    /// As the frozen set of the pairs.
+    /// Returns the hash of the frozen set of the pairs.
     pub(super) fn hash_map(object: obj) -> ffi::Py_hash_t {
         let Some(mapping) = native_mapping(object) else { return no_container(object) };
         hash_once(object, || {
             let pairs = mapping.pairs()?;
             let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));
             let pairs = py::list(pairs.collect::<Res<Vec<Own>>>()?)?;
-            // SAFETY: a list, the lock is held; a new reference or an exception.
+            // SAFETY: the object is a list and the GIL is held; the result is a new reference, or NULL with an exception set.
             let set = py::unsafe_new_ref!(py::raw::PyFrozenSet_New(pairs.as_ptr()))?;
             py::hash(set.obj())
         })
@@ -436,12 +437,13 @@ slots! {
 }
 
 thread_local! {
-    /// Hashes of the containers within the one that this thread hashes, each with its object, and how deep it is in them.
+    /// Current nesting depth, and the hashes of the containers inside the one that this thread is hashing, each with
+    /// its object.
     static HASHED: (Cell<usize>, RefCell<ByAddress<(ffi::Py_hash_t, ObjectRef)>>) =
         const { (Cell::new(0), RefCell::new(ByAddress::with_hasher(FxBuildHasher))) };
 }
 
-/// The hash of an immutable container, computed once within the outermost one however often it occurs.
+/// Returns the hash of an immutable container, which is computed once within the outermost container, however often it occurs.
 fn hash_once(object: Obj<'_>, compute: impl FnOnce() -> Res<ffi::Py_hash_t>) -> Res<ffi::Py_hash_t> {
     struct Left;
     impl Drop for Left {
@@ -462,7 +464,7 @@ fn hash_once(object: Obj<'_>, compute: impl FnOnce() -> Res<ffi::Py_hash_t>) -> 
     if depth == 0 {
         return py::nested(compute);
     }
-    // One owner is the container around it, one the Python object.
+    // The surrounding container, the Python object and this reference are owners.
     let shared = object::reference_of(object).filter(|native| native.use_count() > 3);
     let Some(native) = shared else { return py::nested(compute) };
     let address = native.as_handle().addr();

@@ -1,4 +1,4 @@
-//! Nested containers as Python's own.
+//! Conversion of nested containers to Python containers.
 
 use anyfn::abi::{kTVMFFIArray, kTVMFFIDict, kTVMFFIList, kTVMFFIMap, kTVMFFIShape};
 use anyfn::{Any, Array, Dict, List, Map, ObjectRef, Shape};
@@ -9,21 +9,22 @@ use super::{bits, lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Most items of a key, with those of keys within it: Python hashes a tuple anew wherever it occurs.
+/// Maximum number of items of a key, including nested ones. It is limited because Python computes the hash of a tuple
+/// again for each occurrence.
 const KEY_MAX: u64 = 1 << 20;
 
-/// One conversion: what containers became that may be met again, even within themselves.
+/// State of one conversion: the results for containers that may be encountered again, even within themselves.
 #[derive(Default)]
 struct Met {
-    /// With the object, so that no address is used again.
+    /// Results by address, with the object, so that no address is reused.
     containers: ByAddress<(Own, ObjectRef)>,
-    /// Arrays as keys: the tuple, and its items with those within them.
+    /// Arrays as keys, by address: the tuple, its number of items including nested ones, and the object.
     keys: ByAddress<(Own, u64, ObjectRef)>,
     pace: Option<Pace>,
 }
 
 impl Met {
-    /// What a container has become.
+    /// Returns the Python object that was made for a container.
     fn find(&self, address: usize) -> Option<Own> {
         self.containers.get(&address).map(|(converted, _)| converted.obj().to_own())
     }
@@ -38,8 +39,8 @@ impl Met {
     }
 }
 
-/// Copies a container with all containers in it: Arrays and Lists become lists, Maps and Dicts dicts, Shapes tuples.
-/// Other objects stay what they are. A container that is met twice becomes one object.
+/// Copies a container with all containers inside it: Arrays and Lists become lists, Maps and Dicts become dicts,
+/// Shapes become tuples. Other objects stay unchanged. A container that occurs twice becomes one object.
 pub(crate) fn to_python(value: Obj<'_>) -> Res<Own> {
     match object::reference_of(value) {
         Some(native) => match convert(&native, &mut Met::default())? {
@@ -61,10 +62,10 @@ fn convert_value(value: &Any, met: &mut Met) -> Res<Own> {
     lift_item(value)
 }
 
-/// `None` if the object is no container.
+/// Converts a container. Returns `None` if the object is not a container.
 fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
     let address = object.as_handle().addr();
-    // The container around it has one reference, the caller one.
+    // The surrounding container and the caller own one reference each.
     let is_shared = object.use_count() > 2;
     if let Some(converted) = met.find(address) {
         return Ok(Some(converted));
@@ -78,7 +79,7 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
                 met.keep(held, &converted);
                 for item in array.as_slice() {
                     let item = convert_value(item, met)?;
-                    // SAFETY: a list and a valid object.
+                    // SAFETY: the arguments are a list and a valid object.
                     py::check(unsafe { ffi::PyList_Append(converted.as_ptr(), item.as_ptr()) })?;
                 }
                 Ok(Some(converted))
@@ -98,7 +99,7 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
                 met.keep(held, &converted);
                 for item in native(list.try_snapshot())? {
                     let item = convert_value(&item, met)?;
-                    // SAFETY: a list and a valid object.
+                    // SAFETY: the arguments are a list and a valid object.
                     py::check(unsafe { ffi::PyList_Append(converted.as_ptr(), item.as_ptr()) })?;
                 }
                 Ok(Some(converted))
@@ -143,11 +144,12 @@ fn convert(object: &ObjectRef, met: &mut Met) -> Res<Option<Own>> {
 fn set(dict: &Own, key: &Any, value: &Any, met: &mut Met) -> Res<()> {
     let value = convert_value(value, met)?;
     let (key, _) = convert_key(key, met)?;
-    // SAFETY: a dictionary and valid objects; hashing the key may run Python code.
+    // SAFETY: the dictionary and the objects are valid; hashing the key may run Python code.
     py::check(py::raw::run(|| unsafe { py::raw::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value.as_ptr()) }))
 }
 
-/// A key as Python can hash it: an Array becomes a tuple. With its items, and those within them.
+/// Converts a key so that Python can hash it: an Array becomes a tuple. Also returns its number of items, including
+/// nested ones.
 fn convert_key(key: &Any, met: &mut Met) -> Res<(Own, u64)> {
     if raw(key).type_index != kTVMFFIArray {
         return Ok((lift_item(key)?, 1));

@@ -1,4 +1,4 @@
-//! Dict.
+//! The class `Dict`: a mutable mapping.
 
 use std::ffi::c_void;
 
@@ -16,7 +16,7 @@ use crate::object;
 use crate::py::{self, Obj, Own, Res};
 use crate::types::Class;
 
-/// The class `Dict`.
+/// Makes the class `Dict`.
 pub(super) fn make_class() -> Res<Own> {
     let mut slots = mapping::shared_slots().to_vec();
     slots.extend([

@@ -1,7 +1,7 @@
 //! Iterators over containers.
 //!
-//! One over an Array or Map walks over the object, which does not change; one over a List or Dict over the items of the
-//! moment when it was made.
+//! An iterator over an Array or Map reads the object itself, which does not change. An iterator over a List or Dict
+//! reads a snapshot that is taken when the iterator is made.
 
 use std::ffi::c_void;
 use std::mem;
@@ -16,39 +16,39 @@ use super::{bits, lift_item, raw};
 use crate::py::{self, Global, Obj, Own, PyObject, Res};
 use crate::types::{self, Class};
 
-/// What of each pair an iterator or view gives.
+/// Part of each pair that an iterator or view returns.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum What {
-    /// The key.
+    /// The key only.
     Keys,
-    /// The value.
+    /// The value only.
     Values,
-    /// A tuple of both.
+    /// A tuple of key and value.
     Items,
 }
 
-/// Where an iterator stands.
+/// Position of an iterator.
 pub(super) enum State {
-    /// At an index of an Array.
+    /// An Array, with the index of the next item.
     Array(Array, usize),
-    /// Behind an index of an Array, going backwards.
+    /// An Array that is read backwards, with the number of items left.
     Backwards(Array, usize),
-    /// Before these values.
+    /// The remaining values of a List.
     Values(vec::IntoIter<Any>),
-    /// At a place of a Map, with so many pairs left.
+    /// A Map, with the position of the next pair and the number of pairs left.
     Map(Map, MapPlace, usize, What),
-    /// Before these pairs.
+    /// The remaining pairs of a mapping.
     Pairs(vec::IntoIter<(Any, Any)>, What),
-    /// At the end.
+    /// End of the iteration.
     Done,
 }
 
-/// A value that an iterator gives.
+/// A value that an iterator returns.
 enum Step {
     Int(i64),
     One(Any),
     Two(Any, Any),
-    /// One half of a pair, and the other, which goes when nothing of the iterator is borrowed any more.
+    /// One half of a pair, and the other half, which is released once nothing of the iterator is borrowed any more.
     Other(Any, Any),
 }
 
@@ -58,7 +58,7 @@ struct Layout {
     state: State,
 }
 
-/// The class.
+/// The class of iterators.
 static CLASS: Global = Global::new();
 
 pub(super) fn init() -> Res<()> {
@@ -80,19 +80,19 @@ pub(super) fn init() -> Res<()> {
     Ok(())
 }
 
-/// Makes an iterator.
+/// Makes an iterator with an initial position.
 pub(super) fn make(state: State) -> Res<Own> {
     let own = types::allocate(CLASS.ptr().cast())?;
-    // SAFETY: a new instance that nobody else knows.
+    // SAFETY: the instance is new and not shared.
     let place = unsafe { &raw mut (*own.as_ptr().cast::<Layout>()).state };
-    // SAFETY: `place` is valid for writes. Nothing is dropped: what is there is not initialised.
+    // SAFETY: `place` is valid for writes. Nothing is dropped, since the previous content is uninitialised.
     unsafe { place.write(state) };
     Ok(own)
 }
 
-/// The state of an iterator. Not to be held while Python code may run.
+/// Borrows the position of an iterator. It must not be held while Python code may run.
 fn state<'a>(object: Obj<'a>) -> &'a mut State {
-    // SAFETY: only called for instances; the lock is held, and each caller gives it up before Python code runs.
+    // SAFETY: only called for instances; the GIL is held, and each caller ends the borrow before Python code runs.
     unsafe { &mut (*object.as_ptr().cast::<Layout>()).state }
 }
 
@@ -156,14 +156,14 @@ slots! {
 
     fn next(object: obj) -> Option<Own> {
         let Some(step) = state(object).advance() else {
-            // What the iterator held may run Python code when it goes, so it goes when the state is set.
+            // Releasing the content of the iterator may run Python code, so the new position is set before.
             drop(mem::replace(state(object), State::Done));
             return Ok(None);
         };
         match step {
             Step::Int(value) => py::int(value),
             Step::One(value) => lift_item(&value),
-            // What is not asked for may run Python code when it goes, which may use this iterator.
+            // Releasing the unused half may run Python code, which may use this iterator.
             Step::Other(value, other) => {
                 drop(other);
                 lift_item(&value)
@@ -183,10 +183,10 @@ methods! { list_methods;
 }
 
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: an instance that nothing uses any more.
+    // SAFETY: this is an instance that is no longer in use.
     let place = unsafe { &raw mut (*object.cast::<Layout>()).state };
-    // SAFETY: the state was initialised when the instance was made, and is dropped once.
+    // SAFETY: the position was initialised when the instance was made, and is dropped once.
     unsafe { place.drop_in_place() };
-    // SAFETY: the end of the destructor.
+    // SAFETY: this is the end of the destructor.
     unsafe { types::free(object) };
 }

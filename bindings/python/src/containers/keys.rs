@@ -1,10 +1,10 @@
-//! Keys: how they are found.
+//! Lookup of keys in Maps and Dicts.
 //!
-//! The ABI says when two keys are the same: type and bits are equal, or they are strings or bytes of equal content. So
-//! `1`, `1.0` and `True` are three keys, and str and bytes never meet. Objects are the same key if they are the same
-//! object, which would make a tuple or another Python object a key that is never found again, since each is lowered to
-//! a new native object. So where such a key is not found by identity, the keys of its type are compared in Python's way,
-//! one after the other.
+//! The ABI defines when two keys are the same: their type and bits are equal, or they are strings or bytes with equal
+//! content. So `1`, `1.0` and `True` are three keys, and a str never equals bytes. Objects are the same key only if
+//! they are the same object. A tuple or another Python object would thus never be found again as a key, since each is
+//! lowered to a new native object. If such a key is not found by identity, it is therefore compared with the keys of
+//! its type one by one, with Python's equality.
 
 use anyfn::abi::{kTVMFFIBytes, kTVMFFIFunction, kTVMFFIStaticObjectBegin, kTVMFFIStr};
 use anyfn::{Any, Dict, Map};
@@ -17,14 +17,14 @@ use crate::{callback, gil};
 
 /// A Map or Dict.
 pub(super) enum Mapping<'a> {
-    /// An immutable one.
+    /// An immutable mapping.
     Map(Ref<'a, Map>),
-    /// A mutable one.
+    /// A mutable mapping.
     Dict(Ref<'a, Dict>),
 }
 
 impl Mapping<'_> {
-    /// The value of a key, by the ABI's rule.
+    /// Returns the value of a key, which is found by the rules of the ABI.
     #[inline(always)]
     pub(super) fn get(&self, key: &Any) -> Res<Option<Any>> {
         with_hooks(key, || self.get_plain(key))
@@ -38,7 +38,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -47,7 +47,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// The pairs of this moment.
+    /// Returns a snapshot of the pairs.
     pub(super) fn pairs(&self) -> Res<Vec<(Any, Any)>> {
         match self {
             Mapping::Map(map) => {
@@ -59,7 +59,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// The value of a Python object as a key.
+    /// Returns the value for a Python object as a key.
     #[inline]
     pub(super) fn find(&self, key: Obj<'_>) -> Res<Option<Any>> {
         let lowered = lower_key(key, &At::Value)?;
@@ -72,7 +72,7 @@ impl Mapping<'_> {
         }
     }
 
-    /// The key under which the pair of a Python object is or would be.
+    /// Returns the key under which the pair of a Python object is or would be stored.
     pub(super) fn key_for(&self, key: Obj<'_>) -> Res<Any> {
         let lowered = lower_key(key, &At::Value)?;
         if is_object(&lowered)
@@ -84,7 +84,7 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// As [`Mapping::key_for`], for a key that is lowered already.
+    /// Returns the key for a native value like [`Mapping::key_for`], for a key that has already been lowered.
     pub(super) fn key_like(&self, lowered: Any) -> Res<Any> {
         if is_object(&lowered) && self.get(&lowered)?.is_none() {
             let key = python_key(&lowered)?;
@@ -95,7 +95,7 @@ impl Mapping<'_> {
         Ok(lowered)
     }
 
-    /// An object among the keys that is equal in Python's way.
+    /// Returns an object among the keys that is equal by Python's rules.
     #[cold]
     fn same_key(&self, lowered: &Any, key: Obj<'_>) -> Res<Option<Any>> {
         for (candidate, _) in self.pairs()? {
@@ -109,20 +109,20 @@ impl Mapping<'_> {
     }
 }
 
-/// Runs an operation for which a key's type may call hooks, which are native code.
+/// Runs an operation for which the type of a key may call hooks, which are native code.
 #[cold]
 #[inline(never)]
 pub(super) fn hooked<T>(operation: impl FnOnce() -> T) -> T {
     gil::counted(operation)
 }
 
-/// Runs an operation on a key, hooks included.
+/// Runs an operation on a key, including its hooks.
 #[inline]
 pub(super) fn with_hooks<T>(key: &Any, operation: impl FnOnce() -> T) -> T {
     if is_object(key) { hooked(operation) } else { operation() }
 }
 
-/// A key as the Python object that it was made of.
+/// Returns the Python object from which a key was made.
 fn python_key(key: &Any) -> Res<Own> {
     if raw(key).type_index != kTVMFFIFunction {
         return lift_item(key);
@@ -132,14 +132,14 @@ fn python_key(key: &Any) -> Res<Own> {
     callback::python_callable(handle).map_or_else(|| lift_item(key), |callable| Ok(callable.to_own()))
 }
 
-/// Whether a key is found by its identity.
+/// Returns true if a key is found by its identity.
 #[inline]
 fn is_object(key: &Any) -> bool {
     let index = raw(key).type_index;
     index >= kTVMFFIStaticObjectBegin && !matches!(index, kTVMFFIStr | kTVMFFIBytes)
 }
 
-/// Lowers a key, which Python must be able to hash.
+/// Lowers a key, which must be hashable in Python.
 #[inline(always)]
 pub(super) fn lower_key(key: Obj<'_>, at: &At<'_>) -> Res<Any> {
     if let Some(key) = lower::exact_int(key) {

@@ -1,4 +1,4 @@
-//! List.
+//! The class `List`: a mutable sequence.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::object;
 use crate::py::{self, Obj, Own, Res, names, raw};
 use crate::types::Class;
 
-/// The class `List`.
+/// Makes the class `List`.
 pub(super) fn make_class() -> Res<Own> {
     let mut slots = sequence::shared_slots().to_vec();
     slots.extend([
@@ -73,7 +73,7 @@ slots! {
     }
 
     fn item(this: obj, index: size) -> Own {
-        // Python has added the length to a negative index; one that is negative still is out of range.
+        // Python has added the length to a negative index; if it is still negative, it is out of range.
         let list = borrow::<List>(this)?;
         if index < 0 { out_of_range(index as i64, "List", list.len()) } else { item_at(&list, index as i64) }
     }
@@ -127,7 +127,7 @@ slots! {
     }
 }
 
-/// Sorts the items of one moment; `None` if the List has changed meanwhile.
+/// Sorts a snapshot of the items and stores the result. Returns `None` if the List has changed in the meantime.
 fn sort(list: &List, options: &[(&std::ffi::CStr, Obj<'_>)]) -> Res<Option<()>> {
     let items = snapshot(list)?;
     let objects = items.iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
@@ -199,7 +199,7 @@ methods! { list_methods;
                 return Ok(py::none());
             }
         }
-        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let text = py::unsafe_new_ref!(raw::PyObject_Repr(value.as_ptr()))?;
         py::raise(py::exceptions::value_error(), &format!("{} is not in the List", text.obj().to_text()?))
     }

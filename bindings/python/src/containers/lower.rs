@@ -1,7 +1,7 @@
-//! Python's containers as the runtime's.
+//! Conversion of Python containers to native ones.
 //!
-//! Converting an item can run Python code, which may change the container that is being read. So nothing is kept but
-//! an index, an item is held while it is converted, and a dict that changes its size is an error.
+//! The conversion of an item can run Python code, which may change the container that is being read. So only an index is kept
+//! between items, an item is held by a reference while it is converted, and a dict that changes its size causes an error.
 
 use anyfn::abi::{TVMFFIAny, kTVMFFIInt};
 use anyfn::{Any, Array, ArrayBuilder, Dict, List, Map};
@@ -12,7 +12,7 @@ use super::{DICT, MAP, borrow_if, keys, native, reserved};
 use crate::lower::{At, lower_owned};
 use crate::py::{self, Obj, Own, Res, names, raw};
 
-/// Lowers an item that its container may give up while Python code runs.
+/// Lowers an item that its container may release while Python code runs.
 #[inline(always)]
 pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     match exact_int(value) {
@@ -21,7 +21,7 @@ pub(super) fn lower_item(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     }
 }
 
-/// The value of an int of the class itself that fits.
+/// Returns the value of an object of exactly the class `int`, if it fits in 64 bits.
 #[inline(always)]
 pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
     let value = exact_i64(value)?;
@@ -29,7 +29,7 @@ pub(super) fn exact_int(value: Obj<'_>) -> Option<Any> {
     Some(unsafe { Any::from_raw(TVMFFIAny::from_bits(kTVMFFIInt, value as u64)) })
 }
 
-/// As [`exact_int`].
+/// Returns the number from which [`exact_int`] makes a value.
 #[inline(always)]
 fn exact_i64(value: Obj<'_>) -> Option<i64> {
     if value.type_ptr() == &raw mut ffi::PyLong_Type { value.int().ok() } else { None }
@@ -41,7 +41,7 @@ fn lower_held(value: Obj<'_>, at: &At<'_>) -> Res<Any> {
     lower_owned(held.obj(), at)
 }
 
-/// Lowers an item that the caller holds.
+/// Lowers an item to which the caller holds a reference.
 #[inline(always)]
 fn lower_kept(value: &Own, at: &At<'_>) -> Res<Any> {
     match exact_int(value.obj()) {
@@ -60,7 +60,7 @@ pub(super) fn each_item(
     let (mut index, mut pace) = (0, Pace::new());
     loop {
         let item = if is_list {
-            // SAFETY: `each` takes a reference of its own before Python code runs, which may change the list.
+            // SAFETY: `each` takes its own reference before Python code runs, which may change the list.
             unsafe { py::list_peek(items, index) }
         } else {
             py::tuple_get(items, index)
@@ -72,7 +72,7 @@ pub(super) fn each_item(
     }
 }
 
-/// Makes an Array of a list or tuple.
+/// Makes an Array from a list or tuple. A shared one is lowered once within a conversion.
 pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Any> {
     let make = || py::nested(|| Ok(array_of(items, is_list, at)?.into_object().into()));
     match at.memo() {
@@ -81,7 +81,7 @@ pub(crate) fn lower_sequence(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<
     }
 }
 
-/// Makes an Array of a list or tuple.
+/// Makes an Array from a list or tuple.
 pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array> {
     let len = if is_list { py::list_len(items) } else { items.tuple_len() };
     let mut array = native(ArrayBuilder::with_capacity(len))?;
@@ -100,7 +100,7 @@ pub(super) fn array_of(items: Obj<'_>, is_list: bool, at: &At<'_>) -> Res<Array>
     Ok(array.finish())
 }
 
-/// The items of any iterable, lowered.
+/// Lowers the items of any iterable.
 pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     if let Some(items) = super::compare::native_items(iterable)? {
         return Ok(items.into_vec());
@@ -120,7 +120,7 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
         }
         let mut values = expected(iterable)?;
         each(iterable, |index, item| {
-            // An iterator may give one list several times, changed.
+            // An iterator may return the same list several times with different content.
             memo.clear();
             push(&mut values, lower_item(item, &At::Item { of: at, memo, index })?)
         })?;
@@ -128,12 +128,13 @@ pub(super) fn items_of(iterable: Obj<'_>, at: &At<'_>) -> Res<Vec<Any>> {
     })
 }
 
-/// Memory for the items of an iterable. Only a range knows its length; other lengths are hints, which nothing is taken for.
+/// Allocates memory for the items of an iterable. Only a range has a reliable length; other lengths are hints, for
+/// which no memory is allocated.
 fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     if iterable.type_ptr() != &raw mut ffi::PyRange_Type {
         return Ok(Vec::new());
     }
-    // SAFETY: a range; its length, or -1 with an exception.
+    // SAFETY: the object is a range; the result is its length, or -1 with an exception set.
     let len = unsafe { raw::PyObject_Size(iterable.as_ptr()) };
     if len < 0 && !py::error_is(py::exceptions::overflow_error()) {
         return Err(py::Raised);
@@ -142,15 +143,15 @@ fn expected(iterable: Obj<'_>) -> Res<Vec<Any>> {
     reserved(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
-/// Calls `each` with all that an iterable gives.
+/// Calls `each` with all items of an iterable and their indices.
 pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Res<()>) -> Res<()> {
-    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let iterator = py::unsafe_new_ref!(raw::PyObject_GetIter(iterable.as_ptr()))?;
     let (mut index, mut pace) = (0, Pace::new());
     loop {
-        // SAFETY: an iterator; a new reference, or NULL at the end or with an exception.
+        // SAFETY: the object is an iterator; the result is a new reference, or NULL at the end or with an exception set.
         let item = raw::run(|| unsafe { raw::PyIter_Next(iterator.as_ptr()) });
-        // SAFETY: `PyIter_Next` gives a new reference or NULL.
+        // SAFETY: `PyIter_Next` returns a new reference or NULL.
         match unsafe { Own::from_nullable(item) } {
             Some(item) => each(index, item.obj())?,
             None if py::error_occurred() => return Err(py::Raised),
@@ -161,7 +162,7 @@ pub(super) fn each(iterable: Obj<'_>, mut each: impl FnMut(usize, Obj<'_>) -> Re
     }
 }
 
-/// Makes a Map of a dict.
+/// Makes a Map from a dict.
 pub(crate) fn lower_mapping(pairs: Obj<'_>, at: &At<'_>) -> Res<Any> {
     let make = || {
         py::nested(|| {
@@ -179,7 +180,7 @@ fn is_exact_dict(object: Obj<'_>) -> bool {
     object.type_ptr() == &raw mut ffi::PyDict_Type
 }
 
-/// The pairs of a dict, lowered.
+/// Lowers the pairs of a dict.
 fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let len = py::dict_len(dict);
     let mut pairs = reserved(len)?;
@@ -206,7 +207,7 @@ fn dict_pairs(dict: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// The pairs of an object with the methods `keys` and `__getitem__`, lowered.
+/// Lowers the pairs of an object with the methods `keys` and `__getitem__`.
 fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let keys = mapping.attr(names::KEYS.get())?.obj().call(&[])?;
     let mut pairs = Vec::new();
@@ -222,7 +223,7 @@ fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
         if at.memo().is_none() {
             memo.clear();
         }
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let value = py::unsafe_new_ref!(raw::PyObject_GetItem(mapping.as_ptr(), key.as_ptr()))?;
         let lowered = lower_kept(&value, &At::Entry { of: at, memo, key })?;
         push(&mut pairs, (keys::lower_key(key, at)?, lowered))
@@ -230,7 +231,7 @@ fn mapping_pairs(mapping: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// The pairs of what Python's `dict` can be made of, and keyword arguments, lowered.
+/// Lowers the pairs of any object from which a `dict` can be made, and keyword arguments.
 pub(super) fn pairs_of(
     source: Option<Obj<'_>>,
     named: &[(Obj<'_>, Obj<'_>)],
@@ -253,7 +254,7 @@ pub(super) fn pairs_of(
     Ok(pairs)
 }
 
-/// The pairs of a Map or Dict.
+/// Returns the pairs of a Map or Dict.
 pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
     if let Some(map) = borrow_if::<Map>(object, &MAP) {
         let mut pairs = reserved(map.len())?;
@@ -266,13 +267,13 @@ pub(super) fn native_pairs(object: Obj<'_>) -> Res<Option<Vec<(Any, Any)>>> {
     }
 }
 
-/// The pairs that an iterable gives.
+/// Lowers the pairs that an iterable returns.
 fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     let mut pairs = Vec::new();
     let memo = &Memo::new();
     each(source, |index, pair| {
         memo.clear();
-        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let pair = match py::unsafe_new_ref!(raw::PySequence_Tuple(pair.as_ptr())) {
             Err(raised) if !py::error_is(py::exceptions::type_error()) => return Err(raised),
             Err(py::Raised) => {
@@ -294,7 +295,7 @@ fn listed_pairs(source: Obj<'_>, at: &At<'_>) -> Res<Vec<(Any, Any)>> {
     Ok(pairs)
 }
 
-/// A List of values.
+/// Makes a List of values.
 pub(super) fn list_of(values: Vec<Any>) -> Res<List> {
     native(List::from_vec(values))
 }

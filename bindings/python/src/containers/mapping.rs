@@ -1,4 +1,4 @@
-//! Map, and what it has in common with Dict.
+//! The class `Map`, and the functions that it shares with `Dict`.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,7 +16,7 @@ use crate::object;
 use crate::py::{self, Obj, Own, Res};
 use crate::types::Class;
 
-/// The class `Map`.
+/// Makes the class `Map`.
 pub(super) fn make_map_class() -> Res<Own> {
     let mut slots = shared_slots().to_vec();
     slots.extend([
@@ -44,7 +44,7 @@ const DOC: &std::ffi::CStr = c"Map(mapping_or_pairs=(), /, **kwargs)\n--\n\n\
 An immutable mapping in insertion order that all languages share.\n\n\
 Behaves as a dict that does not change. 1, 1.0 and True are three keys, as for all languages.";
 
-/// Slots that Map and Dict fill in the same way.
+/// Slots that Map and Dict share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
     [
         (ffi::Py_tp_repr, text::repr as *mut c_void),
@@ -57,7 +57,7 @@ pub(super) fn shared_slots() -> [(c_int, *mut c_void); 7] {
     ]
 }
 
-/// The native mapping of an instance of Map or Dict.
+/// Returns the native mapping of an instance of Map or Dict.
 pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
     match native_mapping(object) {
         Some(mapping) => Ok(mapping),
@@ -65,7 +65,7 @@ pub(super) fn mapping_of(object: Obj<'_>) -> Res<Mapping<'_>> {
     }
 }
 
-/// The arguments of a constructor, as pairs.
+/// Returns the arguments of a constructor as pairs.
 pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_>>) -> Res<Vec<(Any, Any)>> {
     let given = args.tuple_len();
     if given > 1 {
@@ -79,17 +79,17 @@ pub(super) fn constructor_pairs(name: &str, args: Obj<'_>, kwargs: Option<Obj<'_
     Ok(pairs)
 }
 
-/// Raises the exception for a key that is not there.
+/// Raises `KeyError` for a missing key.
 #[cold]
 pub(super) fn missing<T>(key: Obj<'_>) -> Res<T> {
-    // In a tuple, so that a key that is a tuple stays one argument.
+    // The key is wrapped in a tuple, so that a key that is a tuple remains one argument.
     let argument = py::tuple(vec![key.to_own()])?;
-    // SAFETY: a class and a tuple, both valid; the lock is held.
+    // SAFETY: the class and the tuple are valid, and the GIL is held.
     unsafe { py::raw::PyErr_SetObject(py::exceptions::key_error(), argument.as_ptr()) };
     Err(py::Raised)
 }
 
-/// An iterator over an instance.
+/// Makes an iterator over an instance.
 pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
     iter::make(match mapping_of(this)? {
         Mapping::Map(map) => State::Map(Map::clone(&map), MapPlace::default(), map.len(), what),
@@ -97,14 +97,14 @@ pub(super) fn iterate_over(this: Obj<'_>, what: What) -> Res<Own> {
     })
 }
 
-/// An iterator over an instance from its newest pair on.
+/// Makes an iterator over an instance, newest pair first.
 pub(super) fn iterate_back(this: Obj<'_>, what: What) -> Res<Own> {
     let mut pairs = mapping_of(this)?.pairs()?;
     pairs.reverse();
     iter::make(State::Pairs(pairs.into_iter(), what))
 }
 
-/// Whether an object can be the other side of `|`.
+/// Returns true if an object can be an operand of `|`.
 fn is_mapping(object: Obj<'_>) -> bool {
     object.type_flags() & ffi::Py_TPFLAGS_DICT_SUBCLASS != 0
         || object.is_instance_of(MAP.ptr())
@@ -145,7 +145,7 @@ slots! {
         if !is_mapping(left) || !is_mapping(right) {
             return Ok(py::not_implemented());
         }
-        // The result is of the left one's type, of the right one's if that is a Python dict.
+        // The result has the type of the left operand, or of the right operand if the left one is a Python dict.
         let ours = |object: Obj<'_>| native_mapping(object).is_some();
         let like = if ours(left) { left } else { right };
         let mut pairs = lower::pairs_of(Some(left), &[], &At::Value)?;
@@ -158,7 +158,7 @@ slots! {
     }
 }
 
-/// The value of a key, or another value.
+/// Returns the value of a key, or a default value.
 pub(super) fn get(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let values = args.positional(1, 2)?;
     match mapping_of(this)?.find(values[0])? {
@@ -167,7 +167,7 @@ pub(super) fn get(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     }
 }
 
-/// What pickle and copy make the container again of: its class and a list of pairs.
+/// Returns the class and a list of pairs, from which pickle and copy make the container again.
 pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
     let pairs = mapping_of(this)?.pairs()?;
     let pairs = pairs.iter().map(|(key, value)| py::pair(lift_item(key)?, lift_item(value)?));

@@ -1,16 +1,22 @@
-//! Array, List, Map and Dict as Python classes, written as slots of C.
+//! Array, List, Map and Dict as Python classes, written as C slots.
 //!
-//! An instance is a handle like that of every other [`crate::object`]; nothing of the content is copied. Items become
-//! Python objects when they are read. Equality of items is Python's; keys are found as the ABI has it (see
-//! [`keys`]).
+//! An instance is a handle like that of every other [`crate::object`]; none of the content is copied. Items become
+//! Python objects when they are read. Items are compared with Python's equality; keys are found by the rules of the
+//! ABI (see [`keys`]).
 //!
-//! - [`slots`]: what CPython calls. - [`lower`]: Python's containers as ours. - [`sequence`], [`list`]: Array and
-//!   List. - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict. - [`iter`]: iterators. - [`compare`]: equality,
-//!   order, hash. - [`text`]: repr. - [`deep`]: nested containers as Python's. - [`shared`]: what occurs
-//!   more than once. - [`collect`]: garbage collection.
+//! - [`slots`]: functions that CPython calls.
+//! - [`lower`]: conversion of Python containers to native ones.
+//! - [`sequence`], [`list`]: Array and List.
+//! - [`mapping`], [`dict`], [`keys`], [`views`]: Map and Dict.
+//! - [`iter`]: iterators.
+//! - [`compare`]: equality, order and hash.
+//! - [`text`]: repr.
+//! - [`deep`]: conversion of nested containers to Python containers.
+//! - [`shared`]: containers that occur more than once.
+//! - [`collect`]: garbage collection.
 //!
-//! Invariant: no lock of a container is held while Python code runs: the operations of the crate `anyfn` release what
-//! they remove after the lock is given back, and items are lowered before and lifted after it is held.
+//! Invariant: no lock of a container is held while Python code runs. The operations of the crate `anyfn` release removed
+//! items after they unlock the container; items are lowered before it is locked, and lifted after it is unlocked.
 
 pub(crate) mod collect;
 mod compare;
@@ -51,7 +57,7 @@ pub(crate) static MAP: Global = Global::new();
 /// The class `Dict`.
 pub(crate) static DICT: Global = Global::new();
 
-/// Names and classes, for the module.
+/// Names and classes for the module.
 pub(crate) fn classes() -> impl Iterator<Item = (&'static std::ffi::CStr, &'static Global)> {
     CLASSES.into_iter().chain(views::classes())
 }
@@ -78,7 +84,7 @@ pub(crate) fn init() -> Res<()> {
     Ok(())
 }
 
-/// A native container behind a Python object, borrowed from it. While it exists, the Python object keeps the container.
+/// A native container borrowed from its Python object, which keeps the container alive while the borrow exists.
 struct Ref<'a, T>(ManuallyDrop<T>, gil::Use, PhantomData<&'a ()>);
 
 impl<T> Deref for Ref<'_, T> {
@@ -89,9 +95,9 @@ impl<T> Deref for Ref<'_, T> {
     }
 }
 
-/// A type of containers.
+/// A type of native containers.
 trait Container: Sized {
-    /// Its name in Python.
+    /// Name of the type in Python.
     const NAME: &'static str;
     fn from_object(object: ObjectRef) -> Result<Self, ObjectRef>;
     fn into_object(self) -> ObjectRef;
@@ -114,7 +120,7 @@ macro_rules! containers {
 }
 containers!(Array List Map Dict);
 
-/// The native container of an instance of its class.
+/// Borrows the native container of an instance of its class.
 #[inline(always)]
 fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     // SAFETY: the instance holds a reference to its handle; the borrowed one is never dropped.
@@ -122,7 +128,7 @@ fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     match handle.map(T::from_object) {
         Some(Ok(container)) => Ok(Ref(ManuallyDrop::new(container), gil::Use::begin(), PhantomData)),
         other => {
-            // Not this reference's to give back.
+            // This reference is borrowed, so it must not be released.
             std::mem::forget(other);
             py::raise(
                 py::exceptions::type_error(),
@@ -132,7 +138,7 @@ fn borrow<T: Container>(object: Obj<'_>) -> Res<Ref<'_, T>> {
     }
 }
 
-/// The native container of an object, if it is one of this type.
+/// Borrows the native container of an object, if it has this type.
 fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a, T>> {
     if !object.is_instance_of(class.ptr()) {
         return None;
@@ -146,7 +152,7 @@ fn borrow_if<'a, T: Container>(object: Obj<'a>, class: &Global) -> Option<Ref<'a
     }
 }
 
-/// The Python object of a container.
+/// Makes the Python object of a container.
 fn wrap<T: Container>(container: T) -> Res<Own> {
     object::wrap(container.into_object())
 }
@@ -157,7 +163,7 @@ fn native<T>(result: anyfn::Result<T>) -> Res<T> {
     result.map_err(error::raise)
 }
 
-/// An item of a container as a Python object.
+/// Returns an item of a container as a Python object.
 #[inline(always)]
 fn lift_item(item: &Any) -> Res<Own> {
     let raw = raw(item);
@@ -167,28 +173,28 @@ fn lift_item(item: &Any) -> Res<Own> {
 #[inline(never)]
 fn lift_other(item: &Any) -> Res<Own> {
     if raw(item).type_index == kTVMFFIDLTensorPtr {
-        // Code of others may have put a borrowed tensor there: an error says so.
+        // Other code may have stored a borrowed tensor there, which raises an exception.
         return lift::lift_owned(*raw(item));
     }
-    // Strings are copied, objects get a reference of their own first: `item` is not used while Python code runs.
+    // A string is copied and an object gets its own reference first, so `item` is not used while Python code runs.
     lift::lift_view(raw(item), &mut Loans::new())
 }
 
-/// The bytes of a value, borrowed.
+/// Borrows the raw bytes of a value.
 #[inline(always)]
 fn raw(item: &Any) -> &anyfn::abi::TVMFFIAny {
     // SAFETY: `Any` is transparent over this struct.
     unsafe { &*std::ptr::from_ref(item).cast() }
 }
 
-/// The eight bytes that a value has beside its type.
+/// Returns the eight payload bytes of a value.
 #[inline(always)]
 fn bits(item: &Any) -> u64 {
     // SAFETY: all bytes of a value are initialised.
     unsafe { raw(item).bits() }
 }
 
-/// Memory for `count` things, or `MemoryError`.
+/// Allocates memory for `count` items, or raises `MemoryError`.
 fn reserved<T>(count: usize) -> Res<Vec<T>> {
     let mut items = Vec::new();
     match items.try_reserve_exact(count) {

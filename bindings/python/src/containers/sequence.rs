@@ -1,4 +1,4 @@
-//! Array, and what it has in common with List.
+//! The class `Array`, and the functions that it shares with `List`.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,7 +16,7 @@ use crate::object;
 use crate::py::{self, Obj, Own, Raised, Res, raw};
 use crate::types::Class;
 
-/// The class `Array`.
+/// Makes the class `Array`.
 pub(super) fn make_array_class() -> Res<Own> {
     let mut slots = shared_slots().to_vec();
     slots.extend([
@@ -48,7 +48,7 @@ const DOC: &std::ffi::CStr = c"Array(iterable=(), /)\n--\n\n\
 An immutable sequence that all languages share.\n\n\
 Behaves as a tuple does: a slice or sum is an Array again, and it equals lists and tuples of equal items.";
 
-/// Slots that Array and List fill in the same way.
+/// Slots that Array and List share.
 pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
     [
         (ffi::Py_tp_repr, text::repr as *mut c_void),
@@ -59,7 +59,7 @@ pub(super) fn shared_slots() -> [(c_int, *mut c_void); 5] {
     ]
 }
 
-/// The argument of a constructor that takes an iterable.
+/// Returns the argument of a constructor that takes an iterable.
 pub(super) fn iterable_argument<'a>(
     name: &str,
     args: Obj<'a>,
@@ -76,7 +76,7 @@ pub(super) fn iterable_argument<'a>(
     Ok(py::tuple_get(args, 0))
 }
 
-/// An Array of any iterable.
+/// Makes an Array from any iterable.
 fn array_from(iterable: Obj<'_>) -> Res<Array> {
     if let Some(array) = super::borrow_if::<Array>(iterable, &ARRAY) {
         return Ok(array.clone());
@@ -88,7 +88,7 @@ fn array_from(iterable: Obj<'_>) -> Res<Array> {
     array_of(lower::items_of(iterable, &At::Value)?)
 }
 
-/// An Array of values.
+/// Makes an Array of values.
 fn array_of(values: Vec<Any>) -> Res<Array> {
     let mut array = native(ArrayBuilder::with_capacity(values.len()))?;
     for value in values {
@@ -97,15 +97,15 @@ fn array_of(values: Vec<Any>) -> Res<Array> {
     Ok(array.finish())
 }
 
-/// An index or slice.
+/// An index or slice of a subscript.
 pub(super) enum Key {
     /// An index, which counts from the end if it is negative.
     Index(i64),
-    /// A slice.
+    /// A slice of the sequence.
     Slice(Slice),
 }
 
-/// Reads what stands in brackets behind a sequence.
+/// Reads the index or slice of a subscript.
 #[inline(always)]
 pub(super) fn key_of(key: Obj<'_>, name: &str) -> Res<Key> {
     if key.type_ptr() == &raw mut ffi::PyLong_Type
@@ -120,11 +120,11 @@ pub(super) fn key_of(key: Obj<'_>, name: &str) -> Res<Key> {
 fn other_key_of(key: Obj<'_>, name: &str) -> Res<Key> {
     if key.type_ptr() == &raw mut ffi::PySlice_Type {
         let (mut start, mut stop, mut step) = (0, 0, 0);
-        // SAFETY: a slice and writable places; indices that are no ints may run Python code.
+        // SAFETY: the object is a slice and the pointers are writable; indices that are not ints may run Python code.
         py::check(raw::run(|| unsafe { raw::PySlice_Unpack(key.as_ptr(), &mut start, &mut stop, &mut step) }))?;
         return native(Slice::new(start as i64, stop as i64, step as i64)).map(Key::Slice);
     }
-    // SAFETY: a valid object and class; may run Python code.
+    // SAFETY: the object and the class are valid; the call may run Python code.
     let index = raw::run(|| unsafe { raw::PyNumber_AsSsize_t(key.as_ptr(), py::exceptions::index_error()) });
     if index == -1 && py::error_occurred() {
         if !py::error_is(py::exceptions::type_error()) {
@@ -139,7 +139,7 @@ fn other_key_of(key: Obj<'_>, name: &str) -> Res<Key> {
     Ok(Key::Index(index as i64))
 }
 
-/// Raises the exception for an index without an item.
+/// Raises `IndexError` for an index that is out of range.
 #[cold]
 pub(super) fn out_of_range<T>(index: i64, name: &str, len: usize) -> Res<T> {
     let plural = if len == 1 { "" } else { "s" };
@@ -159,12 +159,12 @@ fn item_at(array: &Array, index: i64) -> Res<Own> {
     }
 }
 
-/// A new container of the same type as `like`, of these items.
+/// Makes a new container of the same type as `like` from these items.
 fn same_kind(like: Obj<'_>, items: Vec<Any>) -> Res<Own> {
     if like.is_instance_of(LIST.ptr()) { wrap(lower::list_of(items)?) } else { wrap(array_of(items)?) }
 }
 
-/// Items repeated, or `MemoryError`.
+/// Repeats items, or raises `MemoryError`.
 pub(super) fn repeated(items: &[Any], times: ffi::Py_ssize_t) -> Res<Vec<Any>> {
     let times = usize::try_from(times).unwrap_or(0);
     let mut values = reserved(items.len().saturating_mul(times))?;
@@ -194,7 +194,7 @@ slots! {
     }
 
     fn item(this: obj, index: size) -> Own {
-        // Python has added the length to a negative index; one that is negative still is out of range.
+        // Python has added the length to a negative index; if it is still negative, it is out of range.
         let array = borrow::<Array>(this)?;
         if index < 0 { out_of_range(index as i64, "Array", array.len()) } else { item_at(&array, index as i64) }
     }
@@ -222,7 +222,7 @@ slots! {
     }
 
     fn add(left: obj, right: obj) -> Own {
-        // Either may be ours; a list or tuple may be the other one.
+        // One operand is an Array or List; the other one may be a list or tuple.
         let is_ours = |object: Obj<'_>| {
             object.is_instance_of(ARRAY.ptr()) || object.is_instance_of(LIST.ptr())
         };
@@ -244,7 +244,7 @@ slots! {
     }
 }
 
-/// Index of the first item from `start` on, before `stop`, that equals a value.
+/// Returns the index of the first item between `start` and `stop` that equals a value.
 pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let values = args.positional(1, 3)?;
     let Some(items) = native_items(this)? else { return compare::no_container(this) };
@@ -252,7 +252,7 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let bound = |at: usize, otherwise: i64| match values.get(at) {
         None => Ok(otherwise),
         Some(value) => {
-            // SAFETY: a valid object; an int that is too large is cut off; may run Python code.
+            // SAFETY: the object is valid; an int that is too large is clipped, and the call may run Python code.
             let bound = raw::run(|| unsafe { raw::PyNumber_AsSsize_t(value.as_ptr(), std::ptr::null_mut()) });
             if bound == -1 && py::error_occurred() { Err(Raised) } else { Ok(bound as i64) }
         }
@@ -263,13 +263,13 @@ pub(super) fn index_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
             return py::int(at as i64);
         }
     }
-    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(raw::PyObject_Repr(values[0].as_ptr()))?;
     let text = text.obj().to_text()?;
     py::raise(py::exceptions::value_error(), &format!("{text} is not in the {}", this.class_name()))
 }
 
-/// How many items equal a value.
+/// Counts the items that equal a value.
 pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     let value = args.one()?;
     let Some(items) = native_items(this)? else { return compare::no_container(this) };
@@ -280,7 +280,7 @@ pub(super) fn count_of(this: Obj<'_>, args: &Args<'_>) -> Res<Own> {
     py::int(count)
 }
 
-/// What pickle and copy make the container again of: its class and a list.
+/// Returns the class and a list of items, from which pickle and copy make the container again.
 pub(super) fn reduce(this: Obj<'_>) -> Res<Own> {
     let Some(items) = native_items(this)? else { return compare::no_container(this) };
     let items = items.as_slice().iter().map(lift_item).collect::<Res<Vec<Own>>>()?;
@@ -316,7 +316,7 @@ methods! { array_methods;
     }
 }
 
-/// The items of a List, for its own slots.
+/// Returns a snapshot of the items of a List.
 pub(super) fn snapshot(list: &List) -> Res<Vec<Any>> {
     native(list.try_snapshot())
 }

@@ -1,4 +1,5 @@
-//! What is met again: a conversion, comparison or text visits each container once, however often it occurs.
+//! Containers that occur more than once: a conversion, comparison or `repr` visits each container once, however often
+//! it occurs.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,20 +11,20 @@ use rustc_hash::FxBuildHasher;
 use crate::gil;
 use crate::py::{self, Obj, Own, Res};
 
-/// By address.
+/// Hash map with addresses as keys.
 pub(super) type ByAddress<T> = HashMap<usize, T, FxBuildHasher>;
 
-/// The containers of Python that one conversion has lowered. It holds them, so that no address is used again.
+/// Python containers that one conversion has lowered. It holds references to them, so that no address is reused.
 pub(crate) struct Memo(RefCell<ByAddress<(Own, Any)>>);
 
 impl Memo {
-    /// Allocates nothing.
+    /// Makes an empty memo without an allocation.
     #[inline(always)]
     pub(crate) fn new() -> Memo {
         Memo(RefCell::new(HashMap::with_hasher(FxBuildHasher)))
     }
 
-    /// Forgets everything: Python code has run, and may have changed what was lowered.
+    /// Forgets all containers, because Python code has run that may have changed them.
     #[inline(always)]
     pub(super) fn clear(&self) {
         if !self.0.borrow().is_empty() {
@@ -31,7 +32,7 @@ impl Memo {
         }
     }
 
-    /// Lowers a container that its parent and the caller hold. One that has more owners may occur again.
+    /// Lowers a container to which its parent and the caller hold references. A container with more owners may occur again.
     #[inline]
     pub(super) fn lower(&self, container: Obj<'_>, lower: impl FnOnce() -> Res<Any>) -> Res<Any> {
         if ref_count(container) > 2 { self.lower_shared(container, lower) } else { lower() }
@@ -50,27 +51,27 @@ impl Memo {
     }
 }
 
-/// Number of references to a Python object.
+/// Returns the number of references to a Python object.
 #[inline(always)]
 pub(super) fn ref_count(object: Obj<'_>) -> isize {
-    // SAFETY: a valid object.
+    // SAFETY: the object is valid.
     unsafe { ffi::Py_REFCNT(object.as_ptr()) }
 }
 
-/// Looks at signals now and then in a loop whose length comes from data, and lets other threads run.
+/// Counter for a loop whose length depends on data. At intervals it checks for signals and lets other threads run.
 pub(super) struct Pace(u32);
 
 impl Pace {
-    /// Steps between two looks at signals; a power of two.
+    /// Number of steps between two checks for signals; a power of two.
     const LOOK: u32 = 1 << 12;
-    /// Steps after which other threads may run.
+    /// Number of steps after which other threads may run.
     const YIELD: u32 = 1 << 16;
 
     pub(super) const fn new() -> Pace {
         Pace(0)
     }
 
-    /// One step. Python code may run.
+    /// Counts one step of the loop. Python code may run.
     #[inline(always)]
     pub(super) fn step(&mut self) -> Res<()> {
         self.0 = self.0.wrapping_add(1);
@@ -83,7 +84,7 @@ impl Pace {
         if self.0.is_multiple_of(Self::YIELD) {
             gil::without(|| ());
         }
-        // SAFETY: the lock is held.
+        // SAFETY: the GIL is held.
         py::check(unsafe { py::raw::PyErr_CheckSignals() })
     }
 }

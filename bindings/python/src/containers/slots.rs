@@ -1,4 +1,4 @@
-//! What CPython calls: functions with C's types around bodies with ours, and the arguments of methods.
+//! Functions that CPython calls: C signatures around Rust bodies, and the arguments of methods.
 
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use pyo3_ffi as ffi;
 use crate::error;
 use crate::py::{self, Obj, Own, PyObject, Raised, Res};
 
-/// Runs a body; a panic becomes an exception.
+/// Runs a body and converts a panic into an exception.
 #[inline(always)]
 pub(super) fn guarded<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
@@ -17,11 +17,11 @@ pub(super) fn guarded<T>(body: impl FnOnce() -> Res<T>) -> Res<T> {
     })
 }
 
-/// What a C function of Python returns for a result.
+/// Conversion of a result to the return value of a C function of Python.
 pub(super) trait ToC {
-    /// The C type.
+    /// Type of the value in C.
     type C;
-    /// The value, or what says that an exception is set.
+    /// Returns the value, or the value that indicates an exception.
     fn to_c(result: Res<Self>) -> Self::C
     where
         Self: Sized;
@@ -35,7 +35,7 @@ impl ToC for Own {
     }
 }
 
-/// NULL without an exception means the end of an iteration.
+/// NULL without an exception indicates the end of an iteration.
 impl ToC for Option<Own> {
     type C = *mut PyObject;
     #[inline(always)]
@@ -92,12 +92,12 @@ macro_rules! slots {
     (@type size) => { pyo3_ffi::Py_ssize_t };
     (@type int) => { std::ffi::c_int };
     (@value obj $arg:ident) => {{
-        // SAFETY: Python passes a valid object and holds the lock.
+        // SAFETY: Python passes a valid object and holds the GIL.
         let object: $crate::py::Obj<'_> = unsafe { $crate::py::Obj::from_ptr($arg) };
         object
     }};
     (@value opt $arg:ident) => {{
-        // SAFETY: Python passes a valid object or NULL and holds the lock.
+        // SAFETY: Python passes a valid object or NULL, and holds the GIL.
         let object: Option<$crate::py::Obj<'_>> = unsafe { $crate::py::Obj::from_nullable($arg) };
         object
     }};
@@ -106,17 +106,17 @@ macro_rules! slots {
 }
 pub(super) use slots;
 
-/// Flags of a method: it takes its arguments as an array, and keywords behind them. In the stable ABI since 3.10,
-/// unchanged since 3.7.
+/// Method flags for functions that take their arguments as an array, followed by keyword arguments. In the stable ABI
+/// since 3.10, unchanged since 3.7.
 const METH_FASTCALL_KEYWORDS: c_int = 0x80 | 0x02;
 
-/// A method as CPython calls it.
+/// Signature of a method that CPython calls.
 pub(super) type Method =
     unsafe extern "C" fn(*mut PyObject, *const *mut PyObject, ffi::Py_ssize_t, *mut PyObject) -> *mut PyObject;
 
-/// The entry of a method in the table of a class.
+/// Makes the entry of a method in the table of a class.
 pub(super) fn method(name: &'static CStr, doc: &'static CStr, function: Method) -> ffi::PyMethodDef {
-    // SAFETY: only a change of type; CPython calls it by the type that the flags say.
+    // SAFETY: this only changes the type; CPython calls the function with the signature that the flags declare.
     let function = unsafe { std::mem::transmute::<Method, ffi::PyCFunction>(function) };
     ffi::PyMethodDef {
         ml_name: name.as_ptr(),
@@ -126,10 +126,10 @@ pub(super) fn method(name: &'static CStr, doc: &'static CStr, function: Method) 
     }
 }
 
-/// Defines methods and a function that lists them. The documentation begins with the signature, as CPython reads it.
+/// Defines methods and a function that lists them. The documentation begins with the signature in the form that CPython reads.
 macro_rules! methods {
     ($list:ident; $( $doc:literal fn $name:ident($this:ident, $args:ident) $body:block )*) => {
-        /// The methods, for the class.
+        /// Returns the table of methods for the class.
         fn $list() -> Vec<pyo3_ffi::PyMethodDef> {
             vec![$( {
                 unsafe extern "C" fn call(
@@ -138,9 +138,9 @@ macro_rules! methods {
                     count: pyo3_ffi::Py_ssize_t,
                     names: *mut $crate::py::PyObject,
                 ) -> *mut $crate::py::PyObject {
-                    // SAFETY: Python passes an instance and holds the lock.
+                    // SAFETY: Python passes an instance and holds the GIL.
                     let $this: $crate::py::Obj<'_> = unsafe { $crate::py::Obj::from_ptr($this) };
-                    // SAFETY: Python passes `count` objects, and those of keywords behind them.
+                    // SAFETY: Python passes `count` objects, followed by the values of keyword arguments.
                     let $args = unsafe {
                         $crate::containers::slots::Args::new(stringify!($name), args, count, names)
                     };
@@ -154,7 +154,7 @@ macro_rules! methods {
 }
 pub(super) use methods;
 
-/// A text that ends with zero as one of C.
+/// Converts a string that ends with a zero byte to a C string.
 pub(super) const fn c_str(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -175,27 +175,29 @@ pub(super) struct Args<'a> {
 
 impl<'a> Args<'a> {
     /// # Safety
-    /// As CPython passes them: `count` valid objects, then one for each of the tuple `names`, which may be NULL.
+    /// The arguments must be as CPython passes them: `count` valid objects, then one for each name of the tuple
+    /// `names`, which may be NULL.
     pub(super) unsafe fn new(
         method: &'static str,
         args: *const *mut PyObject,
         count: ffi::Py_ssize_t,
         names: *mut PyObject,
     ) -> Args<'a> {
-        // SAFETY: a tuple or NULL.
+        // SAFETY: the pointer is a tuple or NULL.
         let names: Option<Obj<'a>> = unsafe { Obj::from_nullable(names) };
         let total = count as usize + names.map_or(0, Obj::tuple_len);
         let all: &[Obj<'_>] = if total == 0 {
             &[]
         } else {
-            // SAFETY: the caller guarantees it; `Obj` is transparent over the pointer.
+            // SAFETY: guaranteed by the caller; `Obj` is transparent over the pointer.
             unsafe { std::slice::from_raw_parts(args.cast(), total) }
         };
         let (values, named) = all.split_at(count as usize);
         Args { method, values, named, names }
     }
 
-    /// The positional arguments, of which there must be between `min` and `max`, and no others.
+    /// Returns the positional arguments. Raises `TypeError` unless there are between `min` and `max` of them and no
+    /// keyword arguments.
     pub(super) fn positional(&self, min: usize, max: usize) -> Res<&'a [Obj<'a>]> {
         if !self.named.is_empty() {
             return py::raise(
@@ -224,18 +226,18 @@ impl<'a> Args<'a> {
         )
     }
 
-    /// The one argument.
+    /// Returns the only argument.
     #[inline]
     pub(super) fn one(&self) -> Res<Obj<'a>> {
         Ok(self.positional(1, 1)?[0])
     }
 
-    /// No argument.
+    /// Checks that there are no arguments.
     pub(super) fn none(&self) -> Res<()> {
         self.positional(0, 0).map(drop)
     }
 
-    /// The positional arguments, at most `max`, and the keyword arguments by name.
+    /// Returns the positional arguments, at most `max`, and the names and values of the keyword arguments.
     pub(super) fn with_keywords(&self, max: usize) -> Res<(&'a [Obj<'a>], Vec<Named<'a>>)> {
         self.count(0, max)?;
         let names =
@@ -243,7 +245,7 @@ impl<'a> Args<'a> {
         Ok((self.values, names.zip(self.named.iter().copied()).collect()))
     }
 
-    /// Keyword arguments of these names only.
+    /// Returns the values of keyword arguments with these names. Raises `TypeError` if there are others.
     pub(super) fn only_keywords<const N: usize>(&self, names: [&str; N]) -> Res<[Option<Obj<'a>>; N]> {
         let (_, named) = self.with_keywords(0)?;
         let mut found = [None; N];

@@ -1,7 +1,8 @@
-//! `repr` of containers: text that Python reads as the same container.
+//! `repr` of containers, as text that Python reads as the same container.
 //!
-//! A container that occurs again is written again while the text is short. Beyond [`REPEATED_MAX`] items it is shown as dots, as is
-//! one within itself, so the text grows with the number of containers and not with the number of ways to them.
+//! A container that occurs again is written again while the text is short. After [`REPEATED_MAX`] items it is shown
+//! as dots, like a container within itself. The length of the text thus grows with the number of containers, not with
+//! the number of paths to them.
 
 use std::cell::{Cell, RefCell};
 
@@ -14,25 +15,28 @@ use super::{lift_item, native, raw};
 use crate::object;
 use crate::py::{self, Obj, Own, Res};
 
-/// Levels that are written; deeper ones are shown as dots.
+/// Maximum nesting depth that is written; deeper containers are shown as dots.
 const DEPTH_MAX: usize = 100;
 
-/// Items of a text after which a container that was written before is shown as dots.
+/// Number of items of a text after which a container that was written before is shown as dots.
 const REPEATED_MAX: u32 = 10_000;
 
 thread_local! {
-    /// Those that this thread has written since the outermost one began and that may occur again, and the items so far.
+    /// Containers that this thread has written since the outermost one began and that may occur again, and the number
+    /// of items so far.
     static WRITTEN: (RefCell<ByAddress<ObjectRef>>, Cell<u32>) =
         const { (RefCell::new(ByAddress::with_hasher(rustc_hash::FxBuildHasher)), Cell::new(0)) };
-    /// The containers that this thread is writing, the outermost first. Objects within them may write others.
+    /// Addresses of the containers that this thread is writing, outermost first. Objects within them may write other
+    /// containers.
     static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A container that is being written.
+/// Guard for a container that is being written.
 struct Writing;
 
 impl Writing {
-    /// `None` if the container is being written already, or too many are.
+    /// Begins a container. Returns `None` if it must be shown as dots: it is already being written, was written
+    /// before in a long text, or is nested too deeply.
     fn begin(container: &ObjectRef) -> Option<Writing> {
         let address = container.as_handle().addr();
         let is_again = WRITTEN
@@ -40,7 +44,7 @@ impl Writing {
         if is_again {
             return None;
         }
-        // One owner is the container around it, one the caller.
+        // The surrounding container and the caller own one reference each.
         if container.use_count() > 2 {
             let kept = container.clone();
             drop(WRITTEN.with(|(written, _)| written.borrow_mut().insert(address, kept)));
@@ -77,12 +81,12 @@ fn write_value(out: &mut String, value: &Any) -> Res<()> {
         return write_container(out, container, None);
     }
     let value = lift_item(value)?;
-    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(value.as_ptr()))?;
     match text.obj().str_bytes() {
         Ok(bytes) => out.push_str(&String::from_utf8_lossy(bytes)),
         Err(py::Raised) => {
-            // Lone surrogates.
+            // The text contains lone surrogates.
             py::clear_error();
             out.push_str("<text that is not Unicode>");
         }
@@ -110,7 +114,7 @@ fn write_all<'a, T: 'a>(
     Ok(())
 }
 
-/// Writes a container, under the name of its class.
+/// Writes a container under the name of its class.
 fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) -> Res<()> {
     let kind = container.type_index();
     let name = match kind {
@@ -157,9 +161,9 @@ fn write_container(out: &mut String, container: ObjectRef, class: Option<&str>) 
     Ok(())
 }
 
-/// `repr` of the pairs, keys or values that a view shows.
+/// Returns the `repr` of the pairs, keys or values of a view.
 pub(super) fn write_listed(name: &str, items: Obj<'_>) -> Res<Own> {
-    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     let text = py::unsafe_new_ref!(py::raw::PyObject_Repr(items.as_ptr()))?;
     let text = text.obj().to_text()?;
     py::string_lossy(format!("{name}({text})").as_bytes())

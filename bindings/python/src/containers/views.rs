@@ -1,4 +1,4 @@
-//! Views: the keys, values or pairs of a Map or Dict, as they are when the view is asked.
+//! Views of the current keys, values or pairs of a Map or Dict.
 
 use std::ffi::c_void;
 
@@ -15,14 +15,14 @@ use crate::types::{self, Class};
 #[repr(C)]
 struct Layout {
     base: PyObject,
-    /// Owned: the Map or Dict.
+    /// Owned reference to the Map or Dict.
     mapping: *mut PyObject,
 }
 
-/// The classes, by what they show.
+/// Classes of views, indexed by [`What`].
 static CLASSES: [Global; 3] = [const { Global::new() }; 3];
 
-/// Names and classes, for the module.
+/// Names and classes for the module.
 pub(crate) fn classes() -> [(&'static std::ffi::CStr, &'static Global); 3] {
     [(c"KeysView", &CLASSES[0]), (c"ValuesView", &CLASSES[1]), (c"ItemsView", &CLASSES[2])]
 }
@@ -66,16 +66,16 @@ pub(super) fn init() -> Res<()> {
 /// Makes a view of an instance of Map or Dict.
 pub(super) fn make(mapping: Obj<'_>, what: What) -> Res<Own> {
     let own = types::allocate(CLASSES[what as usize].ptr().cast())?;
-    // SAFETY: a new instance that nobody else knows.
+    // SAFETY: the instance is new and not shared.
     unsafe { (*own.as_ptr().cast::<Layout>()).mapping = mapping.to_own().into_ptr() };
     Ok(own)
 }
 
-/// The Map or Dict of a view.
+/// Returns the Map or Dict of a view.
 fn mapping<'a>(view: Obj<'a>) -> Obj<'a> {
     // SAFETY: only called for instances.
     let mapping = unsafe { (*view.as_ptr().cast::<Layout>()).mapping };
-    // SAFETY: the view owns a reference to it.
+    // SAFETY: the view owns a reference to the object.
     unsafe { Obj::from_ptr(mapping) }
 }
 
@@ -89,13 +89,13 @@ fn what(view: Obj<'_>) -> What {
     }
 }
 
-/// A new set of what an iterable gives.
+/// Makes a set of the items of an iterable.
 fn set_of(iterable: Obj<'_>) -> Res<Own> {
-    // SAFETY: a valid object, the lock is held; a new reference or an exception.
+    // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
     py::unsafe_new_ref!(raw::PySet_New(iterable.as_ptr()))
 }
 
-/// Both sides of an operation as sets.
+/// Converts both operands of an operation to sets.
 fn sets(left: Obj<'_>, right: Obj<'_>) -> Res<(Own, Own)> {
     Ok((set_of(left)?, set_of(right)?))
 }
@@ -137,32 +137,32 @@ slots! {
     }
 
     fn repr(view: obj) -> Own {
-        // SAFETY: a valid object, the lock is held; a new reference or an exception.
+        // SAFETY: the object is valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let listed = py::unsafe_new_ref!(raw::PySequence_List(view.as_ptr()))?;
         text::write_listed(&view.class_name(), listed.obj())
     }
 
     fn and(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         py::unsafe_new_ref!(raw::PyNumber_And(left.as_ptr(), right.as_ptr()))
     }
 
     fn or(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         py::unsafe_new_ref!(raw::PyNumber_Or(left.as_ptr(), right.as_ptr()))
     }
 
     fn xor(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         py::unsafe_new_ref!(raw::PyNumber_Xor(left.as_ptr(), right.as_ptr()))
     }
 
     fn subtract(left: obj, right: obj) -> Own {
         let (left, right) = sets(left, right)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         py::unsafe_new_ref!(raw::PyNumber_Subtract(left.as_ptr(), right.as_ptr()))
     }
 
@@ -171,12 +171,12 @@ slots! {
             return Ok(py::not_implemented());
         }
         let (left, right) = sets(left, right)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         py::unsafe_new_ref!(raw::PyObject_RichCompare(left.as_ptr(), right.as_ptr(), operation))
     }
 }
 
-/// Whether an object is a set or a view of keys or pairs, ours or a dict's.
+/// Returns true if an object is a set or a view of keys or pairs, either native or of a dict.
 fn is_set(object: Obj<'_>) -> bool {
     let class = object.type_ptr();
     let is = |class: *mut ffi::PyTypeObject| object.is_instance_of(class.cast());
@@ -199,17 +199,17 @@ methods! { view_methods;
     fn isdisjoint(view, args) {
         let own = set_of(view)?;
         let other = set_of(args.one()?)?;
-        // SAFETY: valid objects, the lock is held; a new reference or an exception.
+        // SAFETY: both objects are valid and the GIL is held; the result is a new reference, or NULL with an exception set.
         let both = py::unsafe_new_ref!(raw::PyNumber_And(own.as_ptr(), other.as_ptr()))?;
         Ok(py::boolean(!both.obj().is_true()?))
     }
 }
 
 unsafe extern "C" fn dealloc(object: *mut PyObject) {
-    // SAFETY: an instance that nothing uses any more.
+    // SAFETY: this is an instance that is no longer in use.
     let mapping = unsafe { (*object.cast::<Layout>()).mapping };
-    // SAFETY: owned by the view, or NULL if its making has failed.
+    // SAFETY: the view owns the object, or the pointer is NULL because its construction failed.
     drop(unsafe { Own::from_nullable(mapping) });
-    // SAFETY: the end of the destructor.
+    // SAFETY: this is the end of the destructor.
     unsafe { types::free(object) };
 }

@@ -1,7 +1,7 @@
-//! What the stable ABI of CPython 3.9 does not list, but every version from 3.9 on has.
+//! CPython functions that the stable ABI of 3.9 does not list but that every version from 3.9 on has.
 //!
-//! Vectorcall entered the stable ABI in 3.12 without a change of its form. The functions that go by different names in
-//! different versions are looked up once, when the module starts.
+//! Vectorcall entered the stable ABI in 3.12 without a change of its signature. Functions whose names differ between
+//! versions are looked up once, when the module is initialised.
 
 use std::ffi::{CStr, c_char, c_double, c_int, c_longlong, c_void};
 use std::mem::transmute;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pyo3_ffi::{Py_hash_t, Py_ssize_t, PyGILState_STATE, PyObject, PyThreadState, PyTypeObject};
 
 unsafe extern "C" {
-    /// The class of frames; not in the headers of the stable ABI, exported by each version.
+    /// The class of frames: not in the headers of the stable ABI, but exported by every version.
     pub(crate) static mut PyFrame_Type: PyTypeObject;
 }
 
-// What runs Python code may end the thread: see [`run`].
+// Functions that run Python code may terminate the thread: see [`run`].
 unsafe extern "C-unwind" {
     pub(crate) fn PyObject_GetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
     pub(crate) fn PyObject_SetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
@@ -62,7 +62,7 @@ unsafe extern "C-unwind" {
     pub(crate) fn PyBuffer_Release(view: *mut Py_buffer);
 }
 
-/// Memory that an object exports. In the stable ABI since 3.11, unchanged since 3.3.
+/// Memory exported by an object. In the stable ABI since 3.11, with a layout unchanged since 3.3.
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub(crate) struct Py_buffer {
@@ -79,7 +79,7 @@ pub(crate) struct Py_buffer {
     pub(crate) internal: *mut c_void,
 }
 
-/// Asks for format, extents and strides, and takes memory that must not be written.
+/// Flags of a buffer request for format, extents and strides that accepts read-only memory.
 pub(crate) const BUFFER_FLAGS: c_int = 0x1c;
 
 unsafe extern "C" {
@@ -87,7 +87,7 @@ unsafe extern "C" {
     pub(crate) fn PyUnicode_AsUTF8AndSize(unicode: *mut PyObject, size: *mut Py_ssize_t) -> *const c_char;
     // In the stable ABI since 3.10.
     pub(crate) fn PyObject_GenericGetDict(object: *mut PyObject, closure: *mut c_void) -> *mut PyObject;
-    // In the stable ABI since 3.7, but not in the bindings.
+    // In the stable ABI since 3.7, but missing from `pyo3-ffi`.
     pub(crate) fn PyObject_GenericSetDict(
         object: *mut PyObject,
         value: *mut PyObject,
@@ -100,19 +100,21 @@ unsafe extern "C" {
     ) -> *mut PyObject;
 }
 
-/// Calls any object, inside [`run`]; the third argument is the number of positional arguments and perhaps [`ARGUMENTS_OFFSET`].
+/// Function that calls any object, inside [`run`]. The third argument is the number of positional arguments,
+/// optionally combined with [`ARGUMENTS_OFFSET`].
 pub(crate) type Vectorcall =
     unsafe extern "C-unwind" fn(*mut PyObject, *const *mut PyObject, usize, *mut PyObject) -> *mut PyObject;
 
-/// Looks an attribute up, inside [`run`]: 1 if there is one, 0 if not, -1 with an exception set.
+/// Function that looks up an attribute, inside [`run`]. Returns 1 if it exists, 0 if not, and -1 with an exception
+/// set on failure.
 pub(crate) type OptionalAttr =
     unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut *mut PyObject) -> c_int;
 
 /// Runs Python code.
 ///
-/// While the interpreter ends, versions before 3.14 end each other thread where it waits for the lock, by unwinding its
-/// stack. That must not go through frames of native code, which may hold locks or forbid it. So the thread waits here
-/// for the end of the process instead; it does not hold the interpreter's lock any more.
+/// While the interpreter shuts down, versions before 3.14 terminate every other thread that waits for the GIL, by
+/// unwinding its stack. The unwinding must not pass through frames of native code, which may hold locks or forbid
+/// unwinding. The thread therefore waits here until the process ends; it no longer holds the GIL.
 #[inline(always)]
 pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
     struct Ended;
@@ -130,8 +132,8 @@ pub(crate) fn run<T>(code: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Declares functions that may run Python code although their names do not say so, each inside [`run`]: what they
-/// release may have a destructor, and before 3.12 what allocates collects garbage.
+/// Declares functions that may run Python code although their names do not suggest it, each wrapped in [`run`]. An
+/// object that they release may have a destructor, and before 3.12 an allocation may run the garbage collector.
 macro_rules! guarded {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         mod unguarded {
@@ -144,7 +146,7 @@ macro_rules! guarded {
             #[inline(always)]
             #[expect(non_snake_case, reason = "CPython's name")]
             pub(crate) unsafe fn $name($($arg: $type),*) $(-> $result)? {
-                // SAFETY: the caller does what CPython asks for.
+                // SAFETY: the caller fulfils the requirements of CPython.
                 run(|| unsafe { unguarded::$name($($arg),*) })
             }
         )*
@@ -177,9 +179,9 @@ guarded! {
     fn PyType_GenericAlloc(class: *mut PyTypeObject, items: Py_ssize_t) -> *mut PyObject;
 }
 
-/// Type flag: instances are called by vectorcall.
+/// Type flag of classes whose instances are called by vectorcall.
 pub(crate) const HAVE_VECTORCALL: u64 = 1 << 11;
-/// Says that the word before the first argument may be overwritten during the call.
+/// Flag that permits the callee to overwrite the word before the first argument during the call.
 pub(crate) const ARGUMENTS_OFFSET: usize = 1 << (usize::BITS - 1);
 
 static VECTORCALL: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -188,7 +190,7 @@ static THREAD_ID: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static IS_FINALIZING: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 static OPTIONAL_ATTR: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Looks the functions up; the error is the name of a missing one.
+/// Looks up the functions. The error is the name of a missing function.
 pub(crate) fn init() -> Result<(), &'static str> {
     let find = |slot: &AtomicPtr<c_void>, names: &[&'static CStr]| {
         let symbol =
@@ -196,8 +198,8 @@ pub(crate) fn init() -> Result<(), &'static str> {
         slot.store(symbol.unwrap_or(ptr::null_mut()), Ordering::Relaxed);
         symbol.map(drop).ok_or_else(|| names[0].to_str().unwrap_or_default())
     };
-    // Before 3.11 the first is an inline function in a header; the second takes a dictionary where the first takes
-    // names, and the extension passes neither.
+    // Before 3.11 the first function is only an inline function in a header. The second takes a dictionary where the
+    // first takes a tuple of names, and the extension passes neither.
     find(&VECTORCALL, &[c"PyObject_Vectorcall", c"PyObject_VectorcallDict"])?;
     find(&CURRENT_THREAD, &[c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"])?;
     find(&THREAD_ID, &[c"PyThreadState_GetID"])?;
@@ -207,45 +209,46 @@ pub(crate) fn init() -> Result<(), &'static str> {
 
 #[inline(always)]
 pub(crate) fn vectorcall() -> Vectorcall {
-    // SAFETY: set by `init`, without which nothing of the module can be called; this is the function's type.
+    // SAFETY: `init` has stored this function, since the module cannot be used otherwise; the type is that of the function.
     unsafe { transmute::<*mut c_void, Vectorcall>(VECTORCALL.load(Ordering::Relaxed)) }
 }
 
 #[inline(always)]
 pub(crate) fn optional_attr() -> OptionalAttr {
-    // SAFETY: set by `init`, without which nothing of the module can be called; this is the function's type.
+    // SAFETY: `init` has stored this function, since the module cannot be used otherwise; the type is that of the function.
     unsafe { transmute::<*mut c_void, OptionalAttr>(OPTIONAL_ATTR.load(Ordering::Relaxed)) }
 }
 
-/// The thread state that runs at this moment (before 3.12: of whichever thread holds the lock); NULL if there is none.
+/// Returns the current thread state, or NULL if the thread has no state. Before 3.12 it is that of whichever thread
+/// holds the GIL.
 #[inline(always)]
 pub(crate) fn current_thread() -> *mut PyThreadState {
     let function = CURRENT_THREAD.load(Ordering::Relaxed);
-    // SAFETY: set by `init`; this is the function's type.
+    // SAFETY: `init` has stored this function; the type is that of the function.
     let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> *mut PyThreadState>(function) };
-    // SAFETY: may be called at any time, from any thread.
+    // SAFETY: the function may be called at any time, from any thread.
     unsafe { function() }
 }
 
-/// Number of the thread that holds the lock; no later one gets it.
+/// Returns the id of the thread that holds the GIL; no later thread gets the same id.
 ///
 /// # Safety
-/// The lock must be held.
+/// The GIL must be held.
 #[inline(always)]
 pub(crate) unsafe fn thread_id() -> u64 {
     let function = THREAD_ID.load(Ordering::Relaxed);
-    // SAFETY: set by `init`; this is the function's type.
+    // SAFETY: `init` has stored this function; the type is that of the function.
     let function =
         unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*mut PyThreadState) -> u64>(function) };
-    // SAFETY: who holds the lock has a state, which is valid.
+    // SAFETY: a thread that holds the GIL has a valid thread state.
     unsafe { function(current_thread()) }
 }
 
-/// Whether the interpreter is shutting down.
+/// Returns true if the interpreter is shutting down.
 pub(crate) fn is_finalizing() -> bool {
     let function = IS_FINALIZING.load(Ordering::Relaxed);
-    // SAFETY: set by `init`; this is the function's type.
+    // SAFETY: `init` has stored this function; the type is that of the function.
     let function = unsafe { transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(function) };
-    // SAFETY: may be called at any time, from any thread.
+    // SAFETY: the function may be called at any time, from any thread.
     unsafe { function() != 0 }
 }
