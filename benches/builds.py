@@ -1,7 +1,7 @@
-"""Measures how long it takes to build a product of matrices: ``builds.py FOLDER [ROW...]``.
+"""Measures how long it takes to build a matrix product: ``builds.py FOLDER [ROW...]``.
 
-The C compiler runs once, before anything is measured; what is measured is all the rest. Prints ``name=nanoseconds`` per row:
-processor time, the least of some repetitions, or of some fresh processes.
+The C compiler runs once, before the measurement, so its time is not included. Prints ``name=nanoseconds`` for each row, which
+is processor time: the minimum of several repetitions or of several fresh processes.
 """
 
 import os
@@ -17,7 +17,7 @@ TIMES, PROCESSES = 100, 5
 
 
 def product():
-    """A new function each time, as a program makes it."""
+    """Returns a matrix product as a new function."""
     return te.create_prim_func(matmul(te, tir, 1024, 1024, 1024), name="matmul")
 
 
@@ -27,7 +27,7 @@ def nanoseconds(do, *args):
     return time.thread_time_ns() - start
 
 
-# What a row does, and with what.
+# The function that a row measures, and a function that creates its arguments.
 ROWS = {
     "build_expressions": (product, lambda: ()),
     "build_schedule": (tir.default_schedule, lambda: (product(),)),
@@ -39,7 +39,7 @@ ROWS = {
 
 
 def main(folder, *only):
-    # As the programs do that are started here.
+    # The processes that are started below inherit this setting.
     os.environ["ANYFN_CACHE_DIR"] = folder
     anyfn.build(product())
     for row, (do, given) in ROWS.items():
@@ -53,7 +53,7 @@ def main(folder, *only):
 
 if __name__ == "__main__":
     if sys.argv[1] == "--fresh":
-        # The first build of a process, of what is in the cache.
+        # The first build in a process, from the cache.
         print(nanoseconds(anyfn.build, product()))
     else:
         main(*sys.argv[1:])

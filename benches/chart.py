@@ -1,4 +1,4 @@
-"""The bar chart: costs of the rows that have a label, on a logarithmic scale, as SVG."""
+"""Draws the bar chart as SVG: the costs of the rows with a label, on a logarithmic scale."""
 
 import math
 from html import escape
@@ -7,7 +7,7 @@ from rows import CONTENDERS, PYTHON_SECTIONS, SECTIONS
 
 COLOURS = {"anyfn": "#e4572e", "peer": "#6c8ebf", "nanobind": "#8fb996", "pyo3": "#b8a1cf"}
 LEFT, WIDTH, RIGHT, BAR, GAP, TOP = 220, 560, 90, 11, 12, 76
-# The text changes with the theme of the reader; the bars can be told apart on either.
+# The colour of the text follows the reader's theme. The bars are distinguishable in both themes.
 STYLE = """text { font: 12px system-ui, sans-serif; fill: #24292f }
 .small { font-size: 10px; fill: #57606a } .title { font-size: 15px; font-weight: 600 }
 .own { font-weight: 600; fill: #24292f } .grid { stroke: #8c959f; stroke-opacity: 0.3 }
@@ -15,14 +15,14 @@ STYLE = """text { font: 12px system-ui, sans-serif; fill: #24292f }
 
 
 def duration(ns):
-    """A duration as people read it, with two or three digits."""
+    """Formats a duration with two or three digits and a suitable unit."""
     for unit, size in (("ns", 1), ("µs", 1e3), ("ms", 1e6)):
         if ns < 1000 * size or unit == "ms":
             return f"{ns / size:.{0 if ns >= 100 * size or size == 1 else 1}f} {unit}"
 
 
 def rows_of(sections):
-    """Label, and nanoseconds per contender, of each row that has both."""
+    """Yields the label and the nanoseconds by contender of each row that has both."""
     for section in PYTHON_SECTIONS:
         for row in SECTIONS[section]:
             values = {who: sections.get(section, {}).get(row.name, {}).get(who) for who in CONTENDERS}
@@ -32,7 +32,7 @@ def rows_of(sections):
 
 
 def chart(data):
-    """The chart of the data that `run.py` has written."""
+    """Returns the chart of the data that `run.py` has written."""
     rows = list(rows_of(data["sections"]))
     every = [ns for _, values in rows for ns in values.values()] or [1, 10]
     low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))

@@ -1,7 +1,7 @@
 """Measures calls into libraries that apache-tvm has compiled: ``compiled_calls.py anyfn|peer FOLDER [ROW...]``.
 
-FOLDER is what ``testing/compiled/build.py`` has built; the peer is apache-tvm with its own runtime. Prints
-``name=nanoseconds`` per row, or ``name!reason``.
+FOLDER contains the output of ``testing/compiled/build.py``. The peer is apache-tvm with its own runtime. Prints
+``name=nanoseconds`` for each row, or ``name!reason``.
 """
 
 import os
@@ -17,7 +17,7 @@ SLICE_S, REPEATS = 0.004, 6
 
 
 def runtime(who):
-    """How the contender loads a library, makes a tensor of an array, registers a function, sets the number of threads."""
+    """Returns the contender's functions that load a library, import an array, register a function and set the threads."""
     if who == "anyfn":
         import anyfn
 
@@ -31,14 +31,14 @@ def runtime(who):
 
 
 def array(size, offset=0):
-    """Zeros at an aligned address, or at an offset from one."""
+    """Returns zeros at an aligned address plus an offset."""
     raw = np.zeros(4 * size + 128, "uint8")
     begin = -raw.ctypes.data % 64 + offset
     return raw[begin : begin + 4 * size].view("float32")
 
 
 def timed(function):
-    """Nanoseconds of a call, the loop and the lambda taken off."""
+    """Returns the nanoseconds of a call, without the cost of the loop and the lambda."""
     timer, count = timeit.Timer(function), 1
     while timer.timeit(count) < SLICE_S:
         count *= 2
@@ -47,7 +47,7 @@ def timed(function):
 
 
 def once(function, before=lambda: None, times=20):
-    """Nanoseconds of the best of some calls, each after a preparation."""
+    """Returns the minimum nanoseconds of several calls, each after a preparation."""
     best = float("inf")
     for _ in range(times):
         before()
@@ -120,7 +120,7 @@ def main(who, folder, *only):
         "parallel_2_threads": lambda: large(2),
     }
     if who == "anyfn":
-        # Where the peer's runtime would end the process.
+        # The peer's runtime would abort the process here.
         rows["tvm_3_numpy_copied"] = lambda: small(*(array(4, offset=4) for _ in range(3)))
     for name, measure in rows.items():
         if not only or name in only:

@@ -1,4 +1,4 @@
-"""Builds what the Python rows are measured with: libraries, and extension modules of other binding generators."""
+"""Builds the libraries for the Python rows, and the extension modules of other binding generators."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ ROOT = HERE.parent
 
 
 class Unavailable(Exception):
-    """Why something cannot be built here."""
+    """Error with the reason why something cannot be built here."""
 
 
 def run(command, **environment):
-    """Runs a command; what it wrote is in the exception when it fails."""
+    """Runs a command and returns its output; the exception for a failure contains its error message."""
     done = subprocess.run(
         list(map(str, command)), env=dict(os.environ, **environment), capture_output=True, text=True, check=False
     )
@@ -25,32 +25,32 @@ def run(command, **environment):
 
 
 def ask(python, expression, imports="sys"):
-    """The value of an expression in another Python."""
+    """Returns the value of an expression in another Python interpreter, as text."""
     return run([python, "-c", f"import {imports}; print({expression})"]).strip()
 
 
 def kernels(work):
-    """The C library that either runtime loads."""
+    """Builds the C library that both runtimes load."""
     include = f"-I{ROOT}/bindings/c/include"
     run(["cc", "-O3", "-shared", "-fPIC", include, HERE / "kernels.c", "-o", work / "kernels.so"])
 
 
 def peer(python, work):
-    """The peer's C++: the program beside `src/native.rs`, and the functions that its testing library lacks."""
+    """Builds the peer's C++: the counterpart of `src/native.rs`, and functions that its testing library lacks."""
     package = Path(ask(python, "tvm_ffi.__file__", "tvm_ffi")).parent
     library = package / "lib/libtvm_ffi.so"
     flags = [f"-I{package}/include", f"-I{package}/3rdparty/dlpack/include", library, f"-Wl,-rpath,{package}/lib"]
     run(["c++", "-O3", "-std=c++17", HERE / "peer_native.cc", *flags, "-o", work / "peer_native"])
     functions = [HERE / "peer_functions.cc", *flags, "-o", work / "peer_functions.so"]
     run(["c++", "-O3", "-std=c++17", "-shared", "-fPIC", *functions])
-    # Linked to no runtime, so that either one loads it.
+    # Not linked to a runtime, so that both can load it.
     plugin = [ROOT / "testing/hosts/plugin.cc", *flags[:2], "-o", work / "host_plugin.so"]
     run(["c++", "-O2", "-std=c++17", "-shared", "-fPIC", *plugin])
     return library
 
 
 def nanobind(python, work):
-    """The extension made with nanobind, with the compiler flags of its build system."""
+    """Builds the extension module with nanobind, with the compiler flags of its build system."""
     package = Path(ask(python, "nanobind.__file__", "nanobind")).parent
     includes = [ask(python, "sysconfig.get_path('include')", "sysconfig"), package / "include"]
     includes.append(package / "ext/robin_map/include")
@@ -64,7 +64,7 @@ def nanobind(python, work):
 
 
 def pyo3(python, work):
-    """The extension made with PyO3."""
+    """Builds the extension module with PyO3."""
     target = work / "pyo3"
     run(
         ["cargo", "build", "--release", "--locked", "--manifest-path", HERE / "pyo3/Cargo.toml"],
@@ -75,7 +75,7 @@ def pyo3(python, work):
 
 
 def versions(options):
-    """Version of each contender."""
+    """Returns the version of each contender."""
     found = {}
     if options.peer_python:
         found["peer"] = ask(options.peer_python, "tvm_ffi.__version__", "tvm_ffi")

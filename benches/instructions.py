@@ -1,6 +1,6 @@
-"""Counts the instructions of a call under valgrind: a figure that is the same on a busy machine.
+"""Counts the instructions of a call under valgrind, a figure that does not depend on the load of the machine.
 
-Only a loop is counted: a small C library switches valgrind's instrumentation on before it and off after it.
+Only the loop is counted: a small C library switches valgrind's instrumentation on before it and off after it.
 """
 
 import os
@@ -36,7 +36,7 @@ switch.off()
 
 
 def run(python, contender, work, statement, environment):
-    """Instructions of the loop."""
+    """Returns the number of instructions of the loop."""
     here = str(Path(__file__).resolve().parent)
     tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={work}/callgrind.out"]
     program = [str(python), "-c", PROGRAM, here, contender, str(work), statement, str(COUNT)]
@@ -49,7 +49,7 @@ def run(python, contender, work, statement, environment):
 
 
 def count(pythons, work):
-    """Per row and contender that has it: instructions per call. `pythons`: contender -> (interpreter, environment)."""
+    """Returns the instructions per call, by row and contender. `pythons` maps contenders to interpreter and environment."""
     source = work / "switch.c"
     source.write_text(SWITCH)
     extensions.run(["cc", "-shared", "-fPIC", "-O1", source, "-o", work / "switch.so"])

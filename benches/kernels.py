@@ -1,8 +1,8 @@
 """Measures compiled kernels: ``kernels.py anyfn|peer FOLDER [ROW...]``.
 
-anyfn compiles each function with its default schedule, and is measured in turn with NumPy in one process; the peer is
-apache-tvm, with a schedule written by hand for its matrix products and what it does by itself for the others. Each is run
-with one thread (its processor time is taken) and with two (the time that passes). Prints ``name=nanoseconds`` per row,
+anyfn compiles each function with its default schedule, and is measured in turn with NumPy in one process. The peer is
+apache-tvm, with a hand-written schedule for matrix products and its default for the other rows. Rows run with one thread,
+which measures processor time, and with two threads, which measures elapsed time. Prints ``name=nanoseconds`` for each row,
 ``name@numpy=nanoseconds`` for NumPy, or ``name!reason``.
 """
 
@@ -88,7 +88,7 @@ def numpy_layernorm(np, a, out):
 
 
 def numpy_conv2d(np, a, w, out):
-    """As products of matrices, which is what there is in NumPy."""
+    """Computes the convolution by matrix products, since NumPy has no convolution of this kind."""
     size = out.shape[-1]
     columns = np.stack([a[0, :, y : y + size, x : x + size] for y in range(3) for x in range(3)], 1)
     np.matmul(w.reshape(len(w), -1), columns.reshape(-1, size * size), out=out.reshape(len(w), -1))
@@ -100,7 +100,7 @@ def numpy_relu(np, a, b, bias, out):
     np.maximum(out, 0, out=out)
 
 
-# What a row computes, the same by NumPy, and with how many threads.
+# Function of a row, the same function in NumPy, and numbers of threads.
 ROWS = {
     "matmul_f32_512": (lambda te, m: matmul(te, m, 512, 512, 512), lambda np, a, b, c: np.matmul(a, b, out=c), (1, 2)),
     "matmul_f32_1024": (lambda te, m: matmul(te, m, 1024, 1024, 1024), lambda np, a, b, c: np.matmul(a, b, out=c), (1, 2)),
@@ -132,17 +132,17 @@ def name_of(row, threads):
 
 
 def clock(threads):
-    """The thread's own time where all is done by one, which other programs do not disturb."""
+    """Returns the clock for a number of threads: for one thread its processor time, which other programs do not disturb."""
     return time.thread_time_ns if threads == 1 else time.perf_counter_ns
 
 
-# So long each function is called before the next one, where there are several threads: those of NumPy's library look for work for up
-# to 110 ms after a product, on the processors that others need.
+# Time for which each function is called before the next one, with several threads. The threads of NumPy's library spin for up to
+# 110 ms after a product, on processors that the next function needs.
 TURN_NANOSECONDS = 250_000_000
 
 
 def least(functions, threads):
-    """The least nanoseconds of each of some functions, called in turn."""
+    """Returns the minimum nanoseconds of each function; the functions are called in turn."""
     now, best, begin, times = clock(threads), [float("inf")] * len(functions), time.perf_counter(), 0
     turn = TURN_NANOSECONDS if threads > 1 else 0
     while times < 3 or (times < MOST_TIMES and time.perf_counter() - begin < LEAST_SECONDS * len(functions)):
@@ -159,7 +159,7 @@ def least(functions, threads):
 
 
 def arrays_of(np, tensors):
-    """Random numbers for what is given, at addresses that every contender takes, and memory for the result."""
+    """Returns arrays of random numbers for inputs and result, at addresses whose alignment suits every contender."""
     numbers, arrays = np.random.default_rng(0), []
     for tensor in tensors:
         shape, dtype = [int(getattr(extent, "value", extent)) for extent in tensor.shape], str(tensor.dtype)
@@ -173,7 +173,7 @@ def arrays_of(np, tensors):
 
 
 def ours(make, by_numpy, threads):
-    """Nanoseconds of anyfn and of NumPy."""
+    """Returns the nanoseconds of anyfn and of NumPy."""
     import anyfn
     import numpy as np
     from anyfn import te, tir
@@ -190,7 +190,7 @@ def ours(make, by_numpy, threads):
 
 
 def tiled(func, n, m):
-    """The schedule that its users write for a matrix product of even sizes."""
+    """Returns the schedule that users of apache-tvm write for a matrix product whose sizes are multiples of the tiles."""
     from tvm import s_tir
 
     schedule = s_tir.Schedule(func)
@@ -238,7 +238,7 @@ def peer_module(row, target):
 
 
 def peer(row, threads):
-    """Nanoseconds of apache-tvm."""
+    """Returns the nanoseconds of apache-tvm, in a list."""
     import numpy as np
     import tvm_ffi
 
@@ -270,7 +270,7 @@ def measure(who, threads, only):
 
 
 def main(who, folder, *only):
-    # The number of threads of NumPy's library is told to it before it is loaded.
+    # NumPy's library reads its number of threads when it is loaded.
     for threads in (1, 2):
         environment = dict(os.environ, OPENBLAS_NUM_THREADS=str(threads), ANYFN_CACHE_DIR=folder)
         subprocess.run([sys.executable, __file__, who, f"--threads={threads}", *only], env=environment, check=True)

@@ -1,7 +1,7 @@
 """Measures the Python rows for one contender: ``python_calls.py anyfn|peer|nanobind|pyo3 FOLDER [ROW...]``.
 
-FOLDER holds the libraries that ``extensions.py`` has built. Prints ``name=nanoseconds`` per row, or ``name!reason`` when
-the contender should have the row and has not.
+FOLDER contains the libraries that ``extensions.py`` has built. Prints ``name=nanoseconds`` for each row, or
+``name!reason`` if the contender should have the row but does not.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ import numpy as np
 
 from rows import NODES, PYTHON_SECTIONS, SECTIONS
 
-# Each row runs this long, this often.
+# Minimum seconds of a slice, and number of slices of each row.
 SLICE_S, REPEATS = 0.004, 6
 
 
 def common():
-    """Values and functions of Python that all contenders are called with."""
+    """Returns the Python values and functions with which all contenders are called."""
 
     def fail(*args):
         raise ValueError("told so")
@@ -39,7 +39,7 @@ def common():
 
 
 def runtime(m, folder, ours):
-    """What the two runtimes have in common, each by its own means."""
+    """Returns the names that both runtimes provide, each by its own means."""
     get, convert = m.get_global_func, m.convert
     names = {}
     for name in "nop0 nop1 nop3 nop8 nop_float nop_bool nop_str nop_bytes nop_list nop_dict nop_arrays nop_object".split():
@@ -86,7 +86,7 @@ def runtime(m, folder, ours):
 
 
 def graphs(m, define, save, load):
-    """A binary tree of `NODES` objects, and what is done with it."""
+    """Returns a binary tree of `NODES` objects, and the operations on it."""
     get = m.get_global_func
 
     @functools.lru_cache(None)
@@ -212,7 +212,7 @@ def peer(folder):
 
 
 def extension(module, folder):
-    """An extension module: it has the names that the rows use."""
+    """Returns the names of an extension module, which are those that the rows use."""
     sys.path.insert(0, folder)
     m = __import__(module)
     names = {name: (lambda value=value: value) for name, value in vars(m).items() if not name.startswith("_")}
@@ -233,7 +233,7 @@ CONTENDERS = {
 
 
 def four_threads(function, count):
-    """Nanoseconds per call when four threads call at once."""
+    """Returns the nanoseconds per call when four threads call at the same time."""
     ready = threading.Barrier(5)
 
     def work():
@@ -252,7 +252,7 @@ def four_threads(function, count):
 
 
 def async_calls(start_call):
-    """A measure of awaiting calls, one after the other, on an event loop."""
+    """Returns a function that measures calls awaited one after the other on an event loop."""
 
     async def calls(count):
         loop = asyncio.get_running_loop()
@@ -266,7 +266,7 @@ def async_calls(start_call):
 
 
 def import_time(module, folder=""):
-    """A measure of importing a module in a fresh interpreter that has NumPy loaded."""
+    """Returns a function that measures importing a module in a fresh interpreter that has imported NumPy."""
     program = (
         "import numpy, sys, time; sys.path.insert(0, sys.argv[2]); start = time.perf_counter_ns();"
         "__import__(sys.argv[1]); print(time.perf_counter_ns() - start)"
@@ -305,7 +305,10 @@ print(min(found[1:] or found))
 
 
 def load_time(module, folder):
-    """A measure of loading a library in a fresh process: nanoseconds of the best of several copies, or of the first."""
+    """Returns a function that measures loading a library in a fresh process.
+
+    The result is in nanoseconds: the minimum of several copies, or the first copy.
+    """
 
     def measured(name, what):
         command = [sys.executable, "-c", LOAD, module, os.path.join(folder, name), what]
@@ -315,7 +318,7 @@ def load_time(module, folder):
 
 
 def measure(row, names):
-    """Nanoseconds of a row."""
+    """Returns the nanoseconds of a row."""
     if row.statement.startswith("="):
         return direct(row.statement[1:], names)
     timer = timeit.Timer(row.statement, row.setup, globals=names)
@@ -328,7 +331,7 @@ def measure(row, names):
 
 
 def direct(expression, names):
-    """Evaluates an expression that gives nanoseconds, for as many calls `{n}` as take a slice of time."""
+    """Evaluates an expression that returns nanoseconds, with `{n}` as the number of calls that fill a slice."""
     count = 64
     if "{n}" in expression:
         while eval(expression.format(n=count), names) * count < SLICE_S * 1e9:

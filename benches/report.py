@@ -10,7 +10,7 @@ from rows import BUILDS, CONTENDERS, KERNELS, PYTHON_SECTIONS, SECTIONS, SESSION
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
-# What is to be known of a section's figures.
+# Introductions of sections.
 ABOUT = {
     "Compiled code beside apache-tvm": "The peer is `apache-tvm` {tvm}, which has compiled the libraries and runs them in"
     " its own runtime.",
@@ -26,17 +26,17 @@ ABOUT = {
     " apache-tvm {tvm} is its own server and, from Python, its client; it has no keys and no callbacks.",
     BUILDS: "A product of matrices of 1024 x 1024 with the default schedule; all but the C compiler, which runs once. Processor time.",
 }
-# Sections in microseconds: in which column is what stands beside, and what it is called.
+# Sections in microseconds: key and name of the contender in the second column.
 MICROS = {KERNELS: ("numpy", "NumPy"), SESSIONS: ("raw", "raw")}
 
 
 def number(x):
-    """Nanoseconds with the digits that mean something."""
+    """Formats nanoseconds with the significant digits."""
     return "" if x is None else f"{x:,.0f}" if x >= 1000 else f"{x:.1f}"
 
 
 def verdict(row, ours, ratio):
-    """Budget of a row in words, and whether it is met."""
+    """Returns the budget of a row as text, and `met`, `**missed**` or an empty string."""
     if row.limit_ns is not None:
         return f"{row.limit_ns / 1e6:.0f} ms", "met" if ours <= row.limit_ns else "**missed**"
     if row.budget is None:
@@ -46,7 +46,7 @@ def verdict(row, ours, ratio):
 
 
 def micros_table(section, data):
-    """Lines of a table in microseconds: each row beside something else than the peer, or beside another row."""
+    """Returns the lines of a table in microseconds, which compares rows with other contenders than the peer, or rows."""
     found, (key, called) = data["sections"].get(section, {}), MICROS[section]
     lines = [f"## {section}", "", ABOUT[section].format(**{"tvm": "(not installed)", **data["versions"]}), ""]
     lines += [f"| row | anyfn µs | {called} µs | apache-tvm µs | ratio | to | budget |  |"]
@@ -65,7 +65,7 @@ def micros_table(section, data):
 
 
 def table(section, data):
-    """Lines of the table of a section."""
+    """Returns the lines of the table of a section."""
     others = [who for who in list(CONTENDERS)[2:] if section in PYTHON_SECTIONS]
     heads = ["row", "anyfn ns", "peer ns", "ratio", "budget", ""] + [f"{CONTENDERS[who]} ns" for who in others]
     about = ABOUT.get(section)
@@ -82,7 +82,7 @@ def table(section, data):
 
 
 def instructions(data):
-    """Lines of the table of instruction counts, which do not depend on how busy the machine is."""
+    """Returns the lines of the table of instruction counts, which do not depend on the load of the machine."""
     counts = data.get("instructions")
     if not counts:
         return []
@@ -96,14 +96,14 @@ def instructions(data):
 
 
 def missing(data):
-    """Lines about rows and contenders that could not be measured."""
+    """Returns lines about rows and contenders that could not be measured."""
     if not data["missing"]:
         return []
     return ["## Not measured", ""] + [f"- {what}: {why}" for what, why in sorted(data["missing"].items())] + [""]
 
 
 def markdown(data):
-    """The document."""
+    """Returns the document as Markdown."""
     versions = data["versions"]
     named = [f"{CONTENDERS[who]} {versions[who]}" for who in CONTENDERS if who in versions]
     lines = [
@@ -126,14 +126,14 @@ def markdown(data):
         "",
     ]
     for section in SECTIONS:
-        # What older data has not got has no table.
+        # Older data may lack a section, which is then omitted.
         if data["sections"].get(section):
             lines += micros_table(section, data) if section in MICROS else table(section, data)
     return "\n".join(lines + instructions(data) + missing(data)).rstrip("\n") + "\n"
 
 
 def write(folder):
-    """Writes both files from the data beside them."""
+    """Writes both files to a folder from the data in that folder."""
     data = json.loads((folder / "benchmarks.json").read_text(encoding="utf-8"))
     (folder / "benchmarks.md").write_text(markdown(data), encoding="utf-8")
     (folder / "benchmarks.svg").write_text(chart(data), encoding="utf-8")

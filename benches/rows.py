@@ -1,38 +1,38 @@
-"""The rows of all benches: what is measured, and the budgets of the design.
+"""Rows of all benchmarks, with the budgets of the design.
 
-Rows of Python also say how: a statement whose names `python_calls.py` supplies for each contender, so that all of them
-run the same text.
+A Python row also has a statement. `python_calls.py` supplies its names for each contender, so all contenders run the same
+code.
 """
 
 from typing import NamedTuple, Optional
 
-# Who is measured: key, and name in the tables. The first is compared with the second.
+# Contenders by key, with their names in the tables. The first is compared with the second.
 CONTENDERS = {"anyfn": "anyfn", "peer": "tvm_ffi", "nanobind": "nanobind", "pyo3": "PyO3"}
 # The section of compiled kernels, which are compared with NumPy, too.
 KERNELS = "Compiled kernels"
 # The section of sessions with another process, which are compared with plain sockets, or with the cipher alone.
 SESSIONS = "Sessions"
-# What it takes to build one of them, but for the C compiler.
+# The section of building a kernel, without the C compiler.
 BUILDS = "Building a kernel"
 
 
 class Row(NamedTuple):
-    """One figure, in nanoseconds."""
+    """A measured figure, in nanoseconds."""
 
     name: str
-    # Timed in a loop by `timeit`, or when it begins with "=", an expression that gives the nanoseconds itself.
+    # Statement that `timeit` runs in a loop, or, after "=", an expression that returns the nanoseconds itself.
     statement: Optional[str] = None
-    # Largest allowed ratio of ours to the peer's.
+    # Maximum ratio of the figure of anyfn to the one in `against`.
     budget: Optional[float] = None
-    # Largest allowed figure of ours.
+    # Maximum figure of anyfn.
     limit_ns: Optional[float] = None
-    # Items that the statement works on: the figure is for one.
+    # Number of items that the statement processes; the figure is for one item.
     per: int = 1
-    # Runs before each round of the statement.
+    # Statement that runs before each slice.
     setup: str = "pass"
-    # With whose figure of the row, or with our figure of which other row, it is compared.
+    # Contender with whose figure the row is compared, or another row of anyfn.
     against: str = "peer"
-    # Its label in the chart; rows without one are not in it.
+    # Label in the chart, which contains only rows with a label.
     label: Optional[str] = None
 
 
@@ -40,7 +40,7 @@ def _plain(names, **budgets):
     return [Row(name, budget=budgets.get(name)) for name in names.split()]
 
 
-# Of the graph in `python_calls.py`, and the size of its JSON text.
+# Number of nodes of the graph in `python_calls.py`, and size of its JSON.
 NODES = 1023
 JSON_BYTES = 133_481
 CATCH = "try: {}\nexcept ValueError: pass"
@@ -156,7 +156,8 @@ SECTIONS = {
         Row("object_method", "pair.sum()"),
         Row("get_global_func", "get('testing.nop')"),
     ],
-    # In a fresh process each, over NumPy, of a copy that no process has seen. `first` is the first use of the runtime, too.
+    # Each row runs in a fresh process that has imported NumPy, with a new copy of the library. `first` includes the first use of
+    # the runtime.
     "Loading libraries": [
         Row("load", "=load_time('kernels.so', 'load')", label="load a C library"),
         Row("load_first", "=load_time('kernels.so', 'first')"),
@@ -165,7 +166,7 @@ SECTIONS = {
         Row("load_and_call", "=load_time('kernels.so', 'and_call')"),
         Row("first_call", "=load_time('kernels.so', 'call')"),
     ],
-    # A tree of objects of a frozen type that is defined in Python: a name, an int, and an Array of others.
+    # A tree of objects of a frozen type defined in Python, whose fields are a name, an int, and an Array of nodes.
     "Graphs of objects, per node": [
         Row("graph_repr", "graph_repr(graph)", per=NODES),
         Row("graph_structural_equal", "structural_equal(graph, graph_twin, False, False)", 0.5, per=NODES,
@@ -180,19 +181,19 @@ SECTIONS = {
         Row("graph_walk_none", "structural_walk(graph, (Other, see))", 0.5, per=NODES),
         Row("graph_map_leaves", "structural_map(graph, (Node, rename))", 0.5, per=NODES),
         Row("graph_map_none", "structural_map(graph, (Other, rename))", 0.5, per=NODES),
-        # These two per byte of text: 1 ns is 1,000 MB/s.
+        # These two rows are per byte of JSON: 1 ns is 1,000 MB/s.
         Row("graph_save_json_per_byte", "save_json(graph)", 0.5, per=JSON_BYTES),
         Row("graph_load_json_per_byte", "load_json(json_text)", 0.5, per=JSON_BYTES,
             label="load JSON, per byte"),
     ],
-    # Libraries that apache-tvm has compiled, in its runtime and in ours: `compiled_calls.py`.
+    # Libraries that apache-tvm has compiled, in its runtime and in anyfn: `compiled_calls.py`.
     "Compiled code beside apache-tvm": _plain(
         "tvm_3_numpy tvm_3_numpy_copied tvm_3_tensors tvm_wrong_shape_caught tvm_call_packed tvm_load tvm_first_call"
         " parallel_launch parallel_launch_after_1_ms parallel_1_thread parallel_2_threads",
         tvm_3_numpy=0.3,
         parallel_launch=1.0,
     ),
-    # What `kernels.py` computes.
+    # The rows of `kernels.py`.
     KERNELS: [
         Row("matmul_f32_512", against="numpy"),
         Row("matmul_f32_1024", against="numpy", budget=1.0),
@@ -215,7 +216,7 @@ SECTIONS = {
         Row("transpose_2048", against="numpy"),
         Row("conv2d_3x3_64_64_56", against="numpy"),
     ],
-    # What `src/sessions.rs` and `sessions.py` do.
+    # The rows of `src/sessions.rs` and `sessions.py`.
     SESSIONS: [
         Row("session_call_0", against="raw", budget=1.2),
         Row("session_call_3_ints", against="raw", budget=1.2),
@@ -225,7 +226,7 @@ SECTIONS = {
         Row("session_four_threads_per_call", against="raw"),
         Row("session_up_4kib", against="raw"),
         Row("session_down_4kib", against="raw"),
-        # At half of the bandwidth or more.
+        # At least half of the bandwidth.
         Row("session_up_64mib", against="raw", budget=2.0),
         Row("session_down_64mib", against="raw", budget=2.0),
         Row("session_connect", against="raw"),
@@ -239,8 +240,9 @@ SECTIONS = {
         Row("session_down_64mib_key", against="raw", budget=2.0),
         Row("session_connect_key", against="raw"),
     ],
-    # `builds.py`: tensor expressions, the default schedule, the passes, the same with what is verified before and after, all up to
-    # the C source, and a build of what has been compiled before: in a process that has built it, and as the first one of a process.
+    # The rows of `builds.py`: creating tensor expressions, the default schedule, the passes, the passes with verification before
+    # and after them, everything up to the C source, and building from the cache, both in a process that has built before and as
+    # the first build of a process.
     BUILDS: [
         Row("build_expressions"),
         Row("build_schedule"),
@@ -256,5 +258,5 @@ SECTIONS = {
         Row("import_over_numpy", "=import_time()", limit_ns=15e6),
     ],
 }
-# Sections that `python_calls.py` measures; the others are programs.
+# Sections that `python_calls.py` measures. Other programs measure the remaining sections.
 PYTHON_SECTIONS = [name for name, rows in SECTIONS.items() if rows[0].statement]

@@ -1,12 +1,12 @@
-"""Runs all benches beside the peer and writes ``docs/benchmarks.json``, and from it the table and the chart.
+"""Runs all benchmarks of anyfn and its peers, and writes ``docs/benchmarks.json``, the table and the chart.
 
-Called by ``./x bench`` with what it has built::
+``./x bench`` calls it with the paths of the files that it has built::
 
     run.py --library LIBANYFN --native BIN --python PYTHON --package DIR --work DIR
            --command ANYFN --sessions BIN
            [--peer-python PYTHON] [--bench-python PYTHON] [--tvm-python PYTHON] [--rounds N] [--seconds S] [--only ROW]... [--output FOLDER]
 
-A contender that is not there is left out, and the reason is printed and written. ``--only`` prints some Python rows and
+A contender that is not installed is left out, and the reason is printed and written. ``--only`` prints the named rows and
 writes nothing.
 """
 
@@ -32,7 +32,7 @@ IN_PYTHON = "Python"
 
 
 class Bench:
-    """What has been built, and what has been found so far."""
+    """Built programs, and the results so far."""
 
     def __init__(self, options):
         self.options = options
@@ -54,7 +54,7 @@ class Bench:
         extensions.kernels(work)
         self.commands[C]["anyfn"] = [work / "abi", options.library]
         self.commands[RUST]["anyfn"] = [options.native]
-        # As an installer does; the packages of the others have been installed.
+        # An installer compiles the package, too; the packages of the other contenders are installed.
         extensions.run([options.python, "-m", "compileall", "-q", Path(options.package) / "anyfn"])
         self.add_python("anyfn", options.python, PYTHONPATH=str(options.package))
         self.attempt("peer", options.peer_python, self.build_peer)
@@ -89,7 +89,7 @@ class Bench:
         self.commands[SESSIONS][who] = [*line, *self.options.only]
 
     def attempt(self, who, python, build, then=None):
-        """Builds what a contender needs, or notes why it is left out."""
+        """Builds the files that a contender needs, or records why it is left out."""
         try:
             if not python:
                 raise extensions.Unavailable("its Python environment is not set up")
@@ -116,7 +116,7 @@ class Bench:
                     self.keep(section, who, line)
 
     def keep(self, section, who, line):
-        """Takes in a line of a bench program: `name=nanoseconds`, `name@contender=nanoseconds`, or `name!reason`."""
+        """Records a line of a benchmark program: `name=nanoseconds`, `name@contender=nanoseconds`, or `name!reason`."""
         name, equals, value = line.partition("=")
         name, _, who = name.partition("@") if equals and "@" in name else (name, "", who)
         if equals and name.isidentifier():
@@ -127,7 +127,7 @@ class Bench:
             self.missing[f"{name}, {who}"] = reason
 
     def sections(self):
-        """What has been found, by section."""
+        """Returns the results by section."""
         found = {}
         for section, rows in SECTIONS.items():
             part = self.found[IN_PYTHON if section in PYTHON_SECTIONS else section]
@@ -135,7 +135,7 @@ class Bench:
         return found
 
     def instructions(self):
-        """Instruction counts of some rows."""
+        """Returns the instruction counts of some rows."""
         if shutil.which("valgrind") is None:
             self.missing["instructions"] = "no valgrind"
             return {}
@@ -148,7 +148,7 @@ class Bench:
 
 
 def machine():
-    """Kind of processor."""
+    """Returns the architecture and model of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -172,7 +172,7 @@ def parse():
     paths = ("library", "native", "command", "sessions", "python", "package")
     for name in (*paths, "peer_python", "bench_python", "tvm_python"):
         if getattr(options, name):
-            # Not resolved: the Python of an environment is a link to the one that it was made with.
+            # Symbolic links are not resolved: the Python of an environment is a link to the Python that created it.
             setattr(options, name, os.path.abspath(getattr(options, name)))
     return options
 

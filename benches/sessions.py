@@ -1,9 +1,9 @@
 """Measures sessions with another process: ``sessions.py anyfn WORK COMMAND PROGRAM [ROW...]`` or ``sessions.py peer WORK [ROW...]``.
 
-WORK has the library of ``kernels.c``. For anyfn, COMMAND is ``anyfn``, whose server is started with and without a key, and PROGRAM is
-that of ``src/sessions.rs``, which measures what a Rust program sees; the rest is what Python sees. The peer is apache-tvm's server
-and client. Prints ``name=nanoseconds`` per row, ``name@raw=nanoseconds`` for the same bytes over plain sockets of Python, or
-``name!reason``.
+WORK contains the library of ``kernels.c``. For anyfn, COMMAND is ``anyfn``, whose server is started with and without a key, and
+PROGRAM is the program of ``src/sessions.rs``, which measures sessions from Rust; this program measures them from Python. The peer
+is apache-tvm's server and client. Prints ``name=nanoseconds`` for each row, ``name@raw=nanoseconds`` for the same bytes over
+plain Python sockets, or ``name!reason``.
 """
 
 import contextlib
@@ -17,14 +17,15 @@ import time
 import numpy as np
 
 LARGE, SMALL = 64 << 20, 4096
-# As in `src/sessions.rs`: bytes of a call, of an integer in it, of the answer None.
+# Sizes in bytes, as in `src/sessions.rs`: a call, an integer argument in it, and the answer None.
 CALL, INT, NONE = 39, 9, 17
 
 
 def least(count, slices, *bodies):
-    """Least nanoseconds of each body, in turn, `count` repetitions at a time.
+    """Returns the minimum nanoseconds of each body, which are measured in turn, `count` calls at a time.
 
-    A turn is several slices: to a scheduler, who talks with another process each moment is not one that belongs beside either.
+    A turn consists of several slices: if a process constantly alternates between two partners, the scheduler does not place it
+    beside either of them.
     """
     best, turns = [float("inf")] * len(bodies), min(slices, 6)
     for _ in range(turns):
@@ -39,7 +40,7 @@ def least(count, slices, *bodies):
 
 @contextlib.contextmanager
 def process(command, **options):
-    """A process that is ended with all that it has started."""
+    """Context manager for a process, which is ended together with all processes that it has started."""
     started = subprocess.Popen(command, start_new_session=True, **options)
     try:
         yield started
@@ -57,7 +58,7 @@ def process(command, **options):
 
 
 def plain_exchange(port, up, down):
-    """A function that sends bytes over a socket and gets bytes back, as fast as Python does it."""
+    """Returns a function that sends bytes over a socket and receives bytes, as fast as Python can."""
     stream = socket.create_connection(("127.0.0.1", port))
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     stream.sendall(up.to_bytes(8, "little") + down.to_bytes(8, "little"))
@@ -112,7 +113,7 @@ def free_port():
 
 
 def peer_rows(work, only):
-    """Prints the rows of apache-tvm, in whose client all is Python."""
+    """Prints the rows of apache-tvm, whose client is entirely Python."""
     import tvm
     from tvm import rpc
 
@@ -121,7 +122,7 @@ def peer_rows(work, only):
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
     def connect():
-        # It accepts before it serves, and one client at a time.
+        # The server listens before it is ready, and serves one client at a time, so connecting is retried.
         for left in range(800, -1, -1):
             try:
                 return rpc.connect("127.0.0.1", port)
@@ -155,7 +156,7 @@ def peer_rows(work, only):
                 print(f"{down[0]}={least(count, slices, there.numpy)[0]:.1f}", flush=True)
 
     with process([*line, "--port-end", str(port + 1)], **quiet):
-        # In a function: the session ends with what it has given, and only then another client is served.
+        # In a function of its own: the session ends when its last object is released, and only then is another client served.
         calls_and_transfers()
         best = float("inf")
         for _ in range(20 if wanted("session_connect") else 0):

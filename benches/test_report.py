@@ -1,4 +1,4 @@
-"""The report: from sample data, and that the committed files are what the committed data gives."""
+"""Tests of the report, with sample data, and of the committed files, which must match the committed data."""
 
 import json
 import shutil
@@ -43,7 +43,7 @@ def test_a_budget_is_met_or_missed_by_the_ratio():
     text = report.markdown(data)
     assert line_of(text, "call_0") == ["call_0", "20.0", "100.0", "0.20", "0.40", "met", "12.0", "16.0"]
     assert line_of(text, "call_3_ints")[3:6] == ["0.90", "0.40", "**missed**"]
-    # Without the peer there is nothing to compare with, and nothing is claimed.
+    # Without the peer there is no ratio and no verdict.
     assert line_of(text, "call_3_numpy")[2:6] == ["", "", "0.25", ""]
     assert line_of(text, "call_1_int")[1:6] == ["", "", "", "", "missing"]
     assert line_of(text, "import_over_numpy")[4:6] == ["15 ms", "met"]
@@ -92,7 +92,7 @@ def test_what_is_not_measured_is_said():
 def test_the_chart_has_a_bar_for_each_figure_and_longer_ones_for_more():
     root = xml.etree.ElementTree.fromstring(chart.chart(sample()))
     bars = [bar for bar in root.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
-    # Of the rows above the import has no label.
+    # The row of the import in the sample data has no label.
     assert len(bars) == 4 + 2 + 1 + 2
     width = {bar.find(f"{SVG}title").text: float(bar.get("width")) for bar in bars}
     assert width["anyfn: 20 ns"] < width["anyfn: 90 ns"] < width["anyfn: 1.2 µs"] < width["tvm_ffi: 30.0 µs"]

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Builds the extension and the runtime and places both into the package, for use from the source tree.
+"""Builds the extension module and the runtime into the package, for use from the source tree.
 
     python3 bindings/python/build.py [--debug] [--no-testing]
     PYTHONPATH=bindings/python python3 -c 'import anyfn'
 
+The following command packs the present files of the package into a wheel, without the library of sample functions, and
+builds nothing:
+
     python3 bindings/python/build.py --wheel FOLDER
 
-packs what lies in the package into a wheel, without the library of sample functions, and builds nothing.
+The files are ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests,
+``anyfn/lib/libanyfn_testing.so``. They are replaced by rename, so processes that have loaded them are not affected.
 
-Files: ``anyfn/_core.abi3.so``, ``anyfn/lib/libanyfn.so``, ``anyfn/lib/libanyfn_compiler.so`` and, for tests, ``anyfn/lib/libanyfn_testing.so``. They are
-replaced by rename, so a process that has them loaded goes on undisturbed.
-
-Also the build backend of ``pyproject.toml``: ``pip install bindings/python`` builds the libraries by cargo, in release
-mode, and installs the wheel; ``pip install -e bindings/python`` places them into the package and installs a link to
-it. Nothing but cargo is needed for either. There are no source archives: the sources are a workspace of which this
-folder is a part.
+This file is also the build backend of ``pyproject.toml``. ``pip install bindings/python`` builds the libraries with cargo
+in release mode and installs the wheel. ``pip install -e bindings/python`` builds them into the package and installs a
+link to it. Both need only cargo. There are no source archives, because the sources are a workspace of which this folder
+is a part.
 """
 
 import argparse
@@ -40,17 +41,17 @@ TARGETS = {
     "anyfn-compiler-lib": PACKAGE / "lib" / "libanyfn_compiler.so",
     "anyfn-testing": PACKAGE / "lib" / "libanyfn_testing.so",
 }
-# What a wheel holds of them.
+# The targets that a wheel contains.
 PACKED = {name: path for name, path in TARGETS.items() if name != "anyfn-testing"}
 
 # --- Building --------------------------------------------------------------------------------------------------------
 
 
 def cargo_build(packages, release):
-    """Builds packages one by one (each cdylib with its own features) and yields their shared libraries."""
+    """Builds packages one by one, each with its own features, and yields their shared libraries."""
     if shutil.which("cargo") is None:
         raise SystemExit("anyfn: building needs cargo, of Rust 1.95 or later (https://rustup.rs), and there is none")
-    # The stable ABI needs no look at an interpreter, and a changing PATH should not rebuild anything.
+    # The stable ABI needs no information about an interpreter, and a changed PATH should not cause a rebuild.
     environment = {**os.environ, "PYO3_NO_PYTHON": "1"}
     for package in packages:
         command = ["cargo", "build", "-p", package, "--message-format=json-render-diagnostics"]
@@ -66,7 +67,7 @@ def cargo_build(packages, release):
 
 
 def place(source, target):
-    """Copies a file over another one in one step."""
+    """Replaces a file by a copy of another file, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + ".new")
     shutil.copyfile(source, temporary)
@@ -75,7 +76,7 @@ def place(source, target):
 
 
 def build(targets, release=True):
-    """Builds the libraries and places them into the package."""
+    """Builds the libraries and copies them into the package."""
     for package, library in cargo_build(targets, release):
         target = targets.get(package)
         if target is not None:
@@ -83,13 +84,13 @@ def build(targets, release=True):
             print(f"{target.relative_to(ROOT)} <- {library.name}")
 
 
-# --- What the wheel says of itself -----------------------------------------------------------------------------------
+# --- Metadata of the wheel -------------------------------------------------------------------------------------------
 
 
 def settings():
-    """The tables of ``pyproject.toml`` that matter here, as ``table.key``; older versions of Python cannot parse it.
+    """Returns the settings in ``pyproject.toml`` by ``table.key``; older versions of Python have no parser for TOML.
 
-    The file keeps to strings and lists of strings, which Python writes the same.
+    The file contains only strings and lists of strings, whose syntax is also that of Python.
     """
     found, table, pending = {}, "", ""
     for line in (HERE / "pyproject.toml").read_text(encoding="utf-8").splitlines():
@@ -106,7 +107,7 @@ def settings():
 
 
 def metadata():
-    """The text of the file ``METADATA``: what the project says of itself, and the README."""
+    """Returns the content of the file ``METADATA``, which consists of the project's metadata and the README."""
     project = settings()
     lines = [
         ("Metadata-Version", "2.1"),
@@ -130,7 +131,7 @@ def metadata():
 
 
 def dist_info(tag):
-    """The files of the folder ``dist-info`` but the record."""
+    """Returns the files of the folder ``dist-info``, except the record."""
     project = settings()
     name, scripts = project["project.name"], ""
     for key, target in project.items():
@@ -146,13 +147,13 @@ def dist_info(tag):
 
 
 def needed_versions(library):
-    """The symbol versions that an ELF file of 64 bits needs of other libraries: ``[("libc.so.6", "GLIBC_2.34")]``."""
+    """Returns the symbol versions that a 64-bit ELF file needs from other libraries: ``[("libc.so.6", "GLIBC_2.34")]``."""
     data = Path(library).read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError(f"{library} is no ELF file of 64 bits")
     (table,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
-    # Of each section: type, offset, linked section, number of entries.
+    # Type, offset, linked section and number of entries of each section.
     sections = []
     for i in range(count):
         header = struct.unpack_from("<IIQQQQIIQQ", data, table + i * size)
@@ -171,7 +172,7 @@ def needed_versions(library):
             entry = offset + first
             for _ in range(versions):
                 _, flags, _, name, after = struct.unpack_from("<IHHII", data, entry)
-                if not flags & 2:  # VER_FLG_WEAK: goes without it
+                if not flags & 2:  # VER_FLG_WEAK: not required
                     needed.append((text(file), text(name)))
                 entry += after
             offset += following
@@ -179,14 +180,14 @@ def needed_versions(library):
 
 
 def wheel_tag(libraries):
-    """Python 3.9 or later, and the oldest C library that has all that the libraries need."""
+    """Returns the wheel tag for Python 3.9 or later and the oldest C library that satisfies all libraries."""
     versions = [
         tuple(int(part) for part in version[len("GLIBC_") :].split("."))
         for library in libraries
         for _, version in needed_versions(library)
         if version.startswith("GLIBC_2")
     ]
-    # What pip knows as manylinux begins here.
+    # The oldest version that a manylinux tag of this form can name.
     newest = max([(2, 17), *(version[:2] for version in versions)])
     return f"cp39-abi3-manylinux_{newest[0]}_{newest[1]}_{platform.machine()}"
 
@@ -195,12 +196,12 @@ def wheel_tag(libraries):
 
 
 def digest(content):
-    """Hash of a file as a wheel's record has it."""
+    """Returns the hash of a file in the format of a wheel's record."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
 def write_wheel(folder, tag, files):
-    """Writes a wheel of these files; its name. The same files give the same wheel."""
+    """Writes a wheel of the given files and returns its name. The same files produce the same wheel."""
     project = settings()
     stem = f"{project['project.name']}-{project['project.version']}"
     files = {**files, **dist_info(tag)}
@@ -218,7 +219,7 @@ def write_wheel(folder, tag, files):
 
 
 def pack(folder, libraries):
-    """Packs the package with these libraries, by their places in it; the wheel's name."""
+    """Packs the package with libraries, given by their paths in it, and returns the wheel's name."""
     sources = [path for pattern in ("*.py", "*.pyi", "py.typed") for path in PACKAGE.rglob(pattern)]
     files = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in sorted(sources)}
     for target, library in libraries.items():
@@ -227,7 +228,7 @@ def pack(folder, libraries):
 
 
 def pack_placed(folder):
-    """Packs what lies in the package; the wheel's name."""
+    """Packs the present files of the package and returns the wheel's name."""
     missing = [path.name for path in PACKED.values() if not path.exists()]
     if missing:
         raise SystemExit(f"anyfn: {' and '.join(missing)} not built yet: run {HERE.name}/build.py first")
@@ -238,23 +239,23 @@ def pack_placed(folder):
 
 
 class UnsupportedOperation(Exception):
-    """The name that pip looks for."""
+    """Error for an unsupported hook, under the name that pip expects."""
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds in release mode and packs."""
+    """Builds the libraries in release mode and packs a wheel."""
     libraries = {PACKED[package]: library for package, library in cargo_build(PACKED, True) if package in PACKED}
     return pack(wheel_directory, libraries)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """Builds into the package and packs a link to it."""
+    """Builds the libraries into the package and packs a wheel with a link to it."""
     build(PACKED)
     return write_wheel(wheel_directory, wheel_tag(PACKED.values()), {"anyfn.pth": f"{HERE}\n".encode()})
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    """Writes what is known without building."""
+    """Writes the metadata, which does not need a build."""
     for name, content in dist_info("cp39-abi3-linux").items():
         path = Path(metadata_directory) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,12 +267,12 @@ prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    """There is none: the libraries are built from the whole workspace."""
+    """Raises ``UnsupportedOperation``: the libraries are built from the whole workspace."""
     raise UnsupportedOperation("anyfn has no source archives: install a wheel, or a checkout by `pip install bindings/python`")
 
 
 def main():
-    """Builds and places, or packs."""
+    """Builds the libraries into the package, or packs a wheel."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--debug", action="store_true", help="without optimisation across crates")
     parser.add_argument("--no-testing", action="store_true", help="without the library of sample functions")

@@ -1,8 +1,8 @@
-"""A function compiled here and run on a board: checked and timed from here, and calling back to here.
+"""Compiles a function here and runs it on a board, where it is checked, timed, and calls back a function of this process.
 
-The board needs one file, ``anyfn`` for its processor (``./x dist``), and a key, which ``anyfn rpc key board > board.key`` makes::
+The board needs the file ``anyfn`` for its processor (``./x dist``) and a key, which ``anyfn rpc key board > board.key`` creates::
 
-    anyfn rpc server --host 0.0.0.0 --key-file board.key --upload                                     # there
+    anyfn rpc server --host 0.0.0.0 --key-file board.key --upload                                     # on the board
     python examples/board/board.py HOST 9190 "$(cat board.key)"                                       # here
     python examples/board/board.py --start qemu-aarch64-static -L /usr/aarch64-linux-gnu PATH/anyfn   # with an emulator instead
 """

@@ -1,7 +1,7 @@
-"""A kind of module in Python: "device code" is lines `NAME A B`, each a function x -> A * x + B.
+"""Defines a module kind in Python, whose "device code" has lines `NAME A B`, each a function x -> A * x + B.
 
-    python calc.py make LIB OBJECT...   writes the bundle LIB from object files, or a library, and kernels.calc
-    python calc.py LIB                  loads it and calls it
+    python calc.py make LIB OBJECT...   writes the bundle LIB from object files or a library, and kernels.calc
+    python calc.py LIB                  loads the bundle and calls its functions
 """
 
 import sys

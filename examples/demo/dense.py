@@ -1,4 +1,4 @@
-"""The first part of the demonstration: a function is written in Python, compiled, changed, and exported.
+"""First part of the demonstration, in which a Python function is compiled, changed and exported.
 
 ``run.py`` calls ``scenario``; ``python examples/demo/dense.py`` runs it alone, without the programs in C and Rust.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import anyfn
 from anyfn import te, tir, transform
 
-# The programs in C and Rust have the same numbers.
+# The C and Rust programs use the same numbers.
 N = M = K = 512
 
 
@@ -28,7 +28,7 @@ def describe():
 
 
 def shorten(text, most=14):
-    """The first lines of a text, indented."""
+    """Prints the first lines of a text, indented."""
     lines = text.splitlines()
     for line in lines[:most]:
         print("   | " + (line if len(line) <= 112 else line[:109] + "..."))
@@ -37,7 +37,7 @@ def shorten(text, most=14):
 
 
 def best(function, *args, times=7):
-    """Seconds of the fastest call."""
+    """Returns the seconds of the fastest call."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The demonstration behind ``./x demo``: a function written in Python is compiled and runs everywhere (``dense.py``),
-functions of three languages call each other, and one is shipped to a board.
+"""Runs the demonstration of ``./x demo``.
 
-Called with what has been built::
+A function written in Python is compiled and runs in several languages (``dense.py``), functions of three languages call
+each other, and one is sent to a board. It is called with the paths of the built files::
 
     run.py --plugin LIBANYFN_DEMO --work DIR --c-program DEPLOY_C --rust-program DEPLOY_RUST --dense-c DENSE_C \\
         --dense-rust DENSE_RUST [--peer-python PYTHON] [--no-board REASON] [--board COMMAND...]

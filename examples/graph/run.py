@@ -1,8 +1,8 @@
-"""One graph of nodes that are defined in Rust, C++ and Python: printed, compared, hashed, rewritten, saved and loaded.
+"""Prints, compares, hashes, rewrites, saves and loads one graph of nodes that are defined in Rust, C++ and Python.
 
     run.py PLUGIN_IN_RUST PLUGIN_IN_CPP
 
-No language knows the types of the others; what follows from the fields works for all of them.
+No language knows the types of the others. All operations are derived from the reflected fields, so they work for all types.
 """
 
 import sys
@@ -32,7 +32,7 @@ def timed(what, function, *args):
 
 
 def make(scale, total):
-    """A tree: leaves of Python, every second one scaled by a node of Rust, added up by nodes of C++."""
+    """Returns a tree of Python leaves, of which a Rust node scales every second one, and which C++ nodes add up."""
     leaves = [Leaf(f"leaf {i}", float(i)) for i in range(COUNT * 2 // 5)]
     level = [scale(leaf) if i % 2 else leaf for i, leaf in enumerate(leaves)]
     while len(level) > 1:
@@ -42,23 +42,23 @@ def make(scale, total):
 
 
 def main(rust, cpp):
-    # Their types come with the libraries.
+    # The libraries register their types.
     modules = [anyfn.load_module(rust), anyfn.load_module(cpp)]
     for key in ("graph.Scale", "graph.Sum", "graph.Leaf", "graph.TensorNode"):
         print(anyfn.type_info(key))
 
-    # Fields are attributes, with no line of Python about the types; `dir` and the stubs of `anyfn stubs` tell of them.
+    # Fields are attributes without any Python code for the types. `dir` and the stubs of `anyfn stubs` list them.
     x = anyfn.get_global_func("graph.placeholder")((3, 4), name="x")
     print(x.op.name, x.shape, x.dtype)
     assert {"shape", "dtype", "op", "value_index"} <= set(dir(x)) and "name" in dir(x.op)
 
     @anyfn.register_object("graph.Scale")
     class Scale(anyfn.Object):
-        """Of Rust; its constructor follows from its fields."""
+        """A type defined in Rust, whose constructor is derived from its fields."""
 
     @anyfn.register_object("graph.Sum")
     class Sum(anyfn.Object):
-        """Of C++."""
+        """A type defined in C++."""
 
     small = Sum(Scale(Leaf("x", 1.5), 3.0), Leaf("y"))
     print(small)

@@ -1,4 +1,4 @@
-"""A new node of the compiler, a pass that makes it and a pass that lowers it: in one file, without a change to anyfn."""
+"""Defines a new IR node, a pass that creates it and a pass that lowers it, in one file and without a change to anyfn."""
 
 import anyfn
 import numpy as np

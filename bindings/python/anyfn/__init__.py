@@ -5,41 +5,43 @@
 >>> anyfn.get_global_func("doc.my_add")(1, 2)
 3
 
-What there is:
+Contents:
 
     functions       register_func, get_global_func, list_global_func_names, remove_global_func, PackedFunc
     values          convert, to_python, as_map, dtype
     containers      Array and Map (immutable), List and Dict (mutable, shared by all languages), Shape
-    arrays          tensor, empty, zeros, full; Tensor, from_dlpack
+    tensors         tensor, empty, zeros, full; Tensor, from_dlpack
     devices         device, cpu, cuda, devices, Stream
-    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch follow a file;
-                    bundle, make_module and register_module_loader: libraries that carry modules, and kinds of your own
+    libraries       load_module, Module, inspect_library, system_lib, mapped_libraries, reap; watch and Watch reload a library
+                    whose file changes; bundle writes a library that contains modules; make_module and
+                    register_module_loader define custom module kinds
     saving          save_json, load_json, json_metadata, register_alias
-    looking for leaks  start_ledger, live_handles, live_handles_text
+    leak detection  start_ledger, live_handles, live_handles_text
     native objects  Object, object and field (types defined in Python), register_object, type_info, replace,
-                    register_converter and remove_converter (value types of your own)
+                    register_converter and remove_converter (custom value types)
     graphs          structural_walk, structural_map, structural_visit, structural_mutate; WalkResult, VisitInterrupt,
                     DefRegionKind, StructuralVisitor, StructuralMutator
-    comparing       structural_equal, structural_hash, get_first_structural_mismatch, StructuralKey, AccessPath, AccessStep;
-                    recursive_equal, recursive_less, recursive_hash; copying: deep_copy; register_type_attr
+    comparison      structural_equal, structural_hash, get_first_structural_mismatch, StructuralKey, AccessPath, AccessStep;
+                    recursive_equal, recursive_less, recursive_hash
+    operations      deep_copy, register_type_attr
     errors          Error, ErrorObject, register_error
     async           PackedFunc.call_async, check_signals, set_async_threads
-    measuring       time_evaluator, profile
-    this machine    doctor
-    threads         num_threads, set_num_threads, set_parallel_launcher (of parallel loops in compiled code)
+    measurement     time_evaluator, profile
+    diagnosis       doctor
+    threads         num_threads, set_num_threads, set_parallel_launcher (for parallel loops in compiled code)
     annotations     the module anyfn.typing
-    compiler        the modules anyfn.te (tensor expressions), anyfn.tir (what they become) and anyfn.transform (passes); build
-                    for a Target; lower and source: what is built, at each stage
+    compiler        the modules anyfn.te (tensor expressions), anyfn.tir (the tensor IR) and anyfn.transform (passes); build
+                    compiles for a Target; lower and source return the lowered IR and the generated source
     commands        anyfn stubs, anyfn inspect, anyfn bundle, anyfn doctor; also python -m anyfn
 
-Importing this package loads the packaged runtime and does nothing else: no other library is imported, no thread
-started, no signal handler installed.
+Importing this package loads the packaged runtime and has no other effect: it imports no other library, starts no thread
+and installs no signal handler.
 """
 
 import sys as _sys
 
 if _sys.version_info < (3, 9) or _sys.implementation.name != "cpython" or "t" in _sys.abiflags:
-    # The native part is built for the stable ABI: loaded elsewhere, it would not fail but misread objects.
+    # The extension module is built for CPython's stable ABI. Loaded into another interpreter, it would misread objects.
     raise ImportError(
         "anyfn needs CPython 3.9 or later, and no free-threaded build, but this is "
         f"{_sys.implementation.name} {' '.join(_sys.version.split())}"
@@ -54,7 +56,7 @@ from ._tensor_make import empty, full, tensor, zeros
 from ._device import Stream, devices
 from ._container import Array, Dict, List, Map, Shape, to_python
 from ._object import register_object
-# Not among the names of `import *`, which would hide the built-in one.
+# Not in `__all__`: `import *` would hide the built-in `object`.
 from ._define import field, object as object
 from ._reflection import replace, type_info
 from ._convert import register_converter, remove_converter
@@ -209,12 +211,12 @@ __all__ = [
 
 if not TYPE_CHECKING:
 
-    # Loaded on first use, so that importing the package stays cheap; not among the names of `import *` either.
+    # Imported on first use, which keeps importing the package cheap. Not in `__all__` either.
     _LAZY_MODULES = ("rpc", "te", "tir", "transform", "typing")
 
     def __getattr__(name):
         if name in _LAZY_MODULES:
-            # The import sets the attribute.
+            # The import binds the attribute.
             return __import__(f"{__name__}.{name}", fromlist=["_"])
         if name == "Target":
             from .tir import Target

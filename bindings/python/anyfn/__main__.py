@@ -13,7 +13,7 @@ from . import Module, __version__, _serve, bundle, inspect_library, load_module,
 
 
 class _Failed(Exception):
-    """Ends the command with a message."""
+    """Error that ends the command with a message."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,7 +139,7 @@ def _add_bundle(commands: Any) -> None:
 
 
 def main(args: Optional[Sequence[str]] = None) -> int:
-    """Runs the command with these arguments, those of the process by default; its exit code."""
+    """Runs the command and returns its exit code; ``args`` defaults to the arguments of the process."""
     parser = _parser()
     options = parser.parse_args(args)
     if options.command is None:
@@ -157,7 +157,7 @@ def main(args: Optional[Sequence[str]] = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever reads has seen enough. What is left would fail again at the end of the process.
+        # The reader has closed the pipe. Flushing the remaining output at exit would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except _Failed as error:
@@ -202,7 +202,7 @@ def _rpc(options: argparse.Namespace) -> int:
 
 
 def _shown(found: dict[str, Any]) -> str:
-    """What is known of a library as text: a field a line, those that are empty left out."""
+    """Formats the description of a library, one field per line, and omits empty fields."""
     import textwrap
 
     lines = [found["file"]]
@@ -215,7 +215,7 @@ def _shown(found: dict[str, Any]) -> str:
         if isinstance(value, dict):
             value = [f"{name} {number}" for name, number in value.items()]
         if isinstance(value, list):
-            # A version says which library a symbol comes from: those are no riddle.
+            # A versioned symbol names the library that it comes from, so it needs no mention.
             value = ", ".join(name for name in value if key != "other_symbols" or "@" not in name)
         text = "yes" if value is True else str(value)
         title = f"  {key.replace('_', ' '):<20} "
@@ -226,7 +226,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def _tree(modules: list[dict[str, Any]]) -> list[str]:
-    """The modules that a library carries, a line each, below what imports them."""
+    """Returns one line per module that a library contains, indented below the module that imports it."""
     lines, shown, open_ = [], set(), [(0, 0)]
     while open_:
         at, depth = open_.pop()
@@ -241,7 +241,7 @@ def _tree(modules: list[dict[str, Any]]) -> list[str]:
 
 
 class _Carried:
-    """Bytes as a module that is only carried."""
+    """Content of a module that is stored in a bundle as bytes and has no functions."""
 
     property_mask = 1
 
@@ -285,12 +285,12 @@ def _bundle(options: argparse.Namespace) -> int:
 
 
 def _stubs(options: argparse.Namespace) -> int:
-    # Only here, since other commands do not need it.
+    # Imported here because other commands do not need it.
     from . import _stubs
 
     if options.output is None and (options.runtime or options.check):
         raise _Failed("--runtime and --check need an output: -o")
-    # Held until the stubs are made: a library's global functions go with its module.
+    # Keeps the libraries loaded until the stubs are written: unloading a module removes its library's global functions.
     loaded = [_load(library) for library in options.load]
     for name in options.imports:
         _import(name)
@@ -350,7 +350,7 @@ def _load(library: str) -> Module:
 def _import(name: str) -> None:
     import importlib
 
-    # As `python -m` has it.
+    # `python -m` has the current directory first, too.
     sys.path.insert(0, os.getcwd())
     try:
         importlib.import_module(name)
@@ -371,7 +371,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _check(files: dict[str, str]) -> int:
-    """Whether files are as they should be; says how they differ."""
+    """Compares files with their expected text and prints the differences; returns the exit code, 0 or 1."""
     code = 0
     for path, text in files.items():
         try:

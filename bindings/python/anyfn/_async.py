@@ -1,10 +1,10 @@
-"""``await f.call_async(...)``: functions that run long or block, beside an event loop.
+"""``await f.call_async(...)``: calls that run long or block, without blocking the event loop.
 
-The function runs on a thread of a pool with the interpreter's lock released. What it gives or raises is delivered once,
-by the loop that awaits it. A call that is cancelled or too late is given up: the awaiting task hears so at once, native
-code that checks signals stops, other code runs to its end and its result is dropped.
+The function runs on a thread of a pool with the GIL released. Its result or exception is delivered once, through the
+event loop of the awaiting task. When a call is cancelled or times out, the awaiting task is resumed at once. Native code
+that checks for signals then stops; other code runs to its end and its result is dropped.
 
-Nothing is imported and no thread started before the first call.
+Nothing is imported and no thread is started before the first call.
 """
 
 import os
@@ -19,7 +19,7 @@ _running_loop = _copy_context = _Timeout = None
 
 
 def _begin():
-    """Imports what calls need, at the first one."""
+    """Imports the modules that calls need, at the first call."""
     global _running_loop, _copy_context, _Timeout
     import asyncio
     import contextvars
@@ -28,37 +28,38 @@ def _begin():
 
     _running_loop, _copy_context, _Timeout = asyncio.get_running_loop, contextvars.copy_context, asyncio.TimeoutError
     if _Timeout is not TimeoutError:
-        # Before Python 3.11 these are two classes; whichever a program catches, it gets.
+        # Before Python 3.11 these are two classes. A class derived from both is caught by handlers of either.
         _Timeout = type("TimeoutError", (asyncio.TimeoutError, TimeoutError), {"__module__": "asyncio"})
     _error._known.setdefault("CancelledError", asyncio.CancelledError)
     _core.set_finish(_finish)
 
 
 class _Call(_core.CallToken):
-    """One call: what it needs to run, and where its result goes."""
+    """One call: the function, its arguments, and the future that receives the result."""
 
     __slots__ = ("function", "args", "kwargs", "context", "loop", "future", "inner")
 
     def give_up(self, code):
-        """Tells whoever runs the call to stop."""
+        """Requests that the thread that runs the call stops."""
         self.stop(code)
         inner = self.inner
         if inner is not None:
             inner.cancel()
 
     def expire(self):
-        """The deadline has come."""
+        """Ends the call with a timeout error; called when the deadline has passed."""
         if not self.future.done():
             self.give_up(2)
             self.future.set_exception(_Timeout("the deadline of the call has passed"))
 
 
 async def call_async(self, /, *args, timeout=None, deadline=None, **kwargs):
-    """Calls the function on a thread of its own and awaits the result; the event loop is free meanwhile.
+    """Calls the function on a thread of a pool and awaits the result, without blocking the event loop.
 
-    ``timeout`` is in seconds, ``deadline`` a time of the loop's clock; past either, ``TimeoutError``. If the awaiting
-    task is cancelled or the call too late, native code that checks signals stops; other code runs to its end, its
-    result is dropped, and its arguments live until then. A call that has not begun yet never runs.
+    ``timeout`` is in seconds; ``deadline`` is a time on the event loop's clock. After the earlier of the two, the call
+    raises ``TimeoutError``. If the awaiting task is cancelled or the call times out, native code that checks for signals
+    stops. Other code runs to its end, its result is dropped, and its arguments stay alive until then. A call that has
+    not begun yet never runs.
     """
     if _running_loop is None:
         _begin()
@@ -75,25 +76,28 @@ async def call_async(self, /, *args, timeout=None, deadline=None, **kwargs):
     call.context, call.loop, call.future = _copy_context(), loop, loop.create_future()
     call.inner = None
     timer = None if deadline is None else loop.call_at(deadline, call.expire)
-    # From here on the call holds the arguments, until it has run.
+    # From here on only the call holds the arguments, until it has run.
     del args, kwargs
     try:
         (_pool or _new_pool()).put(call)
         return await call.future
     except BaseException:
         call.give_up(1)
-        # Nobody awaits it any more.
+        # No task awaits it any more.
         call.future.cancel()
         raise
     finally:
         if timer is not None:
             timer.cancel()
-        # A traceback that holds this frame holds nothing else.
+        # A traceback that holds this frame must not keep the call alive.
         call = timer = None
 
 
 class _Pool:
-    """Threads that run calls: started when all others are busy, kept, and no reason for a process to stay."""
+    """Pool of daemon threads that run calls.
+
+    A thread is started when all others are busy, up to the limit, and then kept.
+    """
 
     def __init__(self, limit):
         import queue
@@ -103,7 +107,7 @@ class _Pool:
         self.lock = threading.Lock()
         self.new_thread = threading.Thread
         self.limit = limit
-        # Calls that wait or run.
+        # Number of calls that wait or run.
         self.load = 0
         self.threads = 0
 
@@ -144,7 +148,10 @@ def _forget_pool():
 
 
 def set_async_threads(limit):
-    """How many calls of ``call_async`` run at the same time at most; 32 if nothing is said. Others wait for a thread."""
+    """Sets the maximum number of ``call_async`` calls that run at the same time; the default is 32.
+
+    Further calls wait for a thread. Raises ``ValueError`` unless ``limit`` is an integer of at least 1.
+    """
     global _LIMIT
     if not isinstance(limit, int) or limit < 1:
         raise ValueError(f"expected a number of threads of at least 1 but got {limit!r}")
@@ -154,7 +161,7 @@ def set_async_threads(limit):
 
 
 def _work(pool):
-    """What a thread of the pool does."""
+    """Runs calls from the queue of a pool; the main loop of each of its threads."""
     get, lock = pool.queue.get, pool.lock
     while True:
         call = get()
@@ -163,9 +170,9 @@ def _work(pool):
             try:
                 result = call.context.run(call.run, call.function, call.args, call.kwargs)
             except BaseException as raised:
-                # Less this frame, which says nothing.
+                # Without this frame, which tells the reader nothing.
                 error = raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
-        # Whoever gets the result finds the arguments released.
+        # The arguments are released before the result is delivered.
         call.args = call.kwargs = call.context = None
         with lock:
             pool.load -= 1
@@ -173,7 +180,7 @@ def _work(pool):
             try:
                 call.loop.call_soon_threadsafe(_deliver, call.future, result, error)
             except RuntimeError:
-                # The loop is closed; nobody waits.
+                # The loop is closed, so no task waits.
                 pass
         call = result = error = None
 
@@ -185,7 +192,7 @@ def _deliver(future, result, error):
         future.set_result(result)
         return
     if isinstance(error, StopIteration):
-        # No future takes this one: it would end the coroutine that awaits.
+        # A future rejects StopIteration, which would end the awaiting coroutine.
         wrapped = RuntimeError("the function raised StopIteration")
         wrapped.__cause__ = error
         error = wrapped
@@ -193,7 +200,10 @@ def _deliver(future, result, error):
 
 
 def _finish(call, result):
-    """The result of a coroutine that a Python function gave to native code below ``call``; for others, ``call``."""
+    """Runs a coroutine that a Python function below ``call`` returned on the event loop, and returns its result.
+
+    Returns ``call`` itself if ``result`` is not a coroutine.
+    """
     from types import CoroutineType
 
     if type(result) is not CoroutineType:
@@ -213,9 +223,9 @@ def _finish(call, result):
 
 
 def check_signals():
-    """Raises if the call of ``call_async`` that runs on this thread was given up, or if a signal has come.
+    """Raises if the ``call_async`` call on this thread was cancelled or timed out, or if a signal is pending.
 
-    For Python functions below native code that run long, as ``anyfn::check_signals`` is for native ones.
+    Long-running Python functions that native code calls use it, as native functions use ``anyfn::check_signals``.
     """
     _core.check_signals()
 

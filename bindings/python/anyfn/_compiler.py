@@ -1,4 +1,4 @@
-"""The compiler: a library of its own, loaded when it is first used."""
+"""The compiler, a separate library that is loaded on first use."""
 
 import os
 
@@ -9,7 +9,7 @@ _library = None
 
 
 def load():
-    """Loads the compiler; it stays loaded."""
+    """Loads the compiler library, which stays loaded for the lifetime of the process."""
     global _library
     if _library is None:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", "libanyfn_compiler.so")
@@ -19,7 +19,7 @@ def load():
 
 
 class functions:
-    """The compiler's functions whose names begin with a prefix, as attributes."""
+    """Namespace whose attributes are the compiler's global functions with a prefix."""
 
     def __init__(self, prefix):
         load()
@@ -29,7 +29,7 @@ class functions:
         full = f"{self._prefix}.{name}"
         function = _registry.get_global_func(full, allow_missing=True)
         if function is None:
-            # What tools that look for attributes expect.
+            # Tools that probe for attributes expect this exception.
             raise AttributeError(f"the compiler has no function {full}")
         self.__dict__[name] = function
         return function
@@ -39,32 +39,32 @@ class functions:
 
 
 def build(inputs, target=None, name="main", *, pipeline=None, passes=(), cache=True, progress=None):
-    """Compiles and loads: a function, a schedule, a module, functions in a list or by name, or a list of tensors that are
-    given and wanted.
+    """Compiles functions and loads the result as a module.
 
-    ``target`` is an ``anyfn.Target``, its kind, or a dict of its options; without it, this machine. ``pipeline`` takes the
-    place of the default pipeline of passes, ``passes`` come before it. The result is a module; it is called as its only
-    function, or ``main``. One for another kind of processor is not called but exported.
+    ``inputs`` is a function, a schedule, an ``IRModule``, a list or dict of functions, or a list of input and output tensors.
+    ``target`` is an ``anyfn.Target``, the kind of one, or a dict of its options; the default is this machine. ``pipeline``
+    replaces the default pipeline of passes, and ``passes`` run before it. Calling the module calls its only function, or
+    ``main``. A module for another kind of processor cannot be called here, only exported.
 
-    What was compiled before is not compiled again, unless ``cache`` is false: it is kept in ``~/.cache/anyfn``, or where the
-    environment variable ``ANYFN_CACHE_DIR`` says, up to ``ANYFN_CACHE_MB`` (512); ``ANYFN_CACHE=off`` switches that off.
-    ``progress(text, seconds)`` is called each second while the C compiler runs.
+    Compiled code is cached and reused unless ``cache`` is false. The cache is the folder ``~/.cache/anyfn``, or the one that
+    the environment variable ``ANYFN_CACHE_DIR`` names, with at most ``ANYFN_CACHE_MB`` MiB (512 by default);
+    ``ANYFN_CACHE=off`` disables it. ``progress(text, seconds)`` is called once a second while the C compiler runs.
     """
     return functions("compiler").build(_as_module(inputs, name), target, _pipeline(pipeline, passes), cache, progress)
 
 
 def source(inputs, target=None, name="main", *, pipeline=None, passes=()):
-    """The C source of what ``build`` compiles."""
+    """Returns the C source that ``build`` compiles for these arguments."""
     return functions("compiler").source(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
 def lower(inputs, target=None, name="main", *, pipeline=None, passes=()):
-    """The module as code generators take it."""
+    """Returns the lowered ``IRModule`` from which code is generated."""
     return functions("compiler").lower(_as_module(inputs, name), target, _pipeline(pipeline, passes))
 
 
 def _pipeline(pipeline, passes):
-    """The pipeline with other passes in front of it; None for the default one alone."""
+    """Returns the pipeline with ``passes`` in front of it, or None for the default pipeline alone."""
     passes = list(passes)
     if not passes and pipeline is None:
         return None

@@ -1,4 +1,4 @@
-"""Containers that all languages share: what is not written in C."""
+"""Containers that all languages share: the part that is written in Python."""
 
 import _collections_abc as abc
 
@@ -9,11 +9,12 @@ _GenericAlias = type(list[int])
 
 
 def to_python(value):
-    """A container with all containers in it as Python's own.
+    """Converts a container, and all containers in it, to built-in Python containers.
 
-    Array and List become list, Map and Dict become dict, Shape becomes tuple; any other object stays what it is. A
-    container that occurs twice, or a List or Dict in itself, becomes one object. ``RecursionError`` if they are nested more than 1000
-    levels deep. ``json.dumps(value, default=anyfn.to_python)`` writes containers, wherever they are in the value.
+    Array and List become list, Map and Dict become dict, and Shape becomes tuple. Any other object is left unchanged. A
+    container that occurs twice becomes one object, also a List or Dict that contains itself. Raises ``RecursionError`` if
+    containers are nested more than 1000 levels deep. ``json.dumps(value, default=anyfn.to_python)`` writes containers at
+    any depth of the value.
 
     >>> to_python(Array([1, Map({"a": List([2])})]))
     [1, {'a': [2]}]
@@ -24,7 +25,7 @@ def to_python(value):
 def _deepcopy(self, memo):
     from copy import deepcopy
 
-    # Each reading makes a new Python object, so the native one is what has been met.
+    # Each read creates a new Python object, so `memo` records the address of the native one.
     key = ("anyfn", _core.address(self))
     met = memo.get(key)
     if met is not None:
@@ -45,12 +46,13 @@ def _deepcopy(self, memo):
 
 # ---- pickle
 #
-# Each reading makes a new Python object, but pickle knows objects by their addresses. So what may occur again is stored
-# by way of a node, of which there is one for each native container as long as a pickler, or anybody, holds it.
+# Each read creates a new Python object, but pickle identifies objects by their addresses. A container that may occur
+# again is therefore pickled through a node. There is one node per native container, for as long as it is referenced,
+# for example by a pickler.
 
 
 class _Node:
-    """Stands for a native container while it is pickled."""
+    """Represents a native container while it is pickled."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -60,7 +62,7 @@ class _Node:
     def __reduce_ex__(self, protocol):
         value = self.value
         cls = type(value)
-        # What can change is made empty and filled later, so that it may hold itself.
+        # A mutable container is created empty and filled later, since it may contain itself.
         if isinstance(value, List):
             return _empty, (cls,), None, iter(value)
         if isinstance(value, Dict):
@@ -72,13 +74,13 @@ def _empty(cls):
     return cls.__new__(cls)
 
 
-# By address and class; made when it is first needed.
+# Nodes by address and class; created on first use.
 _nodes = None
 _plain = {cls: cls.__reduce__ for cls in (Array, Map)}
 
 
 def _reduce(self):
-    # A node keeps its container, so no other one gets the address while it is known.
+    # A node keeps its container alive, so no other container gets the address while the node exists.
     global _nodes
     if _nodes is None:
         from weakref import WeakValueDictionary
@@ -92,7 +94,7 @@ def _reduce(self):
 
 
 def _reduce_constant(self):
-    """Arrays and Maps that one container holds occur once."""
+    """Reduces an Array or Map; one with a single owner occurs only once, so it needs no node."""
     if _core.use_count(self) > 2:
         return _reduce(self)
     return _plain[Array if isinstance(self, Array) else Map](self)
@@ -107,20 +109,20 @@ Array.__reduce__ = Map.__reduce__ = _reduce_constant
 
 
 def _fromkeys(cls, iterable, value=None):
-    """A new mapping with the same value for all keys."""
+    """Returns a new mapping with the same value for all keys."""
     return cls([(key, value) for key in iterable])
 
 
 for _class in (Array, List, Map, Dict):
     _class.__deepcopy__ = _deepcopy
-    # `Array[int]` is for annotations.
+    # Allows `Array[int]` in annotations.
     _class.__class_getitem__ = classmethod(_GenericAlias)
 Map.fromkeys = classmethod(_fromkeys)
 Dict.fromkeys = classmethod(_fromkeys)
 
 
 class Shape(_core.BuiltinObject):
-    """A list of extents: behaves as a tuple of ints, and equals one.
+    """An immutable sequence of extents that behaves like a tuple of ints and equals one.
 
     >>> Shape([2, 3]) + (4,) == (2, 3, 4)
     True
@@ -150,11 +152,11 @@ class Shape(_core.BuiltinObject):
         return extent in _core.shape_values(self)
 
     def index(self, *args):
-        """Index of the first extent that equals a value."""
+        """Returns the index of the first extent that equals a value."""
         return _core.shape_values(self).index(*args)
 
     def count(self, value):
-        """How many extents equal a value."""
+        """Returns the number of extents that equal a value."""
         return _core.shape_values(self).count(value)
 
     def __add__(self, other):
@@ -207,13 +209,13 @@ class Shape(_core.BuiltinObject):
 
 
 def _extents(other):
-    """What a shape is compared with or joined to, as a tuple."""
+    """Converts the other operand of a comparison or concatenation to a tuple; returns None if it is no sequence."""
     if isinstance(other, Shape):
         return _core.shape_values(other)
     return tuple(other) if isinstance(other, (tuple, list)) else None
 
 
-# From Python 3.10 on this is what pattern matching asks.
+# Pattern matching, from Python 3.10 on, checks these registrations.
 abc.Sequence.register(Array)
 abc.Sequence.register(Shape)
 abc.MutableSequence.register(List)

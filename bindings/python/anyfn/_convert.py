@@ -1,21 +1,22 @@
-"""Value types of a user's own: ``register_converter``."""
+"""Custom value types: ``register_converter``."""
 
 from . import _core
 
-# Passed by what they are, before anybody looks for a converter.
+# Classes whose instances are converted before any converter is looked up.
 _BUILTIN = (int, float, str, bytes, list, tuple, dict, BaseException, type(None), type, _core.Object, _core.Word)
 
-# By class: index and key of the native type, and the class whose instances its objects would be.
+# By class: index and key of the native type; and the class that represents the native type in Python.
 _KEYS = {}
 _STANDS = {}
 
 
 def register_converter(cls, native, *, to_native=None, from_native=None):
-    """Lets instances of a Python class cross the boundary as objects of a native type, and come back as such instances.
+    """Registers conversions between a Python class and a native type.
 
-    ``native`` is the class that stands for the type, or the type's key; it may be of any language. ``to_native`` makes
-    the native object of an instance, ``from_native`` the Python value of an object; each gets one argument. One of them
-    may be left out, then values go that way as before.
+    Instances of ``cls`` are passed as objects of the type, and objects of the type come back as instances. ``native`` is
+    the class that represents the type, or the type's key; the type may be defined in any language. ``to_native`` returns
+    the native object for an instance, and ``from_native`` the Python value for an object; each receives one argument. If
+    one of them is left out, values are passed in that direction as before.
 
     >>> from fractions import Fraction
     >>> import anyfn
@@ -33,14 +34,15 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
     Fraction(2, 3)
     >>> remove_converter(Fraction)
 
-    The converter of a class holds for classes derived from it, too. A class can be the type of a field in a class
-    statement with ``anyfn.object``. Registering again replaces the functions. While ``to_native`` runs, objects are not
-    converted, so it may call whatever makes them.
+    A converter also applies to classes derived from ``cls``. ``cls`` can be the type of a field in a class that
+    ``anyfn.object`` decorates. Registering again replaces the functions. While ``to_native`` runs, ``from_native`` is not
+    applied to objects, so ``to_native`` may call functions that create them.
 
-    What ``to_native`` gives has to be an object of the type, or of one derived from it; anything else is a ``TypeError`` where the
-    instance is passed.
+    ``to_native`` must return an object of the type or of a type derived from it. Otherwise passing the instance raises
+    ``TypeError``.
 
-    ``TypeError`` for classes whose instances are passed as something else already: those of built-in types.
+    Raises ``TypeError`` if instances of ``cls`` are already passed as values of a built-in type, or if ``native`` is a
+    built-in type.
     """
     if not isinstance(cls, type):
         raise TypeError(f"expected a class but got {type(cls).__name__}")
@@ -63,7 +65,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
         stands = _core.registered_class(info.index)
         own = _core.type_of_class(stands) if stands is not _core.Object else None
         if own is None or own[0] != info.index:
-            # So that objects of other types, which share the class, stay what they are.
+            # Other types share this class, and their objects must not be converted.
             members = {"__slots__": (), "__module__": __name__, "__doc__": f"An object of type {info.key}."}
             stands = type(info.key.rpartition(".")[2], (stands,), members)
             _core.add_fields(info.index, stands)
@@ -73,7 +75,7 @@ def register_converter(cls, native, *, to_native=None, from_native=None):
 
 
 def remove_converter(cls):
-    """Takes back what ``register_converter`` has done for a class. ``KeyError`` if it has no converter."""
+    """Removes the converter of a class. Raises ``KeyError`` if the class has none."""
     if cls not in _KEYS and cls not in _STANDS:
         raise KeyError(f"{cls.__name__} has no converter")
     if _KEYS.pop(cls, None) is not None:
@@ -83,7 +85,7 @@ def remove_converter(cls):
 
 
 def _key_of(cls):
-    """Index and key of the native type that instances of a class are passed as, or None."""
+    """Returns index and key of the native type as which instances of a class are passed, or None."""
     for base in cls.__mro__:
         if base in _KEYS:
             return _KEYS[base]

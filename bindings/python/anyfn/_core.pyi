@@ -1,4 +1,4 @@
-"""The native part. Functions that only the package itself calls are not listed."""
+"""The extension module. Functions that only the package itself calls are not listed."""
 
 from collections.abc import Callable
 from typing import Any, Generic, Optional, Union, final
@@ -49,7 +49,7 @@ class PackedFunc(Object, Generic[_P, _R]):
     @__text_signature__.setter
     def __text_signature__(self, value: Optional[str], /) -> None: ...
     def __get__(self, instance: object, owner: Optional[type] = None, /) -> PackedFunc[_P, _R]: ...
-    # Given by the class, unless it is set on a function.
+    # Computed by the class unless it is set on a function.
     __signature__: Any
     def __copy__(self) -> PackedFunc[_P, _R]: ...
     def __deepcopy__(self, memo: Any, /) -> PackedFunc[_P, _R]: ...

@@ -1,17 +1,17 @@
-"""Object types that are defined in Python: ``@anyfn.object("my.Pair")``."""
+"""Native object types defined in Python: ``@anyfn.object("my.Pair")``."""
 
 from . import _core
 
 _MISSING = type("_Missing", (), {"__repr__": lambda self: "MISSING"})()
 
-# What the ABI calls the flags of a field.
+# Flag bits of a field in the ABI.
 _REPR_OFF, _COMPARE_OFF, _HASH_OFF, _INIT_OFF, _KW_ONLY = 64, 128, 256, 512, 1024
 _FIELD_STRUCTURAL = {None: 0, "ignore": 8, "def_pattern": 16, "def": 4096}
 _STRUCTURAL = {None: 0, "tree": 1, "var": 2, "dag": 3, "const_tree": 4, "unique": 5}
 
 
 class Field:
-    """What a class statement says of a field besides its type: made by ``field``."""
+    """Options of a field besides its type, as returned by ``field``."""
 
     __slots__ = ("default", "default_factory", "doc", "flags", "kw_only")
 
@@ -35,7 +35,7 @@ def field(
     structural=None,
     doc=None,
 ):
-    """A field with a default, or with a function that makes one for each object, and with what operations do with it.
+    """Returns the options of a field: its default, and how constructor and operations treat it.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Names")
@@ -44,10 +44,13 @@ def field(
     >>> Names()
     Names(names=anyfn.List([]))
 
-    ``init=False``: no argument of the class. ``kw_only=True``: an argument that has to be named. ``repr``, ``compare``,
-    ``hash``: whether the field is printed, compared and hashed; ``hash`` follows ``compare`` unless it is given.
-    ``structural``: what structural equality does with it: ``"ignore"``, or ``"def"`` if it defines a variable, or
-    ``"def_pattern"`` if it defines those that it contains.
+    ``default`` is the default value; ``default_factory`` is a function that creates one for each object. With
+    ``init=False`` the field is no argument of the constructor; with ``kw_only=True`` it is a keyword-only one. ``repr``,
+    ``compare`` and ``hash`` are true if the field is printed, compared and hashed; ``hash`` defaults to ``compare``.
+    ``structural`` selects how structural equality treats the field: ``"ignore"`` skips it, ``"def"`` if the field defines
+    a variable, ``"def_pattern"`` if it defines all variables that it contains. ``doc`` is the field's documentation.
+
+    Raises ``TypeError`` if both ``default`` and ``default_factory`` are given.
     """
     if default is not _MISSING and default_factory is not _MISSING:
         raise TypeError("a field has a default or a default_factory, not both")
@@ -72,11 +75,11 @@ def _one_of(name, value, known):
 def object(
     key=None, *, frozen=False, eq=False, order=False, unsafe_hash=False, kw_only=False, structural=None
 ):
-    """Defines a native object type by a class: annotated names are its fields.
+    """Defines a native object type from a class, whose annotated names become fields.
 
-    A decorator, with the key of the type or without (then module and name of the class are the key). The class derives
-    from ``anyfn.Object`` or from a class of another type, whose fields come first. Its objects are native: functions of
-    all languages take and return them, read their fields and call their methods by the table of types.
+    This is a decorator. Without the key of the type, the key consists of the module and name of the class. The class
+    derives from ``anyfn.Object`` or from the class of another type, whose fields come first. The objects are native:
+    functions of all languages take and return them, read their fields and call their methods by reflection.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Range")
@@ -86,17 +89,18 @@ def object(
     >>> Range(1, stop=3)
     Range(start=1, stop=3)
 
-    ``frozen`` makes the fields read-only. Two objects are equal if they are the same one; with ``eq`` if their fields
-    are, and then they have a hash if they are frozen (or with ``unsafe_hash``); ``order`` compares field by field, too.
-    ``kw_only``: all arguments have to be named. ``structural`` is what structural equality takes the type for:
-    ``"tree"``, ``"dag"``, ``"const_tree"``, ``"var"`` or ``"unique"``.
+    ``frozen`` makes the fields read-only. By default, two objects are equal if they are the same object. With ``eq`` they
+    are equal if their fields are, and hashable if they are also ``frozen`` or ``unsafe_hash`` is set. ``order`` adds
+    ``eq`` and ordering, field by field. With ``kw_only`` all arguments are keyword-only. ``structural`` is the
+    kind of the type for structural equality: ``"tree"``, ``"dag"``, ``"const_tree"``, ``"var"`` or ``"unique"``.
 
-    ``__post_init__`` is called once the fields are set; an ``__init__`` of the class's own sets them itself, or by
-    ``super().__init__(a=..)``. Public methods are methods of the native type; ``__ffi_repr__(self, show)`` and its like
-    (docs/operations.md) say what operations of all languages do with an object. A type lives as long as the process: the
-    same class statement may run again and the new class takes the type over, but with the same fields.
+    ``__post_init__`` is called once the fields are set. A custom ``__init__`` sets them itself or by
+    ``super().__init__(a=..)``. Public methods become methods of the native type. Hooks such as
+    ``__ffi_repr__(self, show)`` (docs/operations.md) customise the operations of all languages. A type lives for the
+    lifetime of the process: if the same class statement runs again, the new class takes over the type, and must have the
+    same fields.
 
-    ``TypeError`` for a field that cannot be native, and for a key that is in use.
+    Raises ``TypeError`` for a field that cannot be native and for a key that is in use.
     """
     kind = _one_of("structural", structural, _STRUCTURAL)
 
@@ -175,7 +179,7 @@ def _define(cls, key, frozen, kw_only, structural):
 
 
 def _inherited(cls):
-    """The fields of the type that a class extends: what ``_Signature`` shows of each."""
+    """Returns the fields of the type that a class extends, in the form that ``_Signature`` takes."""
     for base in cls.__mro__[1:]:
         if isinstance(vars(base).get("__signature__"), _Signature):
             return vars(base)["__signature__"].shown
@@ -186,7 +190,7 @@ def _inherited(cls):
         return {}
     from ._reflection import TypeInfo
 
-    # A type of another language.
+    # The type is defined in another language.
     shown = {}
     for one in TypeInfo(_core.type_info(known[0])).fields:
         default = _MISSING if "has_default" not in one.flags or one.default_factory else one.default
@@ -196,7 +200,7 @@ def _inherited(cls):
     return shown
 
 
-# What a class may say of its type, as methods: attributes of the type that operations of all languages ask for.
+# Methods of a class that become type attributes, which the operations of all languages use as hooks.
 _HOOKS = (
     "__ffi_repr__",
     "__ffi_hash__",
@@ -215,7 +219,7 @@ _HOOKS = (
 def _add_hooks(cls, index):
     """Registers the hooks of a class and of its bases, since types do not inherit them.
 
-    They are registered once for a type, so they ask for the class of the moment.
+    A hook is registered once per type, so it looks up the type's current class at each call.
     """
     for name in _HOOKS:
         if hasattr(cls, name) and _core.type_attribute(name, index) is None:
@@ -234,13 +238,13 @@ _FUNCTION = type(lambda: None)
 
 
 def _replace(self, /, **changes):
-    """What ``copy.replace`` calls."""
+    """Returns a copy with some fields changed; implements ``copy.replace``."""
     return _core.replace(self, changes)
 
 
 def _compare(cls, order, hashed):
-    """Gives a class the comparisons that go by its fields, unless it has its own."""
-    # A class with an `__eq__` of its own has None there.
+    """Adds comparison methods that compare fields to a class, except those that it defines itself."""
+    # Python sets this to None in a class that defines `__eq__`.
     own_hash = cls.__dict__.get("__hash__")
     names = [("__eq__", "ffi.RecursiveEq")]
     if order:
@@ -255,7 +259,7 @@ def _compare(cls, order, hashed):
 
 def _comparison(name, function, cls):
     def compare(self, other):
-        # As for data classes: objects of other types are neither equal nor in order.
+        # As in data classes, objects of different types are neither equal nor ordered.
         if not isinstance(other, cls) or type(self) is not type(other):
             return NotImplemented
         return function(self, other)
@@ -272,7 +276,7 @@ def _hash(function):
 
 
 class _Signature:
-    """``__signature__`` of such a class, made when somebody asks for it."""
+    """Descriptor for ``__signature__`` of a class, which computes the signature on access."""
 
     def __init__(self, shown):
         self.shown = shown
@@ -281,7 +285,7 @@ class _Signature:
         import inspect
 
         if owner is None or owner.__init__ is not _core.Object.__init__:
-            # The class's own `__init__` tells what it takes.
+            # The class has its own `__init__`, from which `inspect` derives the signature.
             raise AttributeError("__signature__")
         made = []
         for name, (annotation, told, flags) in self.shown.items():
@@ -298,7 +302,7 @@ _FACTORY = type("_Factory", (), {"__repr__": lambda self: "<factory>"})()
 
 
 def _default(told):
-    """How the native part takes a default: nothing (0), a value (1) or a factory (2)."""
+    """Returns the state and value of a default for the native part: 0 for none, 1 for a value, 2 for a factory."""
     if told.default_factory is not _MISSING:
         return 2, told.default_factory
     return (0, None) if told.default is _MISSING else (1, told.default)
@@ -311,7 +315,7 @@ def _json(schema):
 
 
 def _annotated(annotation):
-    """What ``Annotated[int, "documentation"]`` says: the type and the text."""
+    """Splits ``Annotated[int, "documentation"]`` into the type and the documentation, which may be None."""
     more = getattr(annotation, "__metadata__", None)
     if more is None:
         return annotation, None
@@ -323,12 +327,12 @@ def _annotated(annotation):
 
 
 def _resolve(annotation, cls, where):
-    """The type that an annotation names."""
+    """Returns the type that an annotation names; evaluates it if it is a string."""
     if not isinstance(annotation, str):
         return annotation
     import sys
 
-    # Names of the module, of the class, and of the functions around the class statement.
+    # Names are looked up in the module, the class, and the function that contains the class statement.
     module = sys.modules.get(cls.__module__)
     known = {}
     frame = sys._getframe(1)
@@ -348,7 +352,7 @@ def _is_class_var(annotation):
     return "ClassVar" in (getattr(annotation, "_name", None), getattr(getattr(annotation, "__origin__", None), "_name", None))
 
 
-# How messages and schemas call plain annotations.
+# Names of plain annotations in messages and in schemas.
 _PLAIN = {
     int: ("int", "int"),
     float: ("float", "float"),
@@ -358,12 +362,15 @@ _PLAIN = {
 }
 
 
-# Classes that stand for types without being registered.
+# Classes that represent native types without being registered.
 _OF_ABI = {_core.Object: (64, "ffi.Object"), _core.PackedFunc: (68, "ffi.Function")}
 
 
 def _element(annotation, cls, key):
-    """The schema of what a container holds. It is told, not checked: the containers take all values."""
+    """Returns the schema of a container's elements.
+
+    The schema is informative and not checked: containers accept all values.
+    """
     try:
         return _kind(annotation, cls, key, "")[1]
     except TypeError:
@@ -371,7 +378,7 @@ def _element(annotation, cls, key):
 
 
 def _kind(annotation, cls, key, where):
-    """What a field with this annotation takes: for messages, and as a schema."""
+    """Returns the type of a field with this annotation, as text for messages and as a schema."""
     import anyfn
 
     if isinstance(annotation, str):
@@ -403,7 +410,7 @@ def _kind(annotation, cls, key, where):
         return "dtype", {"type": "DataType"}
     if plain is anyfn.device or plain is type(anyfn.cpu(0)):
         return "Device", {"type": "Device"}
-    # A list or dict that is a field can be changed there, so it is no Array or Map.
+    # A field annotated as list or dict is mutable, so its type is List or Dict rather than Array or Map.
     native = {list: anyfn.List, tuple: anyfn.Array, dict: anyfn.Dict}.get(plain) if isinstance(plain, type) else None
     native = native or plain
     if "Callable" in (getattr(plain, "__name__", ""), getattr(plain, "_name", "")):
@@ -419,7 +426,7 @@ def _kind(annotation, cls, key, where):
         if known is not None:
             schema = {"type": known[1]}
             inner = [_element(arg, cls, key) for arg in args if arg is not Ellipsis]
-            # The elements of an Array are of one type.
+            # An Array has a single element type.
             if inner and (plain is not tuple or all(arg == inner[0] for arg in inner)):
                 schema["args"] = inner[:1] if plain is tuple else inner
             return native.__name__, schema

@@ -26,7 +26,7 @@ class Field:
         kw_only: Optional[bool] = None,
     ) -> None: ...
 
-# The result is what the field holds, for type checkers.
+# For type checkers, the result has the type of the field.
 @overload
 def field(
     *,
@@ -63,7 +63,7 @@ def field(
     doc: Optional[str] = None,
 ) -> Any: ...
 
-# Names and defaults are the arguments of the class.
+# Fields and their defaults become the arguments of the constructor.
 @overload
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def object(

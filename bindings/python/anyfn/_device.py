@@ -1,4 +1,4 @@
-"""Devices: which there are, and streams of work on them."""
+"""Available devices, and streams of work on them."""
 
 import _thread
 
@@ -9,7 +9,7 @@ _global = _core.get_global_func
 
 
 def devices():
-    """The devices that are there, as a list.
+    """Returns a list of the available devices.
 
     >>> str(devices()[0])
     'cpu:0'
@@ -18,10 +18,10 @@ def devices():
 
 
 class Stream:
-    """A stream of work on a device: what is put in runs in order, and independent of other streams.
+    """A queue of work on a device, which runs in order and independently of other streams.
 
-    In a ``with`` block it is the current stream of its device, on this thread: native code works in it. The stream ends with
-    the object, after its work.
+    In a ``with`` block it is the current stream of its device on this thread, which native code uses. The stream is
+    destroyed with the object, after its work is done.
 
     >>> with Stream("cpu") as stream:
     ...     stream.synchronize()
@@ -32,17 +32,17 @@ class Stream:
     def __init__(self, device):
         self._handle = None
         self._device = _device(device)
-        self._before = _thread._local()  # `threading` would be loaded for it
+        self._before = _thread._local()  # avoids importing `threading`
         self._handle = _global("runtime.Device_StreamCreate", False)(self.device)
 
     @property
     def device(self):
-        """The device that it belongs to."""
+        """Device of the stream."""
         return self._device
 
     @property
     def handle(self):
-        """The number by which drivers and native code know the stream."""
+        """Number that identifies the stream to drivers and native code."""
         return self._handle
 
     def synchronize(self):
@@ -50,7 +50,10 @@ class Stream:
         _global("runtime.Device_StreamSync", False)(self.device, self._handle)
 
     def wait_for(self, other):
-        """Lets later work of this stream wait for what is in another one now."""
+        """Makes work added to this stream from now on wait for the work that is in ``other`` now.
+
+        Raises ``ValueError`` if ``other`` is not a stream of the same device.
+        """
         if not isinstance(other, Stream) or other.device != self.device:
             raise ValueError(f"expected a stream of {self.device} but got {other!r}")
         _global("runtime.Device_StreamSyncFromTo", False)(self.device, other._handle, self._handle)
@@ -67,7 +70,7 @@ class Stream:
         return f"<anyfn.Stream {self._handle} of {self.device}>"
 
     def __del__(self):
-        handle = getattr(self, "_handle", None)  # None also if it was never made
+        handle = getattr(self, "_handle", None)  # also None if the stream was never created
         self._handle = None
         if handle is not None:
             free = _global("runtime.Device_StreamFree", False) if _global is not None else None

@@ -1,4 +1,4 @@
-"""``anyfn.doctor()``: what works here, tried, and why the rest does not."""
+"""``anyfn.doctor()``: checks of what works on this machine, and reasons for what does not."""
 
 import sys
 
@@ -8,7 +8,7 @@ _KEYS = ("id", "status", "done", "why", "to_do")
 
 
 class Diagnosis:
-    """What ``anyfn.doctor()`` has found: ``checks`` is a list of dicts, ``ok`` whether there is no problem."""
+    """Result of ``anyfn.doctor()``: ``checks`` is a list of dicts; ``ok`` is true if there is no problem."""
 
     __slots__ = ("checks",)
 
@@ -17,11 +17,11 @@ class Diagnosis:
 
     @property
     def ok(self):
-        """Whether nothing that should work does not."""
+        """True if no check found a problem."""
         return all(check["status"] != "problem" for check in self.checks)
 
     def json(self):
-        """As JSON text."""
+        """Returns the diagnosis as JSON."""
         import json
 
         from . import __version__
@@ -39,7 +39,7 @@ class Diagnosis:
 
 
 def doctor():
-    """Runs all checks: those of this frontend, then those that are registered as ``anyfn.doctor.<name>``."""
+    """Runs the checks of this frontend, then the global function ``anyfn.doctor`` with all registered checks."""
     checks = []
     for check in (_python, _numpy, _peers):
         try:
@@ -85,7 +85,7 @@ def _numpy():
 
 
 def _peers():
-    """Whether packages with a runtime of their own are there; they are not imported."""
+    """Lists installed packages with a runtime of the same ABI and array libraries, without importing them."""
     import importlib.metadata
 
     done = "looked for packages with a runtime of the same ABI, and for array libraries; none was imported"

@@ -1,4 +1,4 @@
-"""Errors: which exception stands for which kind, and what a native error knows."""
+"""Errors: exception classes by kind of error, and native error objects."""
 
 import builtins
 
@@ -6,48 +6,48 @@ from . import _core
 
 
 class Error(RuntimeError):
-    """An error of native code whose kind is no built-in exception. Each such kind has a class of its own."""
+    """An error of native code whose kind is not a built-in exception. Each such kind has its own subclass."""
 
     def __reduce__(self):
         kind = type(self).__dict__.get("kind")
         if kind is None:
             return super().__reduce__()
-        # The class was made for the kind: nothing can import it by name.
+        # The class was created for the kind, so it cannot be imported by name.
         return _of_kind, (kind, *self.args), self.__dict__
 
 
 class InternalError(Error):
-    """Something that should not happen has happened in native code, such as a panic."""
+    """An internal failure of native code, such as a panic."""
 
 
 class ErrorObject(_core.BuiltinObject):
-    """The native error behind an exception, kept in its ``__anyfn_error__``."""
+    """The native error behind an exception, which is the exception's attribute ``__anyfn_error__``."""
 
     __slots__ = ()
 
     @property
     def kind(self):
-        """Kind, such as ``ValueError``."""
+        """Kind of the error, such as ``ValueError``."""
         return _core.error_texts(self)[0]
 
     @property
     def message(self):
-        """Message."""
+        """Message of the error."""
         return _core.error_texts(self)[1]
 
     @property
     def backtrace(self):
-        """The calls that the error passed through, the most recent one first."""
+        """Frames through which the error passed, most recent first."""
         return _core.error_texts(self)[2]
 
     @property
     def cause(self):
-        """The error that caused this one, as an exception, or None."""
+        """Error that led to this one, as an exception, or None."""
         return _core.error_objects(self)[0]
 
     @property
     def context(self):
-        """Further detail: a Map, or None."""
+        """Map of further details, or None."""
         return _core.error_objects(self)[1]
 
     @property
@@ -62,17 +62,17 @@ class ErrorObject(_core.BuiltinObject):
 
     @property
     def path(self):
-        """Where inside the argument the wrong value is, such as ``[3]["w"]``; empty for the argument itself."""
+        """Path of the wrong value inside the argument, such as ``[3]["w"]``; empty for the argument itself."""
         return self._detail("path")
 
     @property
     def expected(self):
-        """What was expected, such as ``Array<int>``, or None."""
+        """Expected type, such as ``Array<int>``, or None."""
         return self._detail("expected")
 
     @property
     def got(self):
-        """What was there, or None."""
+        """Actual type, or None."""
         return self._detail("got")
 
     def _detail(self, key):
@@ -93,7 +93,7 @@ _known = {"InternalError": InternalError, "Error": Error}
 
 
 def class_of_kind(kind):
-    """The exception class of a kind of error; made at the first use."""
+    """Returns the exception class of a kind of error, which is created at its first use."""
     known = _known.get(kind)
     if known is not None:
         return known
@@ -109,10 +109,11 @@ def class_of_kind(kind):
 
 
 def register_error(kind, cls=None):
-    """Makes an exception class stand for a kind of error, in both directions.
+    """Registers an exception class for a kind of error, in both directions.
 
-    Errors of that kind raised by native code become exceptions of the class, and an exception of the class is an
-    error of that kind to native code. Also a decorator, with the kind or without (then it is the class's name).
+    An error of that kind raised by native code becomes an exception of the class, and an exception of the class becomes
+    an error of that kind in native code. Can be used as a decorator, with the kind or without; the default is the name of
+    the class.
 
     >>> @register_error
     ... class ParseError(ValueError):
@@ -142,9 +143,9 @@ def _make(kind, message, backtrace, detail):
 
 
 def native_frame(line):
-    """The frame that stands for a native function in tracebacks.
+    """Returns a frame object that represents a native function in tracebacks.
 
-    ``line`` is the function's name, or a line of a native trace, which has a file and a line number.
+    ``line`` is the function's name, or a line of a native backtrace with file and line number.
     """
     text = line.strip()
     file, found, rest = text.partition('", line ')
@@ -154,12 +155,12 @@ def native_frame(line):
         number = int(number) if number.isdecimal() and len(number) < 10 else 0
     else:
         file, number, name = "<anyfn>", 1, text
-    # A generator that never runs: its frame has no caller, so it can stand in any number of tracebacks.
+    # The frame of a generator that never runs has no caller, so any number of tracebacks can contain it.
     code = _never_run.__code__
     names = {"co_filename": file, "co_firstlineno": max(number, 1), "co_name": name or "?"}
     if hasattr(code, "co_qualname"):
         names["co_qualname"] = names["co_name"]
-        # All instructions are on the first line, in no column: entries for up to 8 instructions each.
+        # Maps all instructions to the first line, without columns. Each entry covers up to 8 instructions.
         count = len(code.co_code) // 2
         names["co_linetable"] = b"".join(bytes([0xE7 + min(count - i, 8), 0]) for i in range(0, count, 8))
     return type(_never_run)(code.replace(**names), {"__name__": "anyfn"})().gi_frame

@@ -7,7 +7,7 @@ from ._core import Object
 _E = TypeVar("_E", bound=BaseException)
 
 class Error(RuntimeError):
-    # Of errors that come from native code.
+    # Only set on errors that come from native code.
     __anyfn_error__: ErrorObject
     def __reduce__(self) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""The registry under the name that older code imports it by."""
+"""Alias of the registry module, under the name that older code imports."""
 
 from ._registry import (
     _init_api,

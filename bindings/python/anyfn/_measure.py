@@ -1,4 +1,4 @@
-"""How long functions take, what is called, and what works on this machine."""
+"""Measurement of functions, profiles of calls, and diagnosis of this machine."""
 
 from . import _core
 from ._object import register_object
@@ -18,19 +18,21 @@ def time_evaluator(
     flush=None,
     preprocess=None,
 ):
-    """Makes a function that measures how long calls of ``function`` take: called with its arguments it gives a ``Timing``.
+    """Returns a function that measures how long calls of ``function`` take.
 
-    The calls are made by a native loop, with arguments that are converted once. A ``Timing`` has ``mean``, ``median``,
-    ``min``, ``max`` and ``std`` in seconds per call, ``results`` (the mean of each measurement), ``numbers`` (calls in each)
-    and ``overhead``: what the call of an empty function takes.
+    Called with the arguments of ``function``, it returns a ``Timing``. A native loop makes the calls, and the arguments are
+    converted once. A ``Timing`` has ``mean``, ``median``, ``min``, ``max`` and ``std`` in seconds per call, ``results`` (the
+    mean of each measurement), ``numbers`` (the number of calls in each measurement) and ``overhead`` (the time of a call of
+    an empty function).
 
-    ``number`` calls make a measurement, of which ``repeat`` are made after one call to warm up; with ``min_repeat_ms``, number
-    grows until a measurement takes as long. After ``repeats_to_cooldown`` measurements follows a rest of
-    ``cooldown_interval_ms``. ``flush`` empties a cache before each call, which is measured for itself then: ``"l1"``, ``"l2"``,
-    ``"l3"``, ``"all"``, or a number of bytes. ``preprocess`` is called with the arguments before each measurement.
+    After one warm-up call, ``repeat`` measurements of ``number`` calls each are made. With ``min_repeat_ms``, ``number``
+    grows until a measurement takes at least that many milliseconds. After every ``repeats_to_cooldown`` measurements
+    follows a pause of ``cooldown_interval_ms`` milliseconds. ``flush`` is a cache that is flushed before each call:
+    ``"l1"``, ``"l2"``, ``"l3"``, ``"all"``, or a number of bytes. Each call is then measured individually. ``preprocess``
+    is called with the arguments before each measurement.
 
-    What the function raises is raised. Ctrl-C, and the end of a call of ``call_async``, end the measurement between calls.
-    ``RuntimeError`` if no driver of the device is there, ``ValueError`` for an option out of range.
+    Raises what the function raises, ``RuntimeError`` if the device is not available, and ``ValueError`` for an option out of
+    range. Ctrl-C, and the cancellation or deadline of a ``call_async`` call, end the measurement between calls.
 
     >>> timing = time_evaluator(sorted, number=100, repeat=3)([3, 1, 2])
     >>> len(timing.results)
@@ -59,16 +61,16 @@ def time_evaluator(
     )
     evaluator.__name__ = f"time_evaluator({function.__name__})"
     if _core.python_callable(function) is not None:
-        # It needs the interpreter's lock for each call: taking it anew each time would be measured, too.
+        # A Python function needs the GIL for each call. Acquiring it each time would be part of the measured time.
         evaluator.releases_gil = False
     return evaluator
 
 
 def profile(limit=1_000_000, shapes=False):
-    """Records the calls of all languages and threads: a context manager.
+    """Returns a context manager that records the calls of all languages and threads.
 
-    Of at most ``limit`` calls the times are kept one by one, for the timeline; the table has all. With ``shapes`` the types
-    and shapes of arguments are kept, too. While no profile runs, calls are as fast as without.
+    The times of at most ``limit`` calls are kept individually, for the timeline; the table covers all calls. With ``shapes``
+    the types and shapes of arguments are recorded, too. While no profile runs, calls are not slowed down.
 
     >>> with profile() as calls:
     ...     _ = time_evaluator(sorted, number=2)([2, 1])
@@ -83,11 +85,12 @@ def profile(limit=1_000_000, shapes=False):
 
 
 def doctor():
-    """Tries what works here, and finds out why the rest does not: a ``Diagnosis``.
+    """Checks what works on this machine, finds reasons for what does not, and returns a ``Diagnosis``.
 
-    ``print`` shows it; ``checks`` is a list of dicts with ``id``, ``status`` (``"ok"``; ``"off"``: not there, and nothing is
-    wrong with that; ``"problem"``), ``done`` (what was tried), ``why`` (what was found) and ``to_do``. ``ok`` tells whether there
-    is no problem. Global functions ``anyfn.doctor.<name>`` that give such a dict, or a list of them, are run, too.
+    ``print`` shows it. ``checks`` is a list of dicts with ``id``, ``status``, ``done`` (what was tried), ``why`` (what was
+    found) and ``to_do``. The status is ``"ok"``, ``"off"`` (not available, which is no fault) or ``"problem"``. ``ok`` is
+    true if there is no problem. Global functions named ``anyfn.doctor.<name>``, which return such a dict or a list of
+    them, are run as further checks.
     """
     from ._doctor import doctor
 
@@ -95,7 +98,7 @@ def doctor():
 
 
 class Timing(_core.Object):
-    """How long calls of a function took, in seconds per call."""
+    """Result of a measurement; times are in seconds per call."""
 
     __slots__ = ()
 
@@ -111,7 +114,7 @@ if _core.type_index("anyfn.Timing") is not None:
 
 
 def _of_function(self, device=None, **options):
-    """Makes a function that measures this one; the options are those of ``anyfn.time_evaluator``."""
+    """Returns a function that measures this one; the options are those of ``anyfn.time_evaluator``."""
     return time_evaluator(self, device, **options)
 
 

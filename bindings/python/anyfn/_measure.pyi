@@ -8,7 +8,7 @@ from ._profile import Profile
 from ._values import device as _Device
 
 class Timing(Object):
-    """How long calls of a function took, in seconds per call."""
+    """Result of a measurement; times are in seconds per call."""
 
     @property
     def results(self) -> Array[float]: ...

@@ -1,4 +1,4 @@
-"""Modules: compiled code as an object."""
+"""Modules, which are objects that contain compiled code."""
 
 import os
 
@@ -8,7 +8,7 @@ _ENTRY = "main"
 
 
 def _methods_of(native):
-    """Puts what a class defines onto a native class, whose instances are called without a detour."""
+    """Returns a decorator that moves the attributes of a class to a native class, whose instances are called directly."""
 
     def move(cls):
         for name, value in vars(cls).items():
@@ -21,36 +21,36 @@ def _methods_of(native):
 
 @_methods_of(_core.Module)
 class Module:
-    """Compiled code: functions by name, possibly of other modules that it imports.
+    """An object with functions by name, usually compiled code, which can import other modules.
 
-    ``module["name"]`` and ``module.name`` are the function of that name; ``AttributeError`` with the nearest name if
-    there is none. Other Python threads run while it does. Calling the module calls its entry function: ``main``, or the
-    only one that there is.
+    ``module["name"]`` and ``module.name`` return the function of that name. They raise ``AttributeError`` with the nearest
+    name if there is no such function. The functions release the GIL while they run. Calling the module calls its entry
+    function, which is ``main`` or the module's only function.
 
-    Functions keep the module's code; what its library registers globally goes with the module.
+    Functions keep the module's code alive. Global functions that its library registers are removed with the module.
     """
 
     def get_function(self, name, query_imports=False):
-        """The function of a name; ``AttributeError`` if there is none."""
+        """Returns the function of a name. Raises ``AttributeError`` if there is none."""
         function = _core.module_function(self, name, query_imports)
         if function is None:
             _core.module_missing(self, name)
         return function
 
     def implements_function(self, name, query_imports=False):
-        """Whether there is a function of that name."""
+        """Returns true if the module has a function of a name."""
         return _core.get_global_func("ffi.ModuleImplementsFunction", False)(self, name, query_imports)
 
     def list_functions(self, query_imports=False):
-        """Names of the functions, sorted; empty if the module does not know them."""
+        """Returns the names of the functions, sorted; the list is empty if the module does not know them."""
         return list(_core.get_global_func("ffi.ModuleListFunctions", False)(self, query_imports))
 
     def get_function_doc(self, name, query_imports=False):
-        """Documentation of a function, or None."""
+        """Returns the documentation of a function, or None."""
         return _core.get_global_func("ffi.ModuleGetFunctionDoc", False)(self, name, query_imports)
 
     def get_function_metadata(self, name, query_imports=False):
-        """What a function tells of itself, as a dict, or None."""
+        """Returns the metadata of a function, such as its signature, as a dict, or None."""
         text = _core.get_global_func("ffi.ModuleGetFunctionMetadata", False)(self, name, query_imports)
         if text is None:
             return None
@@ -60,71 +60,71 @@ class Module:
 
     @property
     def imports(self):
-        """The modules that this one imports, as a list: a copy. ``import_module`` and ``clear_imports`` change them."""
+        """Copy of the list of imported modules, which ``import_module`` and ``clear_imports`` change."""
         return list(_core.get_global_func("ffi.ModuleGetImports", False)(self))
 
     def import_module(self, module):
-        """Imports a module: its functions are found by look-ups with ``query_imports``, and by this module's code.
+        """Imports a module, whose functions are then found by lookups with ``query_imports`` and by this module's code.
 
-        ``RuntimeError`` if the other one imports this one already, directly or not.
+        Raises ``RuntimeError`` if ``module`` already imports this one, directly or indirectly.
         """
         _core.get_global_func("ffi.ModuleImportModule", False)(self, module)
 
     def clear_imports(self):
-        """Imports nothing any more. What this module's code has looked up already stays."""
+        """Removes all imports. Functions that this module's code has already looked up stay available to it."""
         _core.get_global_func("ffi.ModuleClearImports", False)(self)
 
     def get_property_mask(self):
-        """What the module is for, as bits: 1 it can be saved, 2 its functions can be called, 4 it is code to be linked."""
+        """Returns the properties of the module as bits: 1 saveable, 2 runnable, 4 code that is linked when it is exported."""
         return _core.get_global_func("ffi.ModuleGetPropertyMask", False)(self)
 
     def is_binary_serializable(self):
-        """Whether the module says that it can be saved as bytes."""
+        """Returns true if the module states that it can be saved as bytes."""
         return bool(self.get_property_mask() & 1)
 
     def is_runnable(self):
-        """Whether functions of the module can be called."""
+        """Returns true if functions of the module can be called."""
         return bool(self.get_property_mask() & 2)
 
     def is_compilation_exportable(self):
-        """Whether the module is code that becomes part of a library when it is exported."""
+        """Returns true if the module is code that becomes part of a library when it is exported."""
         return bool(self.get_property_mask() & 4)
 
     def save_to_bytes(self):
-        """The bytes of which the loader of its kind makes the module again, without its imports.
+        """Returns the bytes from which the loader of its kind recreates the module, without its imports.
 
-        ``RuntimeError`` that names the kind if it cannot be saved.
+        Raises ``RuntimeError``, which names the kind, if the module cannot be saved.
         """
         return _core.get_global_func("ffi.ModuleSaveToBytes", False)(self)
 
     def get_write_formats(self):
-        """Formats of files that the module writes by its own means, as extensions."""
+        """Returns the file formats, as extensions, for which the module has its own writer."""
         return list(_core.get_global_func("ffi.ModuleGetWriteFormats", False)(self))
 
     def write_to_file(self, file_name, fmt=""):
-        """Writes the module to a file, without its imports; without ``fmt`` the extension is the format.
+        """Writes the module to a file, without its imports. The format defaults to the extension of the file.
 
-        A module without a way of its own writes what ``save_to_bytes`` gives. ``RuntimeError`` if that is not there either.
+        A module without its own writer writes the result of ``save_to_bytes``. Raises ``RuntimeError`` if it has neither.
         """
         _releasing("ffi.ModuleWriteToFile")(self, os.fsdecode(file_name), fmt)
 
     def inspect_source(self, fmt=""):
-        """The module's source text, if it has some; else an empty one. That of what ``anyfn.build`` made is C."""
+        """Returns the module's source code, or an empty string. A module that ``anyfn.build`` returned has C source."""
         text = _core.get_global_func("ffi.ModuleInspectSource", False)(self, fmt)
         if text or fmt not in ("", "c") or self.kind != "library":
             return text
-        # There is none unless the compiler is loaded.
+        # The function exists only if the compiler is loaded.
         compiled = _core.get_global_func("compiler.source_of_built", True)
         return "" if compiled is None else compiled(self) or ""
 
     def export(self, path, objects=(), **options):
-        """Writes the module with all that it imports, of any kind, as one library file that ``load_module`` reads.
+        """Writes the module, with its imports of any kind, as one library file that ``load_module`` reads.
 
-        A library among the modules is the library of the bundle; otherwise ``objects`` are linked to one that imports this
-        module. See ``bundle`` for ``objects``, ``options`` and errors.
+        If one of the modules is a library, it becomes the library of the bundle. Otherwise ``objects`` are linked to a
+        library that imports this module. See ``bundle`` for ``objects``, ``options`` and errors.
 
-        What ``anyfn.build`` made is also written as C source (``f.c``) or object file (``f.o``); for another kind of
-        processor, as library without what it imports.
+        A module that ``anyfn.build`` returned can also be written as C source (``f.c``) or object file (``f.o``). Such a
+        module for another kind of processor is written as a library without its imports.
         """
         if not objects and (self.kind == "foreign" or os.fsdecode(path).endswith((".c", ".o"))):
             from . import _compiler
@@ -133,9 +133,9 @@ class Module:
         _write_bundle(path, self, objects, (), **options)
 
     def leases(self, detail=False):
-        """What of the module's library is in use and keeps it mapped: a dict of numbers, zeros left out.
+        """Returns the number of leases of each kind that keep the module's library mapped, as a dict without zeros.
 
-        With ``detail`` a dict of lists instead: what ``live_handles`` tells of each handle, by what it holds.
+        With ``detail``, returns a dict of lists instead: the entries of ``live_handles`` by kind of lease.
         """
         if not detail:
             return _core.to_python(_core.get_global_func("ffi.ModuleLeases", False)(self))
@@ -145,21 +145,21 @@ class Module:
         return leases
 
     def time_evaluator(self, name, device=None, **options):
-        """Makes a function that measures the one of a name; the options are those of ``anyfn.time_evaluator``."""
+        """Returns a function that measures the function ``name``; the options are those of ``anyfn.time_evaluator``."""
         return self.get_function(name).time_evaluator(device, **options)
 
     def is_current(self, path=None):
-        """Whether loading the module's file now, or the one at ``path``, would give this very code."""
+        """Returns true if loading the module's file now, or the file at ``path``, would give this very code."""
         return _core.get_global_func("ffi.ModuleIsCurrent", False)(self, None if path is None else os.fsdecode(path))
 
     @property
     def pinned(self):
-        """Why the module's library is never unmapped, or None."""
+        """Reason why the module's library is never unmapped, or None."""
         return _core.get_global_func("ffi.ModulePinned", False)(self)
 
     @property
     def entry_func(self):
-        """The function that calling the module calls: ``main``, or the only one that there is."""
+        """Function that calling the module calls: ``main``, or the module's only function."""
         return _entry_of(self)
 
     @property
@@ -175,14 +175,14 @@ class Module:
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(f"module has no attribute {name!r}")
-        # Also asked when the property `entry_func` has found nothing.
+        # Python also calls this if the property `entry_func` raises `AttributeError`.
         return _entry_of(self) if name == "entry_func" else self.get_function(name)
 
     def __dir__(self):
         try:
             functions = self.list_functions()
         except RuntimeError:
-            # A module of a C++ class of another library.
+            # The module is implemented by a C++ class of another library.
             functions = []
         return sorted({*object.__dir__(self), *filter(str.isidentifier, functions)})
 
@@ -196,7 +196,7 @@ def _entry_of(module):
         try:
             names = module.list_functions()
         except RuntimeError:
-            # A module of a C++ class of another library.
+            # The module is implemented by a C++ class of another library.
             names = ()
         if len(names) != 1:
             _core.module_missing(module, _ENTRY)
@@ -205,27 +205,27 @@ def _entry_of(module):
 
 
 def load_module(path):
-    """Loads compiled code from a file; the kind follows from the extension, ``.so`` is a shared library.
+    """Loads a module from a file, whose extension selects the loader; ``.so`` is a shared library.
 
-    ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative one begins at the current folder. ``RuntimeError`` with
-    the reason if there is no such file or it does not fit this process: ``inspect_library`` tells more.
+    ``path`` is a ``str``, ``bytes`` or ``os.PathLike``; a relative path refers to the current directory. Raises
+    ``RuntimeError`` with the reason if the file does not exist or does not fit this process. ``inspect_library`` returns
+    details.
     """
     return _core.get_global_func("ffi.ModuleLoadFromFile", False)(os.fsdecode(path))
 
 
 def bundle(path, files=(), imports=(), **options):
-    """Writes a library of ``files`` that carries the modules ``imports``, and what those import, in one file.
+    """Writes one library file that contains ``files``, the modules ``imports`` and everything that those import.
 
-    ``files`` are object files, static archives, C or C++ sources, or one library that is linked already: that needs no
-    linker. Modules are saved by ``save_to_bytes`` and loaded by the loader of their kind; the file is loaded by
-    ``load_module``, in any language. The same parts give the same bytes, and a file that is there already is replaced when
-    the new one is whole.
+    ``files`` are object files, static archives, C or C++ sources, or one linked library, which needs no linker. Modules are
+    saved by ``save_to_bytes`` and loaded by the loader of their kind. ``load_module`` loads the file, in any language. The
+    same inputs produce the same bytes. An existing file is replaced once the new one is complete.
 
-    Options: ``linker`` and ``compiler`` are commands with their first arguments, by default ``cc`` or what the environment
-    variables ``ANYFN_LINKER``, ``CC`` and ``CXX`` name; ``compile_options`` and ``link_options`` are lists of arguments.
+    ``linker`` and ``compiler`` are commands, optionally with arguments. They default to the environment variables
+    ``ANYFN_LINKER``, ``CC`` and ``CXX``, then to ``cc``. ``compile_options`` and ``link_options`` are lists of arguments.
 
-    ``RuntimeError`` that names the kind of a module that cannot be saved, or has what the compiler or linker prints;
-    ``ValueError`` for parts that do not fit together. Nothing is left of a file then.
+    Raises ``RuntimeError`` with the kind of a module that cannot be saved, or with the output of the compiler or linker, and
+    ``ValueError`` for inputs that do not fit together. No file is written then.
     """
     _write_bundle(path, None, files, imports, **options)
 
@@ -252,12 +252,12 @@ _METHODS = (
 
 
 def make_module(content):
-    """A module of a kind of your own: what it does is what the object ``content`` does.
+    """Returns a module of a custom kind, which is implemented by the object ``content``.
 
-    ``content.kind`` is the name of the kind, and ``content.get_function(name)`` gives a callable or None. What else is
-    there is used, too: ``functions()`` (names), ``save_to_bytes()``, ``write_to_file(path, format)``, ``write_formats`` (a
-    list, or a method that gives one), ``inspect_source(format)``, ``get_function_doc(name)``,
-    ``get_function_metadata(name)``, ``property_mask``. The module keeps the object.
+    ``content.kind`` is the name of the kind, and ``content.get_function(name)`` returns a callable or None. Further
+    attributes are optional: ``functions()`` (which returns names), ``save_to_bytes()``, ``write_to_file(path, format)``,
+    ``write_formats`` (a list, or a method that returns one), ``inspect_source(format)``, ``get_function_doc(name)``,
+    ``get_function_metadata(name)`` and ``property_mask``. The module keeps the object alive.
     """
     args = [content.kind]
     for name in _METHODS:
@@ -274,10 +274,10 @@ def make_module(content):
 
 
 def register_module_loader(kind, loader, extensions=(), override=False):
-    """Registers what makes modules of a kind: ``loader(data)`` gives a Module, or an object for ``make_module``.
+    """Registers the loader of a module kind: ``loader(data)`` returns a Module, or an object for ``make_module``.
 
-    It is called when a library is loaded that carries a module of this kind, and for files with one of ``extensions``.
-    ``RuntimeError`` if there is such a loader already and ``override`` is false.
+    The loader is called when a library that contains a module of this kind is loaded, and for files with one of
+    ``extensions``. Raises ``RuntimeError`` if such a loader already exists and ``override`` is false.
     """
 
     def load(data):
@@ -295,11 +295,11 @@ def register_module_loader(kind, loader, extensions=(), override=False):
 
 
 class Watch:
-    """The newest good build of a library file, for development: what ``watch`` gives.
+    """The newest good build of a library file, for development; returned by ``watch``.
 
-    ``lib.name`` and ``lib["name"]`` are functions that follow the file: each call asks the system whether the file has
-    changed (about a microsecond), loads it if so, and calls the function of the newest good build. Calls that have begun,
-    and what older builds have made, keep the code that they began with.
+    ``lib.name`` and ``lib["name"]`` are functions that follow the file. Each call queries the file's status, which takes
+    about a microsecond, loads the file if it has changed, and calls the function of the newest good build. Calls in
+    progress and objects of older builds keep the code of their build.
     """
 
     __slots__ = ("_watch", "__weakref__")
@@ -308,30 +308,33 @@ class Watch:
         self._watch = module
 
     def poll(self):
-        """Looks whether there is a newer good build and takes it; whether it has. Look-ups and calls do this, too."""
+        """Loads a newer good build if there is one, and returns true if it did. Lookups and calls do the same."""
         return _releasing("ffi.ModuleWatchPoll")(self._watch)
 
     def reload(self):
-        """The module of the file as it is now; raises the reason if it cannot be taken."""
+        """Returns the module of the file as it is now. Raises an error with the reason if the file cannot be used."""
         return _releasing("ffi.ModuleWatchReload")(self._watch)
 
     @property
     def module(self):
-        """The newest good build as a module. What is looked up in it stays that of this build."""
+        """Newest good build as a module. Functions that are looked up in it remain those of this build."""
         return _releasing("ffi.ModuleWatchNewest")(self._watch)
 
     @property
     def problem(self):
-        """Why the file as it was looked at last is not what is used, or None."""
+        """Reason why the content of the file at the last check is not in use, or None."""
         return _core.get_global_func("ffi.ModuleWatchProblem", False)(self._watch)
 
     @property
     def path(self):
-        """The absolute path of the file; symbolic links are followed at each look."""
+        """Absolute path of the file; each check follows symbolic links."""
         return _core.get_global_func("ffi.ModuleGetFile", False)(self._watch)
 
     def get_function(self, name):
-        """The function of a name, which follows the file; ``AttributeError`` if the newest good build has none."""
+        """Returns the function of a name, which follows the file.
+
+        Raises ``AttributeError`` if the newest good build has no such function.
+        """
         self.poll()
         return self._watch.get_function(name)
 
@@ -354,19 +357,20 @@ class Watch:
 
 
 def watch(path, on_reload=None, on_problem=None):
-    """The newest good build of a library file, whichever that is: for development.
+    """Returns a ``Watch``, which always uses the newest good build of a library file, for development.
 
-    The file is looked at whenever a function is looked up or called; no thread is started. A newer build is loaded beside
-    the older one, and ``on_reload(path, module)`` is called. A newer file that does not load, or lacks a function which
-    is held, is not taken: what is there goes on, and ``on_problem(path, reason)`` is called once for that file, by
-    default a ``RuntimeWarning``. A file that changed less than a second ago may still be written, so it is tried again
-    at each look before anybody is told. What the callbacks raise is raised where the look was.
+    The file is checked whenever a function is looked up or called; no thread is started. A newer build is loaded beside
+    the older one, and ``on_reload(path, module)`` is called. A newer file is rejected if it does not load or lacks a
+    function that is still referenced. The current build then stays in use, and ``on_problem(path, reason)`` is called once
+    for that file; the default issues a ``RuntimeWarning``. A file that changed less than a second ago may still be being
+    written, so each check tries it again before a problem is reported. Exceptions of the callbacks propagate to the lookup
+    or call that checked the file.
 
-    Builds must come as new files under the old name, as linkers and ``mv`` make them. One that is written over in place
-    (``cp new.so lib.so``) changes code that is mapped and may run, and can end the process; what can be seen of it is a
-    problem that says so.
+    Each build must be a new file under the same name, as linkers and ``mv`` create it. Overwriting the file in place
+    (``cp new.so lib.so``) changes code that is mapped and may be running, which can crash the process. If this is
+    detected, it is reported as a problem.
 
-    ``RuntimeError`` if there is no good build to begin with.
+    Raises ``RuntimeError`` if there is no good build at the start.
     """
     on_problem = _warn_of if on_problem is None else on_problem
     return Watch(_releasing("ffi.ModuleWatch")(os.fsdecode(path), on_reload, on_problem))
@@ -379,60 +383,68 @@ def _warn_of(path, reason):
 
 
 def _releasing(name):
-    """A global function that may load code: others use the interpreter meanwhile, as the code's start may."""
+    """Returns a global function that may load code, set to release the GIL.
+
+    Other threads, and initialisers of the loaded code, may need the GIL meanwhile.
+    """
     function = _core.get_global_func(name, False)
     function.releases_gil = True
     return function
 
 
 def system_lib(prefix=""):
-    """The module of the functions that are statically linked into this process, with a common prefix."""
+    """Returns the module of the functions that are linked statically into this process, with a common prefix."""
     return _core.get_global_func("ffi.SystemLib", False)(prefix)
 
 
 def inspect_library(path):
-    """What a library file holds, needs and was built for, as a dict; none of its code runs.
+    """Returns a dict that describes the contents, requirements and target of a library file, without running its code.
 
-    ``RuntimeError`` with the reason if it is no shared library for this machine, or damaged.
+    Raises ``RuntimeError`` with the reason if the file is damaged or is not a shared library for this machine.
     """
     return _core.to_python(_core.get_global_func("ffi.ModuleInspectFile", False)(os.fsdecode(path)))
 
 
 def mapped_libraries():
-    """Libraries that were loaded as modules and are still mapped: a list of dicts with ``file``, ``leases`` (what of it
-    is in use) and ``pinned`` (why it stays in any case, or None)."""
+    """Returns the libraries that were loaded as modules and are still mapped.
+
+    The result is a list of dicts with ``file``, ``leases`` (the number of leases of each kind) and ``pinned`` (the reason why
+    the library is never unmapped, or None).
+    """
     return _core.to_python(_core.get_global_func("ffi.ModuleMapped", False)())
 
 
 def start_ledger():
-    """Has it written down from now on who makes each native object, and where: for ``live_handles``.
+    """Starts the ledger, which records who creates each native object, and where, for ``live_handles``.
 
-    The environment variable ``ANYFN_LEDGER=1`` does so from the start. Objects from before are not in the ledger. It
-    cannot be stopped again. Making an object then takes microseconds, and more memory.
+    The environment variable ``ANYFN_LEDGER=1`` starts it with the process. Objects that were created before are not in the
+    ledger. It cannot be stopped again. With the ledger, creating an object takes microseconds and more memory.
     """
     _core.start_ledger()
 
 
 def live_handles(module=None):
-    """Native objects that are alive, in the order in which they were made: a list of dicts. With a module only those that
-    keep its library mapped. ``RuntimeError`` if there is no ledger, see ``start_ledger``.
+    """Returns the live native objects as a list of dicts, in the order of creation.
 
-    ``type`` is the type's key, ``place`` the line of Python code from which the object was made, ``frames`` the native
-    calls that led there, ``references`` the number of references to it; ``lease`` is what it counts as in
-    ``module.leases()``, ``libraries`` which ones it keeps mapped, and ``code`` the function that it stands for.
+    With a module, returns only the objects that keep its library mapped. Each dict has ``type`` (the type's key), ``place``
+    (the line of Python code that created the object), ``frames`` (the native calls that led to the creation),
+    ``references`` (the number of references to the object), ``lease`` (the kind of lease in ``module.leases()``),
+    ``libraries`` (the libraries that the object keeps mapped) and ``code`` (the function that it represents).
+
+    Raises ``RuntimeError`` if the ledger is off; see ``start_ledger``.
     """
     return _core.to_python(_core.get_global_func("ffi.LiveHandles", False)(module))
 
 
 def live_handles_text(module=None):
-    """What ``live_handles`` tells, as text."""
+    """Returns the information of ``live_handles`` as text."""
     return _core.get_global_func("ffi.LiveHandlesText", False)(module)
 
 
 def reap():
-    """Unmaps the libraries of which nothing is in use any more; gives their paths.
+    """Unmaps the libraries that hold no lease, and returns their paths.
 
-    Loading a library does this, too, for those that have been idle for longer. Nothing of such a library may be on its
-    way out on another thread at this moment.
+    Loading a library also unmaps those that have held no lease for some time. Code of such a library must not be returning
+    on another thread at this moment.
     """
     return list(_core.get_global_func("ffi.ModuleReap", False)())

@@ -1,26 +1,27 @@
-"""Classes for native types."""
+"""Python classes for native types."""
 
 from . import _core
 
-# Types below are the ABI's own.
+# Lower type indices belong to the ABI's built-in types.
 _FIRST_OTHER = 128
 
 
 def register_object(type_key=None, constructor=None):
-    """Makes a class stand for a native type: objects of the type become instances of the class.
+    """Registers the class that represents a native type: objects of the type become instances of the class.
 
-    A decorator, with the key of the type or without (then the class's own name is the key). The class derives from
-    ``Object``; objects of derived types become instances of it too, unless these have a class of their own.
+    This is a decorator, with or without the key of the type; the default key is the name of the class. The class derives
+    from ``Object``. Objects of derived types become instances of it, too, unless their type has its own class.
 
-    ``constructor`` is the function that makes the type's objects, or its global name; it can also be the attribute
-    ``__constructor__`` of the class. ``Point(1.0, 2.0)`` then calls it. A class may define ``__init__`` instead, which
-    calls ``self.__init_handle_by_constructor__(function, *args)``.
+    ``constructor`` is the function that creates objects of the type, or its global name; it can also be the attribute
+    ``__constructor__`` of the class. ``Point(1.0, 2.0)`` then calls it. Instead, the class may define an ``__init__`` that
+    calls ``self.__init_handle_by_constructor__(function, *args)``. A type that registered a constructor
+    (``__ffi_init__``) needs neither.
 
-    Fields and methods of which the type tells become attributes of the class, unless it has some of the same name. A type that
-    tells of a constructor (``__ffi_init__``) needs no other. A method ``__ffi_repr__(self, show)`` of the class prints the
-    type's objects, for all languages, unless the type prints them itself.
+    The reflected fields and methods of the type become attributes of the class, unless the class has an attribute of the
+    same name. A method ``__ffi_repr__(self, show)`` of the class formats the type's objects in all languages, unless the
+    type has its own hook.
 
-    ``ValueError`` if no library has registered the type.
+    Raises ``ValueError`` if no library has registered the type.
 
     >>> import anyfn.testing
     >>> @register_object("testing.Point", constructor="testing.make_point")
@@ -43,7 +44,7 @@ def register_object(type_key=None, constructor=None):
         _check_builtin(key, index, cls)
         made_by = cls.__dict__.get("__constructor__") if constructor is None else constructor
         if made_by is None and not _has_constructor(cls):
-            # What the type itself names as its constructor.
+            # The constructor that the type registered.
             made_by = _core.type_attribute("__ffi_init__", index)
         if isinstance(made_by, str):
             made_by = _core.get_global_func(made_by, False)
@@ -70,7 +71,7 @@ def register_object(type_key=None, constructor=None):
 
 
 def _has_constructor(cls):
-    """Whether a class has or inherits a constructor, but for one that makes objects of another type by its fields."""
+    """Returns true if a class has or inherits a constructor, other than a base's default one (its type's ``__ffi_init__``)."""
     for base in cls.__mro__:
         known = vars(base).get("__constructor__")
         if known is not None:
@@ -80,7 +81,10 @@ def _has_constructor(cls):
 
 
 def _tell_constructor(cls, index):
-    """Gives the class that is made for a type what the type names as its constructor, or nothing. Called by the native part."""
+    """Sets the constructor of a class that was created for a type; called by the extension module.
+
+    It is the constructor that the type registered, or None.
+    """
     made_by = _core.type_attribute("__ffi_init__", index)
     cls.__constructor__ = made_by
     if made_by is not None:
@@ -88,13 +92,13 @@ def _tell_constructor(cls, index):
 
 
 class _ConstructorSignature:
-    """``__signature__`` of a class: that of its constructor, read when somebody asks for it."""
+    """Descriptor for ``__signature__`` of a class, which returns the signature of the class's constructor."""
 
     def __get__(self, instance, owner=None):
         import inspect
 
         if owner is None or owner.__init__ is not _core.Object.__init__:
-            # The class's own `__init__` tells what it takes.
+            # The class has its own `__init__`, from which `inspect` derives the signature.
             raise AttributeError("__signature__")
         try:
             signature = inspect.signature(owner.__constructor__)
@@ -104,7 +108,7 @@ class _ConstructorSignature:
 
 
 def _check_builtin(key, index, cls):
-    """The package itself relies on the classes of the ABI's own types."""
+    """Raises ``TypeError`` for a class that cannot represent a type, since the package relies on the built-in classes."""
     if index >= _FIRST_OTHER:
         if issubclass(cls, (_core.BuiltinObject, _core.PackedFunc)):
             raise TypeError(f"{cls.__name__} derives from the class of a built-in type, which {key!r} is not")

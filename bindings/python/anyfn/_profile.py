@@ -1,4 +1,4 @@
-"""``anyfn.profile()``: what is called, by whom and for how long."""
+"""``anyfn.profile()``: records which functions are called, by which callers, and how long the calls take."""
 
 import os
 
@@ -6,9 +6,9 @@ from . import _core
 
 
 class Profile:
-    """The calls of all languages and threads while it runs: a context manager. What ``anyfn.profile()`` gives.
+    """Context manager that records the calls of all languages and threads, as returned by ``anyfn.profile()``.
 
-    Afterwards ``str(profile)`` is a table of the functions, and ``save`` writes the timeline.
+    After it has stopped, ``str(profile)`` is a table of the functions, and ``save`` writes the timeline.
     """
 
     __slots__ = ("_limit", "_shapes", "_recorded", "_process", "__weakref__")
@@ -19,12 +19,12 @@ class Profile:
         self._recorded = self._process = None
 
     def start(self):
-        """Begins to record. ``RuntimeError`` if a profile is running already."""
+        """Starts recording. Raises ``RuntimeError`` if a profile is already running."""
         self._call("start", self._limit, self._shapes)
         self._recorded, self._process = None, os.getpid()
 
     def stop(self):
-        """Ends the recording. ``RuntimeError`` if it is not running, as in a process that was forked off meanwhile."""
+        """Stops recording. Raises ``RuntimeError`` if the profile is not running, as in a forked child process."""
         if self._process is None:
             raise RuntimeError("the profile is not running")
         self._recorded, self._process = self._call("stop"), None
@@ -34,7 +34,7 @@ class Profile:
         return self
 
     def __exit__(self, *_):
-        # A process that was forked off has left what runs in its parent.
+        # In a forked child process, the profile runs in the parent only.
         if self._process == os.getpid():
             self.stop()
         self._process = None
@@ -47,35 +47,39 @@ class Profile:
 
     @property
     def duration(self):
-        """Seconds from start to stop."""
+        """Time from start to stop, in seconds."""
         return self._result().duration
 
     @property
     def calls(self):
-        """Number of calls."""
+        """Number of recorded calls."""
         return self._result().calls
 
     @property
     def dropped(self):
-        """Number of calls that are not in the timeline, since there were more than the limit. The table has all."""
+        """Number of calls beyond the limit, which are missing from the timeline. The table covers all calls."""
         return self._result().dropped
 
     def functions(self, sort="self"):
-        """The functions that were called: a list of dicts with ``name``, ``calls``, ``errors`` and, in seconds, ``total``,
-        ``mean``, ``min``, ``max`` and ``self`` (without the calls that it makes); ``share`` is the part of all time that
-        is its own. Sorted by one of these, the greatest first: "self", "total", "mean", "max", "calls", or "name"."""
+        """Returns the functions that were called, as a list of dicts.
+
+        The keys are ``name``, ``calls``, ``errors``, ``share`` and, in seconds, ``total``, ``mean``, ``min``, ``max`` and
+        ``self``, which is the time without the calls that the function made. ``share`` is the fraction of the ``self`` time
+        of all functions, from 0 to 1. ``sort`` is ``"self"``, ``"total"``, ``"mean"``, ``"max"``, ``"calls"`` (in descending
+        order) or ``"name"``.
+        """
         return _core.to_python(self._call("functions", self._result(), sort))
 
     def table(self, limit=50, sort="self"):
-        """The functions as a table."""
+        """Returns a table of the first ``limit`` functions in the order ``sort``."""
         return self._call("table", self._result(), limit, sort)
 
     def trace(self):
-        """The timeline as JSON text: trace events, as Chrome's and Perfetto's viewers have them."""
+        """Returns the timeline as JSON in the trace event format of Chrome and Perfetto."""
         return self._call("trace", self._result())
 
     def save(self, path):
-        """Writes the timeline into a file, for ``chrome://tracing`` or https://ui.perfetto.dev."""
+        """Writes the timeline to a file, for ``chrome://tracing`` or https://ui.perfetto.dev."""
         self._call("save", self._result(), os.fsdecode(path))
 
     def __str__(self):
@@ -91,7 +95,7 @@ class Profile:
 
 
 class RemoteProfile(Profile):
-    """The calls in the process at the other side of a session. What ``session.profile()`` gives."""
+    """Profile of the calls in the remote process of a session, as returned by ``session.profile()``."""
 
     __slots__ = ("_session",)
 

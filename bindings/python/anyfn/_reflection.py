@@ -1,8 +1,8 @@
-"""What native types tell of themselves: ``type_info``; and copies of objects with other values: ``replace``."""
+"""Reflection of native types by ``type_info``, and copies of objects with changed fields by ``replace``."""
 
 from . import _core
 
-# What the ABI calls the flags of fields; the other two are of methods and of setters.
+# Names of the ABI's flags of fields. The two missing bits are flags of methods and setters.
 _FLAGS = {
     1: "writable",
     2: "has_default",
@@ -22,8 +22,8 @@ _STRUCTURAL = (None, "tree", "var", "dag", "const_tree", "unique")
 class FieldInfo:
     """A field of a native type.
 
-    ``name``, ``type`` (text), ``schema`` (the same as a dict), ``doc``, ``flags`` (a set of words), ``default`` and
-    ``default_factory`` (None without), ``owner`` (key of the type that adds it).
+    The attributes are ``name``, ``type`` (as text), ``schema`` (the type as a dict), ``doc``, ``flags`` (a set of strings),
+    ``default`` and ``default_factory`` (None if absent) and ``owner`` (key of the type that adds the field).
     """
 
     __slots__ = ("default", "default_factory", "doc", "flags", "name", "owner", "schema", "type")
@@ -52,8 +52,8 @@ class FieldInfo:
 class MethodInfo:
     """A method of a native type.
 
-    ``name``, ``doc``, ``static``, ``function`` (which takes the object first, unless it is static), ``signature`` (an
-    ``inspect.Signature``, or None), ``owner`` (key of the type that adds it).
+    The attributes are ``name``, ``doc``, ``static``, ``function`` (whose first argument is the object unless the method is
+    static), ``signature`` (an ``inspect.Signature``, or None) and ``owner`` (key of the type that adds the method).
     """
 
     __slots__ = ("doc", "function", "name", "owner", "static")
@@ -79,10 +79,10 @@ class MethodInfo:
 
 
 class TypeInfo:
-    """A native type: what ``type_info`` gives.
+    """A native type, as returned by ``type_info``.
 
-    ``key``, ``index``, ``parent`` (a TypeInfo, or None), ``doc``, ``structural`` (what structural equality takes it for,
-    or None), ``fields`` and ``methods`` (tuples, those of the ancestors first).
+    The attributes are ``key``, ``index``, ``parent`` (a TypeInfo, or None), ``doc``, ``structural`` (kind of the type for
+    structural equality, or None), ``fields`` and ``methods`` (tuples, with those of the ancestors first).
     """
 
     __slots__ = ("_parent", "doc", "fields", "index", "key", "methods", "structural")
@@ -98,7 +98,7 @@ class TypeInfo:
             return keys[index]
 
         self.fields = tuple(FieldInfo(owner(index), *rest) for index, *rest in fields)
-        # A name that is registered again replaces the method.
+        # A later method of the same name replaces the earlier one.
         found = {name: MethodInfo(owner(index), name, *rest) for index, name, *rest in methods}
         self.methods = tuple(found.values())
 
@@ -108,15 +108,15 @@ class TypeInfo:
 
     @property
     def cls(self):
-        """The class whose instances objects of the type become."""
+        """Class whose instances the type's objects become."""
         return _core.registered_class(self.index)
 
     def field(self, name):
-        """The field of a name. ``KeyError`` if there is none."""
+        """Returns the field of a name. Raises ``KeyError`` if there is none."""
         return _find(self.fields, name, f"{self.key} has no field")
 
     def method(self, name):
-        """The method of a name. ``KeyError`` if there is none."""
+        """Returns the method of a name. Raises ``KeyError`` if there is none."""
         return _find(self.methods, name, f"{self.key} has no method")
 
     def __eq__(self, other):
@@ -164,10 +164,10 @@ def _type_text(schema):
 
 
 def type_info(of):
-    """What a native type tells of itself: its key, parent, documentation, fields and methods.
+    """Returns key, parent, documentation, fields and methods of a native type, as a ``TypeInfo``.
 
-    ``of`` is an object, a class that stands for a type, or the type's key or index. ``ValueError`` if there is no such
-    type.
+    ``of`` is an object, a class that represents a type, or the type's key or index. Raises ``ValueError`` if there is no
+    such type.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Span")
@@ -205,7 +205,7 @@ def type_info(of):
 
 
 def replace(obj, /, **changes):
-    """A new object with the same values but those that are given by name; read-only fields, too.
+    """Returns a copy of an object with the fields in ``changes`` replaced, including read-only fields.
 
     >>> from anyfn import Object, object
     >>> @object("doc.Size", frozen=True)
@@ -215,7 +215,7 @@ def replace(obj, /, **changes):
     >>> replace(Size(2, 3), height=5)
     Size(width=2, height=5)
 
-    A ``__post_init__`` of the class is called for the new object. ``TypeError`` if the type cannot be copied,
-    ``AttributeError`` for a name that is no field.
+    A ``__post_init__`` of the class is called for the new object. Raises ``TypeError`` if the type cannot be copied, and
+    ``AttributeError`` for a name that is not a field.
     """
     return _core.replace(obj, changes)

@@ -1,4 +1,4 @@
-"""Functions by name, for all languages of the process."""
+"""Registry of global functions, which all languages of the process share."""
 
 import sys
 
@@ -7,9 +7,9 @@ from ._core import PackedFunc
 
 
 def get_global_func(name, allow_missing=False):
-    """The global function of a name.
+    """Returns the global function of a name.
 
-    If there is none: ``ValueError``, or ``None`` with ``allow_missing``.
+    If there is none, raises ``ValueError``, or returns ``None`` with ``allow_missing``.
     """
     return _core.get_global_func(name, allow_missing)
 
@@ -17,9 +17,9 @@ def get_global_func(name, allow_missing=False):
 def register_func(func_name=None, f=None, override=False):
     """Registers a Python function under a global name.
 
-    Also a decorator, with a name or without (then the function's own name is used). Returns the function as a
-    PackedFunc. ``RuntimeError`` if the name is taken and ``override`` is false. The registry holds the function until
-    ``remove_global_func``.
+    Can be used as a decorator, with or without a name; the default is the function's own name. Returns the function as a
+    PackedFunc. The registry holds the function until ``remove_global_func`` removes it. Raises ``RuntimeError`` if the
+    name is taken and ``override`` is false.
 
     >>> @register_func("doc.greet", override=True)
     ... def greet(name):
@@ -43,20 +43,21 @@ def register_func(func_name=None, f=None, override=False):
 
 
 def list_global_func_names():
-    """Names of all global functions, sorted."""
+    """Returns the names of all global functions, sorted."""
     return _core.list_global_func_names()
 
 
 def remove_global_func(name):
-    """Removes a global function; ``False`` if there was none. Whoever holds the function keeps it."""
+    """Removes a global function, and returns ``False`` if there was none. Existing references to it stay valid."""
     return _core.remove_global_func(name)
 
 
 def convert(value):
-    """The value as native code gives it back: a callable becomes a PackedFunc, a list an Array, an array a Tensor.
+    """Converts a value as a call of a native function does.
 
-    An array's memory is shared, lists and dicts are copied with all in them. ``TypeError`` or ``OverflowError`` with the
-    place of what cannot be passed.
+    A callable becomes a PackedFunc, a list an Array, and an array of another library a Tensor. The memory of an array is
+    shared; lists and dicts are copied recursively. Raises ``TypeError`` or ``OverflowError`` with
+    the path of a value that cannot be passed.
 
     >>> convert({"a": [1, (2, 3)]})
     anyfn.Map({'a': anyfn.Array([1, anyfn.Array([2, 3])])})
@@ -65,10 +66,10 @@ def convert(value):
 
 
 def _init_api(prefix, module_name=None):
-    """Makes the global functions ``<prefix>.<name>`` attributes of a module, by name; those that tell no documentation
-    get a line of it.
+    """Adds the global functions ``<prefix>.<name>`` to a module as attributes.
 
-    ``module_name`` is usually the ``__name__`` of the calling module. ``ValueError`` if no such module is imported.
+    Functions without documentation receive a docstring of one line. ``module_name`` is usually the ``__name__`` of the
+    calling module. Raises ``ValueError`` if no such module is imported.
     """
     target_name = prefix if module_name is None else module_name
     target = sys.modules.get(target_name)

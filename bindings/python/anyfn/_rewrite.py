@@ -1,4 +1,4 @@
-"""Walking and rewriting graphs of objects with callbacks."""
+"""Walks and rewrites graphs of objects with callbacks."""
 
 from . import _core
 from ._object import register_object
@@ -16,21 +16,21 @@ _remap_set = _core.get_global_func("ffi.StructuralMutatorVarRemapSet", False)
 _mutator_region = _core.get_global_func("ffi.StructuralMutatorDefRegionKind", False)
 _mutator_with_region = _core.get_global_func("ffi.StructuralMutatorWithDefRegionKind", False)
 
-# As the native function takes them.
+# Numbers that the native function `anyfn.rewrite` takes.
 _WALK, _VISIT, _MAP, _MUTATE = range(4)
 _PRE, _ONCE, _EACH_TIME = 1, 2, 4
 _VALUE, _VALUE_AND_REGION, _VALUE_AND_TOOL, _ALL = range(4)
 
 
 class WalkResult:
-    """What a callback of ``structural_walk`` may return: go on, or (before the children) pass over the children."""
+    """Results of a callback of ``structural_walk``: continue, or skip the children (only with ``order="pre"``)."""
 
     ADVANCE = 0
     SKIP = 1
 
 
 class DefRegionKind:
-    """Whether variables are being defined where a value is: not, all that are in it, or the value itself only."""
+    """Kind of the definition region of a value: no variables, all variables in it, or only the value itself is defined."""
 
     NONE = 0
     DEF_PATTERN = 1
@@ -38,7 +38,7 @@ class DefRegionKind:
 
 
 class VisitInterrupt(_core.Object):
-    """What a callback returns to end a walk or visit, which then returns it; ``value`` is anything."""
+    """Result of a callback that ends a walk or visit, which then returns it; ``value`` is any value."""
 
     def __init__(self, value=None):
         self.__init_handle_by_constructor__(_interrupt, value)
@@ -50,66 +50,67 @@ _core.register_class(77, VisitInterrupt)
 
 @register_object("ffi.StructuralVisitor")
 class StructuralVisitor(_core.Object):
-    """What callbacks of ``structural_visit`` get to visit children. It works during the callback only."""
+    """Visitor with which callbacks of ``structural_visit`` visit children. It is valid only during the callback."""
 
     def visit(self, value):
-        """Visits a value: its callback, or its children. Returns None or the VisitInterrupt that ends the visit."""
+        """Visits a value by its callback, or else its children. Returns None or the VisitInterrupt that ends the visit."""
         return _visit(self, value)
 
     def default_visit(self, value):
-        """Visits the children of a value, whatever its callback. Returns None or the VisitInterrupt."""
+        """Visits the children of a value without its callback. Returns None or the VisitInterrupt that ends the visit."""
         return _default_visit(self, value)
 
     def def_region_kind(self):
-        """The DefRegionKind of where the visit is."""
+        """Returns the DefRegionKind at the current position of the visit."""
         return _visitor_region(self)
 
     def with_def_region_kind(self, kind, callback):
-        """Calls ``callback()`` with another DefRegionKind; inside a pattern it stays a pattern."""
+        """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _visitor_with_region(self, kind, callback)
 
 
 @register_object("ffi.StructuralMutator")
 class StructuralMutator(_core.Object):
-    """What callbacks of ``structural_mutate`` get to mutate children. It works during the callback only."""
+    """Mutator with which callbacks of ``structural_mutate`` mutate children. It is valid only during the callback."""
 
     def mutate(self, value):
-        """The value that takes the place of a value: what its callback returns, or itself with mutated children."""
+        """Returns the replacement of a value: the result of its callback, or else the value with mutated children."""
         return _mutate(self, value)
 
     def default_mutate(self, value):
-        """A value with mutated children, whatever its callback; the value itself if none of them changes."""
+        """Returns a value with mutated children, without its callback; the value itself if no child changes."""
         return _default_mutate(self, value)
 
     def var_remap_get(self, var):
-        """What was recorded for a variable, or None."""
+        """Returns the recorded replacement of a variable, or None."""
         return _remap_get(self, var)
 
     def var_remap_set(self, var, mapped_value):
-        """Records what takes the place of a variable where it is used."""
+        """Records the replacement for the uses of a variable."""
         _remap_set(self, var, mapped_value)
 
     def def_region_kind(self):
-        """The DefRegionKind of where the mutation is."""
+        """Returns the DefRegionKind at the current position of the mutation."""
         return _mutator_region(self)
 
     def with_def_region_kind(self, kind, callback):
-        """Calls ``callback()`` with another DefRegionKind; inside a pattern it stays a pattern."""
+        """Calls ``callback()`` with another DefRegionKind; within ``DEF_PATTERN`` the kind stays ``DEF_PATTERN``."""
         return _mutator_with_region(self, kind, callback)
 
 
 def structural_walk(root, callbacks=(), with_def_region_kind=(), order="post", once=False):
-    """Calls functions for the values of a graph: objects, elements of containers, and what their fields hold.
+    """Calls functions for the values of a graph: objects, the contents of their fields, and elements of containers.
 
     ``callbacks`` is a function for all values, a pair ``(type, function)``, or a list of pairs, of which the first that
-    fits is called. A type is a class (a type of native objects, ``int``, ``str``, ``list`` ..), the key of a type, a
-    tuple of these, or ``object`` for everything. Functions in ``with_def_region_kind`` also get the DefRegionKind.
+    matches is called. A type is a class (a type of native objects, ``int``, ``str``, ``list`` ..), the key of a type, a
+    tuple of these, or ``object`` for everything. Functions in ``with_def_region_kind`` also receive the DefRegionKind.
 
-    With ``order="post"`` a value comes after its children, with ``"pre"`` before, and a function may return
-    ``WalkResult.SKIP`` to pass over them. A ``VisitInterrupt`` ends the walk and is returned. An object that is reached
-    on two ways comes twice, unless ``once`` is true. None and the keys of mappings do not come.
+    With ``order="post"`` a value is visited after its children. With ``"pre"`` it is visited before them, and a function
+    may return ``WalkResult.SKIP`` to skip them. A ``VisitInterrupt`` ends the walk and is returned. An object with two
+    paths to it is visited twice, unless ``once`` is true. None and the keys of mappings are not visited.
 
-    ``ValueError`` if an object contains itself. An exception of a function passes on, with a note where it happened.
+    Raises ``ValueError`` if an object contains itself, unless ``once`` is true. An exception of a function propagates with a
+    note of where it occurred.
 
     >>> found = []
     >>> structural_walk([1, {"a": 2}], (int, found.append))
@@ -124,27 +125,30 @@ def structural_walk(root, callbacks=(), with_def_region_kind=(), order="post", o
 
 
 def structural_visit(root, callbacks=()):
-    """Visits the values of a graph with functions that get the value and a ``StructuralVisitor``, and go on with the
-    children themselves: ``visitor.visit(child)``, ``visitor.default_visit(value)``, or neither.
+    """Visits the values of a graph with functions that visit the children themselves.
 
-    Values that no function takes are visited by their children. A function returns None, or a ``VisitInterrupt``, which
-    ends the visit and is returned; what ``visit`` returns must be returned too if it is one.
+    A function receives the value and a ``StructuralVisitor``, and calls ``visitor.visit(child)``,
+    ``visitor.default_visit(value)``, or neither. For a value that no function accepts, the children are visited. A function
+    returns None, or a ``VisitInterrupt``, which ends the visit and is returned. If ``visit`` returns a ``VisitInterrupt``,
+    the function must return it, too.
     """
     return _rewrite(root, _VISIT, 0, *_entries(callbacks, _VALUE_AND_TOOL, "structural_visit"))
 
 
 def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", share=True, inplace=False):
-    """A graph in which what functions return takes the place of values; what does not change stays the same object.
+    """Returns a graph in which values are replaced by the results of functions; unchanged objects stay the same.
 
-    Callbacks are given as for ``structural_walk``; each returns the value it got or another one. With ``order="post"`` a
-    function gets the value with its children mapped already, with ``"pre"`` what it returns is mapped on.
+    ``callbacks`` are those of ``structural_walk``; each function returns the value that it received or another one. With
+    ``order="post"`` a function receives a value whose children are already mapped. With ``"pre"`` the children of its
+    result are mapped afterwards.
 
-    An object that is reached on two ways is mapped once, so the new graph shares what the old one does; with
-    ``share=False`` it is mapped each time. With ``inplace`` the old graph is given up: objects and containers of it that
-    nothing else holds are changed, where they would be copied. While the functions run, ``root`` is without its native
-    object, and using it raises an exception.
+    An object with two paths to it is mapped once, so the new graph has the same sharing as the old one. With
+    ``share=False`` it is mapped once for each path. With ``inplace`` the call consumes the old graph: its objects and
+    containers without other references are changed in place instead of copied. While the functions run, ``root`` has no
+    native object, and using it raises an exception.
 
-    ``ValueError`` if an object contains itself. An exception of a function passes on, with a note where it happened.
+    Raises ``ValueError`` if an object contains itself. An exception of a function propagates with a note of where it
+    occurred.
 
     >>> structural_map([1, {"a": 2}], (int, lambda x: x * 10))
     anyfn.Array([10, anyfn.Map({'a': 20})])
@@ -159,10 +163,11 @@ def structural_map(root, callbacks=(), with_def_region_kind=(), order="post", sh
 
 
 def structural_mutate(root, callbacks=(), inplace=False):
-    """As ``structural_map`` with functions that get the value and a ``StructuralMutator``, and mutate the children
-    themselves: ``mutator.mutate(child)``, ``mutator.default_mutate(value)``, or neither. What they return is final.
+    """Returns a graph in which values are replaced by the results of functions, which mutate the children themselves.
 
-    A function with a third parameter also gets 1 if nothing else holds the value, so that it may be changed, else 0.
+    A function receives the value and a ``StructuralMutator``, and calls ``mutator.mutate(child)``,
+    ``mutator.default_mutate(value)``, or neither. Its result is final. A function with a third parameter also receives 1
+    if the value has no other reference and may be changed, and 0 otherwise. ``inplace`` is that of ``structural_map``.
     """
     args = _entries(callbacks, _VALUE_AND_TOOL, "structural_mutate")
     for at in range(1, len(args), 3):
@@ -184,7 +189,7 @@ def _order(order, what):
 
 
 def _entries(callbacks, extra, name):
-    """The arguments for callbacks: for each the index of a type, what the function gets, and the function."""
+    """Returns the native arguments for callbacks: a type index, the form of the arguments and the function for each."""
     kind = type(callbacks)
     if kind is tuple and len(callbacks) == 2 and callable(callbacks[1]) and not isinstance(callbacks[0], (tuple, list)):
         return [_type_index(callbacks[0], name), extra, callbacks[1]]
@@ -248,7 +253,7 @@ def _type_index(wanted, name):
 
 
 def _takes_three(function):
-    """Whether a function takes three arguments by position."""
+    """Returns true if a function takes three positional arguments."""
     code = getattr(function, "__code__", None)
     if code is not None and type(function).__name__ == "function" and not code.co_flags & 4:
         return code.co_argcount >= 3 and code.co_argcount - len(function.__defaults__ or ()) <= 3

@@ -1,17 +1,17 @@
-"""Saving and loading: any graph of values as JSON."""
+"""Saving and loading of any graph of values as JSON."""
 
 from . import _core
 from ._registry import get_global_func
 
 
 def save_json(value, path=None, *, metadata=None):
-    """Saves a value and all that it reaches as JSON.
+    """Saves a value, and all values that it refers to, as JSON.
 
-    Returns the text; with ``path`` the text becomes that file instead, which is replaced at once when all is written.
-    ``metadata`` is a dict of JSON values to be saved along.
+    Returns the JSON as a string. With ``path``, writes it to that file instead, which is replaced atomically once everything
+    is written. ``metadata`` is a dict of JSON values that are saved in addition.
 
-    What is reached twice is saved once, and is one value again when it is loaded; so are cycles. ``TypeError``, with the
-    place, for a value that cannot be made again, such as a function.
+    A shared value is saved once and is shared again after loading; cycles are preserved, too. Raises ``TypeError``, with the
+    path, for a value that cannot be recreated, such as a function.
 
     >>> text = save_json([1, "x", [2.5]])
     >>> load_json(text)
@@ -24,13 +24,13 @@ def save_json(value, path=None, *, metadata=None):
 
 
 def load_json(text=None, *, path=None, unknown_fields="keep"):
-    """Loads what ``save_json``, or another runtime with this ABI, has saved: a text, or the file ``path``.
+    """Loads a value that ``save_json``, or another runtime with this ABI, has saved, from a string or the file ``path``.
 
-    A field that the file names and its type does not have by now is kept beside the object, and saved again with it;
-    ``unknown_fields`` can be ``"drop"`` or ``"error"`` instead. A field that the file does not name gets its default.
-    Types and fields that have another name by now are found if ``register_alias`` has told so.
+    A saved field that its type no longer has is kept with the object, and saved again with it; ``unknown_fields`` can be
+    ``"drop"`` or ``"error"`` instead. A field that is missing in the file gets its default. Renamed types and fields are
+    found through the aliases of ``register_alias``.
 
-    ``ValueError``, ``RuntimeError`` (for an unknown type) or ``TypeError`` (for a field), with line, column and path.
+    Raises ``ValueError``, ``RuntimeError`` (for an unknown type) or ``TypeError`` (for a field), with line, column and path.
     """
     if (text is None) == (path is None):
         raise TypeError("load_json needs a text or a path")
@@ -41,7 +41,7 @@ def load_json(text=None, *, path=None, unknown_fields="keep"):
 
 
 def json_metadata(text=None, *, path=None):
-    """The metadata of what ``save_json`` has saved: that of the caller, and under ``"anyfn"`` format and version.
+    """Returns the metadata that ``save_json`` saved: the caller's, and format and version under ``"anyfn"``.
 
     >>> json_metadata(save_json(1, metadata={"name": "x"}))["name"]
     'x'
@@ -55,9 +55,9 @@ def json_metadata(text=None, *, path=None):
 
 
 def register_alias(old, new, *, of=None):
-    """Says that the type with the key ``old`` has the key ``new`` by now, so that files with the old one are loaded.
+    """Registers ``old`` as a former key of the type with the key ``new``, so that files with the old key can be loaded.
 
-    With ``of``, a class of objects or the key of its type: that the field ``old`` is called ``new`` by now.
+    With ``of``, which is a class of objects or the key of its type, registers ``old`` as a former name of the field ``new``.
 
     >>> register_alias("doc.OldName", "doc.NewName")
     >>> register_alias("begin", "start", of="doc.Range")
@@ -76,7 +76,7 @@ def register_alias(old, new, *, of=None):
 
 
 def _reduce(self):
-    """For pickle: an object is stored as what ``save_json`` gives."""
+    """Implements pickling of objects, which are stored as the result of ``save_json``."""
     cls = type(self)
     try:
         text = save_json(self)
@@ -97,16 +97,16 @@ def _reduce(self):
 
 
 def _load_pickled(classes, text):
-    """Loads an object; that the classes have been found is what defines their types."""
+    """Loads an object. Unpickling ``classes`` has imported the modules that define their types."""
     return load_json(text)
 
 
 def _classes_of(text):
-    """The classes of all types in what was saved, so that unpickling imports what defines them."""
+    """Returns the classes of all types in saved JSON, so that unpickling imports the modules that define them."""
     import re
 
     classes = []
-    # No string holds this: its quotes would be escaped.
+    # A JSON string cannot contain this pattern, because its quotes would be escaped.
     for key in sorted(set(re.findall(r'\{"type":"([^"\\]*)"', text))):
         index = _core.type_index(key)
         if index is not None and index >= 128:
@@ -117,7 +117,7 @@ def _classes_of(text):
 
 
 def _slots_of(self, cls):
-    """What an instance keeps in Python besides a dict."""
+    """Returns the values of an instance's slots in Python, by name."""
     import copyreg
 
     return {name: getattr(self, name) for name in copyreg._slotnames(cls) if hasattr(self, name)}
@@ -127,7 +127,7 @@ _core.Object.__reduce__ = _reduce
 
 
 def _replace(path, text):
-    """Writes a file beside the one that it replaces, so that nobody ever sees half of it."""
+    """Replaces a file atomically: writes a new file in the same folder, then renames it."""
     import os
 
     path = os.path.realpath(os.fspath(path))

@@ -1,4 +1,4 @@
-"""The command ``anyfn rpc``: keys, and a server of functions that modules of Python register."""
+"""The command ``anyfn rpc``, which creates keys and serves functions that Python modules register."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to those of a parser."""
+    """Adds the command ``rpc`` to the subcommands of a parser."""
     parser = commands.add_parser("rpc", help="serve functions to other processes and machines, and make keys")
     kinds = parser.add_subparsers(title="what", metavar="WHAT", dest="what", required=True)
     key = kinds.add_parser("key", help="print a new key", description="Prints a new key: NAME:SECRET.")
@@ -45,7 +45,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the command; its exit code. What is wrong is an exception."""
+    """Runs the command and returns its exit code. Raises an exception for wrong options and failures."""
     if options.what == "key":
         print(rpc.make_key(options.name))
         return 0
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     sessions = 1 if options.exclusive else options.max_sessions
     if sessions is not None:
         given["sessions"] = sessions
-    # Waited for below; the server's threads, which begin with this mask, leave them to this one.
+    # `sigwait` below waits for the signals. The server's threads inherit this mask, so they do not receive them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     server = rpc.serve(
         options.host,

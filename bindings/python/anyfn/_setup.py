@@ -1,4 +1,4 @@
-"""Tells the native part which classes the Python part defines. Imported once, by the package."""
+"""Passes the classes that are defined in Python to the extension module. The package imports this module once."""
 
 from . import _core, _signature
 from ._container import Shape
@@ -7,13 +7,13 @@ from ._module import Module
 from ._tensor import Tensor
 from ._values import device, dtype
 
-# Type indices that the ABI fixes.
+# Classes by type index; the ABI defines these indices.
 _CLASSES = {67: ErrorObject, 69: Shape, 73: Module}
 
 
 class _Probe:
     def method(self):
-        """Stands for all methods."""
+        """Sample method, whose class is that of all methods."""
 
 
 _core.setup(dtype, device, Tensor, class_of_kind, type(_Probe().method))

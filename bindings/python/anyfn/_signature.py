@@ -1,18 +1,18 @@
-"""What functions tell of themselves: signatures for ``inspect`` and ``help``, and those of Python functions for others.
+"""Signatures of functions for ``inspect`` and ``help``, and signatures of Python functions for other languages.
 
-Nothing is computed before somebody asks, and ``inspect`` and ``typing`` are imported no earlier.
+Signatures are computed on access; ``inspect`` and ``typing`` are not imported before.
 """
 
 from . import _core
 
 _PackedFunc = _core.PackedFunc
 
-# Kinds of parameters as the native part tells them.
+# Kinds of parameters, as the extension module returns them.
 _REQUIRED, _DEFAULT, _UNKNOWN = range(3)
 
 
 class _Unknown:
-    """Stands in a shown signature for a default that only the function knows."""
+    """Placeholder in displayed signatures for a default that only the function knows."""
 
     def __repr__(self):
         return "..."
@@ -20,7 +20,7 @@ class _Unknown:
 
 _ELLIPSIS = _Unknown()
 
-# How types are shown; the others by the last part of their name.
+# Displayed names of types; other types are shown by their name without the prefix `ffi.`.
 _SHOWN = {
     "ffi.String": "str",
     "ffi.Bytes": "bytes",
@@ -33,14 +33,14 @@ _SHOWN = {
 
 
 def _shown(schema):
-    """A type as text: ``Array[int]``."""
+    """Formats a type for display, such as ``Array[int]``."""
     origin, args = schema
     name = _SHOWN.get(origin) or (origin[4:] if origin.startswith("ffi.") else origin)
     return f"{name}[{', '.join(map(_shown, args))}]" if args else name
 
 
 def _plain(value):
-    """A default with lists and dicts in place of containers."""
+    """Converts containers in a default to lists and dicts."""
     key = getattr(value, "type_key", None)
     if key == "ffi.Array":
         return [_plain(value[i]) for i in range(len(value))]
@@ -50,7 +50,7 @@ def _plain(value):
 
 
 def _text(func):
-    """The signature as text, ``(a: int, b: int = 2) -> int``; None if there is none."""
+    """Returns the signature as text, such as ``(a: int, b: int = 2) -> int``, or None if it is unknown."""
     told = _core.function_signature(func)
     if told is None:
         return None
@@ -73,7 +73,7 @@ def _text(func):
 
 
 def _annotation(schema):
-    """A type as Python has it: ``int``, ``anyfn.Array``, ``typing.Optional[str]``."""
+    """Returns the Python annotation for a type: ``int``, ``anyfn.Array``, ``typing.Optional[str]``."""
     import ctypes
     import typing
 
@@ -118,7 +118,7 @@ def _annotation(schema):
 
 
 def _signature(func):
-    """``inspect.Signature`` of a function; None if it tells none."""
+    """Returns the ``inspect.Signature`` of a function, or None if it has no signature."""
     import inspect
 
     python = _core.python_callable(func)
@@ -165,7 +165,7 @@ def _signature_or_error(func):
     except (TypeError, ValueError):
         signature = None
     if signature is None:
-        # As for built-in functions that tell nothing: `inspect.signature` raises ValueError.
+        # As for built-in functions without a signature, `inspect.signature` then raises ValueError.
         raise AttributeError("the function has no signature")
     return signature
 
@@ -188,7 +188,7 @@ def _text_without_types(func):
 
 
 def _attribute(func, name):
-    """The attributes that the class has in its native part, as long as they are not set on a function."""
+    """Computes an attribute that the class defines in native code, unless it has been set on the function."""
     if name == "__qualname__":
         python = _core.python_callable(func)
         return getattr(python, name, func.__name__) if python is not None else func.__name__
@@ -196,7 +196,7 @@ def _attribute(func, name):
 
 
 class _Lazy:
-    """An attribute that is computed when it is asked for, unless it has been set on the function."""
+    """Descriptor of an attribute that is computed on access, unless it has been set on the function."""
 
     def __init__(self, compute, of_class=None):
         self.compute = compute
@@ -211,7 +211,7 @@ def _repr(func):
     try:
         text = _text(func) or ""
     except ValueError:
-        # What the function tells cannot be read.
+        # The signature of the function cannot be parsed.
         text = ""
     return f"<anyfn.PackedFunc {name}{text}>"
 
@@ -228,12 +228,12 @@ def _reduce(func):
 
 
 def _copy(self):
-    """The function itself."""
+    """Returns the function itself."""
     return self
 
 
 def _deepcopy(self, memo):
-    """The function itself."""
+    """Returns the function itself."""
     return self
 
 
@@ -245,7 +245,7 @@ to instances, as built-in functions are not.
 
 
 def install():
-    """Gives the class PackedFunc its attributes that are written in Python."""
+    """Sets the attributes of the class PackedFunc that are written in Python."""
     cls = _PackedFunc
     cls.__doc__ = _Lazy(_doc, _CLASS_DOC)
     cls.__signature__ = _Lazy(_signature_or_error)
@@ -273,7 +273,7 @@ _SCHEMAS = {
 
 
 def _schema(annotation):
-    """The schema of an annotation; ``Any`` for what has none."""
+    """Returns the schema of an annotation, which is ``Any`` for an unknown annotation."""
     import anyfn
 
     known = {
@@ -302,7 +302,7 @@ def _schema(annotation):
         return {"type": "Optional", "args": [inner]} if len(rest) < len(args) else inner
     if origin in known:
         inner = [_schema(arg) for arg in args if arg is not Ellipsis]
-        # The elements of an Array are of one type.
+        # An Array has a single element type.
         if origin is tuple and any(arg != inner[0] for arg in inner):
             inner = []
         return {"type": known[origin], "args": inner} if inner else {"type": known[origin]}
@@ -312,7 +312,7 @@ def _schema(annotation):
 
 
 def _as_json(value, depth=8):
-    """Whether a default can be told as JSON, exactly."""
+    """Returns true if JSON can represent a default exactly."""
     if value is None or type(value) in (bool, str):
         return True
     if type(value) is int:
@@ -329,7 +329,7 @@ def _as_json(value, depth=8):
 
 
 def describe(function):
-    """The signature of a Python callable as JSON, in the form of docs/signature.md; None if it has none."""
+    """Returns the signature of a Python callable as JSON, in the format of docs/signature.md, or None if it has none."""
     import inspect
     import json
 
@@ -345,7 +345,7 @@ def describe(function):
         try:
             hints = typing.get_type_hints(function)
         except Exception:
-            # Names that cannot be resolved: then the types are not known.
+            # A name cannot be resolved, so the types are unknown.
             hints = {}
 
     def schema(name, annotation):

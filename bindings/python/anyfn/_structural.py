@@ -1,4 +1,4 @@
-"""Comparing, hashing and copying values of all types: what follows from their fields."""
+"""Comparison, hashes and copies of values of all types, derived from their fields."""
 
 from . import _core
 from ._object import register_object
@@ -18,33 +18,33 @@ _ALL_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def structural_equal(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
-    """Whether two values have the same form.
+    """Returns true if two values are structurally equal.
 
-    Variables that one value defines correspond to those that the other defines at the same place. ``map_free_vars``:
-    variables that neither defines may correspond, too. ``skip_tensor_content``: tensors are equal if their shapes and data
-    types are.
+    Variables that one value defines correspond to the variables that the other value defines at the same position. With
+    ``map_free_vars``, variables that neither value defines may correspond, too. With ``skip_tensor_content``, tensors are
+    equal if their shapes and data types are.
 
     >>> structural_equal([1, {"a": "x"}], [1, {"a": "x"}])
     True
 
-    ``TypeError`` for objects whose type does not say how they are compared.
+    Raises ``TypeError`` for objects whose type does not define how they are compared.
     """
     return _equal(lhs, rhs, map_free_vars, skip_tensor_content)
 
 
 def structural_hash(value, map_free_vars=False, skip_tensor_content=False):
-    """Hash of a value's form: equal for values that are structurally equal, in every process. Not negative.
+    """Returns a non-negative hash, which is the same for structurally equal values in every process.
 
     >>> structural_hash([1, "x"]) == structural_hash((1, "x"))
     True
 
-    ``ValueError`` for a value that contains itself.
+    Raises ``ValueError`` for a value that contains itself.
     """
     return _structural_hash(value, map_free_vars, skip_tensor_content) & _ALL_BITS
 
 
 def get_first_structural_mismatch(lhs, rhs, map_free_vars=False, skip_tensor_content=False):
-    """Where two values differ first: the path in each, or None if they are structurally equal.
+    """Returns the paths of the first difference in each of two values, or None if they are structurally equal.
 
     >>> left, right = get_first_structural_mismatch([1, {"a": 2}], [1, {"a": 3}])
     >>> print(left)
@@ -55,7 +55,7 @@ def get_first_structural_mismatch(lhs, rhs, map_free_vars=False, skip_tensor_con
 
 
 def recursive_equal(lhs, rhs):
-    """Whether two values are equal: numbers by value, containers by elements, objects by all fields.
+    """Returns true if two values are equal: numbers by value, containers by elements, objects by all fields.
 
     >>> recursive_equal([1.0, None], [1.0, None])
     True
@@ -64,18 +64,19 @@ def recursive_equal(lhs, rhs):
 
 
 def recursive_less(lhs, rhs):
-    """Whether one value comes before another: by the first element or field that differs.
+    """Returns true if one value is ordered before another, by the first element or field that differs.
 
     >>> recursive_less([1, "a"], [1, "b"])
     True
 
-    ``TypeError`` for values without an order: of different types, NaN, mappings; ``ValueError`` for cycles.
+    Raises ``TypeError`` for values without an order (values of different types, NaN, mappings), and ``ValueError`` for
+    cycles.
     """
     return _recursive_less(lhs, rhs)
 
 
 def recursive_hash(value):
-    """Hash that goes with ``recursive_equal``.
+    """Returns a hash that is consistent with ``recursive_equal``.
 
     >>> recursive_hash([0.0]) == recursive_hash([-0.0])
     True
@@ -84,8 +85,7 @@ def recursive_hash(value):
 
 
 def deep_copy(value):
-    """A copy of a value with all that it consists of, however deep. What is shared in it, or lies on a cycle, is so in the
-    copy.
+    """Returns a deep copy of a value, however deep it is; the copy has the same sharing and cycles.
 
     >>> from anyfn import List
     >>> inner = List([1])
@@ -101,7 +101,7 @@ _methods = {}
 
 
 def _method(name, *args):
-    """Calls a method of the type of paths."""
+    """Calls a method of the native type of access paths."""
     if not _methods:
         told = _core.type_info(_core.type_index("ffi.reflection.AccessPath"))[6]
         _methods.update((method[1], method[4]) for method in told)
@@ -115,38 +115,38 @@ class AccessStep(_core.Object):
 
 
 class AccessPath(_core.Object):
-    """The way from a root to a value in it, with ``parent``, ``step`` and ``depth``. As text: ``root.args[1].name``."""
+    """The path from a root to a value in it, with ``parent``, ``step`` and ``depth``, such as ``root.args[1].name``."""
 
     def __str__(self):
         return _describe(self, "root")
 
     def describe(self, root="root"):
-        """The path as text, beginning with a name of the root."""
+        """Returns the path as text that begins with the name of the root."""
         return _describe(self, root)
 
     def to_steps(self):
-        """The steps, the first one first."""
+        """Returns the steps from the root to the value."""
         return list(_method("_to_steps", self))
 
     @staticmethod
     def root():
-        """The path of no steps."""
+        """Returns the path without steps."""
         return _method("_root")
 
     def attr(self, name):
-        """The path to a field."""
+        """Returns the path to a field of the value."""
         return _method("_attr", self, name)
 
     def array_item(self, index):
-        """The path to an element."""
+        """Returns the path to an element of the value."""
         return _method("_array_item", self, index)
 
     def map_item(self, key):
-        """The path to the value of a key."""
+        """Returns the path to the entry of a key."""
         return _method("_map_item", self, key)
 
     def is_prefix_of(self, other):
-        """Whether another path begins with this one."""
+        """Returns true if another path begins with this one."""
         return _method("_is_prefix_of", self, other)
 
     def __eq__(self, other):
@@ -156,7 +156,7 @@ class AccessPath(_core.Object):
 
 
 class StructuralKey(_core.Object):
-    """A key that finds values by their form, in a dict as in a ``Map`` or ``Dict``; with ``key`` and ``hash_i64``.
+    """A key of a dict, ``Map`` or ``Dict`` that is compared structurally, with ``key`` and ``hash_i64``.
 
     >>> names = {StructuralKey([1, 2]): "a"}
     >>> names[StructuralKey((1, 2))]
@@ -170,16 +170,16 @@ class StructuralKey(_core.Object):
         return self.hash_i64 & _ALL_BITS
 
 
-# The functions of types by index and name: a type keeps what it has been given, a class may be defined again.
+# Functions by type index and name. A type attribute cannot be changed, so it calls the current function in this table.
 _hooks = {}
 
 
 def register_type_attr(of, name, function):
-    """Gives a native type a function of its own for an operation, for objects from all languages.
+    """Registers a function as a hook of a native type for an operation, for objects from all languages.
 
-    ``of`` is a class that stands for it, or its key; ``name`` is, for example, ``__ffi_repr__``, and the function then
-    gets the object and a callback that prints others. A class that ``anyfn.object`` defines has methods of these names
-    instead.
+    ``of`` is the key of the type, or the class that represents it. ``name`` is, for example, ``__ffi_repr__``, whose
+    function receives the object and a callback that formats other objects. A class that ``anyfn.object`` defines can have
+    methods of these names instead.
 
     >>> import anyfn
     >>> @anyfn.object("doc.Celsius")
@@ -189,7 +189,7 @@ def register_type_attr(of, name, function):
     >>> Celsius(21.5)
     21.5 C
 
-    ``RuntimeError`` if the type has such a function already, but from here: then it is replaced.
+    Raises ``RuntimeError`` if the type already has such a hook. A hook that this function registered is replaced.
     """
     if isinstance(of, str):
         index = _core.type_index(of)
@@ -212,7 +212,7 @@ _reduce = _core.Object.__reduce__
 
 
 def _reconstruct(self, memo):
-    """A copy by way of what pickling uses, for a class or type that knows no other; then TypeError says so."""
+    """Copies an object through its pickling methods, which raise ``TypeError`` if it cannot be copied."""
     import copy
 
     reduced = self.__reduce_ex__(4)
@@ -220,7 +220,7 @@ def _reconstruct(self, memo):
 
 
 def _copies(self):
-    """Whether the native part copies an object: its class does not say how, its type does."""
+    """Returns true if native code copies an object: its class does not define pickling, and its type can be copied."""
     if type(self).__reduce__ is not _reduce:
         return False
     return isinstance(self, _core.BuiltinObject) or _core.type_attribute("__ffi_shallow_copy__", self.type_index) is not None
@@ -233,7 +233,7 @@ def _copy(self):
 def _deepcopy(self, memo, /):
     if not _copies(self):
         return _reconstruct(self, memo)
-    # Each reading makes a new Python object, so the native one is what has been met.
+    # Each read creates a new Python object, so `memo` records the address of the native one.
     key = ("anyfn", _core.address(self))
     met = memo.get(key)
     if met is None:

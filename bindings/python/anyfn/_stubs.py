@@ -1,4 +1,4 @@
-"""Type stubs of functions, from what the functions tell of themselves: what ``anyfn stubs`` writes."""
+"""Type stubs of functions and native types, generated from their signatures for ``anyfn stubs``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Optional
 from . import Module, Object, PackedFunc, _core, get_global_func, list_global_func_names
 from ._reflection import FieldInfo, MethodInfo, TypeInfo, type_info
 
-# What stubs import: modules of these names would hide it.
+# Modules that stubs import. A generated module of the same name would hide them.
 _MODULES = ("anyfn", "builtins", "collections", "typing")
 HEADER = '# Written by "anyfn stubs": run it again instead of editing.\n'
 
-# Types of arguments and of results. A name with a dot has to be imported; others are built in.
+# Python types of arguments and of results. A name with a dot is imported; other names are built in.
 _SIMPLE = {
     "Any": ("typing.Any", "typing.Any"),
     "None": ("None", "None"),
@@ -40,22 +40,22 @@ _SIMPLE = {
     "ffi.Shape": ("anyfn.typing.ShapeLike", "anyfn.Shape"),
     "ffi.Error": ("anyfn.typing.ErrorLike", "BaseException"),
     "ffi.Module": ("anyfn.Module", "anyfn.Module"),
-    # Any value that is an object in native code, which texts and lists are, too.
+    # Any value that is an object in native code, which includes strings and lists.
     "ffi.Object": ("typing.Any", "typing.Any"),
 }
-# Containers: what an argument may be, what a result is, and the number of types in it.
+# Containers: type of arguments, type of results, and number of type parameters.
 _CONTAINERS = {
     "ffi.Array": ("collections.abc.Sequence", "anyfn.Array", 1),
     "ffi.List": ("collections.abc.Sequence", "anyfn.List", 1),
     "ffi.Map": ("collections.abc.Mapping", "anyfn.Map", 2),
     "ffi.Dict": ("collections.abc.Mapping", "anyfn.Dict", 2),
 }
-# Unlike values, keys are neither widened for arguments nor can they be: a dict[int, T] is no Mapping[IntLike, T].
+# Value types are widened for arguments, but key types are not: a dict[int, T] is not a Mapping[IntLike, T].
 _BUILTIN = frozenset(dir(builtins))
 
 
 class Namespace:
-    """Functions and further namespaces, by name: a module of Python."""
+    """Functions and nested namespaces by name, which become a Python module."""
 
     def __init__(self) -> None:
         self.functions: dict[str, PackedFunc] = {}
@@ -70,7 +70,7 @@ class Namespace:
 
 
 def of_registry(prefix: str) -> Namespace:
-    """The global functions whose names begin with a prefix."""
+    """Returns the global functions whose names begin with a prefix."""
     found = Namespace()
     for name in list_global_func_names():
         if name.startswith(prefix):
@@ -79,7 +79,7 @@ def of_registry(prefix: str) -> Namespace:
 
 
 def of_module(module: Module) -> Namespace:
-    """The functions of a module."""
+    """Returns the functions of a module."""
     found = Namespace()
     for name in module.list_functions():
         found.functions[name] = module.get_function(name)
@@ -90,15 +90,15 @@ def of_module(module: Module) -> Namespace:
 
 
 def is_name(text: str) -> bool:
-    """Whether Python code can use the text as a name."""
+    """Returns true if a string is a Python identifier and not a keyword."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def python_name(text: str, taken: Iterable[str]) -> str:
-    """The text as a name of Python that is not taken: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
+    """Converts a string to a Python name that is not taken: ``not_`` for ``not``, ``a_b`` for ``a-b``."""
     name = re.sub(r"\W", "_", text) or "_"
     if not ("_" + name).isidentifier():
-        # Digits and letters of a kind that names cannot have.
+        # Some digits and letters are not allowed in identifiers.
         name = re.sub(r"[^A-Za-z0-9_]", "_", name)
     if not name.isidentifier():
         name = "_" + name
@@ -111,7 +111,7 @@ def python_name(text: str, taken: Iterable[str]) -> str:
 
 
 def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """A name of Python for each name, in order; those that are one keep it."""
+    """Returns a unique Python name for each name, in sorted order; valid Python names are kept."""
     names = sorted(names)
     found = {name: name for name in names if is_name(name) and name not in taken}
     for name in names:
@@ -124,16 +124,16 @@ def python_names(names: Iterable[str], taken: Iterable[str] = ()) -> dict[str, s
 
 
 class Imports:
-    """The names that a stub imports, each under a name that none of its own functions has."""
+    """Names that a stub imports, each under a name that differs from those of its own functions."""
 
     def __init__(self, own: Iterable[str], classes: Optional[dict[str, str]] = None) -> None:
         self.own = frozenset(own)
         self.used: dict[str, str] = {}
-        # The classes that the stub itself has, by the keys of their types.
+        # Classes that the stub itself defines, by type key.
         self.classes = classes or {}
 
     def use(self, path: str) -> str:
-        """How the stub refers to ``module.name``, or to the name of something built in."""
+        """Returns the name by which the stub refers to ``module.name`` or to a built-in name, and imports it if needed."""
         if "." not in path:
             if path == "None" or path not in self.own:
                 return path
@@ -147,11 +147,11 @@ class Imports:
         return self.used[path]
 
     def lines(self) -> Iterator[str]:
-        """The statements."""
+        """Yields the import statements."""
         modules: dict[str, list[str]] = {}
         for path, local in self.used.items():
             module, _, name = path.rpartition(".")
-            # A stub shows only what is imported under a name of its own to those who import from it, so: not "as".
+            # In a stub, `import X as X` would re-export the name, so `as` is used only to rename.
             modules.setdefault(module, []).append(name if name == local else f"{name} as {local}")
         for module in sorted(modules, key=lambda module: (module.startswith("anyfn"), module)):
             line = f"from {module} import {', '.join(sorted(modules[module]))}"
@@ -161,7 +161,7 @@ class Imports:
 
 
 def type_text(schema: Any, imports: Imports, argument: bool) -> str:
-    """A type of a schema as Python writes it; what is not known is ``Any``."""
+    """Returns a type of a schema in Python syntax; an unknown type is ``Any``."""
     which = 0 if argument else 1
     origin = schema.get("type") if isinstance(schema, dict) else None
     if not isinstance(origin, str):
@@ -179,7 +179,7 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
         return f"{imports.use(str(names[which]))}[{', '.join(items)}]"
     if origin == "Optional" and len(args) == 1:
         inner = type_text(args[0], imports, argument)
-        # Any holds None, too; Optional of it would only be noise.
+        # Any includes None, so Optional adds nothing.
         return inner if args[0].get("type") == "Any" else f"{imports.use('typing.Optional')}[{inner}]"
     if origin in ("Union", "Variant") and args:
         members = dict.fromkeys(type_text(item, imports, argument) for item in args)
@@ -193,14 +193,14 @@ def type_text(schema: Any, imports: Imports, argument: bool) -> str:
         if not argument:
             return imports.use("anyfn.PackedFunc")
         return f"{imports.use('collections.abc.Callable')}[..., {imports.use('typing.Any')}]"
-    # The key of a type.
+    # `origin` is a type key.
     if origin in imports.classes:
         return imports.classes[origin]
     return imports.use(_class_of(origin) if "." in origin else "typing.Any")
 
 
 def _class_of(key: str) -> str:
-    """Where the class that is registered for a type can be imported from; ``Object`` if there is none."""
+    """Returns the import path of the class that is registered for a type, or ``anyfn.Object`` if it has none."""
     index = _core.type_index(key)
     cls = None if index is None else _core.registered_class(index)
     if cls is None or cls is Object:
@@ -213,7 +213,7 @@ def _class_of(key: str) -> str:
 
 
 def _loads(text: Any) -> dict[str, Any]:
-    """JSON that should be an object; an empty one if it is not."""
+    """Parses a JSON object; returns an empty dict if the text is not one."""
     try:
         value = json.loads(text)
     except (TypeError, ValueError):
@@ -226,7 +226,7 @@ def _texts(value: Any) -> list[str]:
 
 
 class Signature:
-    """What a function tells of itself."""
+    """Parsed signature and documentation of a function."""
 
     def __init__(self, text: Optional[str]) -> None:
         about = _loads(text)
@@ -239,12 +239,12 @@ class Signature:
             self.params = params if isinstance(params, list) else None
             self.result = results[0] if isinstance(results, list) and results else None
         elif isinstance(schema.get("args"), list) and schema["args"]:
-            # Other makers write the result and then the arguments into one list.
+            # Other producers write one list of the result, followed by the arguments.
             self.result, *self.params = schema["args"]
         self.names = _texts(about.get("arg_names"))
         defaults = about.get("arg_defaults")
         self.defaults: dict[str, Any] = defaults if isinstance(defaults, dict) else {}
-        # These may be left out as well, but what stands for them is not told.
+        # These arguments may be omitted, too, but their defaults are unknown.
         self.optional = _texts(about.get("arg_optional"))
         self.keyword_only = _texts(about.get("keyword_only"))
         self.variadic = bool(about.get("variadic"))
@@ -252,14 +252,14 @@ class Signature:
         self.doc = doc.strip() if isinstance(doc, str) else ""
 
     def head(self, imports: Imports) -> str:
-        """Parameters and result: ``(a: int, b: int = 2) -> int``."""
+        """Returns parameters and result, such as ``(a: int, b: int = 2) -> int``."""
         result = type_text(self.result, imports, False)
         if self.params is None:
             return f"(*args: {imports.use('typing.Any')}) -> {result}"
         count = len(self.params)
         by_name = len(self.names) == count and len(set(self.names)) == count
         names = self.names if by_name else [f"arg{i}" for i in range(count)]
-        # Python can only name arguments behind the last one whose name is none.
+        # All parameters up to the last one whose name is not a Python name are positional-only.
         first = max((i + 1 for i, name in enumerate(names) if not is_name(name)), default=0) if by_name else count
         shown = python_names(names)
         optional = count
@@ -283,7 +283,7 @@ class Signature:
 
 
 def _default(value: Any) -> str:
-    """A default as a stub shows it."""
+    """Returns a default in the form in which a stub shows it."""
     shown = repr(value)
     simple = value is None or isinstance(value, (bool, int, float, str))
     return shown if simple and len(shown) <= 40 and shown not in ("inf", "-inf", "nan") else "..."
@@ -293,7 +293,7 @@ def _default(value: Any) -> str:
 
 
 def stub(space: Namespace, title: str) -> str:
-    """The stub of one namespace: its functions, and its namespaces as modules beside it."""
+    """Returns the stub of a namespace, which defines its functions and imports the modules of its nested namespaces."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     imports = Imports([*names.values(), *spaces.values()])
@@ -313,7 +313,7 @@ def stub(space: Namespace, title: str) -> str:
 
 
 def _docstring(text: str, indent: str = "    ") -> str:
-    """A text as a docstring."""
+    """Formats a text as a docstring literal."""
     text = text.replace("\\", "\\\\")
     if '"""' in text or text.endswith('"'):
         text = text.replace('"', '\\"')
@@ -328,7 +328,7 @@ def _title(path: str) -> str:
 
 
 def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
-    """The module that a stub of the registry describes: it looks the functions up when it is imported."""
+    """Returns the module that a stub of the registry describes. It looks up the functions when it is imported."""
     names = python_names(space.functions)
     spaces = python_names(space.spaces, names.values())
     lines = [HEADER, _docstring(_title(path), "") + "\n"]
@@ -340,7 +340,7 @@ def registry_runtime(space: Namespace, path: str, libraries: list[str]) -> str:
 
 
 def module_runtime(space: Namespace, library: str, title: str) -> str:
-    """The module that a stub of a library describes: it loads the library when it is imported."""
+    """Returns the module that a stub of a library describes. It loads the library when it is imported."""
     names = python_names(space.functions)
     lines = [HEADER, _docstring(title, "") + "\n", *_loads_of([library])]
     lines += [f"{names[name]} = _libraries[0].get_function({name!r})" for name in space.functions]
@@ -348,7 +348,7 @@ def module_runtime(space: Namespace, library: str, title: str) -> str:
 
 
 def _loads_of(libraries: list[str]) -> Iterator[str]:
-    """Statements that load libraries, whose paths are relative to the module's file."""
+    """Yields statements that load libraries, whose paths are relative to the module's file."""
     if libraries:
         yield "import os as _os\n"
     yield "import anyfn as _anyfn\n"
@@ -361,7 +361,7 @@ def _loads_of(libraries: list[str]) -> Iterator[str]:
 def registry_files(
     prefix: str, libraries: list[str], folder: str, runtime: bool
 ) -> dict[str, str]:
-    """The files of the global functions with a prefix: text by path, below a folder."""
+    """Returns the files for the global functions with a prefix, as text by path below a folder."""
     files: dict[str, str] = {}
 
     def add(space: Namespace, path: str, file: str) -> None:
@@ -387,7 +387,7 @@ def registry_files(
 
 
 def module_files(module: Module, library: str, file: str, runtime: bool) -> dict[str, str]:
-    """The files of a library's functions: text by path. ``file`` is that of the stub."""
+    """Returns the files for a library's functions, as text by path. ``file`` is the path of the stub."""
     space = of_module(module)
     title = f"Functions of {os.path.basename(library)}."
     files = {file: stub(space, title)}
@@ -399,12 +399,12 @@ def module_files(module: Module, library: str, file: str, runtime: bool) -> dict
 
 # --- Classes of native types -----------------------------------------------------------------------------------------
 
-# Types below are the ABI's own.
+# Lower type indices belong to the ABI's built-in types.
 _FIRST_OTHER = 128
 
 
 def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
-    """The types whose keys begin with a prefix, those with content: by what stands before the last dot, and by key."""
+    """Returns the types with fields or methods whose keys begin with a prefix, by the key before its last dot, and by key."""
     found: dict[str, dict[str, TypeInfo]] = {}
     keys = [str(key) for key in get_global_func("ffi.GetRegisteredTypeKeys")()]
     for key in sorted(keys, key=lambda key: (_core.type_index(key) or 0, key)):
@@ -417,7 +417,7 @@ def of_types(prefix: str) -> dict[str, dict[str, TypeInfo]]:
 
 
 def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
-    """The files of the classes of native types: text by path, below a folder."""
+    """Returns the files for the classes of native types, as text by path below a folder."""
     files: dict[str, str] = {}
     spaces = of_types(prefix)
     for space, types in spaces.items():
@@ -437,7 +437,7 @@ def types_files(prefix: str, folder: str, runtime: bool) -> dict[str, str]:
 
 
 def types_stub(types: dict[str, TypeInfo], classes: dict[str, str], title: str) -> str:
-    """The stub of types that stand in one module."""
+    """Returns the stub of the types of one module."""
     imports = Imports(classes.values(), classes)
     body: list[str] = []
     for key, info in types.items():
@@ -450,7 +450,7 @@ def _class_lines(info: TypeInfo, name: str, imports: Imports) -> list[str]:
     parent = info.parent
     local = imports.classes.get(parent.key) if parent is not None else None
     base = local or imports.use(_class_of(parent.key) if parent is not None else "anyfn.Object")
-    # What a base has that nobody can import stands in the class itself.
+    # If the base class cannot be imported, its members are repeated in the class itself.
     inherited = base if base != "Object" else ""
     fields = [field for field in info.fields if not inherited or field.owner == info.key]
     methods = [method for method in info.methods if not inherited or method.owner == info.key]
@@ -477,7 +477,7 @@ def _field_lines(field: FieldInfo, imports: Imports) -> list[str]:
 
 
 def _init_lines(info: TypeInfo, imports: Imports) -> list[str]:
-    """The constructor, if the type tells of one."""
+    """Returns the constructor as lines of the stub, which are empty if the type registers none."""
     if _core.type_attribute("__ffi_init__", info.index) is None:
         return []
     taken = [field for field in info.fields if "init_off" not in field.flags]
@@ -509,7 +509,7 @@ def _method_lines(method: MethodInfo, imports: Imports) -> list[str]:
     if not method.static and (signature.params is None or signature.params[:1] == []):
         head = f"(self, *args: {any_}) -> {type_text(signature.result, imports, False)}"
     elif not method.static:
-        # The object is the first argument, whatever its name is.
+        # The first parameter is the object, under any name.
         signature.params = (signature.params or [])[1:]
         signature.names = signature.names[1:]
         rest = signature.head(imports)[1:]

@@ -1,4 +1,4 @@
-"""Tensors."""
+"""The class ``Tensor``, and import of arrays by DLPack."""
 
 from . import _core
 from ._tensor_make import _extents, _is_array, tensor, zeros as zeros
@@ -19,21 +19,21 @@ _text = _global("anyfn.tensor_text", False)
 _to_bytes = _global("anyfn.tensor_to_bytes", False)
 _to_device = _global("anyfn.tensor_to_device", False)
 
-# Kinds of devices whose memory the processor can read: main memory, and what is pinned for CUDA or ROCm.
+# Device types whose memory the host can read: main memory, and memory that is pinned for CUDA or ROCm.
 _HOST = (1, 3, 11)
-# Codes and bits of the element types that NumPy takes by DLPack: int, uint, float, complex, bool.
+# Codes and bits of the data types that NumPy imports by DLPack: int, uint, float, complex, bool.
 _NUMPY_TYPES = {(code, bits) for code in (0, 1) for bits in (8, 16, 32, 64)}
 _NUMPY_TYPES |= {(2, 16), (2, 32), (2, 64), (5, 64), (5, 128), (6, 8)}
 
 
 class Tensor(_core.BuiltinObject):
-    """Memory with a shape and an element type, shared with other array libraries by DLPack.
+    """Memory with a shape and a data type, which array libraries share by DLPack.
 
-    NumPy, PyTorch and others take it as it is, without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``.
-    It keeps the memory alive, and so does what they make of it.
+    NumPy, PyTorch and other libraries use it without a copy: ``numpy.asarray(tensor)``, ``torch.from_dlpack(tensor)``. The
+    tensor keeps the memory alive, and so do the arrays that share it.
 
-    Indices, slices, ``reshape``, ``permute`` and ``view`` show the same memory and never copy. There is no arithmetic:
-    ``tensor.numpy()`` is the same memory with it. ``==`` asks whether two tensors are one object; to compare elements use
+    Indices, slices, ``reshape``, ``permute`` and ``view`` return tensors of the same memory and never copy. A tensor has no
+    arithmetic; ``tensor.numpy()`` is an array of the same memory. ``==`` compares identity. To compare elements, use
     ``anyfn.structural_equal`` or NumPy.
 
     >>> import array
@@ -48,29 +48,29 @@ class Tensor(_core.BuiltinObject):
 
     __slots__ = ()
 
-    # Libraries that know the table of C functions take tensors by it, without a capsule.
+    # Libraries that support this table of C functions import tensors through it, without a capsule.
     __dlpack_c_exchange_api__ = _core.exchange_api()
 
     shape = property(_core.tensor_shape, doc="The extents.")
 
     @property
     def strides(self):
-        """Steps between elements of each dimension, in elements."""
+        """Distance between neighbours of each dimension, in elements."""
         return _core.tensor_info(self)[1]
 
     @property
     def dtype(self):
-        """Type of the elements."""
+        """Data type of the elements."""
         return _core.tensor_info(self)[2]
 
     @property
     def device(self):
-        """Where the data is."""
+        """Device of the memory."""
         return _core.tensor_info(self)[3]
 
     @property
     def data_ptr(self):
-        """Address of the first element, on its device."""
+        """Address of the first element on its device."""
         return _core.tensor_info(self)[4]
 
     @property
@@ -88,13 +88,13 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def nbytes(self):
-        """Bytes of all elements; those of less than a byte are packed."""
+        """Size of all elements in bytes; elements smaller than a byte are packed."""
         dtype = self.dtype
         return (self.size * dtype.bits * dtype.lanes + 7) // 8
 
     @property
     def is_contiguous(self):
-        """Whether the elements lie in row-major order without gaps."""
+        """True if the elements are stored in row-major order without gaps."""
         shape, strides = _core.tensor_info(self)[:2]
         expected = 1
         if 0 in shape:
@@ -107,14 +107,14 @@ class Tensor(_core.BuiltinObject):
 
     @property
     def read_only(self):
-        """Whether the memory must not be written."""
+        """True if the memory must not be written."""
         return _core.tensor_info(self)[5]
 
     def numpy(self):
-        """A NumPy array of the same memory, not a copy.
+        """Returns a NumPy array that shares the memory.
 
-        ``BufferError`` if the memory is on a device. Elements that NumPy does not know itself, such as ``bfloat16``, need
-        the package ml_dtypes.
+        Data types that NumPy does not have, such as ``bfloat16``, require the package ml_dtypes. Raises ``BufferError`` if
+        the host cannot read the memory, and ``TypeError`` for a data type that NumPy cannot represent.
         """
         import numpy
 
@@ -134,7 +134,7 @@ class Tensor(_core.BuiltinObject):
             tensor = _core.tensor_with_dtype(self, 1 | dtype.bits << 8 | 1 << 16)
         array = numpy.from_dlpack(_ForReading(tensor) if self.read_only else tensor)
         if not array.flags.writeable and not self.read_only:
-            # Versions of NumPy that know only the old form of DLPack cannot be told that writing is allowed.
+            # Versions of NumPy that support only unversioned DLPack always create read-only arrays.
             array = numpy.asarray(_Interface(tensor, array.__array_interface__))
         return array if known else array.view(element)
 
@@ -164,16 +164,16 @@ class Tensor(_core.BuiltinObject):
     def __dlpack_device__(self):
         return _core.tensor_device(self)
 
-    # ---- The same memory, seen otherwise ----
+    # ---- Views of the same memory ----
 
     def __getitem__(self, index):
-        """A tensor of the same memory: part of this one. Indices, slices, ``...`` and None, as in NumPy.
+        """Returns a view of a part of the tensor. The index consists of ints, slices, ``...`` and None, as in NumPy.
 
-        ``IndexError`` beyond the end, ``TypeError`` for arrays of indices and masks.
+        Raises ``IndexError`` for an index out of range, and ``TypeError`` for index arrays and masks.
         """
         info = _core.tensor_info(self)
         if type(index) is int and info[0]:
-            # The usual case, at once.
+            # Fast path for the usual case.
             extent = info[0][0]
             if not -extent <= index < extent:
                 raise IndexError(f"index {index} is out of range for {extent} elements")
@@ -182,7 +182,7 @@ class Tensor(_core.BuiltinObject):
         return _as_strided(self, shape, strides, offset)
 
     def __setitem__(self, index, value):
-        """Copies a tensor, an array or a list of the same shape to a part of this one, or sets all of it to a number."""
+        """Copies a tensor, array or list of the same shape to a part of this tensor, or fills that part with a number."""
         part = self[index]
         if isinstance(value, (bool, int, float)):
             _fill(part, value)
@@ -202,7 +202,7 @@ class Tensor(_core.BuiltinObject):
     def __iter__(self):
         return (self[i] for i in range(len(self)))
 
-    # By identity it would always be false.
+    # `in` would compare identities and always be false.
     __contains__ = None
 
     def __bool__(self):
@@ -217,10 +217,10 @@ class Tensor(_core.BuiltinObject):
         return float(self.item())
 
     def reshape(self, *shape):
-        """A tensor of the same memory in another shape; one extent may be -1.
+        """Returns a view with another shape; one extent may be -1, which is then computed.
 
-        ``ValueError`` if the number of elements differs, or if no strides could say where they are:
-        ``tensor.contiguous().reshape(..)`` copies then.
+        Raises ``ValueError`` if the number of elements differs, or if no strides can describe the view. In the latter case
+        ``tensor.contiguous().reshape(..)`` makes a copy.
 
         >>> zeros((2, 3)).reshape(3, -1).shape
         (3, 2)
@@ -228,23 +228,23 @@ class Tensor(_core.BuiltinObject):
         return _reshape(self, _extents(shape[0]) if len(shape) == 1 else shape)
 
     def permute(self, *axes):
-        """A tensor of the same memory with its dimensions in another order."""
+        """Returns a view with the dimensions in another order."""
         return _permute(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)
 
     @property
     def T(self):
-        """A tensor of the same memory with its dimensions in the reverse order."""
+        """View with the dimensions in reverse order."""
         return _permute(self, range(self.ndim - 1, -1, -1))
 
     def as_strided(self, shape, strides=None, offset=0, dtype=None):
-        """A tensor of the same memory with these extents and strides, from an element on; all in elements of ``dtype``.
+        """Returns a view with the given extents, strides and offset, which are in elements of ``dtype``.
 
-        ``ValueError`` for elements outside of the memory that those of this tensor span.
+        Raises ``ValueError`` if the view reaches outside of the memory that the elements of this tensor span.
         """
         return _as_strided(self, _extents(shape), strides, offset, dtype)
 
     def view(self, dtype):
-        """A tensor of the same memory whose elements are taken for another type of the same size.
+        """Returns a view whose elements are interpreted as another data type of the same size.
 
         >>> zeros(2, "float32").view("uint32").dtype
         dtype('uint32')
@@ -258,43 +258,43 @@ class Tensor(_core.BuiltinObject):
     # ---- Copies ----
 
     def copyto(self, target):
-        """Copies the elements to a tensor or an array of the same shape and type, on whichever device. Returns it."""
+        """Copies the elements to a tensor or array of the same shape and data type, on any device, and returns it."""
         _copy_from_to(self, target)
         return target
 
     def copyfrom(self, source):
-        """Copies the elements of a tensor, an array or a list of the same shape. Returns this tensor."""
+        """Copies the elements of a tensor, array or list of the same shape to this tensor, and returns this tensor."""
         _copy_from_to(tensor(source, self.dtype) if isinstance(source, (list, tuple)) else source, self)
         return self
 
     def to(self, device):
-        """A tensor with these elements on a device: this one if it is there, else a copy.
+        """Returns a tensor with the same elements on a device: this tensor if it is on the device, otherwise a copy.
 
-        ``RuntimeError`` with the reason if there is no such device.
+        Raises ``RuntimeError`` with the reason if the device is not available.
         """
         return _to_device(self, _device(device))
 
     def contiguous(self):
-        """A tensor with these elements in row-major order without gaps: this one if it is so, else a copy."""
+        """Returns this tensor if it is contiguous, otherwise a contiguous copy."""
         return _contiguous(self)
 
     def copy(self):
-        """A compact copy on the same device."""
+        """Returns a compact copy on the same device."""
         return _copy(self)
 
     def astype(self, dtype):
-        """A compact copy with elements of another type, each the nearest value.
+        """Returns a compact copy with another data type, in which each element is the nearest value.
 
-        ``ValueError`` for a value that the type has not: 300 for ``int8``, or 1.5 for an integer.
+        Raises ``ValueError`` for a value that the type cannot represent: 300 for ``int8``, or 1.5 for an integer.
         """
         return _cast(self, _dtype(dtype))
 
     def tobytes(self):
-        """The elements as bytes, in row-major order; those of less than a byte are packed."""
+        """Returns the elements as bytes in row-major order; elements smaller than a byte are packed."""
         return _to_bytes(self)
 
     def tolist(self):
-        """The elements as numbers in nested lists; one number for a tensor without dimensions.
+        """Returns the elements as numbers in nested lists; a tensor without dimensions gives one number.
 
         >>> tensor([[1, 2], [3, 4]], "int4").tolist()
         [[1, 2], [3, 4]]
@@ -312,7 +312,7 @@ class Tensor(_core.BuiltinObject):
         return _nested(numbers, shape)
 
     def item(self):
-        """The only element as a number of Python.
+        """Returns the only element as a Python number. Raises ``ValueError`` if the tensor has not exactly one.
 
         >>> tensor(3.5, "bfloat16").item()
         3.5
@@ -331,16 +331,16 @@ class Tensor(_core.BuiltinObject):
         try:
             return _text(self)
         except Exception:
-            # Of a device that is not there, or of elements whose memory is.
+            # The device or the memory of the elements is not available.
             return f"<anyfn.Tensor {self.dtype}{list(self.shape)}@{self.device}>"
 
 
-# By code of the type, how `memoryview` calls the elements that every tensor can be decoded to.
+# Format characters of `memoryview` for the data types that tensors are decoded to, by type code.
 _LETTERS = {0: "q", 1: "Q", 2: "d", 6: "?"}
 
 
 def _nested(numbers, shape):
-    """A flat list as nested ones."""
+    """Converts a flat list to nested lists of a shape."""
     if not shape:
         return numbers[0]
     if 0 in shape:
@@ -357,7 +357,7 @@ def _rebuild(data, shape, dtype, device):
 
 
 def _place(index, shape, strides):
-    """Extents, strides and first element of what an index shows."""
+    """Returns extents, strides and offset of the part that an index selects."""
     parts = index if type(index) is tuple else (index,)
     taken = sum(part is not None and part is not ... for part in parts)
     if sum(part is ... for part in parts) > 1:
@@ -401,7 +401,10 @@ def _index(part, extent):
 
 
 class _ForReading:
-    """Shows a read-only tensor to NumPy, whose versions that know only the form before DLPack 1.0 do not write to what they take."""
+    """Exports a read-only tensor to NumPy.
+
+    Versions of NumPy that support only unversioned DLPack can import it, because they never write to imported memory.
+    """
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -414,7 +417,7 @@ class _ForReading:
 
 
 class _Interface:
-    """Shows a tensor's memory to NumPy and keeps the tensor alive."""
+    """Exports the memory of a tensor to NumPy as writable, and keeps the tensor alive."""
 
     def __init__(self, tensor, interface):
         self.tensor = tensor
@@ -422,10 +425,10 @@ class _Interface:
 
 
 def from_dlpack(array):
-    """A Tensor that shares the memory of an array.
+    """Returns a Tensor that shares the memory of an array.
 
     ``array`` is a NumPy array, an object of any library with ``__dlpack__``, a DLPack capsule, or a buffer such as
-    ``memoryview`` or ``array.array``. ``TypeError`` for other objects and for elements that have no counterpart,
-    ``ValueError`` for read-only memory. Errors of ``__dlpack__`` come through as they are.
+    ``memoryview`` or ``array.array``. Raises ``TypeError`` for other objects and for elements without an equivalent data
+    type, and ``ValueError`` for read-only memory. Errors of ``__dlpack__`` propagate unchanged.
     """
     return _core.from_dlpack(array)

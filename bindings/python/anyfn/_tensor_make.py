@@ -1,4 +1,4 @@
-"""Making tensors of sizes, numbers, lists, arrays and bytes."""
+"""Creation of tensors from shapes, numbers, lists, arrays and bytes."""
 
 from . import _core
 from ._container import Array, List, Shape
@@ -13,15 +13,15 @@ _full = _global("anyfn.tensor_full", False)
 _zeros = _global("anyfn.tensor_zeros", False)
 
 _CPU = _device("cpu")
-# Lists that are nested deeper have more dimensions than any array library knows, or hold themselves.
+# Maximum nesting of lists. Deeper lists exceed the dimensions of all array libraries, or contain themselves.
 _DEEPEST = 64
 
 
 def empty(shape, dtype="float32", device="cpu"):
-    """A tensor whose elements are anything, aligned to 64 bytes.
+    """Returns a tensor with unspecified elements, aligned to 64 bytes.
 
-    ``shape`` is an int or a sequence of ints. ``ValueError`` for a shape that is none, ``MemoryError`` for one that no memory
-    holds, ``RuntimeError`` with the reason if there is no such device.
+    ``shape`` is an int or a sequence of ints. Raises ``ValueError`` for an invalid shape, ``MemoryError`` if there is not
+    enough memory, and ``RuntimeError`` with the reason if the device is not available.
 
     >>> empty((2, 3), "float16").nbytes
     12
@@ -30,7 +30,7 @@ def empty(shape, dtype="float32", device="cpu"):
 
 
 def zeros(shape, dtype="float32", device="cpu"):
-    """A tensor of zeros. Errors as ``empty``.
+    """Returns a tensor of zeros. Raises the errors of ``empty``.
 
     >>> zeros(3).tolist()
     [0.0, 0.0, 0.0]
@@ -39,9 +39,10 @@ def zeros(shape, dtype="float32", device="cpu"):
 
 
 def full(shape, value, dtype=None, device="cpu"):
-    """A tensor of one number. The type is that of the number if none is named: ``bool``, ``int64`` or ``float64``.
+    """Returns a tensor filled with one number.
 
-    ``ValueError`` if the type has no such value; errors as ``empty``.
+    The data type defaults to that of the number: ``bool``, ``int64`` or ``float64``. Raises ``ValueError`` if the data type
+    cannot represent the number, and the errors of ``empty``.
 
     >>> full((2, 2), 7)
     anyfn.tensor([[7, 7],
@@ -53,14 +54,14 @@ def full(shape, value, dtype=None, device="cpu"):
 
 
 def tensor(data, dtype=None, device=None):
-    """A tensor with a copy of the data: a number, nested lists of numbers, an array of any library, or bytes.
+    """Returns a tensor with a copy of the data: a number, nested lists of numbers, an array of any library, or bytes.
 
-    Without ``dtype`` ints become ``int64``, floats ``float64``, complex numbers ``complex128``, bools ``bool``, and arrays keep
-    their type. ``bytes`` are the elements' bytes, in row-major order, of ``uint8`` if no type is named. ``device`` is ``"cpu"``,
-    or where the array is.
+    Without ``dtype``, ints become ``int64``, floats ``float64``, complex numbers ``complex128`` and bools ``bool``; arrays
+    keep their data type. ``bytes`` contain the elements in row-major order; the data type defaults to ``uint8``. ``device``
+    defaults to the device of an array, otherwise to ``"cpu"``.
 
-    Each element is the nearest value. ``ValueError`` for a value that the type has not, such as 300 for ``int8``, and for
-    lists of different lengths.
+    Each element is the nearest value. Raises ``ValueError`` for a value that the data type cannot represent, such as 300
+    for ``int8``, and for lists of different lengths.
 
     >>> tensor([[1, 2], [3, 4]])
     anyfn.tensor([[1, 2],
@@ -76,7 +77,7 @@ def tensor(data, dtype=None, device=None):
         where = None if device is None else _place(device)
         return _copy(data, where) if dtype is None else _cast(data, _type(dtype), where)
     if hasattr(data, "__array__") and not isinstance(data, (int, float, complex)):
-        # Scalars of NumPy, and what becomes an array by itself.
+        # NumPy scalars, and objects that NumPy converts to arrays.
         import numpy
 
         return tensor(numpy.asarray(data), dtype, device)
@@ -127,13 +128,13 @@ def _of_numbers(numbers, shape, dtype, device):
 
 
 def _number(value):
-    """What is a number without being one of Python's own."""
+    """Converts a number of another class, such as a NumPy scalar, to a built-in Python number."""
     if isinstance(value, (bool, int, float, complex)):
         for kind in (bool, int, float, complex):
             if isinstance(value, kind):
                 return kind(value)
     if hasattr(value, "item"):
-        # Scalars of NumPy, tensors of one element.
+        # NumPy scalars, and tensors of one element.
         value = value.item()
         if type(value) in (bool, int, float, complex):
             return value
@@ -145,7 +146,7 @@ def _number(value):
 
 
 def _flat(data):
-    """All numbers of nested lists, in order, and the shape."""
+    """Returns all numbers of nested lists in order, and the shape."""
     numbers, shape = [data], []
     places = [""]
     while True:
@@ -173,7 +174,7 @@ def _flat(data):
 def _is_list(item):
     if isinstance(item, (list, tuple, range, Array, List, Shape)):
         return True
-    # Arrays and tensors, but scalars of NumPy.
+    # Accepts arrays and tensors, but not NumPy scalars.
     return hasattr(item, "tolist") and hasattr(item, "shape") and len(item.shape) > 0
 
 
@@ -201,12 +202,12 @@ def _place(device):
 
 
 def _extents(shape):
-    """A shape; an int is one extent."""
+    """Returns a shape as a sequence; an int becomes one extent."""
     return (shape,) if hasattr(shape, "__index__") and not hasattr(shape, "__len__") else shape
 
 
 def _is_array(value):
-    """Whether native code sees a tensor in an object that is no plain bytes."""
+    """Returns true if native code can import an object as a tensor. The object must not be plain bytes."""
     if hasattr(value, "__dlpack__"):
         return True
     try:

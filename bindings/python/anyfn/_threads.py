@@ -1,30 +1,33 @@
-"""The worker threads that compiled code runs parallel loops on."""
+"""Worker threads that run the parallel loops of compiled code."""
 
 from . import _core
 
 
 def num_threads():
-    """How many threads a parallel loop of compiled code has, the calling one included.
+    """Returns the number of threads of a parallel loop of compiled code, including the calling thread.
 
-    What ``set_num_threads`` or the environment variable ``ANYFN_NUM_THREADS`` say, else what this process may use: the
-    processors of its affinity mask, and no more than its control group's share of processor time.
+    ``set_num_threads`` or the environment variable ``ANYFN_NUM_THREADS`` set it. The default is the number of processors in
+    the affinity mask of the process, limited by its control group's share of processor time.
     """
     return _core.get_global_func("anyfn.num_threads", False)()
 
 
 def set_num_threads(threads):
-    """Sets how many threads a parallel loop has, the calling one included; ``None`` finds the number by itself again."""
+    """Sets the number of threads of a parallel loop, including the calling thread; ``None`` restores the default.
+
+    Raises ``ValueError`` unless ``threads`` is None or an integer of at least 1.
+    """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ValueError(f"expected a number of threads from 1 on, or None, got {threads!r}")
     _core.get_global_func("anyfn.set_num_threads", False)(0 if threads is None else threads)
 
 
 def set_parallel_launcher(launcher):
-    """Has the tasks of parallel loops run by ``launcher(run, n)`` instead of anyfn's own threads; gives the old launcher.
+    """Sets the function that runs the tasks of parallel loops instead of anyfn's threads, and returns the previous one.
 
-    It calls ``run(i)`` once for each ``i`` in ``range(n)``, from whichever threads, and returns when all these calls have
-    returned. What a task raises is raised by the function with the loop, not by ``run``. ``None`` brings the own threads
-    back.
+    ``launcher(run, n)`` must call ``run(i)`` once for each ``i`` in ``range(n)``, on any threads, and return when all these
+    calls have returned. An exception of a task is raised by the function that contains the loop, not by ``run``. ``None``
+    restores anyfn's threads.
 
     >>> import anyfn
     >>> from concurrent.futures import ThreadPoolExecutor

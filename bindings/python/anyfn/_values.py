@@ -27,10 +27,10 @@ _DEVICE_TYPES.update({"gpu": 2, "llvm": 1, "c": 1, "host": 1})
 
 
 class dtype(_core.Word):
-    """Type of a tensor's elements, such as ``float32`` or ``int8x4``. Immutable.
+    """An immutable data type of tensor elements, such as ``float32`` or ``int8x4``.
 
-    Made of a name, or of a data type of NumPy or PyTorch, and equal to its name. ``ValueError`` for names that nobody
-    knows, ``TypeError`` for types of NumPy that have no counterpart.
+    It is created from a name or from a data type of NumPy or PyTorch, and equals its name. Raises ``ValueError`` for an
+    unknown name, and ``TypeError`` for a NumPy data type without an equivalent.
 
     >>> dtype("float16").bits
     16
@@ -48,12 +48,12 @@ class dtype(_core.Word):
 
     @property
     def code(self):
-        """Number of the kind: 0 int, 1 uint, 2 float, ..."""
+        """Number of the kind of data type: 0 int, 1 uint, 2 float, ..."""
         return _core.word_bits(self) & 0xFF
 
     @property
     def bits(self):
-        """Bits of one lane."""
+        """Number of bits of one lane."""
         return _core.word_bits(self) >> 8 & 0xFF
 
     @property
@@ -63,14 +63,14 @@ class dtype(_core.Word):
 
     @property
     def itemsize(self):
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return (self.bits * self.lanes + 7) // 8
 
     def numpy(self):
-        """The data type of NumPy with this name; several lanes are a field of so many elements.
+        """Returns the NumPy data type of this name; several lanes become a subarray of that many elements.
 
-        Types that NumPy does not know itself, such as ``bfloat16``, come from the package ml_dtypes. ``TypeError`` if
-        there is none.
+        Types that NumPy does not have, such as ``bfloat16``, come from the package ml_dtypes. Raises ``TypeError`` if
+        there is no such type.
         """
         import numpy
 
@@ -83,7 +83,7 @@ class dtype(_core.Word):
             element = _ml_dtype(name)
         return element if self.lanes == 1 else numpy.dtype((element, (self.lanes,)))
 
-    # `numpy.dtype(x)` asks for this attribute.
+    # `numpy.dtype(x)` reads this attribute.
     dtype = property(numpy, doc="As ``numpy()``.")
 
     def __str__(self):
@@ -100,7 +100,7 @@ class dtype(_core.Word):
         return NotImplemented
 
     def __hash__(self):
-        # Equal to its name, so it hashes like it.
+        # It equals its name, so both must have the same hash.
         return hash(str(self))
 
     def __reduce__(self):
@@ -139,9 +139,9 @@ def _ml_dtype(name):
 
 
 class device(_core.Word):
-    """A device: kind and number, such as ``device("cuda", 1)`` or ``device("cuda:1")``. Immutable.
+    """An immutable device, with kind and index, such as ``device("cuda", 1)`` or ``device("cuda:1")``.
 
-    Equals its name, ``"cuda:1"``. ``ValueError`` for kinds that nobody knows.
+    It equals its name, ``"cuda:1"``. Raises ``ValueError`` for an unknown kind.
 
     >>> device("cuda:1").index
     1
@@ -170,26 +170,26 @@ class device(_core.Word):
 
     @property
     def device_type(self):
-        """Number of the kind, as DLPack has it."""
+        """Number of the kind of device in DLPack."""
         return _core.word_bits(self) & 0xFFFFFFFF
 
     @property
     def index(self):
-        """Number among the devices of its kind."""
+        """Index among the devices of its kind."""
         return _core.word_bits(self) >> 32
 
     device_id = index
 
     @property
     def exists(self):
-        """Whether the device is there; ``why_missing`` says why not."""
+        """True if the device is available; otherwise ``why_missing`` is the reason."""
         return _attribute(self, 0) != 0
 
     exist = exists
 
     @property
     def why_missing(self):
-        """Why the device is not there; None if it is.
+        """Reason why the device is not available, or None if it is.
 
         >>> device("cpu", 1).why_missing
         'main memory is one device, cpu:0'
@@ -198,38 +198,41 @@ class device(_core.Word):
 
     @property
     def name(self):
-        """Name of the product. Like the properties below: None if the driver does not know, ``RuntimeError`` with the reason
-        if the device is not there."""
+        """Product name of the device.
+
+        This and the following properties are None if the driver does not know the value. They raise ``RuntimeError`` with
+        the reason if the device is not available.
+        """
         return _attribute(self, 5)
 
     @property
     def compute_units(self):
-        """Processors (multiprocessors, compute units) that it has."""
+        """Number of compute units (multiprocessors)."""
         return _attribute(self, 7)
 
     @property
     def total_memory(self):
-        """Bytes of memory."""
+        """Size of the memory in bytes."""
         return _attribute(self, 14)
 
     @property
     def free_memory(self):
-        """Bytes of memory that are free now."""
+        """Size of the currently free memory in bytes."""
         return _attribute(self, 15)
 
     @property
     def max_threads_per_block(self):
-        """Most threads of a block (of a work group)."""
+        """Maximum number of threads of a block (work group)."""
         return _attribute(self, 1)
 
     @property
     def warp_size(self):
-        """Threads that run in step."""
+        """Number of threads that execute in lockstep."""
         return _attribute(self, 2)
 
     @property
     def max_shared_memory_per_block(self):
-        """Bytes of memory that the threads of a block share."""
+        """Size of the memory that the threads of a block share, in bytes."""
         return _attribute(self, 3)
 
     @property
@@ -239,12 +242,12 @@ class device(_core.Word):
 
     @property
     def max_clock_rate(self):
-        """Highest clock rate, in kHz."""
+        """Maximum clock rate in kHz."""
         return _attribute(self, 6)
 
     @property
     def api_version(self):
-        """Version of the interface to the driver."""
+        """Version of the driver interface."""
         return _attribute(self, 11)
 
     @property
@@ -254,7 +257,7 @@ class device(_core.Word):
 
     @property
     def l2_cache_size(self):
-        """Bytes of the second-level cache."""
+        """Size of the second-level cache in bytes."""
         return _attribute(self, 13)
 
     def synchronize(self):
@@ -265,7 +268,7 @@ class device(_core.Word):
 
     @property
     def type(self):
-        """Name of the kind."""
+        """Name of the kind of device."""
         return _DEVICE_NAMES.get(self.device_type, f"device_type_{self.device_type}")
 
     def __eq__(self, other):
@@ -276,7 +279,7 @@ class device(_core.Word):
         return NotImplemented
 
     def __hash__(self):
-        # Equal to its name, so it hashes like it.
+        # It equals its name, so both must have the same hash.
         return hash(str(self))
 
     def __str__(self):
@@ -294,10 +297,10 @@ def _attribute(device, number):
 
 
 def as_map(instance):
-    """A Map of the fields of a dataclass instance, by name; dataclasses inside its values become Maps too.
+    """Converts a dataclass instance to a Map of its fields by name; nested dataclass instances become Maps, too.
 
-    Native code gets a dataclass instance as it is, as an object that only Python can look into. This is for functions
-    that want a mapping. ``TypeError`` if it is no instance of a dataclass.
+    A dataclass instance is otherwise passed to native code as an opaque Python object. Use this function for functions that
+    expect a mapping. Raises ``TypeError`` if the argument is not an instance of a dataclass.
 
     >>> import dataclasses
     >>> Size = dataclasses.make_dataclass("Size", ["width", "height"])
@@ -322,10 +325,10 @@ def as_map(instance):
 
 
 def cpu(index=0):
-    """The main memory and its processors."""
+    """Returns the CPU device, which is the host and its memory."""
     return device("cpu", index)
 
 
 def cuda(index=0):
-    """A CUDA GPU."""
+    """Returns the device of a CUDA GPU."""
     return device("cuda", index)

@@ -1,4 +1,4 @@
-"""Functions, modules and tensors of another process or machine, used as if they were here.
+"""Sessions, in which functions, modules and tensors of another process or machine are used as if they were local.
 
 >>> from anyfn import rpc
 >>> with rpc.local() as session:
@@ -6,8 +6,8 @@
 ...     print(there.numpy() * 2)
 [2. 4. 6.]
 
-``connect`` is for a server (``anyfn rpc server``), ``spawn`` for a process of this machine, whose crash is an error here, ``local``
-for this very process; all give a ``Session``. ``serve`` starts a server.
+``connect`` connects to a server (``anyfn rpc server``), ``spawn`` starts a child process, whose crash is only an error here, and
+``local`` uses this process itself. All return a ``Session``. ``serve`` starts a server.
 """
 
 import os
@@ -22,13 +22,14 @@ from ._values import device as _device
 
 @register_object("rpc.Tensor")
 class Tensor(Object):
-    """A tensor in the memory of the other side: an argument of its functions. ``numpy()`` copies it here.
+    """A tensor in the memory of the remote end, which can be passed to remote functions. ``numpy()`` copies it here.
 
-    ``progress(done, total)`` is called on the way, with bytes; without it, transfers that take long show a line on a terminal.
+    During a transfer, ``progress(done, total)`` is called with numbers of bytes. Without it, long transfers show a progress line
+    on a terminal.
     """
 
     def numpy(self, progress=None):
-        """A NumPy array with a copy of the elements."""
+        """Returns a NumPy array with a copy of the elements."""
         import numpy
 
         out = numpy.empty(tuple(self.shape), dtype=str(self.dtype))
@@ -43,7 +44,10 @@ class Tensor(Object):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def copy_from(self, source, progress=None):
-        """Copies the elements of an array of this process, or of another tensor of the same side: same shape and type."""
+        """Copies the elements of an array of this process, or of a tensor of the same session.
+
+        ``source`` must have the same shape and data type.
+        """
         if isinstance(source, Tensor):
             self.assign(source)
         else:
@@ -56,7 +60,7 @@ class Tensor(Object):
 
 @register_object("rpc.Object")
 class RemoteObject(Object):
-    """An object of the other side that cannot be copied. ``get(name)`` is a field of it."""
+    """Proxy for a remote object that cannot be copied. ``get(name)`` returns a field of it."""
 
     def __repr__(self):
         return f"<{self.type_key} of the other side>"
@@ -64,13 +68,14 @@ class RemoteObject(Object):
 
 @register_object("rpc.Session")
 class Session(Object):
-    """A session with another process: its functions, modules and tensors.
+    """A session with another process, which gives access to its functions, modules and tensors.
 
-    What comes from it is used as if it were here: functions are called, also with keyword arguments, from any thread, and may be
-    given functions of this process, which the other side calls back. Numbers, texts, containers and objects whose fields are such
-    are copied; tensors, functions, modules and other objects stay where they are. Errors of the other side are raised here.
+    Remote functions are called like local ones: with keyword arguments, from any thread, and with functions of this process as
+    arguments, which the remote end calls back. Numbers, strings, containers, and objects whose fields are such values are copied.
+    Tensors, functions, modules and other objects stay where they are and are represented by proxies. Remote errors are raised
+    here.
 
-    The session ends with ``close``, or at the end of a ``with`` block.
+    The session is closed by ``close``, or at the end of a ``with`` block.
     """
 
     def __enter__(self):
@@ -83,7 +88,10 @@ class Session(Object):
         return self.get_function(name)
 
     def tensor(self, data, dtype=None, device=None, progress=None):
-        """A tensor of the other side with a copy of ``data``: an array, or what NumPy makes one of. ``progress`` as in ``upload``."""
+        """Returns a remote tensor with a copy of ``data``, which is an array or an object that NumPy converts to one.
+
+        ``progress`` is that of ``upload``.
+        """
         if not isinstance(data, _Tensor) and not hasattr(data, "__dlpack__") or dtype is not None:
             import numpy
 
@@ -93,19 +101,21 @@ class Session(Object):
         return there
 
     def empty(self, shape, dtype="float32", device=None):
-        """A tensor of zeros of the other side."""
+        """Returns a remote tensor of zeros."""
         return self.allocate(tuple(shape), dtype, _device(device) if isinstance(device, str) else device)
 
     def target(self):
-        """The ``anyfn.Target`` of the other side's processor: what ``load`` compiles for.
+        """Returns the ``anyfn.Target`` of the remote processor, for which ``load`` compiles.
 
-        For another kind of processor it is the compiler that is named after the machine, such as ``aarch64-linux-gnu-gcc``.
+        For another kind of processor, its compiler is the one named after the machine, such as ``aarch64-linux-gnu-gcc``.
         """
         return _target(self.info())
 
     def register_func(self, name, f=None, override=False):
-        """Makes a function of this process a global one there, for the code that is loaded there: ``tir.call_packed(name, ..)`` in a
-        compiled function calls it back. Without ``f``, a decorator. It stays until that process ends, and needs the right to upload.
+        """Registers a function of this process as a global function of the remote process, for code that is loaded there.
+
+        ``tir.call_packed(name, ..)`` in a compiled function calls it back. Without ``f``, returns a decorator. The function stays
+        registered until the remote process ends. This requires the permission to upload.
         """
         if f is None:
             return lambda f: self.register_func(name, f, override)
@@ -113,9 +123,10 @@ class Session(Object):
         return f
 
     def upload(self, source, progress=None):
-        """Sends a file (its path, or its bytes), and gives the digest that names it. What the other side has is not sent again.
+        """Sends a file, given by its path or its bytes, and returns the digest that names it.
 
-        ``progress(done, total)`` is called on the way; without it, transfers that take long show a line on a terminal.
+        A file that the remote end already has is not sent again. ``progress(done, total)`` is called during the transfer. Without
+        it, long transfers show a progress line on a terminal.
         """
         if not isinstance(source, (bytes, bytearray, memoryview)):
             with open(source, "rb") as file:
@@ -124,8 +135,11 @@ class Session(Object):
             return self.send_file(bytes(source), heard)
 
     def load(self, what, progress=None):
-        """Loads a library there, and gives its module: the path of a library file, a module (``anyfn.build``, ``load_module``), or
-        what ``anyfn.build`` takes, which is compiled for the processor of the other side."""
+        """Loads a library at the remote end and returns its module.
+
+        ``what`` is the path of a library file, a module (from ``anyfn.build`` or ``load_module``), or an input of
+        ``anyfn.build``, which is compiled for the remote processor.
+        """
         if isinstance(what, (str, os.PathLike)):
             return self.load_file(self.upload(what, progress))
         import tempfile
@@ -140,21 +154,26 @@ class Session(Object):
             return self.load_file(self.upload(path, progress))
 
     def profile(self, limit=1_000_000, shapes=False):
-        """What is called in the process of the other side, by whom and for how long: as ``anyfn.profile``, which tells of the same
-        calls as seen from here. A server has to grant ``anyfn.profile.*``."""
+        """Returns a context manager that records the calls in the remote process; its options are those of ``anyfn.profile``.
+
+        ``anyfn.profile`` itself records the calls that are made here. A server has to grant ``anyfn.profile.*``.
+        """
         from ._profile import RemoteProfile
 
         return RemoteProfile(self, limit, shapes)
 
     def with_timeout(self, function, seconds):
-        """A function that calls ``function`` and gives up after so many seconds: ``TimeoutError``. The other side is told."""
+        """Returns a function that calls ``function`` with a time limit in seconds.
+
+        After that time it raises ``TimeoutError`` and cancels the remote call.
+        """
         return _core.get_global_func("rpc.timed", False)(function, float(seconds))
 
     def __repr__(self):
         return f"<rpc.Session with {self.peer}{'' if self.ended() is None else ', closed'}>"
 
 
-# Kinds of x86-64 as C compilers call them, the best first, and by what they are told.
+# x86-64 levels by their names in C compilers, highest first, with the features that identify them.
 _X86_64 = (
     ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma"}),
     ("x86-64-v3", {"avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe"}),
@@ -164,7 +183,10 @@ _X86_64 = (
 
 
 def _target(info):
-    """The target for what ``Session.info`` says. The other side is not trusted: it must not choose a command that runs here."""
+    """Returns the target for the result of ``Session.info``.
+
+    The remote end is not trusted, so it must not choose a command that runs here.
+    """
     from .tir import Target
 
     arch, has = info["arch"], set(info.get("features", ()))
@@ -188,7 +210,10 @@ _SHOWN = 8 << 20
 
 
 class _Progress:
-    """Who hears of a transfer of so many bytes: the function given, or else a line on a terminal if there are many, or nobody."""
+    """Context manager that reports the progress of a transfer of ``total`` bytes.
+
+    It reports to the function ``given``, or else by a line on a terminal if the transfer is large.
+    """
 
     def __init__(self, given, total):
         shown = given is None and total > _SHOWN and sys.stderr is not None and sys.stderr.isatty()
@@ -220,21 +245,25 @@ class _Progress:
 
 
 def connect(host, port, key=None, timeout=10.0):
-    """A session with the server at an address. ``key`` is the text that ``anyfn rpc key`` prints: with it, both sides prove that
-    they have the same one, and all is encrypted. ``timeout`` in seconds is for all of it, waiting in a queue included."""
+    """Connects to a server and returns the session.
+
+    ``key`` is the string that ``anyfn rpc key`` prints. With a key, both ends prove that they have the same one, and the session
+    is encrypted. ``timeout`` is the time limit in seconds, including waiting in a queue.
+    """
     return _core.get_global_func("rpc.connect", False)(host, port, key, timeout)
 
 
 def local():
-    """A session with this very process: the same objects, errors and limits as with another machine, without one."""
+    """Returns a session with this process itself, with the same objects, errors and limits as with another machine."""
     return _core.get_global_func("rpc.local", False)()
 
 
 def spawn(imports=(), command=None):
-    """A session with a new process of this machine: if it crashes, that is a ``ConnectionError`` here.
+    """Returns a session with a new child process, whose crash raises ``ConnectionError`` here.
 
-    The process runs this Python with this package and imports the modules named by ``imports``, whose registered functions the session
-    can call; or ``command``, a list of a program and its arguments, which has to call ``rpc.serve_spawned``.
+    The process runs this Python with this package and imports the modules named by ``imports``, whose registered functions the
+    session can call. Alternatively, ``command`` is a list of a program and its arguments, which has to call
+    ``rpc.serve_spawned``.
     """
     if command is None:
         command = _this_python(imports, "rpc.serve_spawned")
@@ -242,9 +271,9 @@ def spawn(imports=(), command=None):
 
 
 def _this_python(imports, function, load=()):
-    """The command of a process of this Python with this package that imports modules, loads libraries and calls a function."""
+    """Returns the command that starts this Python with this package, imports modules, loads libraries and calls a function."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = [os.path.abspath(entry) for entry in [folder, *sys.path]]  # the process may begin in another folder
+    path = [os.path.abspath(entry) for entry in [folder, *sys.path]]  # the process may start in another folder
     program = f"import sys; sys.path[:0] = {path!r}; import anyfn; "
     program += "".join(f"__import__({name!r}); " for name in imports)
     program += f"kept = [anyfn.load_module(library) for library in {list(load)!r}]; "
@@ -254,8 +283,11 @@ def _this_python(imports, function, load=()):
 
 @register_object("rpc.Server")
 class Server(Object):
-    """A server on a thread of this process; see ``serve``. It ends with ``stop``, at the end of a ``with`` block, or when nothing
-    holds it any more; ``host`` and ``port`` say where it listens."""
+    """A server on a thread of this process, as returned by ``serve``.
+
+    It ends with ``stop``, at the end of a ``with`` block, or when the last reference to it is dropped. ``host`` and ``port`` are
+    the address at which it listens.
+    """
 
     def __enter__(self):
         return self
@@ -268,23 +300,23 @@ class Server(Object):
 
 
 def make_key(name):
-    """A new key as text, the name and a random secret: for ``serve`` and ``connect``."""
+    """Returns a new key for ``serve`` and ``connect``, as a string of the name and a random secret."""
     return _core.get_global_func("rpc.make_key", False)(name)
 
 
 def serve(host="127.0.0.1", port=0, *, key=None, functions=(), upload=False, devices=(), limits=None, imports=(),
           load=(), command=None, **options):  # fmt: skip
-    """Starts a server, and gives it: clients come by ``connect(server.host, server.port, key)``.
+    """Starts a server and returns it; clients call ``connect(server.host, server.port, key)``.
 
-    Each client gets a process of its own, which runs this Python with this package, imports the modules named by ``imports``, loads
-    the libraries of the paths in ``load``, and offers the functions that they register; or ``command``, a list of a program and its
-    arguments, which has to call ``rpc.serve_session``. What is registered in this process is not there.
+    Each client gets its own process, which runs this Python with this package, imports the modules named by ``imports``, loads
+    the libraries at the paths in ``load``, and offers the functions that they register. Alternatively, ``command`` is a list of a
+    program and its arguments, which has to call ``rpc.serve_session``. Functions registered in this process are not offered.
 
-    Nothing is allowed that is not granted: ``functions`` are names of global functions, or beginnings with ``*``; ``upload`` lets
-    libraries be uploaded and loaded, that is, any code be run; ``devices`` are names such as ``cuda:0``. ``limits`` is a dict of the
-    limits of a session, and ``options`` are the others of a server; docs/rpc-server.md has both.
+    Clients may do only what is granted. ``functions`` are names of global functions, or prefixes that end in ``*``. ``upload``
+    permits clients to upload and load libraries, and so to run any code. ``devices`` are names such as ``cuda:0``. ``limits`` is
+    a dict of the limits of a session, and ``options`` are the other options of a server; docs/rpc-server.md describes both.
 
-    Without a key (``make_key``) a server listens at addresses of this machine alone, and every user of it can connect.
+    Without a key (``make_key``) a server listens only on loopback addresses, and every user of this machine can connect.
 
     >>> with serve(functions=["ffi.Shape"]) as server:
     ...     with connect(server.host, server.port) as session:

@@ -1,4 +1,4 @@
-"""Tensor expressions: what is computed, without how.
+"""Tensor expressions, which define what is computed but not how.
 
 >>> from anyfn import te
 >>> a = te.placeholder((4,), name="a")
@@ -17,14 +17,14 @@ _call = _compiler.functions("te")
 
 @register_object("te.Operation")
 class Operation(Object):
-    """An operation, which gives one or more tensors."""
+    """An operation that produces one or more tensors."""
 
 
 @register_object("te.Tensor")
 class Tensor(Object):
-    """A tensor of a computation. ``a[i, j]``, or ``a(i, j)``, is an element of it."""
+    """A tensor of a computation; ``a[i, j]`` or ``a(i, j)`` is one of its elements."""
 
-    # Indices are not tried one after the other.
+    # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
     def __getitem__(self, indices):
@@ -39,7 +39,7 @@ class Tensor(Object):
 
     @property
     def name(self):
-        """Name for people."""
+        """Name of the operation that produces the tensor."""
         return self.op.name
 
     @property
@@ -56,17 +56,17 @@ class Tensor(Object):
 
 @register_object("te.PlaceholderOp")
 class PlaceholderOp(Operation):
-    """A tensor that is given."""
+    """An operation whose tensor is an input."""
 
 
 @register_object("te.ComputeOp")
 class ComputeOp(Operation):
-    """Tensors whose elements are computed one by one."""
+    """An operation that defines each element of its tensors by an expression."""
 
 
 @register_object("te.ExternOp")
 class ExternOp(Operation):
-    """Tensors that a statement computes."""
+    """An operation whose tensors are computed by a statement."""
 
 
 def _shape(shape):
@@ -74,12 +74,15 @@ def _shape(shape):
 
 
 def placeholder(shape, dtype="float32", name="placeholder"):
-    """A tensor that is given when the function is called."""
+    """Returns an input tensor, which the caller of the function passes."""
     return _call.placeholder(_shape(shape), dtype, name)
 
 
 def compute(shape, fcompute, name="compute"):
-    """A tensor whose elements ``fcompute`` computes from their indices; a tuple of them if it gives several values."""
+    """Returns a tensor whose elements are the results of ``fcompute`` for their indices.
+
+    If ``fcompute`` returns a tuple of values, the result is a tuple of tensors.
+    """
     result = _call.compute(_shape(shape), lambda *indices: _value(fcompute(*indices)), name)
     return result if isinstance(result, Tensor) else tuple(result)
 
@@ -89,7 +92,7 @@ def _value(value):
 
 
 def reduce_axis(dom, name="k"):
-    """An axis over which values are combined: over ``range(*dom)``."""
+    """Returns a reduction axis over ``range(*dom)``."""
     begin, end = dom
     return _call.reduce_axis(begin, end - begin, name)
 
@@ -99,29 +102,29 @@ def _axes(axis):
 
 
 def sum(expr, axis, where=None):
-    """The sum over axes; of those for which the condition ``where`` holds, if there is one."""
+    """Returns the sum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.sum(expr, _axes(axis), where)
 
 
 def prod(expr, axis, where=None):
-    """The product over axes; of those for which the condition ``where`` holds, if there is one."""
+    """Returns the product of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.prod(expr, _axes(axis), where)
 
 
 def min(expr, axis, where=None):
-    """The smallest value over axes; of those for which the condition ``where`` holds, if there is one."""
+    """Returns the minimum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.min(expr, _axes(axis), where)
 
 
 def max(expr, axis, where=None):
-    """The largest value over axes; of those for which the condition ``where`` holds, if there is one."""
+    """Returns the maximum of ``expr`` over reduction axes; with ``where``, only of values for which this condition holds."""
     return _call.max(expr, _axes(axis), where)
 
 
 def comm_reducer(fcombine, fidentity, name="reduce"):
-    """A reduction of one's own: ``fcombine(x, y)`` combines two values, ``fidentity(dtype)`` is what to begin with.
+    """Defines a custom reduction: ``fcombine(x, y)`` combines two values, ``fidentity(dtype)`` is the initial value.
 
-    The result is a function of values and axes, as ``te.sum`` is.
+    Returns a function of values and reduction axes, like ``te.sum``.
     """
 
     def reduction(expr, axis, where=None):
@@ -137,16 +140,16 @@ def comm_reducer(fcombine, fidentity, name="reduce"):
 
 
 def create_prim_func(args, name="main"):
-    """A function that computes tensors; its parameters are ``args``, tensors given and computed, and variables."""
+    """Returns a function that computes tensors; its parameters ``args`` are input and output tensors, and variables."""
     return _call.create_prim_func(list(args), name)
 
 
 def extern(shape, inputs, fcompute, name="extern", dtype=None):
-    """A tensor, or a list of them, that a statement computes of other tensors.
+    """Returns a tensor, or a list of tensors, that a statement computes from other tensors.
 
-    ``fcompute(ins, outs)`` gets lists of buffers that stand for inputs and results and gives a statement, or a call such as
-    ``tir.call_packed("scale", ins[0], outs[0])``. ``shape`` is that of the result, or a list of shapes; ``dtype`` its data
-    type, a list of them, or by default that of the inputs.
+    ``fcompute(ins, outs)`` receives lists of the buffers of inputs and results. It returns a statement, or a call such as
+    ``tir.call_packed("scale", ins[0], outs[0])``. ``shape`` is the shape of the result, or a list of shapes. ``dtype`` is its
+    data type, or a list of them; the default is that of the inputs.
     """
     is_one = not (isinstance(shape, list) and any(isinstance(extent, (tuple, list)) for extent in shape))
     shapes = [_shape(shape)] if is_one else [_shape(one) for one in shape]

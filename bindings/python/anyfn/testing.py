@@ -1,4 +1,4 @@
-"""Sample functions and types for tests: importing this module loads them into the process."""
+"""Sample functions and types for tests; importing this module loads and registers them."""
 
 import os
 
@@ -16,16 +16,17 @@ if not os.path.exists(_LIBRARY):
         "`./x build` makes it in the source tree; the variable ANYFN_TESTING_LIB says where it is"
     )
 
-# The functions are registered as long as the module is held.
+# The functions stay registered while this reference to the module exists.
 _module = load_module(_LIBRARY)
 _init_api("testing", __name__)
 
 
 def live_objects():
-    """Number of native objects by the key of their type, of all that this package, its runtime and the sample library
-    have made and that are alive; ``DLTensor*`` stands for the memory of tensors.
+    """Returns the number of live native objects by type key.
 
-    Exact while no other thread makes or frees objects. Release builds count no types: one entry, ``<all types>``.
+    It covers the objects that this package, its runtime and the sample library have created; ``DLTensor*`` represents the
+    memory of tensors. The numbers are exact while no other thread creates or frees objects. Release builds do not
+    distinguish types and have a single entry, ``<all types>``.
     """
     counts = _core.live_objects()
     for function in (_of_runtime, _of_library):
@@ -35,7 +36,7 @@ def live_objects():
 
 
 def null_device(index=0):
-    """A device whose memory the processor cannot reach, as that of a GPU: a stand-in for tests. It only stores bytes."""
+    """Returns a null device for tests, which only stores bytes. Like that of a GPU, its memory is inaccessible to the host."""
     from ._values import device
 
     return device(_core.get_global_func("anyfn.device_enable_null", False)().type, index)

@@ -1,6 +1,6 @@
-"""The compiler's intermediate representation: expressions with operators, statements, functions and modules.
+"""The tensor IR of the compiler: expressions with operators, statements, functions and modules.
 
-All nodes are objects of the compiler; their fields are attributes. ``print(node)`` shows the program that a node is.
+All nodes are native objects of the compiler, and their fields are attributes. ``print(node)`` shows a node as source.
 """
 
 import functools
@@ -14,7 +14,7 @@ _call = _compiler.functions("tir")
 
 
 class _Operators:
-    """Operators that make expressions. Comparisons do, too, so ``a == b`` is an expression: ask ``a.same_as(b)``."""
+    """Operators that build expressions. ``a == b`` is an expression, too; ``a.same_as(b)`` compares identity."""
 
     __slots__ = ()
     __hash__ = Object.__hash__
@@ -125,7 +125,7 @@ class _Operators:
         )
 
     def astype(self, dtype):
-        """The value converted to another data type."""
+        """Returns the value converted to another data type."""
         return _call.cast(self, dtype)
 
 
@@ -140,11 +140,11 @@ class _Text:
 
 @register_object("tir.PrimExpr")
 class PrimExpr(_Operators, _Text, Object):
-    """An expression of any kind; ``dtype`` is the data type of its value."""
+    """Base class of expressions; ``dtype`` is the data type of the value."""
 
 
 def _node(key, base=PrimExpr):
-    """The class of a node type."""
+    """Registers and returns the class of a node type."""
     name = key.rpartition(".")[2]
     return register_object(key)(type(name, (base,), {"__module__": __name__}))
 
@@ -154,7 +154,7 @@ Var = _node("tir.Var")
 
 @register_object("tir.IntImm")
 class IntImm(PrimExpr):
-    """An integer or truth value; where Python needs one, such as in ``range`` or ``if``, it is that."""
+    """An integer or boolean constant, which Python accepts as an int or bool, such as in ``range`` or ``if``."""
 
     def __index__(self):
         return self.value % 2**64 if self.dtype == "uint64" else self.value
@@ -167,7 +167,7 @@ class IntImm(PrimExpr):
 
 @register_object("tir.FloatImm")
 class FloatImm(PrimExpr):
-    """A floating-point number, as ``float`` takes it."""
+    """A floating-point constant, which ``float`` converts."""
 
     def __float__(self):
         return self.value
@@ -211,12 +211,12 @@ Reduce = _node("tir.Reduce")
 
 @register_object("tir.IterVar")
 class IterVar(_Operators, Object):
-    """An axis. In expressions it stands for its variable."""
+    """An axis. In expressions it represents its variable."""
 
 
 @register_object("tir.Stmt")
 class Stmt(_Text, Object):
-    """A statement of any kind."""
+    """Base class of statements."""
 
 
 BufferStore = _node("tir.BufferStore", Stmt)
@@ -233,9 +233,9 @@ BlockRealize = _node("tir.BlockRealize", Stmt)
 
 @register_object("tir.Buffer")
 class Buffer(Object):
-    """Memory with a shape and a data type. ``b[i, j]`` is an element, ``b[i, 0:4]`` a part."""
+    """Typed memory with a shape; ``b[i, j]`` is an element, ``b[i, 0:4]`` a region."""
 
-    # Indices are not tried one after the other.
+    # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
     def __getitem__(self, indices):
@@ -252,25 +252,25 @@ class Buffer(Object):
         return _call.buffer_at(self, begins, ends)
 
     def store(self, value, *indices):
-        """The statement that sets an element."""
+        """Returns the statement that stores a value in an element."""
         return _call.store(self, value, list(indices))
 
 
 @register_object("tir.BufferRegion")
 class BufferRegion(_Text, Object):
-    """A part of a buffer."""
+    """A region of a buffer."""
 
 
 @register_object("tir.PrimFunc")
 class PrimFunc(_Text, Object):
-    """A function on buffers and numbers."""
+    """A primitive function, whose parameters are buffers and numbers."""
 
 
 @register_object("tir.IRModule")
 class IRModule(_Text, Object):
-    """Functions by name: what passes take and give. ``module["main"]`` is one of them."""
+    """Functions by name, on which passes operate; ``module["main"]`` is the function of that name."""
 
-    # Functions are not tried one after the other.
+    # Prevents iteration by trying indices from 0 on.
     __iter__ = None
 
     def __getitem__(self, name):
@@ -279,16 +279,16 @@ class IRModule(_Text, Object):
 
 @register_object("tir.Target")
 class Target(Object):
-    """The machine that code is generated for, and the C compiler that compiles it.
+    """The processor for which code is generated, and the C compiler that compiles it.
 
-    ``Target()`` is this machine. ``mcpu`` is a processor as the compiler calls it, ``cc`` the compiler, such as
-    ``aarch64-linux-gnu-gcc``, ``options`` are further arguments of it. What the processor has is found out.
+    ``Target()`` is this machine. ``mcpu`` is the compiler's name of a processor. ``cc`` is the compiler, such as
+    ``aarch64-linux-gnu-gcc``, and ``options`` are further arguments of it. The features of the processor are detected.
     """
 
 
 @register_object("tir.Trace")
 class Trace(Object):
-    """The steps of a schedule: printed, saved, and done again by ``Schedule.replay(func, trace)``."""
+    """The recorded steps of a schedule, which can be printed, saved, and replayed by ``Schedule.replay(func, trace)``."""
 
     def __str__(self):
         return self.text()
@@ -296,12 +296,12 @@ class Trace(Object):
 
 @register_object("tir.ScheduleStep")
 class ScheduleStep(Object):
-    """A step of a schedule."""
+    """A recorded step of a schedule."""
 
 
 @register_object("tir.IndexMap")
 class IndexMap(Object):
-    """Indices of elements and their new ones, made of a function: ``IndexMap(lambda i, j: [j // 8, i, j % 8], 2)``."""
+    """A mapping from indices to new indices, defined by a function: ``IndexMap(lambda i, j: [j // 8, i, j % 8], 2)``."""
 
     def __str__(self):
         return self.text()
@@ -309,14 +309,14 @@ class IndexMap(Object):
 
 @register_object("tir.Schedule")
 class Schedule(Object):
-    """A function whose loops are being transformed, step by step; a step that would change the result is an error."""
+    """A function whose loops are transformed step by step; a step that would change the result raises an error."""
 
     def fuse(self, loops, *more):
-        """Makes one loop of several, each right inside of the one before: ``fuse(i, j)``, or a list of them."""
+        """Fuses loops into one loop: ``fuse(i, j)``, or a list. Each must be directly inside the one before it."""
         return _fuse(self, _loops(loops, more))
 
     def reorder(self, loops, *more):
-        """Puts nested loops into this order: ``reorder(i, j)``, or a list of them."""
+        """Reorders nested loops into the given order: ``reorder(i, j)``, or a list."""
         _reorder(self, _loops(loops, more))
 
     def __str__(self):
@@ -332,7 +332,7 @@ def _loops(loops, more):
 
 @register_object("arith.Analyzer")
 class Analyzer(Object):
-    """What is known of integer expressions: of the values of variables, and of conditions that hold.
+    """Analysis of integer expressions, based on bounds of variables and on conditions that hold.
 
     >>> from anyfn import tir
     >>> i, j = tir.var("i"), tir.var("j")
@@ -342,7 +342,7 @@ class Analyzer(Object):
     >>> print(known.simplify((i * 8 + j) // 8), known.can_prove(i * 8 + j < 128), known.const_bound(i * 8 + j))
     i True anyfn.Array([0, 127])
 
-    What is said inside of ``with known:`` is forgotten behind it.
+    Facts that are added inside ``with known:`` are dropped at the end of the block.
     """
 
     def __init__(self):
@@ -357,18 +357,20 @@ class Analyzer(Object):
 
 
 def verify(func):
-    """Raises an error that tells what is wrong with a function: data types, undefined variables and buffers, places outside
-    of a buffer. ``build`` does the same."""
+    """Verifies a function and raises an error that describes what is wrong; ``build`` does the same.
+
+    Checks include data types, undefined variables and buffers, and indices outside of a buffer.
+    """
     _call.verify(func)
 
 
 def default_schedule(func, target=None):
-    """The schedule that ``build`` gives a function that has none: look at its ``trace()``, and go on from it."""
+    """Returns the schedule that ``build`` uses for an unscheduled function; it has a ``trace()`` and can be extended."""
     return _call.default_schedule(func, target)
 
 
 def var(name, dtype="int32"):
-    """A new variable."""
+    """Returns a new variable."""
     return _call.var(name, dtype)
 
 
@@ -376,43 +378,44 @@ size_var = var
 
 
 def parse(text):
-    """The function or module that a text is: what ``str(func)`` gives, or what was written by hand (``docs/ir-text.md``).
+    """Parses the source of a function or module, as ``str(func)`` returns it or written by hand (``docs/ir-text.md``).
 
-    One function is a ``PrimFunc``; several, or ``module()`` in front of them, an ``IRModule``.
+    Returns a ``PrimFunc`` for a single function, and an ``IRModule`` for several functions or after ``module()``.
     """
     return _call.parse(text)
 
 
 def interpret(func, *args):
-    """Runs a function step by step, without compiling it, and checks each step; ``args`` are as its compiled form takes them.
+    """Interprets a function without compiling it, and checks each step; ``args`` are those of the compiled function.
 
-    An error says which element of which buffer is outside of it or has no value, with the values of the loop variables.
+    The error for an element that is out of bounds or has no value names the buffer, the element and the values of the
+    loop variables.
     """
     _call.interpret(func, list(args))
 
 
 def const(value, dtype=None):
-    """A constant: an int, float or bool as a value of a data type."""
+    """Returns a constant of a data type for an int, float or bool."""
     return _call.const(value, dtype)
 
 
 def min_value(dtype):
-    """The smallest value of a data type; of floating-point numbers the smallest finite one."""
+    """Returns the smallest value of a data type, which is finite for floating-point types."""
     return _call.limit(dtype, False)
 
 
 def max_value(dtype):
-    """The largest value of a data type; of floating-point numbers the largest finite one."""
+    """Returns the largest value of a data type, which is finite for floating-point types."""
     return _call.limit(dtype, True)
 
 
 def infinity(dtype):
-    """The infinity of a floating-point type."""
+    """Returns the positive infinity of a floating-point type."""
     return _call.const(float("inf"), dtype)
 
 
 def select(condition, true_value, false_value):
-    """One of two values; of the other one nothing is read, so it may lie outside of a buffer."""
+    """Returns one of two values; reads of the other value are not executed, so they may be out of bounds."""
     return _call.select(condition, true_value, false_value)
 
 
@@ -420,27 +423,27 @@ if_then_else = select
 
 
 def all(*conditions):
-    """Whether all conditions hold; one behind another that does not hold reads nothing."""
+    """Returns the conjunction of conditions; a condition after one that is false reads no memory."""
     return functools.reduce(lambda a, b: _call.binary("and", a, b), conditions, const(True))
 
 
 def any(*conditions):
-    """Whether one of the conditions holds; one behind another that holds reads nothing."""
+    """Returns the disjunction of conditions; a condition after one that is true reads no memory."""
     return functools.reduce(lambda a, b: _call.binary("or", a, b), conditions, const(False))
 
 
 def isnan(x):
-    """Whether a floating-point number is none."""
+    """Returns true if a floating-point value is NaN."""
     return _call.isnan(x)
 
 
 def floordiv(a, b):
-    """``a // b`` of integers: the quotient rounded down."""
+    """Returns ``a // b`` of integers, the quotient rounded down."""
     return _call.binary("//", a, b)
 
 
 def floormod(a, b):
-    """``a % b`` of integers: the remainder of ``floordiv``, which has the sign of ``b``."""
+    """Returns ``a % b`` of integers, the remainder of ``floordiv``, which has the sign of ``b``."""
     return _call.binary("%", a, b)
 
 
@@ -448,22 +451,22 @@ indexdiv, indexmod = floordiv, floormod
 
 
 def truncdiv(a, b):
-    """The quotient of integers, rounded towards zero."""
+    """Returns the quotient of integers, rounded towards zero."""
     return _call.truncdiv(a, b)
 
 
 def truncmod(a, b):
-    """The remainder of ``truncdiv``, which has the sign of ``a``."""
+    """Returns the remainder of ``truncdiv``, which has the sign of ``a``."""
     return _call.binary("truncmod", a, b)
 
 
 def min(a, b):
-    """The smaller of two values."""
+    """Returns the smaller of two values."""
     return _call.binary("min", a, b)
 
 
 def max(a, b):
-    """The larger of two values."""
+    """Returns the larger of two values."""
     return _call.binary("max", a, b)
 
 
@@ -497,45 +500,48 @@ pow, atan2, fmod, hypot, copysign = map(_of_two, "pow atan2 fmod hypot copysign"
 
 
 def power(x, y):
-    """``x ** y``: products if ``y`` is a small whole number, else ``pow`` of floating-point values."""
+    """Returns ``x ** y``: products if ``y`` is a small whole constant, otherwise ``pow`` of floating-point values."""
     return _call.power(x, y)
 
 
 def abs(x):
-    """The value without its sign."""
+    """Returns the absolute value."""
     return _call.abs(x)
 
 
 def call_packed(name, *args, dtype="int32"):
-    """A call of a packed function, found by its name when the call is first made.
+    """Returns a call of a packed function, which is looked up by name at the first call.
 
-    Arguments are numbers, texts, buffers and parts of buffers; the function gets tensors that are the memory itself. The
-    result is of data type ``dtype``; where the call is a statement, the result is ignored. Errors of the function end the
-    function that calls.
+    Arguments are numbers, strings, buffers and regions of buffers. For a buffer, the function receives a tensor of the same
+    memory. The result has the data type ``dtype``; it is ignored if the call is a statement. An error of the function ends
+    the calling function.
     """
     return _call.call_packed(name, list(args), dtype)
 
 
 def call_extern(name, *args, dtype="int32"):
-    """A call of a function of C by its symbol; a buffer is passed as the address of its first element."""
+    """Returns a call of a C function by its symbol; a buffer is passed as the address of its first element."""
     return _call.call_extern(name, list(args), dtype)
 
 
 def read_only(buffer):
-    """A buffer, or a part of one, as an argument of a call that does not write it."""
+    """Returns a buffer, or a region of one, as an argument of a call that does not write to it."""
     return _call.read_only(buffer)
 
 
 def decl_buffer(shape, dtype="float32", name="buffer"):
-    """Memory of a shape, row by row without gaps."""
+    """Declares a compact buffer with a shape and a data type."""
     return _call.decl_buffer(list(shape) if isinstance(shape, (tuple, list)) else [shape], dtype, name)
 
 
 def seq(*stmts):
-    """Statements one after the other; calls among them are statements, too."""
+    """Returns a sequence of statements; a call can be used as a statement."""
     return _call.seq(list(stmts))
 
 
 def for_loop(extent, body, kind="serial", name="i"):
-    """A loop over ``0 <= i < extent``; ``body(i)`` gives the statement. ``kind``: serial, parallel, vectorized, unrolled."""
+    """Returns a loop over ``0 <= i < extent``, whose body is the statement ``body(i)``.
+
+    ``kind`` is ``"serial"``, ``"parallel"``, ``"vectorized"`` or ``"unrolled"``.
+    """
     return _call.for_loop(extent, body, kind, name)

@@ -1,4 +1,4 @@
-"""Passes: functions from programs to programs, and pipelines of them.
+"""Passes, which are functions from IR to IR, and pipelines of passes.
 
 >>> import anyfn
 >>> from anyfn import te, transform
@@ -24,7 +24,7 @@ _call = _compiler.functions("tir.transform")
 
 @register_object("tir.Pass")
 class Pass(Object):
-    """A function from programs to programs, with a ``name``; called with a function or module, it gives the new one."""
+    """A transformation of IR with a ``name``; calling it with a function or module returns the new one."""
 
     def __call__(self, node):
         return self.run(node)
@@ -35,9 +35,9 @@ class Pass(Object):
 
 @register_object("tir.Pipeline")
 class Pipeline(Object):
-    """Passes in the order in which they are applied, each under a name of its own (``simplify``, ``simplify_2``, ..).
+    """An ordered list of passes, each with a unique name (``simplify``, ``simplify_2``, ..).
 
-    Made of passes, pipelines, and plain functions, which are passes on functions. It is called as a pass is.
+    It is created from passes, pipelines, and plain functions, which become passes on functions. It is called like a pass.
     """
 
     def __init__(self, passes=(), name="pipeline"):
@@ -47,27 +47,33 @@ class Pipeline(Object):
         return self.run(node)
 
     def append(self, one):
-        """Adds a pass at the end."""
+        """Appends a pass."""
         self.put("after", None, as_pass(one))
 
     def insert_before(self, name, one):
-        """Adds a pass before the one of this name."""
+        """Inserts a pass before the pass ``name``."""
         self.put("before", name, as_pass(one))
 
     def insert_after(self, name, one):
-        """Adds a pass after the one of this name."""
+        """Inserts a pass after the pass ``name``."""
         self.put("after", name, as_pass(one))
 
     def replace(self, name, one):
-        """Puts a pass in the place of the one of this name."""
+        """Replaces the pass ``name`` by another pass."""
         self.put("instead", name, as_pass(one))
 
     def print_before(self, names=None, to=None):
-        """From now on prints the program before each pass, or those of these names: by ``to(title, text)``, or to stderr."""
+        """Enables printing of the IR before each pass, or before the passes ``names``.
+
+        Output goes to ``to(title, text)``, or to stderr by default.
+        """
         self.show(False, _names(names), to or _to_stderr)
 
     def print_after(self, names=None, to=None):
-        """From now on prints the program after each pass, or those of these names: by ``to(title, text)``, or to stderr."""
+        """Enables printing of the IR after each pass, or after the passes ``names``.
+
+        Output goes to ``to(title, text)``, or to stderr by default.
+        """
         self.show(True, _names(names), to or _to_stderr)
 
     def __repr__(self):
@@ -78,17 +84,17 @@ Sequential = Pipeline
 
 
 def prim_func_pass(function=None, *, name=None):
-    """Makes a pass of a function that gets a PrimFunc, and the module that it belongs to if it takes two arguments."""
+    """Creates a pass from a function of a PrimFunc; a function of two arguments also receives the PrimFunc's module."""
     return _decorator(function, name, "prim_func")
 
 
 def module_pass(function=None, *, name=None):
-    """Makes a pass of a function that gets an IRModule and returns the new one."""
+    """Creates a pass from a function that receives an IRModule and returns the new one."""
     return _decorator(function, name, "module")
 
 
 def as_pass(one):
-    """A pass: itself, a pipeline as one, or a plain function as a pass on functions."""
+    """Converts a pipeline, or a plain function of a PrimFunc, to a pass; a pass is returned unchanged."""
     if isinstance(one, Pass):
         return one
     if isinstance(one, Pipeline):
@@ -99,17 +105,17 @@ def as_pass(one):
 
 
 def get(name):
-    """A pass of the compiler by its name."""
+    """Returns a built-in pass by name."""
     return _call.get(name)
 
 
 def names():
-    """Names of all passes of the compiler."""
+    """Returns the names of all built-in passes."""
     return list(_call.names())
 
 
 def default_pipeline():
-    """A new pipeline of the passes that make of a function what code is generated of; change it as you like."""
+    """Returns a new default pipeline, whose passes lower functions for code generation; it can be changed."""
     return _call.default_pipeline()
 
 
@@ -129,7 +135,7 @@ def _decorator(function, name, kind):
 
 
 def _takes_one(function):
-    """Whether a function cannot be called with two arguments."""
+    """Returns true if a function cannot be called with two arguments."""
     import inspect
 
     try:

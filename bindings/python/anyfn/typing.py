@@ -1,7 +1,7 @@
-"""What functions take, as type annotations: for type stubs, and for annotations of your own.
+"""Type annotations for the arguments of functions, for use in type stubs and in other code.
 
-A function that takes an ``int`` also takes what counts as one; these names say what that is. Nothing here is needed to
-call or to register functions, and ``import anyfn`` does not import it.
+A parameter of type ``int`` also accepts values that convert to an int; these names describe the accepted types. Calling
+and registering functions does not need this module, and ``import anyfn`` does not import it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class SupportsDLPack(Protocol):
-    """An array of any library that shares its memory by DLPack: of NumPy, PyTorch, or a Tensor."""
+    """An array that shares its memory by DLPack, such as a Tensor or an array of NumPy or PyTorch."""
 
     def __dlpack__(self) -> Any: ...
 
@@ -49,17 +49,17 @@ class SupportsDLPack(Protocol):
 
 
 class IntLike(Protocol):
-    """An int, of Python or of NumPy."""
+    """An int of Python or NumPy."""
 
     def __index__(self) -> int: ...
 
-    # Arrays, which can be indices too, have none.
+    # Excludes arrays, which may have `__index__` but not this attribute.
     @property
     def numerator(self) -> Any: ...
 
 
 class FloatOfNumPy(Protocol):
-    """A float of NumPy, but no array."""
+    """A floating-point scalar of NumPy, but not an array."""
 
     @property
     def dtype(self) -> Any: ...
@@ -95,5 +95,5 @@ ErrorLike = Union[BaseException, ErrorObject]
 
 
 def packed(function: Callable[_P, _R]) -> PackedFunc[_P, _R]:
-    """In a stub: what follows is a PackedFunc of this signature. Type checkers alone see it."""
+    """Declares a function in a stub as a PackedFunc with this signature; only type checkers evaluate it."""
     return function  # type: ignore[return-value]
