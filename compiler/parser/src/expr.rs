@@ -584,12 +584,6 @@ impl<'a> Parser<'a> {
                 self.expect(")", "after the region")?;
                 return Ok(region.into_object());
             }
-            if name == "region" && self.is_sign(1, "(") {
-                self.at += 2;
-                let region = self.region()?;
-                self.expect(")", "after the part of the buffer")?;
-                return Ok(region.into_object());
-            }
             if name == "object" && self.is_sign(1, "(") {
                 let at = self.start();
                 self.at += 2;
